@@ -14,19 +14,19 @@ from benchmarks.timing import Side
 from benchmarks.versions import disk_folder
 from shardline.lineage.audit.root_audit import audit
 from shardline.log.append_change import Append
-from shardline.log.changes import Attest, Create, Derive, SetPin, edit, next_entry
+from shardline.log.changes import Attest, Create, Derive, SetPin, build_entry, diff_shards
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
-from shardline.log.model import RECEIPT, Attestation, Base, Input, Maker, Shard, Source
+from shardline.log.model import RECEIPT, Attestation, Base, CommitInfo, Input, Shard, Source
 from shardline.log.state import State
-from shardline.operations.append_task import LandingOptions, landed_identity
-from shardline.operations.shard_slice import rebuilt_identity
-from shardline.operations.shard_writer import stem_of
-from shardline.operations.transform_version import changed_identity
+from shardline.operations.append_task import AppendOptions, make_append_identity
+from shardline.operations.shard_slice import make_rebuild_identity
+from shardline.operations.shard_writer import make_stem
+from shardline.operations.transform_version import make_transform_identity
 from shardline.provenance.catalog import Catalog
-from shardline.provenance.dependencies import pin_name
+from shardline.provenance.dependencies import get_pin_name
 from shardline.schema.schema import Feature, Schema
 from shardline.storage.local_store import LocalStore
-from shardline.udf.transform import transform_identity, unchanged
+from shardline.udf.transform import get_transform_identity, map_unchanged_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,10 +131,10 @@ class _Writer:
 
     def commit(self, change: Change, minutes: int) -> None:
         """Commit, so many minutes after the beginning."""
-        maker = Maker("0.1.0", "bench", run=f"{self.version}-{minutes}")
+        maker = CommitInfo("0.1.0", "bench", run=f"{self.version}-{minutes}")
         now = _BEGIN + timedelta(minutes=minutes)
         name = hashlib.sha256(f"{self.log.shown} {self.state.number}".encode()).hexdigest()[:32]
-        made = next_entry(self.state, change, id=name, now=now, maker=maker)
+        made = build_entry(self.state, change, id=name, now=now, maker=maker)
         if made is None:
             raise RuntimeError("an entry was not made")
         self.state, entry, data = made
@@ -146,7 +146,7 @@ class _Writer:
         self, identity: Json, records: int, source: str | None = None, base: Base | None = None
     ) -> Shard:
         """A shard of this name, with a file of a byte and a receipt."""
-        name = f"{self.version}.{stem_of(identity)}.tfrecord"
+        name = f"{self.version}.{make_stem(identity)}.tfrecord"
         digest = hashlib.sha256(name.encode()).hexdigest()
         folder = self.root / self.dataset / "shards"
         (folder / name).write_bytes(_SHARD)
@@ -208,8 +208,8 @@ class _Dataset:
         path = self.landing / f"{self.name}-{writer.version}-{minutes:06}.jsonl"
         path.write_bytes(_SHARD)
         source = Source(str(path), len(_SHARD), hashlib.sha256(str(path).encode()).hexdigest())
-        options = LandingOptions()
-        told = landed_identity(source.key, _SCHEMA.fingerprint, options)
+        options = AppendOptions()
+        told = make_append_identity(source.key, _SCHEMA.fingerprint, options)
         shard = writer.put({**told, "run": "", "part": 0}, _RECORDS, source.key)
         append = Append(shards=[shard], sources=[source], parameters=options.to_json())
         writer.commit(append, minutes)
@@ -219,9 +219,9 @@ class _Dataset:
 def _pin(base: _Writer, into: _Writer, minutes: int) -> None:
     """Pin the newest snapshot, and let go of the one before, as following by an overlay does."""
     new = base.state.snapshot
-    base.commit(SetPin(pin_name(into.log.shown, new), new, "it is read with it"), minutes)
+    base.commit(SetPin(get_pin_name(into.log.shown, new), new, "it is read with it"), minutes)
     if new > 1:
-        base.commit(SetPin(pin_name(into.log.shown, new - 1), None), minutes)
+        base.commit(SetPin(get_pin_name(into.log.shown, new - 1), None), minutes)
 
 
 def _extend(base: _Writer, into: _Writer, minutes: int) -> None:
@@ -229,8 +229,8 @@ def _extend(base: _Writer, into: _Writer, minutes: int) -> None:
     shard = base.shards()[-1]
     mode = "overlay" if into.version == "wide" else "rewrite"
     fingerprints = _SCHEMA.fingerprint, _WIDER.fingerprint
-    transform = transform_identity(fingerprints, unchanged(_SCHEMA), [_AREA])
-    identity = changed_identity("extend", mode, shard, transform, "none", quarantined=False)
+    transform = get_transform_identity(fingerprints, map_unchanged_names(_SCHEMA), [_AREA])
+    identity = make_transform_identity("extend", mode, shard, transform, "none", quarantined=False)
     below = Base(shard.name, shard.content) if mode == "overlay" else None
     made = into.put(identity, shard.records, base=below)
     maker = {"by": "function 'area'", "features": ["area"], "reads": ["image"], "identity": _AREA}
@@ -244,7 +244,7 @@ def _rebuild(base: _Writer, into: _Writer, minutes: int) -> None:
     full = (len(shards) - 1) // _IN_ONE
     rest = shards[full * _IN_ONE :]
     pieces: list[Json] = [{"sha256": shard.content} for shard in rest]
-    made = into.put(rebuilt_identity(pieces, "none"), _RECORDS * len(rest))
+    made = into.put(make_rebuild_identity(pieces, "none"), _RECORDS * len(rest))
     told: Json = {"snapshot": base.state.snapshot, "compression": "none", "target_bytes": _IN_ONE}
     _derive(base, into, [*into.shards()[:full], made], "rebuild", told, minutes=minutes)
 
@@ -258,7 +258,7 @@ def _derive(
     *,
     minutes: int,
 ) -> None:
-    added, removed = edit(into.state, shards)
+    added, removed = diff_shards(into.state, shards)
     counts = {"computed": len(added), "reused": len(shards) - len(added)}
     change = Derive(
         head=into.state.snapshot,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.operations.transform_version import Mode
+    from shardline.operations.transform_version import TransformMode
 
 _FILES = 4
 _FEW_SMALL = 2_000
@@ -80,7 +80,7 @@ def _base(folder: Path, size: int, table: pa.Table) -> tuple[Version, RecordSet]
     return version, sources[0]
 
 
-def _extending(name: str, folder: Path, size: int, mode: Mode, table: pa.Table) -> Line:
+def _extending(name: str, folder: Path, size: int, mode: TransformMode, table: pa.Table) -> Line:
     base, source = _base(folder, size, table)
     root = folder / "root"
     records, total = base.newest().records, base.newest().bytes

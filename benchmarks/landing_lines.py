@@ -15,11 +15,11 @@ from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import NAME, disk_folder
 from shardline.api import Version
-from shardline.dagster.automation.landing_sensor import landing_sensor
+from shardline.dagster.automation.landing_sensor import build_landing_sensor
 from shardline.dagster.resources import ShardlineResource
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
-from shardline.operations.landing_folder import LandingFolder, look, remember
+from shardline.operations.landing_folder import LandingFolder, record_scan, scan_landing_folders
 from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _line(name: str, limit: Side, tick: Callable[[], dg.SensorResult], files: in
 def _tick(instance: dg.DagsterInstance, root: Path, where: LandingFolder) -> dg.SensorResult:
     resource = ShardlineResource(root=str(root), reports=str(root))
     context = dg.build_sensor_context(instance=instance, resources={"shardline": resource})
-    result = landing_sensor(NAME, (where,), 30)(context)
+    result = build_landing_sensor(NAME, (where,), 30)(context)
     if not isinstance(result, dg.SensorResult):
         raise TypeError("expected the result of a sensor")
     return result
@@ -99,7 +99,7 @@ def _scan(folder: Path) -> int:
 
 def _land_all(version: Version, where: LandingFolder) -> None:
     """Commit every file as landed, in a single entry: none is read."""
-    found = look(version, (where,))
+    found = scan_landing_folders(version, (where,))
     sources = [
         Source(arrival.path, arrival.size, hashlib.sha256(arrival.path.encode()).hexdigest())
         for arrival in found.new
@@ -110,4 +110,4 @@ def _land_all(version: Version, where: LandingFolder) -> None:
     digest = hashlib.sha256(_SHARD).hexdigest()
     shard = Shard(name, len(sources), len(_SHARD), digest, "none", sources[0].key)
     version.commit(Append(shards=[shard], sources=sources))
-    remember(version, found, sources)
+    record_scan(version, found, sources)

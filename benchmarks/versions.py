@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.log.append_change import Append
-from shardline.log.changes import Create, next_entry
+from shardline.log.changes import Create, build_entry
 from shardline.log.log import CHECKPOINT_INTERVAL, Log
-from shardline.log.model import Maker, Shard, Source
+from shardline.log.model import CommitInfo, Shard, Source
 from shardline.log.state import State
 from shardline.schema.schema import Feature, Schema
 from shardline.storage.local_store import LocalStore
@@ -66,7 +66,7 @@ def make_version(root: Path, appends: int, schema: Schema = _SCHEMA) -> None:
     for number in range(1, appends + 2):
         change: Change = Create(schema) if number == 1 else append_of(number)
         now = _BEGIN + timedelta(minutes=number)
-        made = next_entry(state, change, id=f"{number:032x}", now=now, maker=Maker("0.1.0"))
+        made = build_entry(state, change, id=f"{number:032x}", now=now, maker=CommitInfo("0.1.0"))
         if made is None:
             raise RuntimeError(f"entry {number} was not made")
         state, _, data = made

@@ -1,6 +1,6 @@
 """Everything that Dagster loads. Your own versions go beside those of the demo."""
 
 from assets.digits import digit_pairs_v1, digits_single, digits_v1, digits_v2
-from shardline.dagster.definitions import platform
+from shardline.dagster.definitions import build_definitions
 
-defs = platform(digits_v1, digits_single, digits_v2, digit_pairs_v1)
+defs = build_definitions(digits_v1, digits_single, digits_v2, digit_pairs_v1)

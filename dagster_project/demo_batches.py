@@ -122,7 +122,7 @@ def all_digits() -> tuple[Digit, ...]:
 
 def write_folder(path: Path, digits: Sequence[Digit]) -> None:
     """Let a folder of PNG files land, whole or not at all."""
-    hidden = _hidden(path)
+    hidden = _get_hidden_path(path)
     shutil.rmtree(hidden, ignore_errors=True)  # what a run before this one left
     for digit in digits:
         file = hidden / digit.path
@@ -148,7 +148,7 @@ def write_parquet(path: Path, table: "pa.Table") -> None:
     """Let a Parquet file land, whole or not at all."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - only where something lands
 
-    hidden = _hidden(path)
+    hidden = _get_hidden_path(path)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, hidden)
     hidden.rename(path)
@@ -156,12 +156,12 @@ def write_parquet(path: Path, table: "pa.Table") -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """Let a file with these bytes land, whole or not at all."""
-    hidden = _hidden(path)
+    hidden = _get_hidden_path(path)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     hidden.write_bytes(content)
     hidden.rename(path)
 
 
-def _hidden(path: Path) -> Path:
+def _get_hidden_path(path: Path) -> Path:
     """The name of what is not whole yet: nobody looks at it."""
     return path.with_name(f".{path.name}")

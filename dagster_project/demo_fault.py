@@ -20,7 +20,7 @@ from dagster_project.demo_batches import (
     write_folder,
     write_parquet,
 )
-from dagster_project.demo_runs import Demo, Ran
+from dagster_project.demo_runs import Demo, DemoRun
 from shardline.dagster.checks.sources import SOURCES
 from shardline.dagster.command_error import CommandError
 from shardline.dagster.web.process_group import handle_signals
@@ -28,16 +28,16 @@ from shardline.dagster.web.ui import require_dagster_home
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.operations.example_file import write_examples
-from shardline.operations.landing_folder import look
+from shardline.operations.landing_folder import scan_landing_folders
 from shardline.operations.rejected_sources import dismiss, open_sources
 from shardline.storage.temporary_files import scratch_folder
-from shardline.text import counted
+from shardline.text import format_count
 
 _DIGITS = 120
 _ENLARGED = 8
 
 
-def land_damaged(name: str, digits: list[Digit]) -> Path:
+def land_corrupt(name: str, digits: list[Digit]) -> Path:
     """A TFRecord file with the right schema, and one bit in its middle that has flipped."""
     with scratch_folder("shardline-demo") as folder:
         sound = folder / "sound.tfrecord"
@@ -85,7 +85,7 @@ class Scene:
 SCENES = (
     Scene(
         "A damaged TFRecord file: one bit has flipped",
-        land_damaged,
+        land_corrupt,
         SOURCES,
         "digits_v1, Checks, sources_accepted: red, and its table has the file, the record and the "
         "offset. It stays red until the file is replaced or dismissed.",
@@ -112,11 +112,11 @@ SCENES = (
 )
 
 
-def play(demo: Demo, scene: Scene) -> list[str]:
+def play_scene(demo: Demo, scene: Scene) -> list[str]:
     """Let something land, run everything, and give what is not as it should be."""
     if scene.refused_by is None:
         report = dismiss(demo.growing, open_sources(demo.growing).all, reason="make demo-fault")
-        demo.say(f"Dismissed {counted(len(report.dismissed), 'rejected source')}.\n", "bold")
+        demo.say(f"Dismissed {format_count(len(report.dismissed), 'rejected source')}.\n", "bold")
     # Entries are never taken back, so their number is a name and a seed that nobody had before.
     entries = demo.growing.state.number
     digits = random.Random(entries).sample(all_digits(), _DIGITS)  # noqa: S311 - no secret
@@ -130,10 +130,10 @@ def play(demo: Demo, scene: Scene) -> list[str]:
     stays = f"did not move: readers still get {after}"
     demo.say(f"  Downstream {f'moved: {before} became {after}' if moved else stays}.")
     demo.say(f"  In the UI: {scene.look_at}\n")
-    return list(_wrong(scene, ran, moved=moved))
+    return list(_list_problems(scene, ran, moved=moved))
 
 
-def _wrong(scene: Scene, ran: Ran, *, moved: bool) -> Iterator[str]:
+def _list_problems(scene: Scene, ran: DemoRun, *, moved: bool) -> Iterator[str]:
     if scene.refused_by is None:
         yield from (f"{scene.title}: {check} failed" for check in ran.failed)
         if not moved:
@@ -150,14 +150,14 @@ def _wrong(scene: Scene, ran: Ran, *, moved: bool) -> Iterator[str]:
 
 def run_faults(demo: Demo) -> list[str]:
     """Play all scenes, on a platform that stands; gives what is not as it should be."""
-    if not demo.growing.exists or look(demo.growing, LOOKED_AT).new or demo.amiss():
+    if not demo.growing.exists or scan_landing_folders(demo.growing, LOOKED_AT).new or demo.amiss():
         problem = ShardlineError(
             "the demo has nothing published, or sources to append",
             code="demo-not-ready",
             hint=Hint.of("run `make run` first"),
         )
         raise CommandError(problem)
-    return [wrong for scene in SCENES for wrong in play(demo, scene)] + demo.amiss()
+    return [wrong for scene in SCENES for wrong in play_scene(demo, scene)] + demo.amiss()
 
 
 @click.command()

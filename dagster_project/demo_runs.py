@@ -14,12 +14,12 @@ from rich.text import Text
 from assets.digits import EXPORT, digit_pairs_v1, digits_single, digits_v1, digits_v2
 from dagster_project.demo_batches import DIGITS
 from shardline.api import Version
-from shardline.cli.output import plain_console
+from shardline.cli.output import create_console
 from shardline.dagster.automation.audit import AUDIT
 from shardline.dagster.resources import shardline_resource
-from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.declaration import VersionDefs
 from shardline.operations.export import read_export
-from shardline.text import counted, human_bytes
+from shardline.text import format_bytes, format_count
 
 DECLARED = (digits_v1, digits_single, digits_v2, digit_pairs_v1)
 ASSETS = tuple(asset.key for declared in DECLARED for asset in declared.assets)
@@ -33,7 +33,7 @@ _SHORT_ID = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class DemoRun:
     """What a run told: the metadata of what it made, by asset, and the verdicts of its checks."""
 
     run_id: str
@@ -41,9 +41,9 @@ class Ran:
     made: Mapping[dg.AssetKey, Mapping[str, Any]]
     verdicts: Mapping[dg.AssetCheckKey, dg.AssetCheckEvaluation]
 
-    def over(self, other: "Ran") -> "Ran":
+    def over(self, other: "DemoRun") -> "DemoRun":
         """Both runs as one; what both told of is as this one told it."""
-        return Ran(
+        return DemoRun(
             self.run_id,
             self.success and other.success,
             {**other.made, **self.made},
@@ -65,18 +65,18 @@ class Demo:
     """The demo's versions, the instance that runs them, and the console that tells of it."""
 
     instance: dg.DagsterInstance
-    console: Console = field(default_factory=plain_console)
-    growing: Version = field(default_factory=lambda: _opened(digits_v1))
-    single: Version = field(default_factory=lambda: _opened(digits_single))
-    extended: Version = field(default_factory=lambda: _opened(digits_v2))
-    pairs: Version = field(default_factory=lambda: _opened(digit_pairs_v1))
+    console: Console = field(default_factory=create_console)
+    growing: Version = field(default_factory=lambda: _open_version(digits_v1))
+    single: Version = field(default_factory=lambda: _open_version(digits_single))
+    extended: Version = field(default_factory=lambda: _open_version(digits_v2))
+    pairs: Version = field(default_factory=lambda: _open_version(digit_pairs_v1))
 
     @property
     def versions(self) -> tuple[Version, ...]:
         """All of them, what others are made of first."""
         return self.growing, self.single, self.extended, self.pairs
 
-    def run(self, landed: Path | None = None, *, log_level: str = "ERROR") -> Ran:
+    def run(self, landed: Path | None = None, *, log_level: str = "ERROR") -> DemoRun:
         """Materialize everything in order, with all checks; tells what came of it.
 
         If `make ui` runs beside us, its sensor may have taken what has `landed` before this run
@@ -100,7 +100,7 @@ class Demo:
         self.say(f"  The sensor of make ui was faster: run {taker[:_SHORT_ID]} took it.")
         return self._told(taker).over(ours)
 
-    def audit(self) -> Ran:
+    def audit(self) -> DemoRun:
         """Prove the history of everything anew, every byte of it."""
         from dagster_project.definitions import defs  # noqa: PLC0415 - not where nothing is new
 
@@ -116,9 +116,9 @@ class Demo:
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line; paths in it are told from here."""
-        self.console.print(from_here(text), style=style, soft_wrap=True)
+        self.console.print(relativize_paths(text), style=style, soft_wrap=True)
 
-    def show(self, ran: Ran) -> None:
+    def show(self, ran: DemoRun) -> None:
         """Print what a run made, and the verdict of each check in its own words."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
@@ -127,19 +127,19 @@ class Demo:
         for key in ASSETS:
             told = ran.made.get(key)
             name = Text(f"  {key.to_user_string()}", "bold")
-            table.add_row(name, *(_made(told) if told else _not_made(ran)))
+            table.add_row(name, *(_format_materialization(told) if told else _format_failure(ran)))
             for check, verdict in ran.verdicts.items():
                 if check.asset_key == key:
-                    said = Text(from_here(verdict.description or ""))
-                    table.add_row(f"    {check.name}", _verdict(verdict), said)
+                    said = Text(relativize_paths(verdict.description or ""))
+                    table.add_row(f"    {check.name}", _format_verdict(verdict), said)
         self.console.print(table)
-        published = ", ".join(str(one.published()) for one in self.versions if _has(one))
+        published = ", ".join(str(one.published()) for one in self.versions if _has_snapshot(one))
         self.say(f"  Published: {published or 'nothing'}. Run {ran.run_id[:_SHORT_ID]}.", "dim")
 
     def amiss(self) -> list[str]:
         """What is not as it should be after a run: all is published, and in step."""
         for version in self.versions:
-            if not _has(version):
+            if not _has_snapshot(version):
                 return [f"{version.name} has no published snapshot"]
         base, single = self.growing.published(), self.single.published()
         found = []
@@ -171,7 +171,7 @@ class Demo:
                 return entry.maker.run
         return None
 
-    def _told(self, run_id: str) -> Ran:
+    def _told(self, run_id: str) -> DemoRun:
         made: dict[dg.AssetKey, Mapping[str, Any]] = {}
         verdicts: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation] = {}
         success = self._ended_well(run_id)
@@ -182,7 +182,7 @@ class Demo:
             else:
                 verdict = event.asset_check_evaluation_data
                 verdicts[verdict.asset_check_key] = verdict
-        return Ran(run_id, success, made, verdicts)
+        return DemoRun(run_id, success, made, verdicts)
 
     def _events(self, run_id: str) -> Iterator[dg.DagsterEvent]:
         for record in self.instance.get_records_for_run(run_id, of_type=_EVENTS).records:
@@ -199,20 +199,20 @@ class Demo:
         return False
 
 
-def _opened(declared: DeclaredVersion) -> Version:
+def _open_version(declared: VersionDefs) -> Version:
     return shardline_resource().version(declared.name)
 
 
-def _has(version: Version) -> bool:
+def _has_snapshot(version: Version) -> bool:
     return version.exists and version.state.published is not None
 
 
-def from_here(text: str) -> str:
+def relativize_paths(text: str) -> str:
     """A text with the paths in it as they are from the working directory."""
     return text.replace(f"{Path.cwd()}/", "")
 
 
-def _verdict(verdict: dg.AssetCheckEvaluation) -> Text:
+def _format_verdict(verdict: dg.AssetCheckEvaluation) -> Text:
     if verdict.passed:
         return Text("passed", "green")
     if verdict.severity == dg.AssetCheckSeverity.WARN:
@@ -220,21 +220,21 @@ def _verdict(verdict: dg.AssetCheckEvaluation) -> Text:
     return Text("FAILED", "bold red")
 
 
-def _made(told: Mapping[str, Any]) -> tuple[Text, str]:
+def _format_materialization(told: Mapping[str, Any]) -> tuple[Text, str]:
     moved = told.get("added_shards", told.get("written"))
     word = Text("made", "cyan") if moved else Text("stands")
-    rows, size = counted(told["dagster/row_count"], "row"), human_bytes(told["bytes"])
+    rows, size = format_count(told["dagster/row_count"], "row"), format_bytes(told["bytes"])
     if "file" in told:
-        return word, from_here(f"{told['file']}: {rows}, {size}")
+        return word, relativize_paths(f"{told['file']}: {rows}, {size}")
     came = f"{told['added_rows']:+,}" if told["added_rows"] else "none new"
     line = f"snapshot {told['snapshot']}: {rows} ({came}), {size}"
     if moved and "computed_shards" in told:
-        computed = counted(told["computed_shards"], "shard")
+        computed = format_count(told["computed_shards"], "shard")
         line += f"; {computed} computed, {told['reused_shards']} reused"
     return word, line
 
 
-def _not_made(ran: Ran) -> tuple[Text, str]:
+def _format_failure(ran: DemoRun) -> tuple[Text, str]:
     if ran.failed:
         return Text("skipped", "yellow"), "what it is made of did not pass its checks"
     return Text("FAILED", "bold red"), "make ui shows why, in the run below"

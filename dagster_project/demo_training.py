@@ -13,7 +13,7 @@ from shardline import __version__
 from shardline.api import Snapshot
 
 MODEL = "digits-cnn"
-GOOD_ENOUGH = 0.9
+MIN_ACCURACY = 0.9
 _EPOCHS = 8
 _BATCH = 32
 _HELD_OUT = 5
@@ -21,7 +21,7 @@ _MAX_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainingResult:
     """How well it did on the digits that it had not seen."""
 
     accuracy: float
@@ -30,7 +30,7 @@ class Trained:
     seconds: float
 
 
-def train(snapshot: Snapshot) -> Trained:
+def train_model(snapshot: Snapshot) -> TrainingResult:
     """Train on four of five records, and look at how many of the others are told right.
 
     Of a large snapshot, the first records are enough.
@@ -65,7 +65,7 @@ def train(snapshot: Snapshot) -> Trained:
     model.fit(seen, epochs=_EPOCHS, shuffle=False, verbose=0)
     accuracy = model.evaluate(mixed.take(held_out).batch(_BATCH), verbose=0)[1]
     seconds = time.perf_counter() - began
-    return Trained(float(accuracy), records - held_out, held_out, seconds)
+    return TrainingResult(float(accuracy), records - held_out, held_out, seconds)
 
 
 def count_records(path: Path) -> int:
@@ -76,14 +76,14 @@ def count_records(path: Path) -> int:
 
 def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with _silence():
+    with _silence_output():
         import tensorflow  # noqa: ICN001, PLC0415 - takes seconds to load
 
     return tensorflow
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _silence_output() -> Iterator[None]:
     """Let nothing through to the terminal: TensorFlow speaks before it has read its settings."""
     sys.stderr.flush()
     terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

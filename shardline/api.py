@@ -32,9 +32,9 @@ class Snapshot(StoredSnapshot):
         is looked at, so check first that it is published. Raises UnreadableSnapshotError if there
         are overlays, whose files do not hold whole records.
         """
-        from shardline.readers.shard_file import plain_files  # noqa: PLC0415 - loaded when used
+        from shardline.readers.shard_file import list_plain_files  # noqa: PLC0415 - loaded when used
 
-        return [file.path for file in plain_files(self)]
+        return [file.path for file in list_plain_files(self)]
 
     @property
     def compression(self) -> str:
@@ -43,9 +43,9 @@ class Snapshot(StoredSnapshot):
         Raises UnreadableSnapshotError if they are packed in several ways, since TensorFlow would
         take None for "not packed", or if there are overlays.
         """
-        from shardline.readers.shard_file import one_compression  # noqa: PLC0415 - loaded when used
+        from shardline.readers.shard_file import get_common_compression  # noqa: PLC0415 - loaded when used
 
-        return one_compression(self)
+        return get_common_compression(self)
 
     def consumed_by(self, name: str, *, run: str = "", commit: str = "") -> Self:
         """Say in the log who reads it, such as a training job, and keep it from vacuum for them.

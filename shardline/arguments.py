@@ -8,35 +8,35 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import BadNameError, InvalidArgumentError, InvalidTypeError
+from shardline.errors import InvalidArgumentError, InvalidNameError, InvalidTypeError
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def real_path(path: Path | str) -> Path:
+def resolve_path(path: Path | str) -> Path:
     """Return a path without symbolic links. Unlike `Path.resolve`, never fails at a loop."""
     return Path(os.path.realpath(path))
 
 
-def local_path(value: object, name: str = "path") -> Path:
+def parse_local_path(value: object, name: str = "path") -> Path:
     """Return a path that was given as the argument `name`. Raises InvalidTypeError for others."""
     if not isinstance(value, str | Path):
         raise InvalidTypeError(f"{name}: expected a path, got {type(value).__name__}")
     if "\0" in str(value):
-        raise BadNameError(f"{name}: invalid path: contains a null byte")
+        raise InvalidNameError(f"{name}: invalid path: contains a null byte")
     return Path(value)
 
 
-def local_paths(values: object, name: str = "paths") -> list[Path]:
+def parse_local_paths(values: object, name: str = "paths") -> list[Path]:
     """Return one or several paths that were given as the argument `name`."""
     if isinstance(values, str | Path):
-        return [local_path(values, name)]
-    return [local_path(value, name) for value in each_of(values, name)]
+        return [parse_local_path(values, name)]
+    return [parse_local_path(value, name) for value in list_items(values, name)]
 
 
-def each_of(values: object, name: str) -> Iterable[object]:
+def list_items(values: object, name: str) -> Iterable[object]:
     """Return values to iterate over. Raises InvalidTypeError for a single value or for text."""
     if isinstance(values, str | bytes | dict) or not hasattr(values, "__iter__"):
         raise InvalidTypeError(f"{name}: expected a list, got {type(values).__name__}")
@@ -58,7 +58,7 @@ def validate_files_differ(files: Iterable[Path]) -> None:
     """
     named: dict[Path, Path] = {}
     for file in files:
-        real = real_path(file)
+        real = resolve_path(file)
         first = named.get(real)
         if first is not None:
             also = "" if first == file else f" (also named {first})"

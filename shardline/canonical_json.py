@@ -18,11 +18,11 @@ _NO_DIGEST = "0" * 64
 
 def encode(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     """The canonical bytes of a JSON value; refuses with ValueError what has none."""
-    _refuse_unstable(value)
-    return _encoded(value)
+    _validate_stable(value)
+    return _encode_value(value)
 
 
-def _encoded(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+def _encode_value(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     return _ENCODER.encode(value).encode()
 
 
@@ -30,7 +30,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
     """The value of canonical bytes; refuses with ValueError any other spelling of it."""
     try:
         value = _DECODER.decode(data.decode())
-        again = _encoded(value)
+        again = _encode_value(value)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except (json.JSONDecodeError, UnicodeError) as error:
@@ -51,13 +51,13 @@ def seal(value: dict[str, Any]) -> tuple[str, bytes]:
     field = f'"digest":"{_NO_DIGEST}",'.encode()
     if text.count(field) != 1:
         digest = sha256(value)
-        return digest, _encoded({**value, "digest": digest})
+        return digest, _encode_value({**value, "digest": digest})
     before, _, behind = text.partition(field)
     digest = hashlib.sha256(before + behind).hexdigest()
     return digest, b"".join((before, field.replace(_NO_DIGEST.encode(), digest.encode()), behind))
 
 
-def _refuse_unstable(value: object) -> None:
+def _validate_stable(value: object) -> None:
     """Refuse what has no canonical form. Texts, which most values are, cost no call each."""
     if isinstance(value, (dict, list, tuple)):
         if isinstance(value, dict):
@@ -67,7 +67,7 @@ def _refuse_unstable(value: object) -> None:
             value = value.values()
         for inner in value:
             if type(inner) is not str:
-                _refuse_unstable(inner)
+                _validate_stable(inner)
     elif isinstance(value, int):
         if abs(value) > MAX_INTEGER:
             raise ValueError(_TOO_LARGE)
@@ -75,21 +75,21 @@ def _refuse_unstable(value: object) -> None:
         raise ValueError(f"{type(value).__name__} values have no canonical form; use text")
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     value = int(text)
     if abs(value) > MAX_INTEGER:
         raise ValueError(_TOO_LARGE)
     return value
 
 
-def _refuse_float(text: str) -> NoReturn:
+def _reject_float(text: str) -> NoReturn:
     del text
     raise ValueError("it holds a number that is not whole")
 
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _DECODER = json.JSONDecoder(
-    parse_int=_integer, parse_float=_refuse_float, parse_constant=_refuse_float
+    parse_int=_parse_integer, parse_float=_reject_float, parse_constant=_reject_float
 )
 
 
@@ -98,7 +98,7 @@ Value = TypeVar("Value")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class Fields:
+class JsonReader:
     """Takes a JSON object apart field by field, and refuses what is left over."""
 
     def __init__(self, what: str, value: object) -> None:

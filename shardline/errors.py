@@ -161,7 +161,7 @@ class InvalidTypeError(InvalidArgumentError, TypeError):
     code = "invalid-type"
 
 
-class DamagedFileError(ShardlineError, ValueError):
+class CorruptFileError(ShardlineError, ValueError):
     """A corrupt TFRecord file, or a file that is not what the caller expects.
 
     Without a `hint`, the error suggests to salvage the file.
@@ -199,7 +199,7 @@ class DamagedFileError(ShardlineError, ValueError):
         self.detail = detail
 
     @classmethod
-    def of(cls, path: object, fault: Fault, *, code: str | None = None) -> DamagedFileError:
+    def of(cls, path: object, fault: Fault, *, code: str | None = None) -> CorruptFileError:
         """Build the error for a fault; `code` replaces that of the fault's kind."""
         if fault.kind == "not-tfrecord":
             return NotTFRecordError(str(path), fault.detail)
@@ -207,7 +207,7 @@ class DamagedFileError(ShardlineError, ValueError):
         return cls(str(path), fault.kind, *where, fault.detail, code=code)
 
 
-class NotTFRecordError(DamagedFileError):
+class NotTFRecordError(CorruptFileError):
     """A file of another format where a TFRecord file is needed; `format` names it."""
 
     code = "not-tfrecord"
@@ -253,7 +253,7 @@ def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | 
     return Hint.run("salvage", file_argument(path), "OUT")
 
 
-class DamagedShardError(ShardlineError, ValueError):
+class CorruptShardError(ShardlineError, ValueError):
     """A corrupt shard of a version: `problem` names the file and the position."""
 
     code = "corrupt-shard"
@@ -279,7 +279,7 @@ class DamagedShardError(ShardlineError, ValueError):
         self.problem = problem
 
     @classmethod
-    def of(cls, version: str, error: DamagedFileError) -> DamagedShardError:
+    def of(cls, version: str, error: CorruptFileError) -> CorruptShardError:
         """Build the error for a corrupt file that is a shard of a version."""
         return cls(
             version, error.message, path=error.path, record=error.record, offset=error.offset
@@ -366,7 +366,7 @@ class ChangedSourceError(ShardlineError, ValueError):
         self.entry = entry
 
 
-class BadRecordsError(ShardlineError, ValueError):
+class InvalidRecordsError(ShardlineError, ValueError):
     """Rows that cannot become records of a version, more of them than were allowed.
 
     `bad` of `rows` rows were refused; those of them that are told in the message are `refused`.
@@ -475,7 +475,7 @@ class FileExistsAlreadyError(ShardlineError, FileExistsError):
     code = "file-exists"
 
 
-class FolderMissingError(ShardlineError, FileNotFoundError):
+class FolderNotFoundError(ShardlineError, FileNotFoundError):
     """A folder that an output needs and that does not exist."""
 
     code = "folder-not-found"
@@ -523,7 +523,7 @@ class UnknownArgumentError(InvalidArgumentError, TypeError):
     code = "unknown-argument"
 
 
-class BadNameError(ShardlineError, ValueError):
+class InvalidNameError(ShardlineError, ValueError):
     """A name, path or URI that is refused before anything is done with it."""
 
     code = "invalid-name"
@@ -546,7 +546,7 @@ class UnavailableError(StorageError):
     transient = True
 
 
-class ObjectMissingError(StorageError, FileNotFoundError):
+class ObjectNotFoundError(StorageError, FileNotFoundError):
     """An object that is not there."""
 
     code = "object-not-found"
@@ -558,14 +558,14 @@ class ObjectExistsError(StorageError, FileExistsError):
     code = "object-exists"
 
 
-class UncertainWriteError(StorageError):
+class CommitStateUnknownError(StorageError):
     """A write that may or may not have happened: the answer was lost, or the sync failed."""
 
     code = "commit-state-unknown"
     transient = True
 
 
-class UnsyncedWriteError(UncertainWriteError):
+class UnsyncedWriteError(CommitStateUnknownError):
     """A write that can be seen but may not survive a power cut: the sync failed."""
 
     code = "unsynced-write"
@@ -609,19 +609,19 @@ class LogError(ShardlineError):
     code = "log-error"
 
 
-class VersionMissingError(LogError, LookupError):
+class VersionNotFoundError(LogError, LookupError):
     """A version that does not exist."""
 
     code = "version-not-found"
 
 
-class SnapshotMissingError(LogError, LookupError):
+class SnapshotNotFoundError(LogError, LookupError):
     """A snapshot, tag or time that a version does not have."""
 
     code = "snapshot-not-found"
 
 
-class DamagedLogError(LogError, ValueError):
+class CorruptLogError(LogError, ValueError):
     """A log whose entries are not what was written. `entry` is the number of the first bad one."""
 
     code = "corrupt-log"
@@ -692,7 +692,7 @@ class ConflictError(LogError):
     code = "commit-conflict"
 
 
-class CondemnedShardError(ConflictError):
+class TombstonedShardError(ConflictError):
     """A commit with shards that were erased, or that vacuum has decided to delete: make others.
 
     `names` are those shards.

@@ -24,7 +24,7 @@ _OTHER_SUFFIXES = (
 )  # fmt: skip
 
 
-def format_of(name: str) -> str | None:
+def infer_format(name: str) -> str | None:
     """Return the format that the name of a file tells, None if it tells none."""
     name = name.lower()
     if name.startswith(".") or name.endswith((*SIDECAR_SUFFIXES, *_OTHER_SUFFIXES)):
@@ -40,7 +40,7 @@ def format_of(name: str) -> str | None:
 
 def is_record_name(name: str) -> bool:
     """Return True if a file is named like a TFRecord file."""
-    return format_of(name) == "tfrecord"
+    return infer_format(name) == "tfrecord"
 
 
 def is_sidecar_name(name: str) -> bool:

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def format_count(number: int, noun: str, plural: str = "") -> str:
     """`1 record`, `12,345 records`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def counted_of(part: int, whole: int, noun: str, *, complete: bool = True) -> str:
+def format_count_of(part: int, whole: int, noun: str, *, complete: bool = True) -> str:
     """`3 of 20 rows`, or if the count stopped early, `at least 3 of the first 20 rows`."""
     if complete:
         return f"{part:,} of {whole:,} {noun}s"
@@ -38,18 +38,18 @@ def float32_json(value: float) -> float | str:
 
 __all__ = [
     "age",
-    "counted",
-    "escaped",
-    "escaped_lines",
-    "human_bytes",
-    "listed",
-    "rate",
-    "signed_bytes",
-    "when",
+    "escape_lines",
+    "escape_text",
+    "format_bytes",
+    "format_count",
+    "format_list",
+    "format_rate",
+    "format_signed_bytes",
+    "format_time",
 ]
 
 
-def human_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """`512 bytes`, `1.5 MB`, in powers of 1024."""
     if size < 1024:
         return f"{size:.0f} bytes"
@@ -60,34 +60,34 @@ def human_bytes(size: float) -> str:
     return f"{size / 1024:.1f} PB"
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """A foreign text without anything that a terminal would obey."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
-def escaped_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """A foreign text of several lines, each escaped by itself."""
-    return "\n".join(map(escaped, text.split("\n")))
+    return "\n".join(map(escape_text, text.split("\n")))
 
 
-def rate(records: int, size: int, seconds: float, what: str = "records") -> str:
+def format_rate(records: int, size: int, seconds: float, what: str = "records") -> str:
     """`1.25 s, 12,345 records/s, 1.5 MB/s`."""
     per = max(seconds, 1e-9)
-    return f"{seconds:.2f} s, {records / per:,.0f} {what}/s, {human_bytes(size / per)}/s"
+    return f"{seconds:.2f} s, {records / per:,.0f} {what}/s, {format_bytes(size / per)}/s"
 
 
-def signed_bytes(size: int) -> str:
+def format_signed_bytes(size: int) -> str:
     """`+1.5 MB`, `-512 bytes`: how much there is more."""
-    return f"{'-' if size < 0 else '+'}{human_bytes(abs(size))}"
+    return f"{'-' if size < 0 else '+'}{format_bytes(abs(size))}"
 
 
-def listed(words: Iterable[str], last: str = "and") -> str:
+def format_list(words: Iterable[str], last: str = "and") -> str:
     """`one`, `one and two`, `one, two and three`."""
     *first, end = words
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
-def when(time: datetime) -> str:
+def format_time(time: datetime) -> str:
     """`2026-11-16 04:00`; our times are in UTC."""
     return f"{time:%Y-%m-%d %H:%M}"
 
@@ -97,5 +97,5 @@ def age(span: timedelta) -> str:
     seconds = max(int(span.total_seconds()), 0)
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= size:
-            return counted(seconds // size, unit)
-    return counted(seconds, "second")
+            return format_count(seconds // size, unit)
+    return format_count(seconds, "second")

@@ -17,30 +17,30 @@ import pytest
 from shardline.error_codes import CODES
 from shardline.errors import (
     LOCATION,
-    BadRecordsError,
     BudgetError,
     ChangedSourceError,
     ColumnError,
-    CondemnedShardError,
-    DamagedFileError,
-    DamagedLogError,
-    DamagedShardError,
+    CorruptFileError,
+    CorruptLogError,
+    CorruptShardError,
     ExampleError,
     FileExistsAlreadyError,
     InvalidArgumentError,
+    InvalidRecordsError,
     MixedPayloadsError,
     NotTFRecordError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     ShardlineError,
     StorageError,
+    TombstonedShardError,
     UnknownFormatError,
 )
 from shardline.hints import Command, Hint, Option
 from shardline.schema.comparison import SchemaDiff
 from shardline.sources.source_mismatch import SourceSchemaError
 from shardline.tfrecord.compression import CompressionError
-from shardline.udf.udf_result import BatchMisfit
+from shardline.udf.udf_result import BatchMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,15 +53,15 @@ HINT = Hint.of("do ", Command.of("repair", "digits/v1"), ",", Option("mode", "re
 
 SPECIAL: dict[type[ShardlineError], ShardlineError] = {
     ChangedSourceError: ChangedSourceError("a.csv: changed since it landed", 3),
-    BadRecordsError: BadRecordsError("2 rows do not fit", ("line 1",), 2, 10),
-    BatchMisfit: BatchMisfit(0, 4, "too few rows"),
+    InvalidRecordsError: InvalidRecordsError("2 rows do not fit", ("line 1",), 2, 10),
+    BatchMismatchError: BatchMismatchError(0, 4, "too few rows"),
     BudgetError: BudgetError("too much", 3, 4),
     ColumnError: ColumnError(3, "label", "holds bytes values, not int64"),
     CompressionError: CompressionError(5, "truncated"),
-    CondemnedShardError: CondemnedShardError("was vacuumed", ("v1.tfrecord",)),
-    DamagedFileError: DamagedFileError("a.tfrecord", "data-crc", 3, 70, "does not match"),
-    DamagedLogError: DamagedLogError("digits/v1", 7, "it is missing", "missing-entry"),
-    DamagedShardError: DamagedShardError("digits/v1", "a.tfrecord: corrupt"),
+    TombstonedShardError: TombstonedShardError("was vacuumed", ("v1.tfrecord",)),
+    CorruptFileError: CorruptFileError("a.tfrecord", "data-crc", 3, 70, "does not match"),
+    CorruptLogError: CorruptLogError("digits/v1", 7, "it is missing", "missing-entry"),
+    CorruptShardError: CorruptShardError("digits/v1", "a.tfrecord: corrupt"),
     NotTFRecordError: NotTFRecordError("a.csv", "csv"),
     ExampleError: ExampleError(1, 2, "label", "twice"),
     MixedPayloadsError: MixedPayloadsError("a.tfrecord", "example", "b.tfrecord", "opaque"),
@@ -183,7 +183,7 @@ def test_an_error_without_hint_and_fields_has_none() -> None:
 def test_message_of_an_os_error_names_the_file_without_errno() -> None:
     error = FileExistsAlreadyError(errno.EEXIST, "exists already", "/a/b")
     assert error.message == "/a/b: exists already"
-    assert ObjectMissingError("/a/b: not found").message == "/a/b: not found"
+    assert ObjectNotFoundError("/a/b: not found").message == "/a/b: not found"
 
 
 def test_hint_is_no_part_of_the_message_and_a_note_of_the_traceback() -> None:
@@ -207,7 +207,7 @@ def test_hint_is_no_part_of_the_message_and_a_note_of_the_traceback() -> None:
 def test_a_corrupt_file_has_code_and_hint_of_its_fault(
     kind: str, code: str, options: list[Option] | None
 ) -> None:
-    error = DamagedFileError("a", kind, 1, 2, "detail")  # type: ignore[arg-type]
+    error = CorruptFileError("a", kind, 1, 2, "detail")  # type: ignore[arg-type]
     assert error.code == code
     if options is None:
         assert error.hint is None

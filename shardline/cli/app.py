@@ -43,22 +43,22 @@ from shardline.cli.commands.tag import tag
 from shardline.cli.commands.trace import trace
 from shardline.cli.commands.vacuum import vacuum
 from shardline.cli.commands.verify import verify
-from shardline.cli.errors import UsageError, from_click, keep_arguments, print_error
+from shardline.cli.errors import UsageError, convert_click_error, keep_arguments, print_error
 from shardline.errors import (
-    BadNameError,
     BudgetError,
     ConflictError,
     DagsterRecordMissingError,
     FieldsError,
     InvalidArgumentError,
+    InvalidNameError,
     KernelUnavailableError,
     PackageMissingError,
     ShardlineError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     SourceError,
     UnknownFormatError,
     UnreadableSnapshotError,
-    VersionMissingError,
+    VersionNotFoundError,
 )
 from shardline.hints import Hint
 from shardline.release import __version__
@@ -95,9 +95,9 @@ _SECTIONS = {
     "Where data comes from, and whether that is true": (lineage, trace, audit, report),
     "What others want to know of datasets": (describe, openlineage),
 }
-_NOT_THE_DATA = (
+_USAGE_ERRORS = (
     OSError,
-    BadNameError,
+    InvalidNameError,
     BudgetError,
     ConflictError,
     DagsterRecordMissingError,
@@ -105,16 +105,16 @@ _NOT_THE_DATA = (
     InvalidArgumentError,
     KernelUnavailableError,
     PackageMissingError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     SourceError,
     UnknownFormatError,
     UnreadableSnapshotError,
-    VersionMissingError,
+    VersionNotFoundError,
 )
 """What keeps a command from its work without anything being wrong with the data."""
 
 
-class _Shardline(click.Group):
+class _CommandGroup(click.Group):
     """Turns a problem into an error line, a hint line and an exit code."""
 
     def make_context(
@@ -127,7 +127,7 @@ class _Shardline(click.Group):
         """Parse what precedes the command."""
         given = list(args)
         open_missing_streams()
-        with ends_with_its_reader():
+        with exit_on_broken_pipe():
             try:
                 return super().make_context(info_name, args, parent, **extra)
             except click.UsageError as error:
@@ -135,11 +135,11 @@ class _Shardline(click.Group):
                     raise  # click shows the help
                 with click.Context(self, info_name=info_name) as context:
                     keep_arguments(context, given)
-                    print_error(from_click(error).set_hint(Hint.run("--help")), context)
+                    print_error(convert_click_error(error).set_hint(Hint.run("--help")), context)
                 raise SystemExit(_USAGE) from None
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
-        with ends_with_its_reader():
+        with exit_on_broken_pipe():
             return self._run(ctx)
 
     def _run(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what a command returns
@@ -147,7 +147,7 @@ class _Shardline(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            if reader_is_gone():
+            if is_output_closed():
                 raise
             print_error(error, ctx)
             ctx.exit(_USAGE)
@@ -156,12 +156,12 @@ class _Shardline(click.Group):
             print_error(problem, ctx)
             ctx.exit(_INTERRUPTED)
         except click.UsageError as error:
-            print_error(from_click(error), ctx)
+            print_error(convert_click_error(error), ctx)
             ctx.exit(_USAGE)
         except click.ClickException as error:
             print_error(ShardlineError(error.format_message(), code="system-error"), ctx)
             ctx.exit(_USAGE)
-        except _NOT_THE_DATA as error:
+        except _USAGE_ERRORS as error:
             print_error(error, ctx)
             ctx.exit(_USAGE)
         except ShardlineError as error:
@@ -195,7 +195,7 @@ class _Shardline(click.Group):
 
 
 @click.group(
-    cls=_Shardline,
+    cls=_CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
@@ -247,7 +247,7 @@ for _commands in _SECTIONS.values():
         main.add_command(_command)
 
 
-READER_GONE = 141
+BROKEN_PIPE_EXIT_CODE = 141
 """The exit code after a closed pipe: what a shell reports for a process that SIGPIPE ended."""
 
 
@@ -262,17 +262,17 @@ def open_missing_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
     if sys.stdout is None:
-        sys.stdout = _opened(1)
+        sys.stdout = _open_stream(1)
     if sys.stderr is None:
-        sys.stderr = _opened(2)
+        sys.stderr = _open_stream(2)
 
 
-def _opened(number: int) -> TextIO:
+def _open_stream(number: int) -> TextIO:
     return open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 @contextmanager
-def ends_with_its_reader() -> Iterator[None]:
+def exit_on_broken_pipe() -> Iterator[None]:
     """End quietly, with an exit code of its own, when nobody reads the output any more."""
     try:
         try:
@@ -282,10 +282,10 @@ def ends_with_its_reader() -> Iterator[None]:
                 sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
-        raise SystemExit(READER_GONE) from None
+        raise SystemExit(BROKEN_PIPE_EXIT_CODE) from None
 
 
-def reader_is_gone() -> bool:
+def is_output_closed() -> bool:
     """Return True if a standard stream is a pipe or a socket that nobody reads any more."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

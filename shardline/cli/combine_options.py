@@ -9,15 +9,15 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import limits
-from shardline.cli.references import refuse_version_as_file
-from shardline.cli.udf_options import load_maker, load_makers
+from shardline.cli.references import validate_output_path
+from shardline.cli.udf_options import load_udf, load_udfs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.cli.options import Command
+    from shardline.cli.options import CommandFunction
     from shardline.operations.combine import CombineMode
-    from shardline.pairing.combine_spec import How, Options
+    from shardline.pairing.combine_spec import JoinType, SpecOptions
     from shardline.pairing.pair_features import OnCollision
     from shardline.tfrecord import Limits
 
@@ -86,10 +86,10 @@ class CombineOptions:
                 )
         if self.output is not None:
             for side in (self.left, self.right):
-                refuse_version_as_file(side)
+                validate_output_path(side)
 
 
-def rule_options(command: Command) -> Command:
+def pair_options(command: CommandFunction) -> CommandFunction:
     """All options that say which pairs, and what is in them."""
     for option in (
         click.option(
@@ -155,14 +155,14 @@ def rule_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleOptions:
+class PairOptions:
     """What was asked for."""
 
     on_collision: OnCollision
     left_prefix: str
     right_prefix: str
     on: tuple[str, ...]
-    how: How | None
+    how: JoinType | None
     where: str | None
     fields: tuple[str, ...]
     limit: int | None
@@ -170,7 +170,7 @@ class RuleOptions:
     seed: int | None
     once: bool
 
-    def load(self) -> Options:
+    def load(self) -> SpecOptions:
         """The same for the engine, with what makes fields; a usage error for what is mixed up."""
         prefixed = self.left_prefix or self.right_prefix
         if prefixed and self.on_collision != "prefix":
@@ -199,8 +199,8 @@ class RuleOptions:
             "right_prefix": self.right_prefix,
             "on": self._keys(),
             "how": self.how or "inner",
-            "where": None if self.where is None else load_maker(self.where, "--where"),
-            "fields": load_makers(self.fields),
+            "where": None if self.where is None else load_udf(self.where, "--where"),
+            "fields": load_udfs(self.fields),
             "limit": self.limit,
             "sample": self.sample,
             "seed": self.seed or 0,

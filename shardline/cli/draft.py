@@ -5,20 +5,20 @@ from pathlib import Path
 
 import click
 
-from shardline.cli.errors import from_click
+from shardline.cli.errors import convert_click_error
 from shardline.cli.options import root_option
-from shardline.cli.output import plain_console, plain_table
+from shardline.cli.output import create_console, create_table
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.dagster.command_error import CommandError, CommandUsageError
-from shardline.dagster.expectations.sample import LIMIT, sample
-from shardline.dagster.expectations.suite import Expected, Suite, suite_path
+from shardline.dagster.expectations.sample import MAX_ROWS, take_sample
+from shardline.dagster.expectations.suite import ExpectationSpec, Suite, get_suite_path
 from shardline.dagster.expectations.suite_draft import draft_suite
 from shardline.errors import FileExistsAlreadyError, ShardlineError, UnreadableSnapshotError
 from shardline.hints import Hint
 from shardline.storage.durable_file import DurableFile
-from shardline.text import counted, escaped
+from shardline.text import escape_text, format_count
 
-_ABOUT = {
+_LABELS = {
     "expect_table_row_count_to_be_between": "one row at least",
     "expect_column_to_exist": "exists",
     "expect_column_values_to_not_be_null": "never missing",
@@ -66,7 +66,7 @@ NAME__mean for one of numbers; NAME__bytes for the size of bytes that are no tex
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=LIMIT,
+    default=MAX_ROWS,
     show_default=True,
     help="How many rows to look at; if there are more, a seeded sample.",
 )
@@ -88,7 +88,7 @@ def main(
     """
     try:
         wanted = parse_reference(reference)
-        path = output or suite_path(wanted.version)
+        path = output or get_suite_path(wanted.version)
         if path.exists() and not force:
             exists = FileExistsAlreadyError(
                 f"{path}: exists already, and may have been edited",
@@ -98,7 +98,7 @@ def main(
             raise CommandUsageError(exists)
         version = open_version(open_root(root), wanted)
         snapshot = find_snapshot(version, wanted, which)
-        taken = sample(snapshot, limit=limit)
+        taken = take_sample(snapshot, limit=limit)
         if not taken.rows:
             empty = UnreadableSnapshotError(
                 f"{snapshot}: no rows to draft from",
@@ -113,46 +113,48 @@ def main(
         with DurableFile(path, overwrite=force) as file:
             file.write(suite.to_text().encode())
     except click.UsageError as error:
-        raise CommandUsageError(from_click(error)) from None
+        raise CommandUsageError(convert_click_error(error)) from None
     except ShardlineError as error:
         raise CommandError(error) from None
     except OSError as error:
         message = f"{error.filename}: {error.strerror}"
         raise CommandError(ShardlineError(message, code="system-error")) from None
-    _tell(suite)
-    click.echo(f"{counted(len(suite.expectations), 'expectation')} from {snapshot}, {taken.said}.")
+    _print_suite(suite)
+    click.echo(
+        f"{format_count(len(suite.expectations), 'expectation')} from {snapshot}, {taken.said}."
+    )
     click.echo(f"Now edit {path}: a draft knows what was seen, not what is right.")
 
 
-def _tell(suite: Suite) -> None:
+def _print_suite(suite: Suite) -> None:
     """A row for each column: what is critical of it, and what is a warning."""
-    table = plain_table("column", "critical", "warning", wide="warning")
-    by_column: dict[str, list[Expected]] = {}
+    table = create_table("column", "critical", "warning", wide="warning")
+    by_column: dict[str, list[ExpectationSpec]] = {}
     for one in suite.expectations:
         by_column.setdefault(", ".join(one.columns) or "(the table)", []).append(one)
     for column, expectations in by_column.items():
         table.add_row(
-            escaped(column),
-            _words(one for one in expectations if one.severity == "critical"),
-            _words(one for one in expectations if one.severity == "warning"),
+            escape_text(column),
+            _format_expectations(one for one in expectations if one.severity == "critical"),
+            _format_expectations(one for one in expectations if one.severity == "warning"),
         )
-    plain_console().print(table)
+    create_console().print(table)
 
 
-def _words(expectations: Iterable[Expected]) -> str:
-    return ", ".join(map(_word, expectations))
+def _format_expectations(expectations: Iterable[ExpectationSpec]) -> str:
+    return ", ".join(map(_format_expectation, expectations))
 
 
-def _word(one: Expected) -> str:
+def _format_expectation(one: ExpectationSpec) -> str:
     """An expectation in short, without the values in it."""
     kwargs = one.kwargs
     if "value_set" in kwargs:
         return f"one of {len(kwargs['value_set'])}"
     if "max_value" in kwargs:
-        return f"{_ABOUT.get(one.type, '')}{kwargs['min_value']} to {kwargs['max_value']}"
+        return f"{_LABELS.get(one.type, '')}{kwargs['min_value']} to {kwargs['max_value']}"
     if "mostly" in kwargs:
         return f"{kwargs['mostly']:.0%} present"
-    return _ABOUT[one.type]
+    return _LABELS[one.type]
 
 
 if __name__ == "__main__":

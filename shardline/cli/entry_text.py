@@ -4,98 +4,108 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.text import counted, escaped, listed
+from shardline.text import escape_text, format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Attestation, Maker
+    from shardline.log.model import Attestation, CommitInfo
 
 
-DERIVED = frozenset({"extend", "migrate", "combine"})
+DERIVING_OPERATIONS = frozenset({"extend", "migrate", "combine"})
 _SHOWN = 6
 
 
-def derived_words(entry: Entry) -> Iterator[str]:
+def format_derivation(entry: Entry) -> Iterator[str]:
     """`extended by double, length: 1 shard computed, 100 reused`, and what is gone."""
     told = entry.parameters
-    how = {"extend": _extended, "migrate": _migrated, "combine": _combined}[entry.operation](told)
-    computed, reused = (_count(told.get(name)) for name in ("computed", "reused"))
-    found = f", {left:,} left by a run before" if (left := _count(told.get("found"))) else ""
-    yield f"{how}: {counted(computed, 'shard')} computed, {reused:,} reused{found}"
+    how = {
+        "extend": _format_extension,
+        "migrate": _format_migration,
+        "combine": _format_combination,
+    }[entry.operation](told)
+    computed, reused = (_get_count(told.get(name)) for name in ("computed", "reused"))
+    found = f", {left:,} left by a run before" if (left := _get_count(told.get("found"))) else ""
+    yield f"{how}: {format_count(computed, 'shard')} computed, {reused:,} reused{found}"
     added = {one.shard.name for one in entry.added}
     gone = [name for name in entry.removed if name not in added]
     if gone:
-        yield f"-{counted(len(gone), 'shard')}"
+        yield f"-{format_count(len(gone), 'shard')}"
 
 
-def used_again(found: int, reused: int) -> str:
+def format_reused_shards(found: int, reused: int) -> str:
     """What of it was not computed now, to be read behind how many shards were."""
     left = f", {found:,} of them by a run before" if found else ""
     return left + (f", {reused:,} used again" if reused else "")
 
 
-def _extended(told: Json) -> str:
-    makers = [one for one in _list(told.get("fields")) if isinstance(one, dict)]
-    made = [name for one in makers for name in _names(one.get("features"))]
-    dropped = _names(told.get("drop"))
+def _format_extension(told: Json) -> str:
+    makers = [one for one in _get_list(told.get("fields")) if isinstance(one, dict)]
+    made = [name for one in makers for name in _get_names(one.get("features"))]
+    dropped = _get_names(told.get("drop"))
     return (
         "extended"
-        + (f" by {_some(made)}" if made else "")
-        + (f" without {_some(dropped)}" if dropped else "")
+        + (f" by {_shorten_list(made)}" if made else "")
+        + (f" without {_shorten_list(dropped)}" if dropped else "")
     )
 
 
-def _migrated(told: Json) -> str:
-    steps = [f"{old} → {new}" for old, new in _pairs(told.get("rename"))]
-    steps += [f"without {name}" for name in _names(told.get("drop"))]
-    steps += [f"{name} as {kind}" for name, kind in _pairs(told.get("cast"))]
-    steps += [f"{name} filled in" for name in _names(told.get("default"))]
-    return "migrated" + (f" ({_some(steps)})" if steps else "")
+def _format_migration(told: Json) -> str:
+    steps = [f"{old} → {new}" for old, new in _get_pairs(told.get("rename"))]
+    steps += [f"without {name}" for name in _get_names(told.get("drop"))]
+    steps += [f"{name} as {kind}" for name, kind in _get_pairs(told.get("cast"))]
+    steps += [f"{name} filled in" for name in _get_names(told.get("default"))]
+    return "migrated" + (f" ({_shorten_list(steps)})" if steps else "")
 
 
-def _combined(told: Json) -> str:
+def _format_combination(told: Json) -> str:
     rule = told.get("rule")
     given = rule if isinstance(rule, dict) else {}
-    keys = [dict.fromkeys(_names(pair)) for pair in _list(given.get("on"))]
+    keys = [dict.fromkeys(_get_names(pair)) for pair in _get_list(given.get("on"))]
     words = [f"by {' = '.join(pair)}" for pair in keys if pair]
     words += ["with all of the left"] if given.get("how") == "left" else []
     words += ["each two once"] if given.get("once") else []
     words += ["some of the pairs"] if "where" in given else []
-    words += [f"the first {counted(_count(told['limit']), 'pair')}"] if "limit" in told else []
-    words += [f"a sample of {counted(_count(told['sample']), 'pair')}"] if "sample" in told else []
-    return "combined" + (f" ({_some(words)})" if words else "")
+    words += (
+        [f"the first {format_count(_get_count(told['limit']), 'pair')}"] if "limit" in told else []
+    )
+    words += (
+        [f"a sample of {format_count(_get_count(told['sample']), 'pair')}"]
+        if "sample" in told
+        else []
+    )
+    return "combined" + (f" ({_shorten_list(words)})" if words else "")
 
 
-def _some(words: list[str]) -> str:
+def _shorten_list(words: list[str]) -> str:
     """The first of several, and how many more there are."""
     more = len(words) - _SHOWN
     return ", ".join(words) if more <= 0 else f"{', '.join(words[:_SHOWN])} and {more:,} more"
 
 
-def _count(told: object) -> int:
+def _get_count(told: object) -> int:
     return told if isinstance(told, int) else 0
 
 
-def _list(told: object) -> list[object]:
+def _get_list(told: object) -> list[object]:
     return told if isinstance(told, list) else []
 
 
-def _names(told: object) -> list[str]:
-    return [escaped(str(name)) for name in _list(told)]
+def _get_names(told: object) -> list[str]:
+    return [escape_text(str(name)) for name in _get_list(told)]
 
 
-def _pairs(told: object) -> list[tuple[str, str]]:
+def _get_pairs(told: object) -> list[tuple[str, str]]:
     pairs = told.items() if isinstance(told, dict) else ()
-    return [(escaped(str(one)), escaped(str(other))) for one, other in pairs]
+    return [(escape_text(str(one)), escape_text(str(other))) for one, other in pairs]
 
 
-_MOST_DETAIL = 160
+_MAX_DETAIL = 160
 _SHOWN_RUN = 8
 _SHOWN_SHARD = 16
-_HAS_ITS_WORD = DERIVED | {
+_NAMED_OPERATIONS = DERIVING_OPERATIONS | {
     "attest",
     "consume",
     "create",
@@ -110,72 +120,80 @@ _HAS_ITS_WORD = DERIVED | {
     "vacuum",
 }
 
-_OF_CONSUMERS = frozenset({"consume", "release"})
+_CONSUMER_OPERATIONS = frozenset({"consume", "release"})
 
 
-def entry_words(entry: Entry, *, with_operation: bool = False) -> str:
+def format_entry(entry: Entry, *, with_operation: bool = False) -> str:
     """`+3 shards, 12,000 records`: what an entry did, with its operation if it is not plain."""
-    told = "; ".join(_parts(entry)) or "nothing"
-    if with_operation and entry.operation not in _HAS_ITS_WORD:
-        return f"{escaped(entry.operation)}: {told}"
+    told = "; ".join(_format_parts(entry)) or "nothing"
+    if with_operation and entry.operation not in _NAMED_OPERATIONS:
+        return f"{escape_text(entry.operation)}: {told}"
     return told
 
 
-def maker_words(maker: Maker) -> str:
+def format_commit_info(maker: CommitInfo) -> str:
     """Who made an entry: the run if there was one, else the host."""
     run = maker.run if len(maker.run) <= 2 * _SHOWN_RUN else f"{maker.run[:_SHOWN_RUN]}…"
-    return f"run {escaped(run)}" if run else escaped(maker.host)
+    return f"run {escape_text(run)}" if run else escape_text(maker.host)
 
 
-def check_names(entry: Entry) -> str:
+def format_required_checks(entry: Entry) -> str:
     """The checks that an entry requires."""
     checks = () if entry.checks is None else (*entry.checks.shard, *entry.checks.snapshot)
-    return escaped(listed(checks)) if checks else "no check"
+    return escape_text(format_list(checks)) if checks else "no check"
 
 
-def _parts(entry: Entry) -> Iterator[str]:
+def _format_parts(entry: Entry) -> Iterator[str]:
     if entry.schema is not None:
         features = entry.schema.features
-        what = counted(len(features), "feature") if features else f"{entry.schema.payload} records"
-        yield f"created: {what}, publishing needs {check_names(entry)}"
+        what = (
+            format_count(len(features), "feature")
+            if features
+            else f"{entry.schema.payload} records"
+        )
+        yield f"created: {what}, publishing needs {format_required_checks(entry)}"
     elif entry.checks is not None:
-        yield f"publishing now needs {check_names(entry)}"
-    data = list(_data(entry))
+        yield f"publishing now needs {format_required_checks(entry)}"
+    data = list(_format_data(entry))
     changed = f" ({'; '.join(data)})" if data else ""
     if entry.rejects is not None:
-        reason = _failures(entry) or _short(escaped(str(entry.parameters.get("reason", ""))))
+        reason = _format_failures(entry) or _shorten(
+            escape_text(str(entry.parameters.get("reason", "")))
+        )
         yield f"rejected snapshot {entry.rejects}{changed}" + (f": {reason}" if reason else "")
     elif entry.operation == "reject":
-        yield from _set_aside(entry)
+        yield from _format_rejected_sources(entry)
     elif entry.restores is not None:
         yield f"restored snapshot {entry.restores}{changed}"
     else:
         yield from data
-        yield from _attested(entry)
-    if entry.operation in _OF_CONSUMERS:
-        yield _consumer(entry)
+        yield from _format_attestations(entry)
+    if entry.operation in _CONSUMER_OPERATIONS:
+        yield _format_consumer(entry)
         return
     if entry.operation == "dismiss":
-        yield _dismissed(entry)
-    yield from _holds(entry)
+        yield _format_dismissal(entry)
+    yield from _format_refs(entry)
     if entry.condemned and entry.operation == "erase":
-        yield f"{counted(len(entry.condemned), 'shard')} given up for good"
+        yield f"{format_count(len(entry.condemned), 'shard')} given up for good"
     elif entry.condemned:
-        yield f"vacuum of {counted(len(entry.condemned), 'file')}"
+        yield f"vacuum of {format_count(len(entry.condemned), 'file')}"
 
 
-def _holds(entry: Entry) -> Iterator[str]:
+def _format_refs(entry: Entry) -> Iterator[str]:
     for what, hold in (("tag", entry.tag), ("pin", entry.pin)):
         if hold is not None:
-            name = escaped(hold.name)
-            reason = f" ({_short(escaped(hold.reason))})" if hold.reason else ""
+            name = escape_text(hold.name)
+            reason = f" ({_shorten(escape_text(hold.reason))})" if hold.reason else ""
             end = "deleted" if hold.snapshot is None else f"→ {hold.snapshot}"
             yield f"{what} {name} {end}{reason}"
 
 
-def _consumer(entry: Entry) -> str:
+def _format_consumer(entry: Entry) -> str:
     """Who reads a snapshot from now on, or no longer does."""
-    told = {key: escaped(str(entry.parameters.get(key, ""))) for key in ("name", "run", "commit")}
+    told = {
+        key: escape_text(str(entry.parameters.get(key, ""))) for key in ("name", "run", "commit")
+    }
     about = [f"{key} {told[key]}" for key in ("run", "commit") if told[key]]
     named = told["name"] + (f" ({', '.join(about)})" if about else "")
     if entry.pin is None or entry.pin.snapshot is None:
@@ -183,7 +201,7 @@ def _consumer(entry: Entry) -> str:
     return f"snapshot {entry.pin.snapshot} is read by {named}"
 
 
-def _set_aside(entry: Entry) -> Iterator[str]:
+def _format_rejected_sources(entry: Entry) -> Iterator[str]:
     """Which sources could not land: the first reason in full, and how many there are."""
     told, same = entry.parameters.get("set_aside"), entry.parameters.get("duplicates")
     skipped = len(same) if isinstance(same, list) else 0
@@ -191,66 +209,66 @@ def _set_aside(entry: Entry) -> Iterator[str]:
         first = None
         if isinstance(told, list) and told and isinstance(told[0], dict):
             first = told[0].get("reason")
-        reason = f": {_short(escaped(str(first).splitlines()[0]))}" if first else ""
-        yield f"set aside {counted(len(entry.sources) - skipped, 'source')}{reason}"
+        reason = f": {_shorten(escape_text(str(first).splitlines()[0]))}" if first else ""
+        yield f"set aside {format_count(len(entry.sources) - skipped, 'source')}{reason}"
     if skipped:
-        yield f"skipped {counted(skipped, 'duplicate')}"
+        yield f"skipped {format_count(skipped, 'duplicate')}"
 
 
-def _dismissed(entry: Entry) -> str:
+def _format_dismissal(entry: Entry) -> str:
     """How many rejected sources and duplicates an entry dismisses, and why."""
     listed_sources = entry.parameters.get("dismissed")
     count = len(listed_sources) if isinstance(listed_sources, list) else 0
-    reason = _short(escaped(str(entry.parameters.get("reason", ""))))
-    return f"dismissed {counted(count, 'source')}" + (f" ({reason})" if reason else "")
+    reason = _shorten(escape_text(str(entry.parameters.get("reason", ""))))
+    return f"dismissed {format_count(count, 'source')}" + (f" ({reason})" if reason else "")
 
 
-def _replaced(entry: Entry) -> str:
+def _format_replacement(entry: Entry) -> str:
     """How many landings an append replaced by new content."""
     told = entry.parameters.get("replaced")
-    return f", {counted(len(told), 'source')} replaced" if isinstance(told, list) else ""
+    return f", {format_count(len(told), 'source')} replaced" if isinstance(told, list) else ""
 
 
-def _data(entry: Entry) -> Iterator[str]:
-    records = counted(sum(one.shard.records for one in entry.added), "record")
+def _format_data(entry: Entry) -> Iterator[str]:
+    records = format_count(sum(one.shard.records for one in entry.added), "record")
     if entry.operation == "repair" and entry.removed:
-        yield from _repaired(entry)
-    elif entry.operation in DERIVED:
-        yield from derived_words(entry)
+        yield from _format_repair(entry)
+    elif entry.operation in DERIVING_OPERATIONS:
+        yield from format_derivation(entry)
     elif entry.operation == "erase":
-        yield from _erased(entry)
+        yield from _format_erasure(entry)
     elif entry.operation == "rebuild" and entry.added and entry.removed and not entry.inputs:
-        shards = counted(len(entry.removed), "shard")
+        shards = format_count(len(entry.removed), "shard")
         yield f"{shards} rebuilt into {len(entry.added):,}, {records}"
     else:
         if entry.added:
-            yield f"+{counted(len(entry.added), 'shard')}, {records}"
+            yield f"+{format_count(len(entry.added), 'shard')}, {records}"
         elif entry.sources and not entry.removed:
-            yield f"{counted(len(entry.sources), 'source')} without a record"
+            yield f"{format_count(len(entry.sources), 'source')} without a record"
         if entry.removed:
-            yield f"-{counted(len(entry.removed), 'shard')}{_replaced(entry)}"
-    refused = _refused_rows(entry.parameters)
+            yield f"-{format_count(len(entry.removed), 'shard')}{_format_replacement(entry)}"
+    refused = _count_quarantined_rows(entry.parameters)
     if refused:
-        yield f"{counted(refused, 'row')} in quarantine"
+        yield f"{format_count(refused, 'row')} in quarantine"
     if entry.inputs:
         names = [f"{one.shown}@{one.snapshot}" for one in entry.inputs]
         alone = " and itself" if len(set(names)) < len(names) else ""
-        yield f"from {escaped(listed(dict.fromkeys(names)))}{alone}"
+        yield f"from {escape_text(format_list(dict.fromkeys(names)))}{alone}"
 
 
-def _erased(entry: Entry) -> Iterator[str]:
+def _format_erasure(entry: Entry) -> Iterator[str]:
     """How many records are gone, and what was told of the request."""
     told = entry.parameters.get("records")
     gone = sum(count for count in told if isinstance(count, int)) if isinstance(told, list) else 0
-    request = _short(escaped(str(entry.parameters.get("request", ""))))
+    request = _shorten(escape_text(str(entry.parameters.get("request", ""))))
     why = f" ({request})" if request else ""
     if not entry.changes_data:
         yield f"erased what older snapshots hold{why}"
         return
-    yield f"erased {counted(gone, 'record')}{why}, {counted(len(entry.added), 'shard')} anew"
+    yield f"erased {format_count(gone, 'record')}{why}, {format_count(len(entry.added), 'shard')} anew"
 
 
-def _repaired(entry: Entry) -> Iterator[str]:
+def _format_repair(entry: Entry) -> Iterator[str]:
     """How a shard was made anew, and what was lost."""
     how = {
         "inputs": "made anew of the shards it was rebuilt from",
@@ -258,58 +276,60 @@ def _repaired(entry: Entry) -> Iterator[str]:
         "copies": "made anew of what was rebuilt from it",
         "salvage": "kept what was intact" if entry.added else "nothing was left",
     }.get(str(entry.parameters.get("how")), "made anew")
-    yield f"{escaped(_short(entry.removed[0], _SHOWN_SHARD))}: {how}"
+    yield f"{escape_text(_shorten(entry.removed[0], _SHOWN_SHARD))}: {how}"
     lost = entry.parameters.get("lost_records")
     if isinstance(lost, int) and lost > 0:
-        yield f"{counted(lost, 'record')} lost"
+        yield f"{format_count(lost, 'record')} lost"
 
 
-def _refused_rows(parameters: Json) -> int:
+def _count_quarantined_rows(parameters: Json) -> int:
     """How many rows went to quarantine, as far as the parameters tell it as we do."""
     told = parameters.get("quarantine")
-    listed = told if isinstance(told, list) else []
-    rows = [one.get("rows") for one in listed if isinstance(one, dict)]
+    format_list = told if isinstance(told, list) else []
+    rows = [one.get("rows") for one in format_list if isinstance(one, dict)]
     return sum(count for count in rows if isinstance(count, int))
 
 
-def _attested(entry: Entry) -> Iterator[str]:
+def _format_attestations(entry: Entry) -> Iterator[str]:
     """`integrity, schema passed on 3 shards`: what several checks said of the same is one part."""
     passed: dict[str, list[str]] = {}
-    for told in _told(entry):
+    for told in _list_check_results(entry):
         if told.passed:
-            passed.setdefault(_about(entry, told), []).append(escaped(told.check))
+            passed.setdefault(_format_attested_shards(entry, told), []).append(
+                escape_text(told.check)
+            )
     for about, checks in passed.items():
         yield f"{', '.join(checks)} passed on {about}"
-    failures = _failures(entry)
+    failures = _format_failures(entry)
     if failures:
         yield failures
 
 
-def _failures(entry: Entry) -> str:
+def _format_failures(entry: Entry) -> str:
     """The first failure in full, and how many more there are."""
-    failed = [told for told in _told(entry) if not told.passed]
+    failed = [told for told in _list_check_results(entry) if not told.passed]
     if not failed:
         return ""
     first = failed[0]
-    detail = f": {_short(escaped(first.detail))}" if first.detail else ""
-    more = f" (and {counted(len(failed) - 1, 'more failure')})" if len(failed) > 1 else ""
-    return f"{escaped(first.check)} failed on {_about(entry, first)}{detail}{more}"
+    detail = f": {_shorten(escape_text(first.detail))}" if first.detail else ""
+    more = f" (and {format_count(len(failed) - 1, 'more failure')})" if len(failed) > 1 else ""
+    return f"{escape_text(first.check)} failed on {_format_attested_shards(entry, first)}{detail}{more}"
 
 
-def _told(entry: Entry) -> list[Attestation]:
+def _list_check_results(entry: Entry) -> list[Attestation]:
     """What checks said; the mark that a rejection leaves on its shards is none."""
     from shardline.log.state import RESERVED_CHECKS
 
     return [told for told in entry.attestations if told.check not in RESERVED_CHECKS]
 
 
-def _about(entry: Entry, told: Attestation) -> str:
+def _format_attested_shards(entry: Entry, told: Attestation) -> str:
     if told.content is None:
-        return counted(len(told.shards), "shard")
+        return format_count(len(told.shards), "shard")
     if told.content == entry.content:
         return f"snapshot {entry.snapshot}"
     return f"the snapshot with content {told.content[:12]}…"
 
 
-def _short(text: str, most: int = _MOST_DETAIL) -> str:
+def _shorten(text: str, most: int = _MAX_DETAIL) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -13,7 +13,7 @@ import click
 from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.hints import Command, Hint, Option
 from shardline.redaction import has_credentials, redact
-from shardline.text import escaped, escaped_lines
+from shardline.text import escape_lines, escape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ class UsageError(click.UsageError):
 
 
 @contextmanager
-def reported_as_usage() -> Iterator[None]:
+def raise_as_usage_error() -> Iterator[None]:
     """Report what does not fit the schema as wrong usage: the options ask for it."""
     try:
         yield
@@ -77,7 +77,7 @@ def reported_as_usage() -> Iterator[None]:
         raise UsageError(str(error), code="invalid-argument") from None
 
 
-def from_click(error: click.UsageError) -> ShardlineError:
+def convert_click_error(error: click.UsageError) -> ShardlineError:
     """Turn a usage error into an error of ours; for click's own errors it points to --help."""
     if isinstance(error, UsageError):
         return error.problem
@@ -86,7 +86,7 @@ def from_click(error: click.UsageError) -> ShardlineError:
     matches = getattr(error, "possibilities", None)
     if matches:
         return problem.set_hint(Hint.of("did you mean " + " or ".join(map(repr, matches)) + "?"))
-    command = _running_command(click.get_current_context(silent=True))
+    command = _find_running_command(click.get_current_context(silent=True))
     names = () if command is None or command.name is None else (command.name,)
     return problem.set_hint(Hint.run(*names, "--help"))
 
@@ -94,7 +94,7 @@ def from_click(error: click.UsageError) -> ShardlineError:
 def _describe_usage(error: click.UsageError) -> tuple[str, str]:
     """Return message and code of an error that click found."""
     given = getattr(error, "param", None)
-    name = "" if given is None else _parameter_name(given)
+    name = "" if given is None else _get_parameter_name(given)
     is_option = isinstance(given, click.Option)
     if isinstance(error, click.MissingParameter):
         if is_option:
@@ -104,21 +104,21 @@ def _describe_usage(error: click.UsageError) -> tuple[str, str]:
         return f"unknown option {error.option_name}", "unknown-option"
     if isinstance(error, click.BadParameter):
         where = f"{name}: " if name else ""
-        return where + _sentence(error.message), (
+        return where + _format_click_message(error.message), (
             "invalid-option-value" if is_option else "invalid-argument"
         )
     if isinstance(error, click.BadOptionUsage):
-        return _sentence(error.message), "invalid-option-value"
-    return _sentence(error.format_message()), "invalid-usage"
+        return _format_click_message(error.message), "invalid-option-value"
+    return _format_click_message(error.format_message()), "invalid-usage"
 
 
-def _parameter_name(parameter: click.Parameter) -> str:
+def _get_parameter_name(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
     return parameter.metavar or str(parameter.name).upper()
 
 
-def _sentence(text: str) -> str:
+def _format_click_message(text: str) -> str:
     """Write a message of click like ours: without the capital letter and the period."""
     return f"{text[:1].lower()}{text[1:]}".removesuffix(".")
 
@@ -130,10 +130,10 @@ def keep_arguments(context: click.Context, arguments: Sequence[str]) -> None:
 
 def print_error(error: Exception, context: click.Context) -> None:
     """Print an error and its hint on stderr, and with --json as an object on stdout."""
-    problem = error if isinstance(error, ShardlineError) else _from_system(error)
+    problem = error if isinstance(error, ShardlineError) else _convert_system_error(error)
     if _wants_json(context):
         try:
-            click.echo(json.dumps({"ok": False, "error": error_dict(problem)}))
+            click.echo(json.dumps({"ok": False, "error": serialize_error(problem)}))
         except BrokenPipeError:
             raise
         except OSError:
@@ -154,35 +154,35 @@ def print_warning(message: str, hint: Hint | None = None) -> None:
 
 
 def _print_lines(label: str, message: str, hint: Hint | None) -> None:
-    click.echo(f"{label}: {escaped_lines(redact(message))}", err=True)
+    click.echo(f"{label}: {escape_lines(redact(message))}", err=True)
     if hint:
         click.echo(f"hint: {render_hint(hint)}", err=True)
 
 
-def error_dict(error: ShardlineError) -> dict[str, Any]:
+def serialize_error(error: ShardlineError) -> dict[str, Any]:
     """Return an error as JSON, with the root in its commands."""
-    return {**error.to_dict(), "hint": None if error.hint is None else hint_dict(error.hint)}
+    return {**error.to_dict(), "hint": None if error.hint is None else serialize_hint(error.hint)}
 
 
-def hint_dict(hint: Hint) -> dict[str, Any]:
+def serialize_hint(hint: Hint) -> dict[str, Any]:
     """Return a hint as JSON, in the words of the command line, with the root in its commands."""
-    commands = [list(command.words(_root_for(command))) for command in hint.commands]
+    commands = [list(command.words(_get_root(command))) for command in hint.commands]
     return {"text": render_hint(hint), "commands": commands}
 
 
 def render_hint(hint: Hint) -> str:
     """Return a hint for the terminal: options as flags, and the root in its commands."""
-    return escaped_lines(redact(hint.render(render_command, _render_option)))
+    return escape_lines(redact(hint.render(render_command, _render_option)))
 
 
 def render_command(command: Command) -> str:
     """Return a command to paste, with the root if it was given as an option."""
-    return escaped(shlex.join(command.words(_root_for(command))))
+    return escape_text(shlex.join(command.words(_get_root(command))))
 
 
 def _render_option(option: Option) -> str:
     """Write an option as a flag of the running command, or as a keyword if it has none."""
-    command = _running_command(click.get_current_context(silent=True))
+    command = _find_running_command(click.get_current_context(silent=True))
     spelled = f"--{option.keyword.replace('_', '-')}"
     for parameter in () if command is None else command.params:
         named = parameter.name == option.keyword or spelled in parameter.opts
@@ -193,22 +193,22 @@ def _render_option(option: Option) -> str:
     return str(option)
 
 
-def _running_command(context: click.Context | None) -> click.Command | None:
+def _find_running_command(context: click.Context | None) -> click.Command | None:
     """Return the command that runs, or ran: an error leaves its context."""
     if context is None:
         return None
     if not isinstance(context.command, click.Group):
         return context.command
-    arguments = _given_arguments(context)
+    arguments = _get_arguments(context)
     return context.command.commands.get(arguments[0]) if arguments else None
 
 
-def _given_arguments(context: click.Context) -> tuple[str, ...]:
+def _get_arguments(context: click.Context) -> tuple[str, ...]:
     arguments: tuple[str, ...] = context.meta.get(_ARGUMENTS, ())
     return arguments
 
 
-def _root_for(command: Command) -> str | None:
+def _get_root(command: Command) -> str | None:
     """Return the root to add to a command: given as an option, without credentials in it."""
     context = click.get_current_context(silent=True)
     root = None if context is None else context.meta.get(GIVEN_ROOT)
@@ -229,9 +229,9 @@ def _wants_json(context: click.Context) -> bool:
     given = context.meta.get(AS_JSON)
     if given is not None:
         return bool(given)
-    command = _running_command(context.find_root())
+    command = _find_running_command(context.find_root())
     parameters = [] if command is None else command.params
-    return _has_json_flag(_given_arguments(context), parameters)
+    return _has_json_flag(_get_arguments(context), parameters)
 
 
 def _has_json_flag(arguments: Sequence[str], parameters: Sequence[click.Parameter]) -> bool:
@@ -253,7 +253,7 @@ def _has_json_flag(arguments: Sequence[str], parameters: Sequence[click.Paramete
     return False
 
 
-def _from_system(error: Exception) -> ShardlineError:
+def _convert_system_error(error: Exception) -> ShardlineError:
     """Turn an error of the operating system into an error of ours."""
     message, path = str(error), None
     if isinstance(error, OSError):
@@ -261,10 +261,10 @@ def _from_system(error: Exception) -> ShardlineError:
         if error.filename is not None:
             path = str(error.filename)
             message = f"{path}: {message}"
-    return ShardlineError(message, code=_system_code(error), path=path)
+    return ShardlineError(message, code=_get_system_code(error), path=path)
 
 
-def _system_code(error: Exception) -> str:
+def _get_system_code(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "file-not-found"
     if isinstance(error, FileExistsError):

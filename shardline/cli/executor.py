@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from shardline.cli.progress import run_aside, warn_if_slow
-from shardline.text import counted
+from shardline.cli.progress import run_in_thread, warn_slow_kernel
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from shardline.execution.executor import (
-        Cancellation,
-        Engine,
-        Listener,
+        CancellationToken,
+        Executor,
         Progress,
-        Running,
+        ProgressListener,
         ShardTask,
+        TaskContext,
     )
 
 Task = TypeVar("Task", bound="ShardTask")
 Result = TypeVar("Result")
 
 _PARTS = 500
-_ROOMY = 110
+_WIDE_COLUMNS = 110
 
 
 @contextmanager
-def drawing_engine(
+def open_progress_executor(
     workers: int | None = None, *, then: Mapping[str, str] | None = None
-) -> Iterator[Engine]:
+) -> Iterator[Executor]:
     """Threads whose progress is drawn, one bar for each step; nothing where nobody looks.
 
     `then` says what is done behind a step without telling how far it is.
     """
-    from shardline.execution.executor import Cancellation, Threads
+    from shardline.execution.executor import CancellationToken, ThreadExecutor
 
-    cancellation = Cancellation()
-    threads = Threads(workers, cancellation=cancellation)
+    cancellation = CancellationToken()
+    threads = ThreadExecutor(workers, cancellation=cancellation)
     if not sys.stderr.isatty():
-        yield _DrawingEngine(threads, cancellation)
+        yield _ProgressExecutor(threads, cancellation)
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
@@ -60,17 +60,17 @@ def drawing_engine(
         TransferSpeedColumn(),
         Remaining(),
     ]
-    if console.width >= _ROOMY:
+    if console.width >= _WIDE_COLUMNS:
         columns.append(TextColumn("{task.fields[made]}"))
     with Drawing(*columns, console=console, transient=True) as drawing:
-        yield _DrawingEngine(threads, cancellation, _Bars(drawing, then or {}))
+        yield _ProgressExecutor(threads, cancellation, _StepBars(drawing, then or {}))
 
 
-class _DrawingEngine:
+class _ProgressExecutor:
     """Runs tasks on another engine, and knows all of a step's tasks before they run."""
 
     def __init__(
-        self, engine: Engine, cancellation: Cancellation, bars: _Bars | None = None
+        self, engine: Executor, cancellation: CancellationToken, bars: _StepBars | None = None
     ) -> None:
         self._engine = engine
         self._cancellation = cancellation
@@ -78,14 +78,14 @@ class _DrawingEngine:
 
     def run(
         self,
-        work: Callable[[Task, Running], Result],
+        work: Callable[[Task, TaskContext], Result],
         tasks: Sequence[Task],
-        progress: Listener | None = None,
+        progress: ProgressListener | None = None,
     ) -> Iterator[Result]:
         """Give each task's result in the order of the tasks."""
         sizes = [task.size for task in tasks]
         known = sum(size or 0 for size in sizes)
-        warn_if_slow(known)
+        warn_slow_kernel(known)
         step = tasks[0].step if tasks else ""
         if self._bars is not None and tasks:
             progress = self._bars.begin(step, None if None in sizes else known)
@@ -93,27 +93,27 @@ class _DrawingEngine:
         def all_results() -> list[Result]:
             return list(self._engine.run(work, tasks, progress))
 
-        yield from run_aside(all_results, self._cancellation)
+        yield from run_in_thread(all_results, self._cancellation)
         if self._bars is not None and tasks:
             self._bars.end(step)
 
 
-class _Bars:
+class _StepBars:
     """The bars of all steps so far."""
 
     def __init__(self, drawing: Drawing, then: Mapping[str, str]) -> None:
         self._drawing = drawing
         self._then = then
-        self._bars: dict[str, _Bar] = {}
+        self._bars: dict[str, _StepBar] = {}
         self._between: TaskID | None = None
 
-    def begin(self, step: str, total: int | None) -> Listener:
+    def begin(self, step: str, total: int | None) -> ProgressListener:
         """Draw a step, or more of it if there is a bar for it already."""
         if self._between is not None:
             self._drawing.remove_task(self._between)
             self._between = None
         if step not in self._bars:
-            self._bars[step] = _Bar(self._drawing, step)
+            self._bars[step] = _StepBar(self._drawing, step)
         self._bars[step].begin(total)
         return self._bars[step].tell
 
@@ -124,7 +124,7 @@ class _Bars:
             self._between = self._drawing.add_task(self._then[step], total=None, made="")
 
 
-class _Bar:
+class _StepBar:
     """One step: the bytes that its tasks have read together, and the records made of them."""
 
     def __init__(self, drawing: Drawing, step: str) -> None:
@@ -150,7 +150,7 @@ class _Bar:
             if abs(self._done - self._drawn) * _PARTS < (self._total or 0):
                 return
             self._drawn = self._done
-            made = counted(self._records, "record") if self._records else ""
+            made = format_count(self._records, "record") if self._records else ""
         self._drawing.update(self._task, completed=self._drawn, made=made)
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from shardline.cli.errors import AS_JSON, GIVEN_ROOT, UsageError
-from shardline.cli.output import note_skipped
+from shardline.cli.output import record_skipped_files
 from shardline.errors import InvalidArgumentError
 from shardline.file_names import RECORD_SUFFIXES, is_record_name, is_sidecar_name
 from shardline.hints import Hint
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from shardline.tfrecord import Limits
 
 
-Command = TypeVar("Command", bound="Callable[..., Any]")
+CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Any]")
 
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)%|(0(?:\.\d{1,12})?)", re.ASCII)
 _DURATION = re.compile(r"0|(\d{1,9})([wdhms])", re.ASCII)
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_LONGEST = timedelta(days=36_500)
+_MAX_DURATION = timedelta(days=36_500)
 
 
 class Size(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
@@ -100,19 +100,21 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in the new
         if match is None:
             self.fail(f"invalid duration {value!r}: expected 7d, 12h, 30m or 0", param, ctx)
         span = timedelta(seconds=int(match[1]) * _SECONDS[match[2]] if match[2] else 0)
-        if span > _LONGEST:
-            self.fail(f"invalid duration {value!r}: expected at most {_LONGEST.days}d", param, ctx)
+        if span > _MAX_DURATION:
+            self.fail(
+                f"invalid duration {value!r}: expected at most {_MAX_DURATION.days}d", param, ctx
+            )
         return span
 
 
-def short_duration(span: timedelta) -> str:
+def format_duration(span: timedelta) -> str:
     """A length of time as it is written on the command line."""
     seconds = int(span.total_seconds())
     unit, size = next((u, size) for u, size in _SECONDS.items() if seconds % size == 0)
     return f"{seconds // size}{unit}" if seconds else "0"
 
 
-def files_argument(command: Command) -> Command:
+def files_argument(command: CommandFunction) -> CommandFunction:
     """FILE... with globs and folders."""
     return click.argument("files", nargs=-1, required=True, metavar="FILE...")(command)
 
@@ -125,7 +127,7 @@ def _keep_root(
     return value
 
 
-def root_option(command: Command) -> Command:
+def root_option(command: CommandFunction) -> CommandFunction:
     """Where the datasets live."""
     return click.option(
         "--root",
@@ -142,7 +144,7 @@ def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool)
     return value
 
 
-def json_option(command: Command) -> Command:
+def json_option(command: CommandFunction) -> CommandFunction:
     """--json."""
     return click.option(
         "as_json",
@@ -154,7 +156,7 @@ def json_option(command: Command) -> Command:
     )(command)
 
 
-def limit_options(command: Command) -> Command:
+def limit_options(command: CommandFunction) -> CommandFunction:
     """How much a file may ask for."""
     for option in (
         click.option(
@@ -176,7 +178,7 @@ def limit_options(command: Command) -> Command:
     return command
 
 
-def workers_option(command: Command) -> Command:
+def workers_option(command: CommandFunction) -> CommandFunction:
     """How many files at a time."""
     return click.option(
         "-j",
@@ -186,7 +188,9 @@ def workers_option(command: Command) -> Command:
     )(command)
 
 
-def compression_option(default: str | None, otherwise: str = "") -> Callable[[Command], Command]:
+def compression_option(
+    default: str | None, otherwise: str = ""
+) -> Callable[[CommandFunction], CommandFunction]:
     """--compression, of what is put behind each other: ZLIB cannot be."""
     return click.option(
         "--compression",
@@ -197,7 +201,7 @@ def compression_option(default: str | None, otherwise: str = "") -> Callable[[Co
     )
 
 
-def no_check_option(command: Command) -> Command:
+def no_check_option(command: CommandFunction) -> CommandFunction:
     """--no-check."""
     return click.option(
         "--no-check",
@@ -219,9 +223,9 @@ def limits(max_record: int, max_unpacked: int) -> Limits:
     return Limits(max_record_bytes=max_record, max_unpacked_bytes=max_unpacked)
 
 
-def expand_one(pattern: str) -> Path:
+def expand_pattern(pattern: str) -> Path:
     """The one file that an argument names; a usage error if it names several."""
-    files = expand([pattern])
+    files = expand_patterns([pattern])
     if len(files) > 1:
         raise UsageError(
             f"{pattern}: expected a single file, got {len(files)}", code="too-many-files"
@@ -229,12 +233,12 @@ def expand_one(pattern: str) -> Path:
     return files[0]
 
 
-def expand(patterns: Iterable[str], *, repeats: bool = False) -> list[Path]:
+def expand_patterns(patterns: Iterable[str], *, repeats: bool = False) -> list[Path]:
     """The files that the arguments name, each once; a usage error for one that names none.
 
     With `repeats`, a file that is named twice is given twice.
     """
-    named = [file for pattern in patterns for file in _expand_one(pattern)]
+    named = [file for pattern in patterns for file in _match_pattern(pattern)]
     found = named if repeats else list(dict.fromkeys(named))
     unreadable = [str(file) for file in found if not os.access(file, os.R_OK)]
     if unreadable:
@@ -246,16 +250,16 @@ def expand(patterns: Iterable[str], *, repeats: bool = False) -> list[Path]:
     return found
 
 
-def _expand_one(pattern: str) -> list[Path]:
+def _match_pattern(pattern: str) -> list[Path]:
     path = Path(pattern)
     if not pattern:
         raise UsageError(
             "empty file name", code="invalid-argument", hint="check that the shell variable is set"
         )
     if path.is_dir():
-        found = {file: looks_like_records(file) for file in sorted(visible_files(path))}
+        found = {file: has_record_suffix(file) for file in sorted(list_visible_files(path))}
         files = [file for file in found if found[file]]
-        note_skipped(file for file in found if not found[file] and wanted(file))
+        record_skipped_files(file for file in found if not found[file] and wanted(file))
         if not files:
             raise UsageError(
                 f"{pattern}: no TFRecord files in the folder",
@@ -278,7 +282,7 @@ def _expand_one(pattern: str) -> list[Path]:
     raise UsageError(f"file not found: {pattern}", code="file-not-found", path=pattern)
 
 
-def visible_files(folder: Path) -> Iterator[Path]:
+def list_visible_files(folder: Path) -> Iterator[Path]:
     """Return every file below a folder; hidden files and folders are left out."""
     for file in folder.rglob("*"):
         inside = file.relative_to(folder).parts
@@ -291,12 +295,12 @@ def wanted(file: Path) -> bool:
     return not is_sidecar_name(file.name)
 
 
-def looks_like_records(file: Path) -> bool:
+def has_record_suffix(file: Path) -> bool:
     """Whether a file is named like a TFRecord file."""
     return file.is_file() and is_record_name(file.name)
 
 
-def assigned(options: Iterable[str], option: str, wanted: str) -> dict[str, str]:
+def parse_assignments(options: Iterable[str], option: str, wanted: str) -> dict[str, str]:
     """The texts that such options give to names, each once; `wanted` shows how they are written."""
     found: dict[str, str] = {}
     for text in options:
@@ -311,9 +315,9 @@ def assigned(options: Iterable[str], option: str, wanted: str) -> dict[str, str]
     return found
 
 
-def assigned_values(options: Iterable[str], option: str) -> dict[str, Any]:
+def parse_value_assignments(options: Iterable[str], option: str) -> dict[str, Any]:
     """The values that such options give to features, each once."""
-    texts = assigned(options, option, "NAME=VALUE, and 'NAME=\"\"' for an empty text")
+    texts = parse_assignments(options, option, "NAME=VALUE, and 'NAME=\"\"' for an empty text")
     for name, text in texts.items():
         if text.strip() == "null":
             raise UsageError(
@@ -322,17 +326,17 @@ def assigned_values(options: Iterable[str], option: str) -> dict[str, Any]:
                 hint=f"for the text, write `{option} '{name}=\"null\"'`",
                 feature=name,
             )
-    return {name: value_of(text) for name, text in texts.items()}
+    return {name: parse_value(text) for name, text in texts.items()}
 
 
-def value_of(text: str) -> Any:  # noqa: ANN401 - whatever JSON can tell
+def parse_value(text: str) -> Any:  # noqa: ANN401 - whatever JSON can tell
     """A number, truth, list or quoted text as JSON writes it; anything else is the text itself."""
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return text
     return text if value is None or isinstance(value, dict) else value
 
 
-def _refuse(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")

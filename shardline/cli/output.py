@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.hints import file_argument
-from shardline.text import counted, escaped
+from shardline.text import escape_text, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardline.schema.comparison import SchemaDiff
 
 
-def plain_console() -> Console:
+def create_console() -> Console:
     """A console that prints what it is given."""
     from rich.console import Console
 
@@ -40,7 +40,7 @@ def plain_console() -> Console:
     return Plain(markup=False, highlight=False, emoji=False)
 
 
-def plain_table(*headings: str, right: tuple[str, ...] = (), wide: str = "") -> Table:
+def create_table(*headings: str, right: tuple[str, ...] = (), wide: str = "") -> Table:
     """A table with a line under its headings only.
 
     `right` are the columns of numbers, `wide` the one that takes the room that is left.
@@ -63,8 +63,8 @@ def plain_table(*headings: str, right: tuple[str, ...] = (), wide: str = "") -> 
 _STDOUT = "shardline.stdout"
 
 
-def keep_stdout() -> None:
-    """Send to stderr what is printed until the command ends, but for what `tell_json` tells.
+def reserve_stdout() -> None:
+    """Send to stderr what is printed until the command ends, but for what `print_json` tells.
 
     It is asked for before any code of the user's is run. Errors are told when the command has
     ended, so they find stdout as it was.
@@ -76,12 +76,12 @@ def keep_stdout() -> None:
     context.with_resource(redirect_stdout(sys.stderr))
 
 
-def tell_json(told: Any) -> None:  # noqa: ANN401 - whatever JSON can tell
+def print_json(told: Any) -> None:  # noqa: ANN401 - whatever JSON can tell
     """Print what a command tells with --json."""
     click.echo(json.dumps(told), file=click.get_current_context().meta.get(_STDOUT))
 
 
-def snapshot_json(snapshot: StoredSnapshot) -> dict[str, Any]:
+def serialize_snapshot(snapshot: StoredSnapshot) -> dict[str, Any]:
     """A snapshot without its list of shards."""
     return {
         "version": snapshot.version,
@@ -95,20 +95,20 @@ def snapshot_json(snapshot: StoredSnapshot) -> dict[str, Any]:
     }
 
 
-def diff_json(diff: SnapshotDiff) -> dict[str, Any]:
+def serialize_diff(diff: SnapshotDiff) -> dict[str, Any]:
     """What differs between two snapshots."""
     return {
-        "old": snapshot_json(diff.old),
-        "new": snapshot_json(diff.new),
+        "old": serialize_snapshot(diff.old),
+        "new": serialize_snapshot(diff.new),
         "added": [shard.to_json() for shard in diff.added],
         "removed": [shard.to_json() for shard in diff.removed],
         "records": diff.records,
         "bytes": diff.bytes,
-        "fields": fields_json(diff.fields),
+        "fields": serialize_schema_diff(diff.fields),
     }
 
 
-def fields_json(fields: SchemaDiff) -> dict[str, Any]:
+def serialize_schema_diff(fields: SchemaDiff) -> dict[str, Any]:
     """What differs between two schemas."""
     return {
         "classification": fields.classification,
@@ -116,7 +116,7 @@ def fields_json(fields: SchemaDiff) -> dict[str, Any]:
     }
 
 
-def entry_json(entry: Entry | LogProblem) -> dict[str, Any]:
+def serialize_entry(entry: Entry | LogProblem) -> dict[str, Any]:
     """An entry as it lies in the log, or what is wrong with it."""
     from shardline.log.entry import Entry
 
@@ -125,7 +125,7 @@ def entry_json(entry: Entry | LogProblem) -> dict[str, Any]:
     return {"number": entry.entry, "error": entry.detail}
 
 
-def shard_report_json(report: ShardReport) -> dict[str, Any]:
+def serialize_shard_report(report: ShardReport) -> dict[str, Any]:
     """What was found about one shard; of an overlay also what it lies beside."""
     base = report.shard.base
     return {
@@ -141,19 +141,19 @@ def shard_report_json(report: ShardReport) -> dict[str, Any]:
     }
 
 
-def place(version: StoredVersion, name: str) -> str:
+def locate_object(version: StoredVersion, name: str) -> str:
     """Where an object of a version's store lies: its path on a local disk, or else its URI."""
     from shardline.storage import object_uri
 
     return str(version.store.local_path(name) or object_uri(version.store, name))
 
 
-def shown_source(source: Source) -> str:
+def format_source(source: Source) -> str:
     """A source by its path, from the folder on in which the command runs, or by its batch."""
-    return escaped(source.shown if source.path is None else source_name(source))
+    return escape_text(source.shown if source.path is None else get_source_argument(source))
 
 
-def source_name(source: Source) -> str:
+def get_source_argument(source: Source) -> str:
     """Return a source as an argument of a command: its path or the name of its batch."""
     if source.path is None:
         return source.batch or ""
@@ -166,18 +166,18 @@ _SHOWN = 3
 _LISTED = 100
 
 
-def note_skipped(files: Iterable[Path]) -> None:
+def record_skipped_files(files: Iterable[Path]) -> None:
     """Remember files of a folder that are left out, and print them when the command ends."""
     context = click.get_current_context(silent=True)
     if context is None:
         return
     if _SKIPPED not in context.meta:
         context.meta[_SKIPPED] = {}
-        context.call_on_close(lambda: _print(context))
+        context.call_on_close(lambda: _print_skipped_files(context))
     context.meta[_SKIPPED].update(dict.fromkeys(files))
 
 
-def with_skipped(told: dict[str, Any]) -> dict[str, Any]:
+def add_skipped_files(told: dict[str, Any]) -> dict[str, Any]:
     """Add the files that were left out, if any, to the JSON of a command."""
     context = click.get_current_context(silent=True)
     found = None if context is None else context.meta.get(_SKIPPED)
@@ -187,15 +187,15 @@ def with_skipped(told: dict[str, Any]) -> dict[str, Any]:
     return {**told, "skipped_files": {"count": len(found), "files": names}}
 
 
-def _print(context: click.Context) -> None:
+def _print_skipped_files(context: click.Context) -> None:
     found = list(context.meta[_SKIPPED])
     if not found or context.params.get("as_json"):
         return
-    names = ", ".join(escaped(str(file)) for file in found[:_SHOWN])
+    names = ", ".join(escape_text(str(file)) for file in found[:_SHOWN])
     more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    click.echo(f"skipped {counted(len(found), 'file')}: {names}{more}", err=True)
+    click.echo(f"skipped {format_count(len(found), 'file')}: {names}{more}", err=True)
 
 
-def print_not_done() -> None:
+def print_dry_run_notice() -> None:
     """The end of a dry run."""
     click.echo("Nothing was changed. To do it, leave out --dry-run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.arguments import real_path
+from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ _DATA = frozenset({"shards", "quarantine", "log"})
 """The folders of a dataset in which no command but those of the dataset writes."""
 
 
-def refuse_existing(output: Path, store: Store, *, overwrite: bool) -> None:
+def validate_output_file(output: Path, store: Store, *, overwrite: bool) -> None:
     """Refuse to write a file where one is, unless told to; and where data is, even then."""
-    refuse_no_file(output)
-    if _among_data(output, store):
+    validate_regular_file(output)
+    if _is_dataset_file(output, store):
         raise UsageError(
             f"{output} is among the data of the root",
             code="output-in-root",
@@ -36,7 +36,7 @@ def refuse_existing(output: Path, store: Store, *, overwrite: bool) -> None:
         )
 
 
-def refuse_no_file(output: Path) -> None:
+def validate_regular_file(output: Path) -> None:
     """Refuse what is there and is no file, as a folder or /dev/null: it would be replaced."""
     if output.is_dir():
         raise UsageError(
@@ -51,11 +51,11 @@ def refuse_no_file(output: Path) -> None:
         )
 
 
-def refuse_in_root(output: Path, root: str | None) -> None:
+def validate_outside_root(output: Path, root: str | None) -> None:
     """Refuse to write between the datasets: what lies there is theirs."""
     if root is None or "://" in root:
         return
-    if real_path(output).is_relative_to(real_path(root)):
+    if resolve_path(output).is_relative_to(resolve_path(root)):
         raise UsageError(
             f"{output} is inside the root",
             code="output-in-root",
@@ -64,26 +64,26 @@ def refuse_in_root(output: Path, root: str | None) -> None:
         )
 
 
-def _among_data(output: Path, store: Store) -> bool:
+def _is_dataset_file(output: Path, store: Store) -> bool:
     inside = store.local_path("x")
     if inside is None:
         return False
-    root, folder = real_path(inside.parent), real_path(output.parent)
+    root, folder = resolve_path(inside.parent), resolve_path(output.parent)
     return folder.is_relative_to(root) and not _DATA.isdisjoint(folder.relative_to(root).parts[1:])
 
 
-_OURS = b"<title>Shardline report</title>"
+_REPORT_TITLE = b"<title>Shardline report</title>"
 
 
-_HEAD = 4096
+_HEAD_BYTES = 4096
 
 
-def refuse_other_file(output: Path) -> None:
+def validate_report_file(output: Path) -> None:
     """Refuse to replace what is no page of ours."""
-    refuse_no_file(output)
+    validate_regular_file(output)
     if output.exists():
         with output.open("rb") as file:
-            if _OURS not in file.read(_HEAD):
+            if _REPORT_TITLE not in file.read(_HEAD_BYTES):
                 raise UsageError(
                     f"{output} exists already and is not a report",
                     code="file-exists",

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
 
-    from shardline.execution.executor import Cancellation
+    from shardline.execution.executor import CancellationToken
 
 
 _SLOW_BYTES = 8 * 1024 * 1024
 
 
-def file_progress(
+def show_file_progress(
     title: str, paths: Sequence[Path]
 ) -> AbstractContextManager[Callable[[Path, int], None]]:
     """Give a function that is told how far each file is; draws nothing where nobody looks."""
-    return byte_progress(title, sum(path.stat().st_size for path in paths))
+    return show_byte_progress(title, sum(path.stat().st_size for path in paths))
 
 
 @contextmanager
-def byte_progress(title: str, total: int) -> Iterator[Callable[[Hashable, int], None]]:
+def show_byte_progress(title: str, total: int) -> Iterator[Callable[[Hashable, int], None]]:
     """Give a function that is told how far each part of `total` bytes is."""
-    warn_if_slow(total)
+    warn_slow_kernel(total)
     if not sys.stderr.isatty():
         yield lambda _part, _position: None
         return
@@ -67,7 +67,7 @@ def byte_progress(title: str, total: int) -> Iterator[Callable[[Hashable, int], 
 
 
 @contextmanager
-def count_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
+def show_count_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
     """Give a function that is told each time one more of `total` is done; for a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -80,7 +80,7 @@ def count_progress(title: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def pair_progress(title: str) -> Iterator[Callable[[int, int], None]]:
+def show_pair_progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Give a function that is told how many pairs are made, and how many there will be."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
@@ -96,7 +96,7 @@ def pair_progress(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def at_work(title: str) -> Iterator[None]:
+def show_activity(title: str) -> Iterator[None]:
     """Say on a terminal that something is being done which does not tell how far it is."""
     if not sys.stderr.isatty():
         yield
@@ -107,7 +107,7 @@ def at_work(title: str) -> Iterator[None]:
         yield
 
 
-def warn_if_slow(total: int) -> None:
+def warn_slow_kernel(total: int) -> None:
     """Say it where reading so many bytes will take long for want of the compiled kernel."""
     from shardline import kernel
 
@@ -122,7 +122,7 @@ Result = TypeVar("Result")
 Part = TypeVar("Part")
 
 
-def run_aside(work: Callable[[], Result], cancellation: Cancellation) -> Result:
+def run_in_thread(work: Callable[[], Result], cancellation: CancellationToken) -> Result:
     """Do work on another thread; a signal cancels it, and is raised when it has ended."""
     with ThreadPoolExecutor(1, thread_name_prefix="shardline-aside") as pool:
         begun = pool.submit(work)
@@ -134,8 +134,8 @@ def run_aside(work: Callable[[], Result], cancellation: Cancellation) -> Result:
             raise
 
 
-def stoppable(
-    progress: Callable[[Part, int], None], cancellation: Cancellation
+def make_cancellable(
+    progress: Callable[[Part, int], None], cancellation: CancellationToken
 ) -> Callable[[Part, int], None]:
     """A progress function that ends the work which calls it when that was cancelled."""
 

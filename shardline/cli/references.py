@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from shardline.cli.errors import UsageError, print_warning, render_command
-from shardline.cli.options import expand
+from shardline.cli.options import expand_patterns
 from shardline.hints import Command, Hint
-from shardline.text import escaped
+from shardline.text import escape_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,7 @@ _FORM = re.compile(r"[^/@]+/[^/@]+(@[^@/]+)?")
 _SPELLING = (
     "names have 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
 )
-_LONGEST_SNAPSHOT = 64
+_MAX_SNAPSHOT_LENGTH = 64
 _EXAMPLES = (
     "write `digits/v1`, or with a snapshot `digits/v1@7`: a number, a tag, `published`, `newest` "
     "or a UTC time like `2026-11-16T04:00`"
@@ -58,14 +58,14 @@ class Reference:
         return self.snapshot or "published"
 
 
-def looks_like_reference(text: str) -> bool:
+def is_reference(text: str) -> bool:
     """Whether a text can be meant as NAME/VERSION or NAME/VERSION@SNAPSHOT."""
     return _REFERENCE.fullmatch(text) is not None
 
 
-def refuse_version_as_file(text: str) -> None:
+def validate_output_path(text: str) -> None:
     """Refuse the name of a version where --output says that a file is meant, and there is none."""
-    if looks_like_reference(text) and not Path(text).exists():
+    if is_reference(text) and not Path(text).exists():
         raise UsageError(
             f"file not found: {text}",
             code="file-not-found",
@@ -78,7 +78,7 @@ def parse_reference(text: str) -> Reference:
     """Take NAME/VERSION@SNAPSHOT apart; a usage error says how to write it."""
     match = _REFERENCE.fullmatch(text)
     if match is None:
-        versions = _versions_here(text)
+        versions = _list_versions(text)
         if versions:
             raise UsageError(
                 f"{text} is a dataset, expected a version",
@@ -86,20 +86,20 @@ def parse_reference(text: str) -> Reference:
                 hint=f"choose from {versions}",
             )
         raise UsageError(
-            f"invalid version {_shown(text)}: expected NAME/VERSION or NAME/VERSION@SNAPSHOT",
+            f"invalid version {_format_location(text)}: expected NAME/VERSION or NAME/VERSION@SNAPSHOT",
             code="invalid-reference",
             hint=_SPELLING if _FORM.fullmatch(text) else _EXAMPLES,
         )
-    if len(match["snapshot"] or "") > _LONGEST_SNAPSHOT:
+    if len(match["snapshot"] or "") > _MAX_SNAPSHOT_LENGTH:
         raise UsageError(
-            f"invalid snapshot {_shown(match['snapshot'])}",
+            f"invalid snapshot {_format_location(match['snapshot'])}",
             code="invalid-reference",
             hint=_EXAMPLES,
         )
     return Reference(match["version"], match["snapshot"])
 
 
-def _versions_here(text: str) -> str:
+def _list_versions(text: str) -> str:
     """The versions of a dataset in the root that the command was given; empty if it is none."""
     from shardline.errors import ShardlineError
     from shardline.provenance.catalog import find_versions
@@ -125,18 +125,18 @@ def parse_version(text: str) -> Reference:
     return reference
 
 
-def chosen_versions(store: Store, known: Iterable[str], name: str) -> list[str]:
+def select_versions(store: Store, known: Iterable[str], name: str) -> list[str]:
     """Those of the known versions that NAME or NAME/VERSION means; a usage error if none is."""
-    from shardline.storage import check_name
+    from shardline.storage import validate_name
 
     if "/" in name:
         wanted = parse_version(name).version
         found = [one for one in known if one == wanted]
     else:
-        dataset = check_name(name, "dataset")
+        dataset = validate_name(name, "dataset")
         found = [one for one in known if one.startswith(f"{dataset}/")]
     if not found:
-        refuse_missing(store, name)
+        raise_not_found(store, name)
     return found
 
 
@@ -166,7 +166,7 @@ def open_root(root: str | None, *, may_be_new: bool = False) -> Store:
                 f"root is not a folder: {location.path}", code="root-not-found", path=location.path
             )
         print_warning(f"{location.path}: new root, created with the first dataset")
-    _show_warnings()
+    _redirect_warnings()
     return open_store(root)
 
 
@@ -176,11 +176,11 @@ def open_version(store: Store, reference: Reference) -> StoredVersion:
 
     version = StoredVersion(store, reference.version)
     if not version.exists:
-        refuse_missing(store, reference.version)
+        raise_not_found(store, reference.version)
     return version
 
 
-def version_into(
+def open_target_version(
     version: StoredVersion, into: str, instead: str = "name another version"
 ) -> StoredVersion:
     """The version that `--into` names, of the same dataset unless it says more; it may be new."""
@@ -202,10 +202,10 @@ def find_snapshot(
     version: StoredVersion, reference: Reference, which: str | None = None
 ) -> StoredSnapshot:
     """The snapshot that a reference means, or of its version the one that is told."""
-    from shardline.errors import SnapshotMissingError
+    from shardline.errors import SnapshotNotFoundError
 
     if not version.state.snapshot:
-        raise SnapshotMissingError(
+        raise SnapshotNotFoundError(
             f"{version.name}: no snapshot yet (nothing was appended)",
             code="version-empty",
             version=version.name,
@@ -213,21 +213,21 @@ def find_snapshot(
     return version.find(which or reference.which)
 
 
-def refuse_missing(store: Store, name: str) -> NoReturn:
+def raise_not_found(store: Store, name: str) -> NoReturn:
     """Raise that a version, or a dataset, does not exist, and list those that do."""
-    from shardline.errors import VersionMissingError
+    from shardline.errors import VersionNotFoundError
     from shardline.provenance.catalog import find_datasets, find_versions
 
     dataset = name.partition("/")[0]
     versions = find_versions(store, dataset)
     if versions:
-        raise VersionMissingError(
+        raise VersionNotFoundError(
             f"version not found: {name}",
             hint=Hint.of(f"choose from {', '.join(f'{dataset}/{one}' for one in versions)}"),
             version=name,
         )
     datasets = ", ".join(find_datasets(store))
-    raise VersionMissingError(
+    raise VersionNotFoundError(
         f"dataset not found: {dataset} (root: {store.uri})",
         code="dataset-not-found",
         hint=Hint.of(f"choose from {datasets}") if datasets else None,
@@ -235,38 +235,38 @@ def refuse_missing(store: Store, name: str) -> NoReturn:
     )
 
 
-def next_command(*arguments: str) -> str:
+def render_next_command(*arguments: str) -> str:
     """Return a `shardline` command to run next, in the same root, ready to paste."""
     return render_command(Command(arguments))
 
 
-def _show_warnings() -> None:
+def _redirect_warnings() -> None:
     """Let what the engine warns of appear as what we say ourselves."""
     import logging
 
     class Plain(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return f"warning: {escaped(record.getMessage())}"
+            return f"warning: {escape_text(record.getMessage())}"
 
     handler = logging.StreamHandler()
     handler.setFormatter(Plain())
     logging.basicConfig(handlers=[handler])
 
 
-def _shown(text: str) -> str:
+def _format_location(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:80] + "…")
 
 
-def files_or_versions(
+def split_files_and_versions(
     arguments: Iterable[str], root: str | None
 ) -> tuple[list[Path], list[Reference]]:
     """The files and the versions that the arguments name: what is there as a file is one."""
     patterns, references = [], []
     for argument in arguments:
         try:
-            expand([argument])
+            expand_patterns([argument])
         except UsageError as error:
-            if not looks_like_reference(argument):
+            if not is_reference(argument):
                 if root and error.problem.hint is None:
                     error.problem.set_hint(Hint.of("write a version as `NAME/VERSION`"))
                 raise
@@ -278,4 +278,4 @@ def files_or_versions(
             references.append(parse_reference(argument))
         else:
             patterns.append(argument)
-    return expand(patterns), references
+    return expand_patterns(patterns), references

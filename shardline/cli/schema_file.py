@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Schema
 
 
-def declaration(schema: Schema) -> str:
+def format_declaration(schema: Schema) -> str:
     """The schema as JSON with a feature on each line, to be edited by hand."""
     told = schema.to_json()
     features = ",\n".join(f"    {json.dumps(feature)}" for feature in told.pop("features"))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import render_command
-from shardline.cli.output import shard_report_json, snapshot_json
-from shardline.cli.progress import byte_progress
-from shardline.cli.references import next_command
-from shardline.text import counted, escaped, human_bytes, listed
+from shardline.cli.output import serialize_shard_report, serialize_snapshot
+from shardline.cli.progress import show_byte_progress
+from shardline.cli.references import render_next_command
+from shardline.text import escape_text, format_bytes, format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ _SHOWN_SHARDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class SnapshotCheck:
     """What a check found, and how the snapshot and its version stand after it."""
 
     report: CheckReport
@@ -47,13 +47,13 @@ def check_snapshot(
     again: bool = False,
     limits: Limits,
     workers: int | None = None,
-) -> Checked:
+) -> SnapshotCheck:
     """Check a snapshot, with a progress bar."""
-    from shardline.operations.check import check_version, shards_to_check
+    from shardline.operations.check import check_version, list_shards_to_check
 
     snapshot = version.snapshot(number)
-    total = sum(s.shard.bytes for s in shards_to_check(version, snapshot, again=again))
-    with byte_progress("checking", total) as progress:
+    total = sum(s.shard.bytes for s in list_shards_to_check(version, snapshot, again=again))
+    with show_byte_progress("checking", total) as progress:
         report = check_version(
             version,
             str(number),
@@ -62,21 +62,21 @@ def check_snapshot(
             workers=workers,
             progress=lambda shard, position: progress(shard.name, position),
         )
-    return checked_by(version, report)
+    return get_snapshot_check(version, report)
 
 
-def checked_by(version: StoredVersion, report: CheckReport) -> Checked:
+def get_snapshot_check(version: StoredVersion, report: CheckReport) -> SnapshotCheck:
     """What a check found, with its snapshot and its version as they stand now."""
-    return Checked(report, version.snapshot(report.snapshot.number), version.newest())
+    return SnapshotCheck(report, version.snapshot(report.snapshot.number), version.newest())
 
 
-def checked_json(checked: Checked) -> dict[str, Any]:
+def serialize_check(checked: SnapshotCheck) -> dict[str, Any]:
     """What a check found, for machines."""
     report = checked.report
     return {
         "ok": report.ok,
-        "snapshot": snapshot_json(checked.after),
-        "shards": [shard_report_json(shard) for shard in report.shards],
+        "snapshot": serialize_snapshot(checked.after),
+        "shards": [serialize_shard_report(shard) for shard in report.shards],
         "missing": list(report.missing),
         "failed": list(report.failed),
         "rejected": list(report.rejected),
@@ -85,68 +85,70 @@ def checked_json(checked: Checked) -> dict[str, Any]:
     }
 
 
-def print_checked(checked: Checked) -> None:
+def print_check(checked: SnapshotCheck) -> None:
     """What a check found, for people."""
     report, after = checked.report, checked.after
     failed = [shard for shard in report.shards if not shard.ok]
     for shard in failed[:_SHOWN_SHARDS]:
         _print_failure(shard)
     if len(failed) > _SHOWN_SHARDS:
-        click.echo(f"… and {counted(len(failed) - _SHOWN_SHARDS, 'more shard')}; --json lists all")
+        click.echo(
+            f"… and {format_count(len(failed) - _SHOWN_SHARDS, 'more shard')}; --json lists all"
+        )
     before = after.totals.shards - len(report.shards)
     if report.shards or not before:
-        size = human_bytes(sum(shard.shard.bytes for shard in report.shards))
+        size = format_bytes(sum(shard.shard.bytes for shard in report.shards))
         passed = f"; {before:,} had passed before" if before else ""
-        read = counted(len(report.shards), "shard")
+        read = format_count(len(report.shards), "shard")
         click.echo(f"{after}: {read} checked ({size}), {len(failed)} failed{passed}")
     else:
-        click.echo(f"{after}: nothing to check, {counted(before, 'shard')} passed before")
-        click.echo(f"To check them again: {next_command('check', f'{after}', '--again')}")
+        click.echo(f"{after}: nothing to check, {format_count(before, 'shard')} passed before")
+        click.echo(f"To check them again: {render_next_command('check', f'{after}', '--again')}")
     if report.failed:
-        click.echo(f"{escaped(listed(report.failed))} failed when it was last run")
+        click.echo(f"{escape_text(format_list(report.failed))} failed when it was last run")
     if report.missing:
         click.echo(
-            f"still missing: {escaped(listed(report.missing))}, which this command cannot run; "
+            f"still missing: {escape_text(format_list(report.missing))}, which this command cannot run; "
             "whoever runs it writes down the result with Version.attest"
         )
-    _print_outcome(checked)
+    _print_publication(checked)
 
 
 def _print_failure(report: ShardReport) -> None:
     mark = click.style("FAILED", fg="red")
     click.echo(f"{mark} {report.name}")
-    for line in failure_lines(report):
+    for line in format_failures(report):
         click.echo(f"       {line}")
 
 
-def failure_lines(report: ShardReport) -> Iterator[str]:
+def format_failures(report: ShardReport) -> Iterator[str]:
     """What is wrong with a shard, line by line."""
-    yield from map(escaped, report.problems)
+    yield from map(escape_text, report.problems)
     for one in report.violations:
         feature = "" if one.feature is None else f", feature {one.feature!r}"
-        yield f"record {one.record}{feature}: {escaped(one.detail)}"
+        yield f"record {one.record}{feature}: {escape_text(one.detail)}"
     if report.violations and not report.complete:
-        yield f"… at least {counted(len(report.violations), 'violation')}"
+        yield f"… at least {format_count(len(report.violations), 'violation')}"
 
 
-def _making_anew(checked: Checked) -> str:
+def _recreate_command(checked: SnapshotCheck) -> str:
     """What makes damaged shards of the newest snapshot anew: a repair, or what derived them."""
     from shardline.log.version import StoredVersion
-    from shardline.provenance.commands import command_to_mend
+    from shardline.provenance.commands import get_repair_command
 
     newest = checked.newest
     held = {shard.name for shard in newest.shards}
     bad = [one.shard for one in checked.report.shards if one.problems and one.shard.name in held]
     if not bad:
         return ""
-    command = command_to_mend(StoredVersion(newest.store, newest.version), bad)
+    command = get_repair_command(StoredVersion(newest.store, newest.version), bad)
     return render_command(command) if command else ""
 
 
-def _print_outcome(checked: Checked) -> None:
+def _print_publication(checked: SnapshotCheck) -> None:
     report, after = checked.report, checked.after
     if report.rejected:
-        snapshots = listed(str(number) for number in report.rejected)
+        snapshots = format_list(str(number) for number in report.rejected)
         plural = "s" if len(report.rejected) > 1 else ""
         click.echo(
             f"rejected snapshot{plural} {snapshots}; without what came with it, the newest is "
@@ -156,7 +158,7 @@ def _print_outcome(checked: Checked) -> None:
         click.echo(
             "nothing was rejected: what failed had passed before, or had been rejected already"
         )
-        if command := _making_anew(checked):
+        if command := _recreate_command(checked):
             click.echo(f"To make anew what is damaged: {command}")
     if after.published:
         click.echo(f"{after} is published")
@@ -165,33 +167,33 @@ def _print_outcome(checked: Checked) -> None:
     else:
         click.echo(f"{after} is {'rejected' if after.rejected else 'not published'}")
         if after.rejected and report.ok:
-            click.echo(f"To bring it back: {next_command('restore', f'{after}')}")
+            click.echo(f"To bring it back: {render_next_command('restore', f'{after}')}")
     if not after.published or report.published != after.number:
         newest_good = f"{after.version}@{report.published}" if report.published else "none"
         click.echo(f"the newest published snapshot: {newest_good}")
 
 
-def print_outcome(
-    into: StoredVersion, snapshot: int | None, checked: Checked | None, *, plain: bool
+def print_next_steps(
+    into: StoredVersion, snapshot: int | None, checked: SnapshotCheck | None, *, plain: bool
 ) -> None:
     """The end of work on a version: which snapshot it made, and whether that is of plain files."""
     if snapshot is None:
         newest = into.newest()
         if not newest.published:
-            status = next_command("status", into.name)
+            status = render_next_command("status", into.name)
             click.echo(f"{newest} is not published. To see why: {status}")
         return
     if checked is None:
-        check = next_command("check", f"{into.name}@{snapshot}")
+        check = render_next_command("check", f"{into.name}@{snapshot}")
         click.echo(f"To check it, and so publish it: {check}")
         return
-    print_checked(checked)
+    print_check(checked)
     if not checked.after.published:
         return
     if plain:
-        click.echo(f"To read it: {next_command('files', into.name)}")
+        click.echo(f"To read it: {render_next_command('files', into.name)}")
         return
-    click.echo(f"To look at it: {next_command('head', into.name)}")
+    click.echo(f"To look at it: {render_next_command('head', into.name)}")
     # In a version of their own: the next extension would put the overlays back into this one.
-    plain_one = next_command("rebuild", into.name, "--into", f"{into.log.version}-plain")
+    plain_one = render_next_command("rebuild", into.name, "--into", f"{into.log.version}-plain")
     click.echo(f"To make plain files of it: {plain_one}")

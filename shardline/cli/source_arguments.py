@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.errors import UsageError
-from shardline.cli.options import visible_files, wanted
-from shardline.cli.output import note_skipped
-from shardline.file_names import format_of
+from shardline.cli.options import list_visible_files, wanted
+from shardline.cli.output import record_skipped_files
+from shardline.file_names import infer_format
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardline.cli.options import Command
+    from shardline.cli.options import CommandFunction
 
 FORMATS = ("tfrecord", "jsonl", "csv", "parquet", "arrow", "folder")
 _NOT_DATA = re.compile(r"_.*|(readme|license).*|.*\.(md|crc|md5|sha1|sha256|log)", re.IGNORECASE)
 _SHOWN = 3
 
 
-def format_option(what: str) -> Callable[[Command], Command]:
+def format_option(what: str) -> Callable[[CommandFunction], CommandFunction]:
     """--format."""
     return click.option(
         "format_",
@@ -41,7 +41,7 @@ def find_sources(arguments: Iterable[str], format_: str | None) -> list[Path | s
 
     A source may be there twice: append skips the second, and reports it.
     """
-    found = [source for argument in arguments for source in _find(argument, format_)]
+    found = [source for argument in arguments for source in _find_sources(argument, format_)]
     unreadable = [
         str(one) for one in found if isinstance(one, Path) and not os.access(one, os.R_OK)
     ]
@@ -54,12 +54,12 @@ def find_sources(arguments: Iterable[str], format_: str | None) -> list[Path | s
     return found
 
 
-def format_by_name(file: Path) -> str | None:
+def infer_source_format(file: Path) -> str | None:
     """The format that a file's name tells, None if it tells none."""
-    return format_of(file.name)
+    return infer_format(file.name)
 
 
-def _find(argument: str, format_: str | None) -> list[Path | str]:
+def _find_sources(argument: str, format_: str | None) -> list[Path | str]:
     if not argument:
         raise UsageError(
             "empty source name",
@@ -77,7 +77,7 @@ def _find(argument: str, format_: str | None) -> list[Path | str]:
         return [argument]
     path = Path(argument)
     if path.is_dir():
-        return list(_in_folder(path, format_))
+        return list(_list_folder_sources(path, format_))
     if format_ == "folder":
         raise UsageError(
             f"--format folder: {argument} is not a folder",
@@ -102,15 +102,15 @@ def _find(argument: str, format_: str | None) -> list[Path | str]:
     return files
 
 
-def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
+def _list_folder_sources(folder: Path, format_: str | None) -> Iterator[Path]:
     """The files of a folder that hold records, or the folder itself if its files are records."""
     if format_ == "folder":
         yield folder
         return
-    files = sorted(visible_files(folder))
+    files = sorted(list_visible_files(folder))
     if not files:
         raise UsageError(f"{folder}: no files in the folder", code="no-files-found", path=folder)
-    told = {file: format_by_name(file) for file in files}
+    told = {file: infer_source_format(file) for file in files}
     known = [file for file in files if told[file]]
     if format_ is not None:
         known = [file for file in known if told[file] == format_]
@@ -121,13 +121,13 @@ def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
                 hint=f"name the files, or `{folder}/*`",
                 path=folder,
             )
-        note_skipped(file for file in files if told[file] != format_ and wanted(file))
+        record_skipped_files(file for file in files if told[file] != format_ and wanted(file))
         yield from known
         return
-    others = [file for file in files if not told[file] and _may_be_data(file)]
+    others = [file for file in files if not told[file] and _is_possible_data(file)]
     if known and others:
         raise UsageError(
-            f"{folder}: mixed files ({_named(known)}; {_named(others)})",
+            f"{folder}: mixed files ({_format_names(known)}; {_format_names(others)})",
             code="mixed-files",
             hint=Hint.of(
                 f"add `--format {told[known[0]]}` to append only the former,",
@@ -138,14 +138,14 @@ def _in_folder(folder: Path, format_: str | None) -> Iterator[Path]:
     if not known:
         yield folder
         return
-    note_skipped(file for file in files if not told[file] and wanted(file))
+    record_skipped_files(file for file in files if not told[file] and wanted(file))
     yield from known
 
 
-def _may_be_data(file: Path) -> bool:
+def _is_possible_data(file: Path) -> bool:
     return wanted(file) and _NOT_DATA.fullmatch(file.name) is None
 
 
-def _named(files: list[Path]) -> str:
+def _format_names(files: list[Path]) -> str:
     names = ", ".join(file.name for file in files[:_SHOWN])
     return names if len(files) <= _SHOWN else f"{names} and {len(files) - _SHOWN:,} more"

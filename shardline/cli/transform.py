@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.comparison import print_change_lines, print_changes
-from shardline.cli.entry_text import used_again
-from shardline.cli.errors import UsageError, reported_as_usage
-from shardline.cli.executor import drawing_engine
+from shardline.cli.comparison import print_change_lines, print_planned_changes
+from shardline.cli.entry_text import format_reused_shards
+from shardline.cli.errors import UsageError, raise_as_usage_error
+from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Share,
-    expand_one,
+    expand_pattern,
     json_option,
     limit_options,
     limits,
@@ -24,36 +24,51 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import fields_json, place, print_not_done, snapshot_json, tell_json
-from shardline.cli.progress import at_work, file_progress, run_aside, stoppable
+from shardline.cli.output import (
+    locate_object,
+    print_dry_run_notice,
+    print_json,
+    serialize_schema_diff,
+    serialize_snapshot,
+)
+from shardline.cli.progress import (
+    make_cancellable,
+    run_in_thread,
+    show_activity,
+    show_file_progress,
+)
 from shardline.cli.references import (
     find_snapshot,
     open_root,
+    open_target_version,
     open_version,
     parse_reference,
-    refuse_version_as_file,
-    version_into,
+    validate_output_path,
 )
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_outcome
-from shardline.text import counted, escaped, human_bytes, listed, rate
+from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
+from shardline.text import escape_text, format_bytes, format_count, format_list, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from shardline.cli.options import Command
-    from shardline.cli.snapshot_check import Checked
+    from shardline.cli.options import CommandFunction
+    from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_files import FileChange
-    from shardline.operations.transform_version import ChangePlan, ChangeReport, ShardChange
+    from shardline.operations.transform_files import FileTransformReport
+    from shardline.operations.transform_version import (
+        TransformPlan,
+        TransformReport,
+        VersionTransform,
+    )
     from shardline.schema.comparison import SchemaDiff
     from shardline.schema.schema import Schema
     from shardline.tfrecord import Limits
     from shardline.udf.transform import Transform
 
 
-def place_options(command: Command) -> Command:
+def target_options(command: CommandFunction) -> CommandFunction:
     """What to read, and where to write."""
     for option in (
         click.option("--overwrite", is_flag=True, help="Of a file: replace OUT if it is there."),
@@ -75,7 +90,7 @@ def place_options(command: Command) -> Command:
     return command
 
 
-def work_options(command: Command) -> Command:
+def execution_options(command: CommandFunction) -> CommandFunction:
     """How to do it."""
     for option in (
         json_option,
@@ -99,7 +114,7 @@ def work_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeOptions:
+class TransformOptions:
     """What was asked for."""
 
     argument: str
@@ -162,35 +177,35 @@ class ChangeOptions:
                     hint="leave it out, or pass `--into` instead of `--output`",
                 )
         if self.output is not None:
-            refuse_version_as_file(self.argument)
+            validate_output_path(self.argument)
 
 
 _SHOWN = 10
-_WAYS = {
+_MODE_LABELS = {
     "overlay": ", as an overlay: only the new fields are written",
     "rewrite": ", rewritten: all fields of every record are written",
 }
 
 
-def refuse_unfit_target(work: ShardChange) -> None:
+def validate_target(work: VersionTransform) -> None:
     """Refuse a version that cannot become what is planned, before anything is done."""
-    from shardline.operations.derive import refuse_appended, refuse_other_schema
+    from shardline.operations.derive import validate_nothing_appended, validate_same_schema
 
-    with reported_as_usage():
-        refuse_other_schema(work.into, work.transform.after)
-    refuse_appended(work.into, work.operation)
+    with raise_as_usage_error():
+        validate_same_schema(work.into, work.transform.after)
+    validate_nothing_appended(work.into, work.operation)
 
 
-def plan_json(plan: ChangePlan, work: ShardChange) -> dict[str, Any]:
+def serialize_plan(plan: TransformPlan, work: VersionTransform) -> dict[str, Any]:
     """A plan for machines."""
     return {
         "ok": True,
         "dry_run": True,
         "version": plan.into,
         "new": not work.into.exists,
-        "source": snapshot_json(plan.source),
+        "source": serialize_snapshot(plan.source),
         "mode": plan.mode,
-        "fields": fields_json(_changes(work)),
+        "fields": serialize_schema_diff(_get_schema_diff(work)),
         "schema": plan.schema.to_json(),
         "compute_shards": plan.compute,
         "reuse_shards": plan.reuse,
@@ -199,15 +214,17 @@ def plan_json(plan: ChangePlan, work: ShardChange) -> dict[str, Any]:
     }
 
 
-def print_plan(plan: ChangePlan, work: ShardChange, steps: list[str] | None = None) -> None:
+def print_plan(plan: TransformPlan, work: VersionTransform, steps: list[str] | None = None) -> None:
     """A plan for people; a migration is told by its steps first."""
     new = "" if work.into.exists else ", which is new"
-    click.echo(f"{plan.source} → {plan.into}{new}{_WAYS[plan.mode] if steps is None else ''}")
+    click.echo(
+        f"{plan.source} → {plan.into}{new}{_MODE_LABELS[plan.mode] if steps is None else ''}"
+    )
     if steps is not None:
         print_steps(steps)
-    print_changes(_changes(work))
-    shards = f"{counted(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
-    size = f"{counted(plan.records, 'record')}, {human_bytes(plan.reads)} to read"
+    print_planned_changes(_get_schema_diff(work))
+    shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
+    size = f"{format_count(plan.records, 'record')}, {format_bytes(plan.reads)} to read"
     click.echo(f"work: {shards}" + (f"; {size}" if plan.compute else ""))
     _print_unversioned(work)
 
@@ -216,11 +233,11 @@ def print_steps(steps: list[str]) -> None:
     """What a migration does, step by step."""
     click.echo("steps:")
     for step in steps:
-        click.echo(f"  {escaped(step)}")
+        click.echo(f"  {escape_text(step)}")
 
 
-def changed_json(
-    report: ChangeReport, work: ShardChange, checked: Checked | None, seconds: float
+def serialize_report(
+    report: TransformReport, work: VersionTransform, checked: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
     """What was done, for machines."""
     into = work.into
@@ -229,27 +246,27 @@ def changed_json(
         "ok": checked is None or checked.ok,
         "dry_run": False,
         "version": report.version,
-        "source": snapshot_json(report.source),
+        "source": serialize_snapshot(report.source),
         "mode": work.mode,
-        "fields": fields_json(_changes(work)),
+        "fields": serialize_schema_diff(_get_schema_diff(work)),
         "created": report.created,
         "entry": report.entry and report.entry.number,
-        "snapshot": after and snapshot_json(after),
+        "snapshot": after and serialize_snapshot(after),
         "records": report.records,
         "bytes": report.bytes,
         "shards": [shard.to_json() for shard in report.made],
         "reused_shards": len(report.reused),
         "quarantine": {
             "rows": report.refused,
-            "files": [place(into, name) for name in report.quarantine],
+            "files": [locate_object(into, name) for name in report.quarantine],
         },
         "seconds": round(seconds, 6),
-        "check": None if checked is None else checked_json(checked),
+        "check": None if checked is None else serialize_check(checked),
         "published": after is not None and after.published,
     }
 
 
-def print_changed(report: ChangeReport, work: ShardChange, seconds: float) -> None:
+def print_report(report: TransformReport, work: VersionTransform, seconds: float) -> None:
     """What was done, before any check."""
     source = report.source
     if report.entry is None:
@@ -259,57 +276,57 @@ def print_changed(report: ChangeReport, work: ShardChange, seconds: float) -> No
         click.echo(f"created {report.version}")  # the plan has told its schema
     elif report.created:
         click.echo(f"created {report.version}, with the schema of {source.version} but for:")
-        print_change_lines(_changes(work))
+        print_change_lines(_get_schema_diff(work))
     made = f"{report.version}@{report.snapshot}"
-    reused = used_again(report.found, len(report.reused))
+    reused = format_reused_shards(report.found, len(report.reused))
     if not report.made:
-        again = counted(len(report.reused), "shard")
+        again = format_count(len(report.reused), "shard")
         click.echo(f"{made}: follows {source}, and nothing had to be computed: {again} used again")
     else:
         click.echo(
-            f"{made}: {counted(len(report.made), 'shard')} computed from {source}{reused}; "
-            f"{counted(report.records, 'record')}, {human_bytes(report.bytes)} written"
+            f"{made}: {format_count(len(report.made), 'shard')} computed from {source}{reused}; "
+            f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)} written"
         )
-        click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+        click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
         _print_unversioned(work)
     if report.refused:
         _print_quarantine(report, work)
 
 
-def _changes(work: ShardChange) -> SchemaDiff:
+def _get_schema_diff(work: VersionTransform) -> SchemaDiff:
     from shardline.schema.comparison import compare
 
     return compare(work.snapshot.schema, work.transform.after)
 
 
-def _print_unversioned(work: ShardChange) -> None:
+def _print_unversioned(work: VersionTransform) -> None:
     """Say it where nothing can be used again because a function does not say which it is."""
     makers = [one.shown for one in work.transform.fields if one.identity() is None]
     if makers:
         click.echo(
-            f"  {escaped(listed(makers))} {'has' if len(makers) == 1 else 'have'} no code version, "
+            f"  {escape_text(format_list(makers))} {'has' if len(makers) == 1 else 'have'} no code version, "
             'so all is computed anew each time: declare one, as in code="1"'
         )
 
 
-def _print_quarantine(report: ChangeReport, work: ShardChange) -> None:
+def _print_quarantine(report: TransformReport, work: VersionTransform) -> None:
     of = report.records + (report.refused if work.mode == "rewrite" else 0)
     be = "is" if report.refused == 1 else "are"
     fate = f"{be} {'left out' if work.mode == 'rewrite' else 'without the new fields'}"
     click.echo(
-        f"{report.refused:,} of {counted(of, 'record')} {fate}, and went to quarantine with the "
+        f"{report.refused:,} of {format_count(of, 'record')} {fate}, and went to quarantine with the "
         f"reasons ({report.refused / max(of, 1):.2%}):"
     )
     for name in report.quarantine[:_SHOWN]:
-        click.echo(f"  {escaped(place(work.into, name))}")
+        click.echo(f"  {escape_text(locate_object(work.into, name))}")
     if len(report.quarantine) > _SHOWN:
         click.echo(f"  … and {len(report.quarantine) - _SHOWN:,} more; --json lists all")
 
 
-def change_version(
-    asked: ChangeOptions,
+def transform_version(
+    asked: TransformOptions,
     into: str,
-    plan: Callable[[StoredVersion, StoredSnapshot, StoredVersion], ShardChange],
+    plan: Callable[[StoredVersion, StoredSnapshot, StoredVersion], VersionTransform],
     steps: list[str] | None = None,
 ) -> NoReturn:
     """Do what `plan` makes of a version, the snapshot that is meant, and the one to go into.
@@ -319,67 +336,69 @@ def change_version(
     wanted = parse_reference(asked.argument)
     version = open_version(open_root(asked.root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
-    target = version_into(version, into)
-    with at_work("planning"), reported_as_usage():
+    target = open_target_version(version, into)
+    with show_activity("planning"), raise_as_usage_error():
         work = plan(version, snapshot, target)
-        refuse_unfit_target(work)
+        validate_target(work)
         planned = work.plan() if asked.dry_run or steps is not None else None
     more: dict[str, Any] = {} if steps is None else {"steps": steps}
     if planned is not None and not asked.as_json:
         print_plan(planned, work, steps)
-        _print_writes(_writes(asked, planned, work), planned, work)
+        _print_written_estimate(_estimate_written_bytes(asked, planned, work), planned, work)
     if planned is not None and asked.dry_run:
         if asked.as_json:
-            size = _writes(asked, planned, work)
-            tell_json({**plan_json(planned, work), "write_bytes": size, **more})
+            size = _estimate_written_bytes(asked, planned, work)
+            print_json({**serialize_plan(planned, work), "write_bytes": size, **more})
         else:
-            print_not_done()
+            print_dry_run_notice()
         raise SystemExit(0)
     began = time.perf_counter()
     # What a table is joined by, or a function reads, is looked for when the work begins.
-    with reported_as_usage(), drawing_engine(asked.workers) as engine:
+    with raise_as_usage_error(), open_progress_executor(asked.workers) as engine:
         report = work.done(engine, None)
     seconds = time.perf_counter() - began
     if not asked.as_json:
-        print_changed(report, work, seconds)
+        print_report(report, work, seconds)
     checked = None
     if report.snapshot is not None and not asked.no_check:
         checked = check_snapshot(
             work.into, report.snapshot, limits=asked.limits, workers=asked.workers
         )
     if asked.as_json:
-        tell_json({**changed_json(report, work, checked, seconds), **more})
+        print_json({**serialize_report(report, work, checked, seconds), **more})
     else:
-        print_outcome(work.into, report.snapshot, checked, plain=work.mode == "rewrite")
+        print_next_steps(work.into, report.snapshot, checked, plain=work.mode == "rewrite")
     raise SystemExit(0 if checked is None or checked.ok else 1)
 
 
-def _writes(asked: ChangeOptions, plan: ChangePlan, work: ShardChange) -> int | None:
+def _estimate_written_bytes(
+    asked: TransformOptions, plan: TransformPlan, work: VersionTransform
+) -> int | None:
     """About how many bytes will be written, None if that cannot be told.
 
     Of a rewrite these are the old fields, of an overlay the new ones, at most.
     """
     if plan.mode == "overlay":
-        from shardline.schema.schema import most_record_bytes
+        from shardline.schema.schema import estimate_record_bytes
 
-        most = most_record_bytes(work.transform.new.features)
+        most = estimate_record_bytes(work.transform.new.features)
         return None if most is None else asked.writes(most * plan.records)
     # Pairs that were not written take more than the files that they are made of.
     virtual = any(shard.virtual for shard in work.snapshot.shards)
     return None if virtual else asked.writes(plan.reads)
 
 
-def _print_writes(size: int | None, plan: ChangePlan, work: ShardChange) -> None:
+def _print_written_estimate(size: int | None, plan: TransformPlan, work: VersionTransform) -> None:
     if plan.mode == "overlay" and plan.compute:
-        told = "the new fields alone" if size is None else f"at most {human_bytes(size)}"
+        told = "the new fields alone" if size is None else f"at most {format_bytes(size)}"
         click.echo(f"to write: {told}")
     elif size:
         new = ", and the new fields" if work.operation == "extend" else ""
-        click.echo(f"to write: about {human_bytes(size)}{new}")
+        click.echo(f"to write: about {format_bytes(size)}{new}")
 
 
-def change_loose(
-    asked: ChangeOptions,
+def transform_standalone_file(
+    asked: TransformOptions,
     output: Path,
     transform: Callable[[Schema], Transform],
     verb: tuple[str, str],
@@ -390,12 +409,12 @@ def change_loose(
     `verb` is what is being done, and what was. A migration is told by its `steps`, which are shown
     before it is done.
     """
-    _Change(asked, output, transform, *verb, steps).run()
+    _FileTransform(asked, output, transform, *verb, steps).run()
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    asked: ChangeOptions
+class _FileTransform:
+    asked: TransformOptions
     output: Path
     transform: Callable[[Schema], Transform]
     doing: str
@@ -403,30 +422,30 @@ class _Change:
     steps: list[str] | None
 
     def run(self) -> None:
-        from shardline.operations.transform_files import nothing_to_change
-        from shardline.udf.transform import refuse_doubling
+        from shardline.operations.transform_files import make_empty_transform
+        from shardline.udf.transform import validate_side_names
 
-        path = expand_one(self.asked.argument)
+        path = expand_pattern(self.asked.argument)
         self._refuse_output(path)
         records, schema = self._schema_of(path)
-        with reported_as_usage():
-            transform = self.transform(schema) if records else nothing_to_change()
-            refuse_doubling(transform)
+        with raise_as_usage_error():
+            transform = self.transform(schema) if records else make_empty_transform()
+            validate_side_names(transform)
         if not self.asked.as_json and (self.asked.dry_run or self.steps is not None):
             self._print_plan(path, transform, records)
         if self.asked.dry_run:
             if self.asked.as_json:
-                tell_json(self._plan_json(path, transform, records))
+                print_json(self._plan_json(path, transform, records))
             else:
-                print_not_done()
+                print_dry_run_notice()
             return
         began = time.perf_counter()
         # What a table is joined by, or a function reads, is looked for when the work begins.
-        with reported_as_usage():
+        with raise_as_usage_error():
             change = self._change(path, transform)
         seconds = time.perf_counter() - began
         if self.asked.as_json:
-            tell_json(self._done_json(change, transform, seconds))
+            print_json(self._done_json(change, transform, seconds))
         else:
             self._print_done(path, change, seconds)
 
@@ -455,39 +474,39 @@ class _Change:
         """How many records a file has, and the schema that they suggest."""
         from shardline.schema.inference import infer_schema, schema_of
 
-        with file_progress("finding the schema", [path]) as progress:
+        with show_file_progress("finding the schema", [path]) as progress:
             report = infer_schema(
                 [path], limits=self.asked.limits, workers=self.asked.workers, progress=progress
             )
         return report.merged.records, schema_of(report.merged)
 
-    def _change(self, path: Path, transform: Transform) -> FileChange:
-        from shardline.execution.executor import Cancellation
-        from shardline.operations.transform_files import change_file
-        from shardline.operations.transform_records import MEND, MEND_CAST
+    def _change(self, path: Path, transform: Transform) -> FileTransformReport:
+        from shardline.execution.executor import CancellationToken
+        from shardline.operations.transform_files import transform_file
+        from shardline.operations.transform_records import FIX_CAST_HINT, FIX_UDF_HINT
 
-        cancellation = Cancellation()
-        with file_progress(self.doing, [path]) as progress:
+        cancellation = CancellationToken()
+        with show_file_progress(self.doing, [path]) as progress:
             run = partial(
-                change_file,
+                transform_file,
                 path,
                 self.output,
                 transform,
-                advice=MEND if self.steps is None else MEND_CAST,
+                advice=FIX_UDF_HINT if self.steps is None else FIX_CAST_HINT,
                 compression=self.asked.compression,
                 overwrite=self.asked.overwrite,
                 limits=self.asked.limits,
                 workers=self.asked.workers,
-                progress=partial(stoppable(progress, cancellation), path),
+                progress=partial(make_cancellable(progress, cancellation), path),
             )
-            return run_aside(run, cancellation)
+            return run_in_thread(run, cancellation)
 
     def _plan_json(self, path: Path, transform: Transform, records: int) -> dict[str, Any]:
         return {
             "ok": True,
             "dry_run": True,
             "output": str(self.output),
-            "fields": fields_json(_changes_change_loose(transform)),
+            "fields": serialize_schema_diff(_compare_schemas(transform)),
             "schema": transform.after.to_json(),
             "records": records,
             "read_bytes": path.stat().st_size,
@@ -495,24 +514,24 @@ class _Change:
         }
 
     def _print_plan(self, path: Path, transform: Transform, records: int) -> None:
-        click.echo(f"{escaped(str(path))} → {escaped(str(self.output))}")
+        click.echo(f"{escape_text(str(path))} → {escape_text(str(self.output))}")
         if self.steps is not None:
             print_steps(self.steps)
-        print_changes(_changes_change_loose(transform))
+        print_planned_changes(_compare_schemas(transform))
         reads = path.stat().st_size
-        click.echo(f"work: {counted(records, 'record')}, {human_bytes(reads)} to read")
+        click.echo(f"work: {format_count(records, 'record')}, {format_bytes(reads)} to read")
         if (size := self.asked.writes(reads)) is not None:
             new = "" if self.steps is not None else ", and the new fields"
-            click.echo(f"to write: about {human_bytes(size)}{new}")
+            click.echo(f"to write: about {format_bytes(size)}{new}")
 
     def _done_json(
-        self, change: FileChange, transform: Transform, seconds: float
+        self, change: FileTransformReport, transform: Transform, seconds: float
     ) -> dict[str, Any]:
         return {
             "ok": True,
             "dry_run": False,
             "output": str(change.file),
-            "fields": fields_json(_changes_change_loose(transform)),
+            "fields": serialize_schema_diff(_compare_schemas(transform)),
             "schema": transform.after.to_json(),
             "records": change.records,
             "bytes": change.bytes,
@@ -520,19 +539,19 @@ class _Change:
             "seconds": round(seconds, 6),
         }
 
-    def _print_done(self, path: Path, change: FileChange, seconds: float) -> None:
+    def _print_done(self, path: Path, change: FileTransformReport, seconds: float) -> None:
         packed = "" if change.compression.value == "none" else f", {change.compression.value}"
         click.echo(
-            f"{escaped(str(path))} {self.done} into {escaped(str(change.file))}: "
-            f"{counted(change.records, 'record')}, {human_bytes(change.bytes)}{packed}"
+            f"{escape_text(str(path))} {self.done} into {escape_text(str(change.file))}: "
+            f"{format_count(change.records, 'record')}, {format_bytes(change.bytes)}{packed}"
         )
         if change.records:
-            click.echo(f"  {rate(change.records, change.bytes, seconds)}")
+            click.echo(f"  {format_rate(change.records, change.bytes, seconds)}")
         else:
-            click.echo(f"  {escaped(str(path))} has no records, so there was nothing to change")
+            click.echo(f"  {escape_text(str(path))} has no records, so there was nothing to change")
 
 
-def _changes_change_loose(transform: Transform) -> SchemaDiff:
+def _compare_schemas(transform: Transform) -> SchemaDiff:
     from shardline.schema.comparison import compare
 
     return compare(transform.before, transform.after)

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import UsageError
-from shardline.cli.options import assigned_values
-from shardline.cli.output import keep_stdout
+from shardline.cli.options import parse_value_assignments
+from shardline.cli.output import reserve_stdout
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
-    from shardline.cli.options import Command
-    from shardline.udf import Fields
+    from shardline.cli.options import CommandFunction
+    from shardline.udf import UDF
 
 
-_HOW = "write `module:object` or `path/to/file.py:object`"
+_SPELLING = "write `module:object` or `path/to/file.py:object`"
 _EXAMPLE = """declare the features of a function like this:
 
   from shardline import Feature, record_fields
@@ -37,14 +37,14 @@ _EXAMPLE = """declare the features of a function like this:
 """
 
 
-def load_makers(options: Iterable[str], option: str = "--fields") -> list[Fields]:
+def load_udfs(options: Iterable[str], option: str = "--fields") -> list[UDF]:
     """The makers of fields that such options name; a usage error says what is wrong with one."""
-    return [maker for text in options for maker in _makers(text, option)]
+    return [maker for text in options for maker in _find_udfs(text, option)]
 
 
-def load_maker(text: str, option: str) -> Fields:
+def load_udf(text: str, option: str) -> UDF:
     """The one maker of fields that an option names."""
-    makers = _makers(text, option)
+    makers = _find_udfs(text, option)
     if len(makers) > 1:
         raise UsageError(
             f"{option} {text}: expected a single function, got {len(makers)}",
@@ -54,14 +54,16 @@ def load_maker(text: str, option: str) -> Fields:
     return makers[0]
 
 
-def _makers(text: str, option: str) -> list[Fields]:
-    from shardline.udf.udf_declaration import is_maker
+def _find_udfs(text: str, option: str) -> list[UDF]:
+    from shardline.udf.udf_declaration import is_udf
 
     where, colon, name = text.rpartition(":")
     if not colon or not where or not name:
-        raise UsageError(f"{option} {text}: expected MODULE:OBJECT", code="invalid-udf", hint=_HOW)
-    keep_stdout()
-    module = _loaded(where, f"{option} {text}")
+        raise UsageError(
+            f"{option} {text}: expected MODULE:OBJECT", code="invalid-udf", hint=_SPELLING
+        )
+    reserve_stdout()
+    module = _load_module(where, f"{option} {text}")
     try:
         found = getattr(module, name)
     except AttributeError:
@@ -74,43 +76,43 @@ def _makers(text: str, option: str) -> list[Fields]:
     if not listed:
         raise UsageError(f"{option} {text}: empty list", code="invalid-udf", hint=_EXAMPLE)
     for one in listed:
-        if not is_maker(one):
+        if not is_udf(one):
             inside = "" if one is found else "element: "
             raise UsageError(
-                f"{option} {text}: {inside}{_what(one)} does not declare its features",
+                f"{option} {text}: {inside}{_describe_kind(one)} does not declare its features",
                 code="invalid-udf",
                 hint=_EXAMPLE,
             )
     return listed
 
 
-def _loaded(where: str, what: str) -> ModuleType:
+def _load_module(where: str, what: str) -> ModuleType:
     # On failures TensorFlow warns on stderr, with values of records. It is set before its import.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     of_file = where.endswith(".py") or "/" in where
     try:
-        return _from_file(Path(where)) if of_file else _from_path(where)
+        return _import_file(Path(where)) if of_file else _import_module(where)
     except UsageError as error:
         problem = error.problem
         raise UsageError(
             f"{what}: {error.message}", code=problem.code, hint=problem.hint, path=problem.path
         ) from None
     except (Exception, SystemExit) as error:
-        from shardline.udf.udf_result import in_words
+        from shardline.udf.udf_result import format_exception
 
-        if isinstance(error, ModuleNotFoundError) and _is_of(error.name, where):
+        if isinstance(error, ModuleNotFoundError) and _is_missing_module(error.name, where):
             raise UsageError(
                 f"{what}: module {error.name!r} not found",
                 code="udf-not-found",
-                hint=Hint.of(f"searched {Path.cwd()} and the installed packages; ", _HOW),
+                hint=Hint.of(f"searched {Path.cwd()} and the installed packages; ", _SPELLING),
             ) from None
         raise UsageError(
-            f"{what}: importing {where} failed{_line(error)}: {in_words(error)}",
+            f"{what}: importing {where} failed{_format_error_line(error)}: {format_exception(error)}",
             code="udf-import-failed",
         ) from error
 
 
-def _from_path(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     """A module as `python -m` finds it: in the current folder first."""
     here = str(Path.cwd())
     if not {here, ""} & set(sys.path[:1]):
@@ -118,7 +120,7 @@ def _from_path(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _from_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     """A module of a file, wherever that lies; what lies beside it can be imported from it."""
     import cloudpickle
 
@@ -157,12 +159,12 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _is_of(missing: str | None, where: str) -> bool:
+def _is_missing_module(missing: str | None, where: str) -> bool:
     """Whether the module that is missing is the one that was asked for, or holds it."""
     return missing is not None and (where == missing or where.startswith(f"{missing}."))
 
 
-def _line(error: BaseException) -> str:
+def _format_error_line(error: BaseException) -> str:
     """In which line of the user's own files something was raised, as far as can be told."""
     if isinstance(error, SyntaxError):
         return ""  # it tells itself
@@ -179,19 +181,19 @@ def _line(error: BaseException) -> str:
 
 def _list_candidates(module: ModuleType) -> str:
     """List the objects of a module that declare features, or show how to."""
-    names = sorted(name for name, value in vars(module).items() if _offers(value))
+    names = sorted(name for name, value in vars(module).items() if _is_udf(value))
     return f"choose from {', '.join(names)}" if names else _EXAMPLE
 
 
-def _offers(value: Any) -> bool:  # noqa: ANN401 - whatever stands in a module
-    from shardline.udf.udf_declaration import is_maker
+def _is_udf(value: Any) -> bool:  # noqa: ANN401 - whatever stands in a module
+    from shardline.udf.udf_declaration import is_udf
 
     if isinstance(value, list | tuple) and value:
-        return all(map(is_maker, value))
-    return is_maker(value)
+        return all(map(is_udf, value))
+    return is_udf(value)
 
 
-def _what(value: object) -> str:
+def _describe_kind(value: object) -> str:
     """A thing by its kind."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
@@ -201,7 +203,7 @@ def _what(value: object) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-_OF_A_JOIN = {
+_JOIN_OPTIONS = {
     "key": "--key",
     "table_key": "--table-key",
     "columns": "--columns",
@@ -211,7 +213,7 @@ _OF_A_JOIN = {
 }
 
 
-def fields_option(command: Command) -> Command:
+def udf_option(command: CommandFunction) -> CommandFunction:
     """--fields."""
     return click.option(
         "--fields",
@@ -222,7 +224,7 @@ def fields_option(command: Command) -> Command:
     )(command)
 
 
-def join_options(command: Command) -> Command:
+def join_options(command: CommandFunction) -> CommandFunction:
     """--join and what belongs to it."""
     for option in (
         click.option(
@@ -265,7 +267,7 @@ def join_options(command: Command) -> Command:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldOptions:
+class UdfOptions:
     """What was asked for."""
 
     fields: tuple[str, ...]
@@ -277,7 +279,7 @@ class FieldOptions:
     defaults: tuple[str, ...]
     doubled: str | None
 
-    def load(self) -> list[Fields]:
+    def load(self) -> list[UDF]:
         """The makers of fields, those of functions first; a usage error if there are none."""
         if not self.fields and not self.tables:
             raise UsageError(
@@ -287,16 +289,16 @@ class FieldOptions:
             )
         joins = [self._join()] if self.tables else []
         if not self.tables:
-            for name, option in _OF_A_JOIN.items():
+            for name, option in _JOIN_OPTIONS.items():
                 if getattr(self, name):
                     raise UsageError(
                         f"{option} requires --join",
                         code="missing-option",
                         hint="add `--join TABLE`",
                     )
-        return [*load_makers(self.fields), *joins]
+        return [*load_udfs(self.fields), *joins]
 
-    def _join(self) -> Fields:
+    def _join(self) -> UDF:
         from shardline.udf import joined_fields
 
         if len(self.tables) > 1:
@@ -329,7 +331,7 @@ class FieldOptions:
             self.key,
             features=None if self.columns is None else self._named_columns(self.columns),
             table_key=self.table_key,
-            defaults=assigned_values(self.defaults, "--default"),
+            defaults=parse_value_assignments(self.defaults, "--default"),
             **chosen,
         )
 

@@ -12,21 +12,21 @@ from shardline.api import Version
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
-def asset_name(version: str) -> str:
+def get_asset_name(version: str) -> str:
     """The name of a version's asset; BadNameError if it names no version."""
     Version("memory://names", version)  # knows what a version may be called
-    return _plain(version.replace("/", "_"))
+    return _replace_characters(version.replace("/", "_"))
 
 
-def asset_key(version: str) -> dg.AssetKey:
+def get_asset_key(version: str) -> dg.AssetKey:
     """The key of a version's asset."""
-    return dg.AssetKey(asset_name(version))
+    return dg.AssetKey(get_asset_name(version))
 
 
 def group_name(version: str) -> str:
     """The group of a version's asset: its dataset."""
-    return _plain(version.partition("/")[0])
+    return _replace_characters(version.partition("/")[0])
 
 
-def _plain(name: str) -> str:
+def _replace_characters(name: str) -> str:
     return _NOT_IN_NAMES.sub("_", name)

@@ -63,7 +63,7 @@ class AssetEvents:
         return None if value is None else value.value
 
 
-class _Loading(LoadingContext):
+class _RecordLoader(LoadingContext):
     """Loads each record once."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
@@ -79,7 +79,7 @@ class _Loading(LoadingContext):
         return self._loaders
 
 
-def blocking_checks(
+def list_blocking_checks(
     repository: dg.RepositoryDefinition, key: dg.AssetKey
 ) -> dict[dg.AssetCheckKey, frozenset[dg.AssetCheckKey]]:
     """Return the blocking checks of an asset, each with those that must be executed with it.
@@ -96,13 +96,13 @@ def blocking_checks(
     return found
 
 
-def check_results(
+def get_check_results(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> dict[dg.AssetCheckKey, CheckResult]:
     """Return what Dagster knows of checks on the latest materializations of their assets."""
 
     async def load() -> dict[dg.AssetCheckKey, CheckResult]:
-        loading = _Loading(instance)
+        loading = _RecordLoader(instance)
         results = await asyncio.gather(*(_result(loading, check) for check in checks))
         return dict(zip(checks, results, strict=True))
 
@@ -141,7 +141,7 @@ def is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
     return run is not None and not run.is_finished
 
 
-def step_time(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -> float:
+def get_step_time(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -> float:
     """Return when a run started the step of an asset; 0 if that step did not end."""
     if not run_id:
         return 0.0
@@ -167,7 +167,7 @@ SNAPSHOT = "snapshot"
 """The metadata key under which a materialization tells the number of its snapshot."""
 
 
-def reported_snapshot(event: dg.EventLogEntry | None) -> int | None:
+def get_reported_snapshot(event: dg.EventLogEntry | None) -> int | None:
     """The snapshot that a materialization event tells of."""
     told = None if event is None else event.asset_materialization
     value = None if told is None else told.metadata.get(SNAPSHOT)
@@ -175,24 +175,24 @@ def reported_snapshot(event: dg.EventLogEntry | None) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def snapshot_of_run(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -> int | None:
+def find_run_snapshot(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -> int | None:
     """The snapshot that a run reported for an asset, None if it did not."""
     records = instance.get_records_for_run(
         run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION
     )
     numbers = [
-        reported_snapshot(record.event_log_entry)
+        get_reported_snapshot(record.event_log_entry)
         for record in records.records
         if record.event_log_entry.get_dagster_event().asset_key == key
     ]
     return numbers[-1] if numbers else None
 
 
-def subject(
+def find_check_snapshot(
     version: Version, instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey
 ) -> Snapshot | None:
     """The snapshot to check; None if there is none yet."""
-    number = snapshot_of_run(instance, run_id, key)
+    number = find_run_snapshot(instance, run_id, key)
     if number is not None:
         return version.snapshot(number)
     return version.newest() if version.exists and version.state.snapshot else None

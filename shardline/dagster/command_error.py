@@ -5,7 +5,7 @@ from typing import IO, Any
 import click
 
 from shardline.errors import ShardlineError
-from shardline.text import escaped_lines
+from shardline.text import escape_lines
 
 
 class CommandError(click.ClickException):
@@ -17,9 +17,9 @@ class CommandError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the error and its hint, on stderr unless a file is given."""
-        click.echo(f"error: {escaped_lines(self.error.message)}", file=file, err=True)
+        click.echo(f"error: {escape_lines(self.error.message)}", file=file, err=True)
         if self.error.hint:
-            click.echo(f"hint: {escaped_lines(str(self.error.hint))}", file=file, err=True)
+            click.echo(f"hint: {escape_lines(str(self.error.hint))}", file=file, err=True)
 
 
 class CommandUsageError(CommandError):

@@ -4,54 +4,67 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from shardline.dagster.automation.audit import AUDIT, AUDIT_JOB, audit_asset, audit_schedule
-from shardline.dagster.automation.conditions import follow_sensor
-from shardline.dagster.automation.dry_run_job import dry_run_job
-from shardline.dagster.automation.maintenance import vacuum_job, verify_job, verify_schedule
-from shardline.dagster.automation.reconciler import Reconciled, reconciler_sensor
-from shardline.dagster.expectations.sample import columns_of
+from shardline.dagster.automation.audit import (
+    AUDIT,
+    AUDIT_JOB,
+    build_audit_asset,
+    build_audit_schedule,
+)
+from shardline.dagster.automation.conditions import build_follow_sensor
+from shardline.dagster.automation.dry_run_job import build_dry_run_job
+from shardline.dagster.automation.maintenance import (
+    build_vacuum_job,
+    build_verify_job,
+    build_verify_schedule,
+)
+from shardline.dagster.automation.reconciler import ReconciledVersion, build_reconciler_sensor
+from shardline.dagster.expectations.sample import get_flat_columns
 from shardline.dagster.expectations.suite import read_suite, validate_columns
 from shardline.dagster.resources import ShardlineResource, shardline_resource
-from shardline.dagster.versions.declaration import DeclarationError, DeclaredVersion, declaring
+from shardline.dagster.versions.declaration import (
+    DeclarationError,
+    VersionDefs,
+    raise_declaration_error,
+)
 from shardline.hints import Hint
 from shardline.schema.schema import Schema
 
 
-def platform(
-    *declared: DeclaredVersion,
+def build_definitions(
+    *declared: VersionDefs,
     shardline: ShardlineResource | None = None,
     resources: Mapping[str, object] | None = None,
 ) -> dg.Definitions:
     """Everything that Dagster needs to run the declared versions."""
-    refuse_mistakes(declared)
+    validate_declarations(declared)
     names = [version.name for version in declared]
-    verify = verify_job(names)
+    verify = build_verify_job(names)
     return dg.Definitions(
         assets=[
             *(asset for version in declared for asset in version.assets),
-            audit_asset(names),
+            build_audit_asset(names),
         ],
         asset_checks=[version.checks for version in declared],
         schedules=[
             *(schedule for version in declared for schedule in version.schedules),
-            verify_schedule(verify),
-            audit_schedule(),
+            build_verify_schedule(verify),
+            build_audit_schedule(),
         ],
         sensors=[
             *(sensor for version in declared for sensor in version.sensors),
-            follow_sensor(),
-            reconciler_sensor([reconciled(version) for version in declared]),
+            build_follow_sensor(),
+            build_reconciler_sensor([get_reconciled_version(version) for version in declared]),
         ],
-        jobs=[dry_run_job(declared), verify, vacuum_job(names), AUDIT_JOB],
+        jobs=[build_dry_run_job(declared), verify, build_vacuum_job(names), AUDIT_JOB],
         resources={**(resources or {}), "shardline": (shardline or shardline_resource()).fixed()},
         # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
         executor=dg.in_process_executor,
     )
 
 
-def reconciled(version: DeclaredVersion) -> Reconciled:
+def get_reconciled_version(version: VersionDefs) -> ReconciledVersion:
     """Return what the reconciler has to know of a declared version."""
-    return Reconciled(
+    return ReconciledVersion(
         version.name,
         tuple(spec.name for spec in version.checks.check_specs),
         version.inputs,
@@ -59,7 +72,7 @@ def reconciled(version: DeclaredVersion) -> Reconciled:
     )
 
 
-def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
+def validate_declarations(declared: tuple[VersionDefs, ...]) -> None:
     """Refuse names that collide, inputs that nobody declares, and what schemas contradict."""
     known: dict[dg.AssetKey, str] = {dg.AssetKey(AUDIT): "the audit"}
     for version in declared:
@@ -93,7 +106,7 @@ def refuse_mistakes(declared: tuple[DeclaredVersion, ...]) -> None:
     validate_schemas(declared)
 
 
-def validate_schemas(declared: Sequence[DeclaredVersion]) -> None:
+def validate_schemas(declared: Sequence[VersionDefs]) -> None:
     """Raise DeclarationError if a schema contradicts a declaration or a suite.
 
     All inputs must be declared. Nothing is read but the suites: where a schema depends on a table
@@ -104,18 +117,18 @@ def validate_schemas(declared: Sequence[DeclaredVersion]) -> None:
         schema = schemas[version.name]
         if version.suite is None or schema is None:
             continue
-        columns = [column.name for column in columns_of(schema)]
-        with declaring(version.name):
+        columns = [column.name for column in get_flat_columns(schema)]
+        with raise_declaration_error(version.name):
             suite = read_suite(version.suite, version.name)
             validate_columns(version.suite, suite, columns)
 
 
-def resolve_schemas(declared: Sequence[DeclaredVersion]) -> dict[str, Schema | None]:
+def resolve_schemas(declared: Sequence[VersionDefs]) -> dict[str, Schema | None]:
     """Return the schema of each version, None if it cannot be known before a run."""
     versions = {version.name: version for version in declared}
     schemas: dict[str, Schema | None] = {}
 
-    def resolve(version: DeclaredVersion, path: tuple[str, ...]) -> None:
+    def resolve(version: VersionDefs, path: tuple[str, ...]) -> None:
         if version.name in path:
             cycle = " -> ".join((*path[path.index(version.name) :], version.name))
             raise DeclarationError(
@@ -127,7 +140,7 @@ def resolve_schemas(declared: Sequence[DeclaredVersion]) -> dict[str, Schema | N
         for name in version.inputs:
             if name not in schemas:
                 resolve(versions[name], (*path, version.name))
-        with declaring(version.name):
+        with raise_declaration_error(version.name):
             schemas[version.name] = version.derive_schema(schemas)
 
     for version in declared:
@@ -136,7 +149,7 @@ def resolve_schemas(declared: Sequence[DeclaredVersion]) -> dict[str, Schema | N
     return schemas
 
 
-def validate_exports(declared: Sequence[DeclaredVersion]) -> None:
+def validate_exports(declared: Sequence[VersionDefs]) -> None:
     """Raise DeclarationError if two versions export to the same path."""
     known = dict[str, str]()
     for version in declared:

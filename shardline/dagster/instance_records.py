@@ -11,9 +11,9 @@ from shardline.errors import DagsterRecordMissingError
 from shardline.hints import Hint
 from shardline.lineage.audit.dagster_record import RecordedMaterialization
 
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 _DATA_VERSION = "dagster/data_version"
-_ELSEWHERE = frozenset({"storage", "event_log_storage"})
+_STORAGE_KEYS = frozenset({"storage", "event_log_storage"})
 """Keys of a dagster.yaml that place the records outside DAGSTER_HOME."""
 
 
@@ -24,7 +24,7 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     """
     config = home / "dagster.yaml"
     told = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else None
-    elsewhere = isinstance(told, dict) and not _ELSEWHERE.isdisjoint(told)
+    elsewhere = isinstance(told, dict) and not _STORAGE_KEYS.isdisjoint(told)
     if not elsewhere and not (home / "history").is_dir():
         raise DagsterRecordMissingError(
             f"{home}: no Dagster records, neither a history folder nor storage in dagster.yaml",
@@ -47,20 +47,24 @@ class InstanceRecords:
 
     def materializations(self, asset: str) -> Iterator[RecordedMaterialization]:
         """Return the materializations of an asset that name a snapshot, oldest first."""
-        return _events(self._instance, self._keys[asset])
+        return _list_materializations(self._instance, self._keys[asset])
 
     def has_run(self, run: str) -> bool:
         """Return True if the instance has a run with this id."""
         return self._instance.has_run(run)
 
 
-def _events(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterator[RecordedMaterialization]:
+def _list_materializations(
+    instance: dg.DagsterInstance, key: dg.AssetKey
+) -> Iterator[RecordedMaterialization]:
     """The materializations of an asset that tell of a snapshot, oldest first."""
     cursor: str | None = None
     while True:
-        page = instance.fetch_materializations(key, limit=_AT_ONCE, cursor=cursor, ascending=True)
+        page = instance.fetch_materializations(
+            key, limit=_BATCH_SIZE, cursor=cursor, ascending=True
+        )
         for record in page.records:
-            event = _event(record.asset_materialization, record.timestamp)
+            event = _parse_materialization(record.asset_materialization, record.timestamp)
             if event is not None:
                 yield event
         if not page.has_more:
@@ -68,7 +72,9 @@ def _events(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterator[Recorded
         cursor = page.cursor
 
 
-def _event(made: dg.AssetMaterialization | None, time: float) -> RecordedMaterialization | None:
+def _parse_materialization(
+    made: dg.AssetMaterialization | None, time: float
+) -> RecordedMaterialization | None:
     if made is None:
         return None
     told: dict[str, Any] = {name: value.value for name, value in made.metadata.items()}
@@ -82,12 +88,12 @@ def _event(made: dg.AssetMaterialization | None, time: float) -> RecordedMateria
         str(content),
         told.get("entry_digest"),
         str(told.get("dagster/uri") or ""),
-        tuple(_parents(made.metadata.get("parents"))),
+        tuple(_parse_parents(made.metadata.get("parents"))),
         time,
     )
 
 
-def _parents(table: Any) -> Iterator[tuple[str, int, str]]:  # noqa: ANN401 - any metadata
+def _parse_parents(table: Any) -> Iterator[tuple[str, int, str]]:  # noqa: ANN401 - any metadata
     for record in getattr(table, "records", ()):
         row = record.data
         if {"version", "snapshot", "digest"} <= row.keys():

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from shardline.errors import CancelledError, StorageError
-from shardline.execution.threads import run_tasks, workers_per_task
+from shardline.execution.threads import divide_workers, run_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,12 +55,12 @@ class Progress:
     records: int
 
 
-Listener: TypeAlias = "Callable[[Progress], None]"
+ProgressListener: TypeAlias = "Callable[[Progress], None]"
 Task = TypeVar("Task", bound=ShardTask)
 Result = TypeVar("Result")
 
 
-class Running(Protocol):
+class TaskContext(Protocol):
     """What a task that runs can ask and tell."""
 
     @property
@@ -73,20 +73,20 @@ class Running(Protocol):
         ...
 
 
-class Engine(Protocol):
+class Executor(Protocol):
     """Runs tasks."""
 
     def run(
         self,
-        work: Callable[[Task, Running], Result],
+        work: Callable[[Task, TaskContext], Result],
         tasks: Sequence[Task],
-        progress: Listener | None = None,
+        progress: ProgressListener | None = None,
     ) -> Iterator[Result]:
         """Give each task's result in the order of the tasks; the first error stops the rest."""
         ...
 
 
-class Cancellation:
+class CancellationToken:
     """A wish to stop, which can be told from any thread."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Cancellation:
         return self._event.wait(seconds)
 
 
-class Threads:
+class ThreadExecutor:
     """Runs tasks on threads of this process.
 
     A task that fails because storage does not answer is tried again, a few times and a little
@@ -117,27 +117,27 @@ class Threads:
         self,
         workers: int | None = None,
         *,
-        cancellation: Cancellation | None = None,
+        cancellation: CancellationToken | None = None,
         tries: int = _TRIES,
         pause: float = _FIRST_PAUSE,
     ) -> None:
         self.workers = workers or os.cpu_count() or 1
-        self._cancellation = cancellation or Cancellation()
+        self._cancellation = cancellation or CancellationToken()
         self._tries = tries
         self._pause = pause
 
     def run(
         self,
-        work: Callable[[Task, Running], Result],
+        work: Callable[[Task, TaskContext], Result],
         tasks: Sequence[Task],
-        progress: Listener | None = None,
+        progress: ProgressListener | None = None,
     ) -> Iterator[Result]:
         """Give each task's result in the order of the tasks; the first error stops the rest."""
-        together = _Together(self._cancellation)
-        each = workers_per_task(min(len(tasks), self.workers), self.workers)
+        together = _RunState(self._cancellation)
+        each = divide_workers(min(len(tasks), self.workers), self.workers)
 
         def run_one(task: Task) -> Result:
-            running = _Running(task, each, together, progress)
+            running = _TaskContext(task, each, together, progress)
             try:
                 running.go_on()
                 return self._run_with_retries(work, task, running)
@@ -151,7 +151,7 @@ class Threads:
             raise together.reason() from None
 
     def _run_with_retries(
-        self, work: Callable[[Task, Running], Result], task: Task, running: _Running
+        self, work: Callable[[Task, TaskContext], Result], task: Task, running: _TaskContext
     ) -> Result:
         for tried in range(1, self._tries):
             try:
@@ -163,12 +163,12 @@ class Threads:
         return work(task, running)
 
 
-class _Together:
+class _RunState:
     """What the tasks of one run share: whether to stop, and what went wrong first."""
 
-    def __init__(self, cancellation: Cancellation) -> None:
+    def __init__(self, cancellation: CancellationToken) -> None:
         self._cancellation = cancellation
-        self._stopped = Cancellation()
+        self._stopped = CancellationToken()
         self._first: BaseException | None = None
         self._lock = Lock()
 
@@ -196,9 +196,9 @@ class _Together:
         return self._first or CancelledError("cancelled, nothing was committed")
 
 
-class _Running:
+class _TaskContext:
     def __init__(
-        self, task: ShardTask, workers: int, together: _Together, progress: Listener | None
+        self, task: ShardTask, workers: int, together: _RunState, progress: ProgressListener | None
     ) -> None:
         self.workers = workers
         self._task = task

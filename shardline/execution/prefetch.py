@@ -10,7 +10,7 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from shardline.execution.threads import Task, _result
+from shardline.execution.threads import Task, wait_for_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def shared(items: Iterator[T], count: int) -> list[Iterator[T]]:
+def share_stream(items: Iterator[T], count: int) -> list[Iterator[T]]:
     """The same items for each of them, read once."""
     if count == 1:
         return [items]
@@ -51,7 +51,7 @@ File = TypeVar("File")
 Result = TypeVar("Result")
 
 
-def work_ahead(
+def prefetch_blocks(
     files: Sequence[File],
     blocks_of: Callable[[File], Generator[Block, None, None]],
     work: Callable[[File, Block], Result],
@@ -139,13 +139,13 @@ class _Lane(Generic[File, Result]):
         return self._work(self._file, kept)
 
 
-def ahead(items: Iterator[Task], depth: int = 3) -> Iterator[Task]:
+def prefetch(items: Iterator[Task], depth: int = 3) -> Iterator[Task]:
     """The same items, taken by a thread of its own while those before them are worked on."""
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
         begun = deque(pool.submit(next, items, end) for _ in range(depth))
         try:
-            while (item := _result(begun.popleft())) is not end:
+            while (item := wait_for_result(begun.popleft())) is not end:
                 begun.append(pool.submit(next, items, end))
                 yield item  # type: ignore[misc] # it is not the end
         finally:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from shardline.execution.executor import Running, ShardTask
+from shardline.execution.executor import ShardTask, TaskContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shardline.execution.executor import Engine, Listener
+    from shardline.execution.executor import Executor, ProgressListener
 
 SMALL_BYTES = 64 * 1024
 """A task that reads no more than this is small."""
@@ -47,7 +47,7 @@ class TaskGroup(Generic[Task]):
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
 
 
-def small_groups(sizes: Sequence[int | None]) -> Iterator[slice]:
+def group_small_tasks(sizes: Sequence[int | None]) -> Iterator[slice]:
     """Cut tasks of these sizes into groups: small ones that follow each other, others alone.
 
     A few tasks are not put together, so that they can run side by side.
@@ -68,10 +68,10 @@ def small_groups(sizes: Sequence[int | None]) -> Iterator[slice]:
 
 
 def run_grouped(
-    engine: Engine,
-    work: Callable[[Task, Running], Result],
+    engine: Executor,
+    work: Callable[[Task, TaskContext], Result],
     tasks: Sequence[Task],
-    progress: Listener | None = None,
+    progress: ProgressListener | None = None,
     *,
     together: Together[Task, Result] | None = None,
 ) -> Iterator[Result]:
@@ -80,21 +80,21 @@ def run_grouped(
     `together` does several tasks at once. It returns None for each that it leaves to `work`.
     """
     sizes = [task.size for task in tasks]
-    groups = [TaskGroup(tasks[cut], sizes[cut]) for cut in small_groups(sizes)]
+    groups = [TaskGroup(tasks[cut], sizes[cut]) for cut in group_small_tasks(sizes)]
     for results in engine.run(partial(_run_group, work, together), groups, progress):
         yield from results
 
 
 def _run_group(
-    work: Callable[[Task, Running], Result],
+    work: Callable[[Task, TaskContext], Result],
     together: Together[Task, Result] | None,
     group: TaskGroup[Task],
-    running: Running,
+    running: TaskContext,
 ) -> list[Result]:
     tasks = group.tasks
     if len(tasks) == 1:
         return [work(tasks[0], running)]
-    share = _Share(running)
+    share = _GroupContext(running)
     done: Sequence[Result | None] = [None] * len(tasks)
     if together is not None:
         done = together(tasks, share)
@@ -108,12 +108,12 @@ def _run_group(
     return results
 
 
-class _Share:
+class _GroupContext:
     """What a task of a group can ask and tell: what it tells is added to the tasks before it."""
 
     workers = 1
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: TaskContext) -> None:
         self._running = running
         self._done = self._records = 0
         self._last = (0, 0)

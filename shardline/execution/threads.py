@@ -43,16 +43,16 @@ def run_tasks(
             for task in tasks:
                 begun.append(pool.submit(run, task))
                 if len(begun) > _AHEAD * count:
-                    yield _result(begun.popleft())
+                    yield wait_for_result(begun.popleft())
             while begun:
-                yield _result(begun.popleft())
+                yield wait_for_result(begun.popleft())
         finally:
             if stop is not None:
                 stop()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _result(future: Future[Result]) -> Result:
+def wait_for_result(future: Future[Result]) -> Result:
     """What a task gave, waited for in short turns.
 
     An interrupt that comes just before a wait begins is noticed only when the wait ends.
@@ -62,6 +62,6 @@ def _result(future: Future[Result]) -> Result:
     return future.result()
 
 
-def workers_per_task(tasks: int, workers: int | None = None) -> int:
+def divide_workers(tasks: int, workers: int | None = None) -> int:
     """How many workers each of these tasks can have to itself when all run side by side."""
     return max(1, (workers or os.cpu_count() or 1) // max(tasks, 1))

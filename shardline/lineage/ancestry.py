@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from shardline.lineage.ancestry_graph import (
-    Graph,
-    Link,
-    Node,
-    Readable,
-    edge_by,
-    merged,
-    source_node,
-    sources_link,
-    together,
+    AncestryGraph,
+    AncestryLink,
+    AncestryNode,
+    ReadableCatalog,
+    make_edge,
+    make_source_node,
+    make_sources_link,
+    merge_links,
+    merge_source_links,
 )
 from shardline.log.state import BRINGS_BACK
-from shardline.provenance.log_index import Untold, base_of, is_in_place
-from shardline.provenance.row_mapping import cover_of, first_of
-from shardline.text import counted
+from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
+from shardline.provenance.row_mapping import find_first_repair, get_shard_coverage
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from shardline.lineage.ancestry_graph import Edge
+    from shardline.lineage.ancestry_graph import AncestryEdge
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.provenance.catalog import Catalog
-    from shardline.provenance.log_index import Histories, Listing
+    from shardline.provenance.log_index import LogIndex, ShardListing
 
 
 class FieldAncestry:
@@ -36,18 +36,18 @@ class FieldAncestry:
     With a snapshot, that is the last entry up to it.
     """
 
-    def __init__(self, readable: Readable, version: str, snapshot: int | None) -> None:
+    def __init__(self, readable: ReadableCatalog, version: str, snapshot: int | None) -> None:
         self._readable = readable
         self._version = version
         self._snapshot = snapshot
 
-    def start(self) -> list[Node]:
+    def start(self) -> list[AncestryNode]:
         """The features of the version."""
         state = self._readable.state(self._version)
         features = () if state is None or state.schema is None else state.schema.features
         return [self._node(self._version, feature.name) for feature in features]
 
-    def parents(self, node: str) -> list[Link]:
+    def parents(self, node: str) -> list[AncestryLink]:
         """The features that one was made of."""
         version, _, feature = node.partition(":")
         entry = self._told(version) if feature else None
@@ -57,15 +57,15 @@ class FieldAncestry:
         return [
             *(link for made, link in self._links(entry) if made == feature),
             *(
-                Link(
+                AncestryLink(
                     self._lost(name),
-                    edge_by(entry, name, node, how="its features are not known"),
+                    make_edge(entry, name, node, how="its features are not known"),
                 )
                 for name in dict.fromkeys(lost)
             ),
         ]
 
-    def children(self, node: str) -> list[Link]:
+    def children(self, node: str) -> list[AncestryLink]:
         """The features that were made of one."""
         version = node.partition(":")[0]
         links = []
@@ -73,8 +73,8 @@ class FieldAncestry:
             entry = self._told(name, version)
             for made, link in () if entry is None else self._links(entry):
                 if link.edge.of == node:
-                    links.append(Link(self._node(name, made), link.edge))
-        return together(links)
+                    links.append(AncestryLink(self._node(name, made), link.edge))
+        return merge_links(links)
 
     def _told(self, version: str, of: str = "") -> Entry | None:
         """The last entry of a version that tells where its features come from.
@@ -92,39 +92,39 @@ class FieldAncestry:
             return any((one.shown, one.snapshot) == (of, self._snapshot) for one in entry.inputs)
         return entry.shown != self._version or entry.snapshot <= (self._snapshot or 0)
 
-    def _links(self, entry: Entry) -> Iterator[tuple[str, Link]]:
+    def _links(self, entry: Entry) -> Iterator[tuple[str, AncestryLink]]:
         for made, origin in self._readable.histories.origins(entry).items():
             how = f"{origin.how} by {origin.by}" if origin.by else origin.how
             for version, feature in origin.of:
                 of = self._node(version, feature)
-                edge = edge_by(entry, of.id, f"{entry.shown}:{made}", how=how)
-                yield made, Link(of, edge)
+                edge = make_edge(entry, of.id, f"{entry.shown}:{made}", how=how)
+                yield made, AncestryLink(of, edge)
 
-    def _node(self, version: str, feature: str) -> Node:
+    def _node(self, version: str, feature: str) -> AncestryNode:
         state = self._readable.state(version)
         found = None
         if state is not None and state.schema is not None:
             found = next((one for one in state.schema.features if one.name == feature), None)
         facts = {} if found is None else {"kind_of_values": found.kind, "shape": list(found.shape)}
         gone, lack = self._readable.gone(version), self._readable.lack(version)
-        return Node(f"{version}:{feature}", "field", facts, gone, lack)
+        return AncestryNode(f"{version}:{feature}", "field", facts, gone, lack)
 
-    def _lost(self, version: str) -> Node:
+    def _lost(self, version: str) -> AncestryNode:
         gone, lack = self._readable.gone(version), self._readable.lack(version)
-        return Node(version, "version", gone=gone, lack=lack)
+        return AncestryNode(version, "version", gone=gone, lack=lack)
 
 
 class ShardAncestry:
     """The shards of a snapshot, the newest unless told, and what they were made of."""
 
-    def __init__(self, readable: Readable, version: str, snapshot: int | None) -> None:
+    def __init__(self, readable: ReadableCatalog, version: str, snapshot: int | None) -> None:
         self._readable = readable
         self._version = version
         self._snapshot = snapshot
         self._landed: dict[str, dict[str, list[Entry]]] = {}
-        self._made: dict[str, list[Link]] | None = None
+        self._made: dict[str, list[AncestryLink]] | None = None
 
-    def start(self) -> list[Node]:
+    def start(self) -> list[AncestryNode]:
         """The shards that are asked about."""
         state = self._readable.state(self._version)
         newest = 0 if state is None else state.snapshot
@@ -132,16 +132,16 @@ class ShardAncestry:
         stays = () if listing is None else listing.stays
         return [self._node(self._version, stay.shard.name, stay.shard) for stay in stays]
 
-    def parents(self, node: str) -> list[Link]:
+    def parents(self, node: str) -> list[AncestryLink]:
         """The shards that one was made of, or its source."""
-        version, shard = _parsed(node)
-        links: list[Link] = []
+        version, shard = _parse_shard_node(node)
+        links: list[AncestryLink] = []
         for entry in self._landings(version).get(shard, ()):
             links += self._of(entry, shard)
         # A shard that is reused is made again by the log, and not by more records.
-        return together(links, same_records=True)
+        return merge_links(links, same_records=True)
 
-    def children(self, node: str) -> list[Link]:
+    def children(self, node: str) -> list[AncestryLink]:
         """The shards that were made of one."""
         if self._made is None:
             self._made = {}
@@ -151,8 +151,8 @@ class ShardAncestry:
                         made = self._node(name, shard)
                         for link in self._of(entry, shard):
                             found = self._made.setdefault(link.node.id, [])
-                            found.append(Link(made, link.edge))
-        return together(self._made.get(node, ()), same_records=True)
+                            found.append(AncestryLink(made, link.edge))
+        return merge_links(self._made.get(node, ()), same_records=True)
 
     def _landings(self, version: str) -> dict[str, list[Entry]]:
         """The entries that each shard of a version landed with."""
@@ -165,38 +165,38 @@ class ShardAncestry:
             self._landed[version] = found
         return self._landed[version]
 
-    def _of(self, entry: Entry, shard: str) -> Iterator[Link]:
+    def _of(self, entry: Entry, shard: str) -> Iterator[AncestryLink]:
         """What an entry made a shard of."""
         histories, version = self._readable.histories, entry.shown
         made = next(one.shard for one in entry.added if one.shard.name == shard)
-        node = _shown(version, shard)
+        node = _format_shard_node(version, shard)
         if entry.operation == "append" and made.source is not None:
             for source in entry.sources:
                 if source.key == made.source:
-                    of = source_node(source)
-                    yield Link(of, edge_by(entry, of.id, node, made.records))
+                    of = make_source_node(source)
+                    yield AncestryLink(of, make_edge(entry, of.id, node, made.records))
             return
         try:
             # Of a shard that is paired with itself, both sides are one.
             shards = dict.fromkeys(
                 (listing.version, name)
-                for listing, names in _made_of(histories, entry, made)
+                for listing, names in _iter_input_shards(histories, entry, made)
                 for name in names
             )
             for one in shards:
                 of = self._node(*one)
-                yield Link(of, edge_by(entry, of.id, node, made.records))
-        except Untold as error:
+                yield AncestryLink(of, make_edge(entry, of.id, node, made.records))
+        except TraceGapError as error:
             lost = [one.shown for one in entry.inputs if self._readable.gone(one.shown)]
             lack = self._readable.lack(lost[0]) if lost else "unknown"
-            of = Node(f"what {node} was made of", "shard", gone=str(error), lack=lack)
-            yield Link(of, edge_by(entry, of.id, node, made.records))
+            of = AncestryNode(f"what {node} was made of", "shard", gone=str(error), lack=lack)
+            yield AncestryLink(of, make_edge(entry, of.id, node, made.records))
 
-    def _node(self, version: str, name: str, shard: Shard | None = None) -> Node:
+    def _node(self, version: str, name: str, shard: Shard | None = None) -> AncestryNode:
         state = self._readable.state(version)
         if state is None:
             gone, lack = self._readable.gone(version), self._readable.lack(version)
-            return Node(_shown(version, name), "shard", gone=gone, lack=lack)
+            return AncestryNode(_format_shard_node(version, name), "shard", gone=gone, lack=lack)
         if shard is None:
             stay = state.stays.named([name]).get(name)
             shard = None if stay is None else stay.shard
@@ -206,32 +206,34 @@ class ShardAncestry:
             erased = self._readable.histories.entry(version, entry).operation == "erase"
             gone = f"it {'was erased' if erased else 'went to vacuum'} in entry {entry}"
         facts = {} if shard is None else {"records": shard.records, "bytes": shard.bytes}
-        return Node(_shown(version, name), "shard", facts, gone)
+        return AncestryNode(_format_shard_node(version, name), "shard", facts, gone)
 
 
-def _made_of(
-    histories: Histories, entry: Entry, made: Shard
-) -> Iterator[tuple[Listing, Sequence[str]]]:
+def _iter_input_shards(
+    histories: LogIndex, entry: Entry, made: Shard
+) -> Iterator[tuple[ShardListing, Sequence[str]]]:
     """The shards of which an entry made one, with the snapshots in which they stand."""
     if entry.operation == "combine":
-        cover = cover_of(histories, entry, made.name)
+        cover = get_shard_coverage(histories, entry, made.name)
         for side, told in enumerate(entry.inputs):
             listing = histories.input(told)
             places = slice(None) if cover is None else slice(*(cover.left, cover.right)[side])
             yield listing, [stay.shard.name for stay in listing.stays[places]]
     elif entry.operation == "rebuild":
-        yield _rebuilt_of(histories, entry, made)
+        yield _find_rebuilt_inputs(histories, entry, made)
     elif entry.operation == "repair":
         whole = entry.parameters.get("how") != "salvage"
-        first, old = first_of(histories, entry) if whole else (entry, entry.removed[0])
+        first, old = find_first_repair(histories, entry) if whole else (entry, entry.removed[0])
         yield histories.before(first), [old]
-    elif entry.inputs or is_in_place(entry):
+    elif entry.inputs or is_in_place_entry(entry):
         place = histories.place(entry, made.name)
         listing = histories.input(entry.inputs[0]) if entry.inputs else histories.before(entry)
-        yield listing, [base_of(entry, place)]
+        yield listing, [get_base_shard(entry, place)]
 
 
-def _rebuilt_of(histories: Histories, entry: Entry, made: Shard) -> tuple[Listing, Sequence[str]]:
+def _find_rebuilt_inputs(
+    histories: LogIndex, entry: Entry, made: Shard
+) -> tuple[ShardListing, Sequence[str]]:
     """The shards whose records are in a rebuilt one: by where they stand."""
     if entry.inputs:
         listing = histories.input(entry.inputs[0])
@@ -250,11 +252,11 @@ def _rebuilt_of(histories: Histories, entry: Entry, made: Shard) -> tuple[Listin
     ]
 
 
-def _shown(version: str, shard: str) -> str:
+def _format_shard_node(version: str, shard: str) -> str:
     return f"{version.partition('/')[0]}/{shard}"
 
 
-def _parsed(node: str) -> tuple[str, str]:
+def _parse_shard_node(node: str) -> tuple[str, str]:
     """The version that owns a shard, and its name; of a node that is no shard, none of them."""
     dataset, _, shard = node.partition("/")
     owner, dot, _ = shard.partition(".")
@@ -269,45 +271,45 @@ class SnapshotAncestry:
 
     steps_in_place: ClassVar[bool] = True
 
-    def __init__(self, readable: Readable, version: str, snapshot: int | None) -> None:
+    def __init__(self, readable: ReadableCatalog, version: str, snapshot: int | None) -> None:
         self._readable = readable
         self._version = version
         self._snapshot = snapshot
 
-    def start(self) -> list[Node]:
+    def start(self) -> list[AncestryNode]:
         """The snapshots that are asked about."""
         if self._snapshot is not None:
             return [self._node(self._version, self._snapshot)]
         return [self._node(self._version, number) for number in self._used(self._version)]
 
-    def parents(self, node: str) -> list[Link]:
+    def parents(self, node: str) -> list[AncestryLink]:
         """What the shards of a snapshot were made of."""
-        return together(merged(list(self._parents(node))))
+        return merge_links(merge_source_links(list(self._parents(node))))
 
-    def _parents(self, node: str) -> Iterator[Link]:
-        version, number = _parsed_snapshot_ancestry(node)
+    def _parents(self, node: str) -> Iterator[AncestryLink]:
+        version, number = _parse_snapshot_node(node)
         for landed, shards in self._landings(version, number).items():
             entry = self._readable.histories.entry(version, landed)
             records = sum(shard.records for shard in shards)
             if entry.operation == "append":
-                yield sources_link(entry, node, shards)
-            for of in _read_by(entry):
-                yield Link(
-                    self._node(*of), edge_by(entry, _shown_snapshot_ancestry(*of), node, records)
+                yield make_sources_link(entry, node, shards)
+            for of in _list_read_snapshots(entry):
+                yield AncestryLink(
+                    self._node(*of), make_edge(entry, _format_snapshot_node(*of), node, records)
                 )
 
-    def children(self, node: str) -> list[Link]:
+    def children(self, node: str) -> list[AncestryLink]:
         """The snapshots that hold what was made of one, and who registered on it."""
-        version, number = _parsed_snapshot_ancestry(node)
-        links: list[Link] = []
+        version, number = _parse_snapshot_node(node)
+        links: list[AncestryLink] = []
         entries = self._readable.entries(version) if self.steps_in_place else ()
         own = [one for one in entries if not one.inputs]
         for entry in (*own, *self._readable.readers(version)):
-            if (version, number) in _read_by(entry):
+            if (version, number) in _list_read_snapshots(entry):
                 links += self._holders(entry, node)
-        return [*together(links), *self._readable.consumers(version, node, number)]
+        return [*merge_links(links), *self._readable.consumers(version, node, number)]
 
-    def _holders(self, entry: Entry, of: str) -> Iterator[Link]:
+    def _holders(self, entry: Entry, of: str) -> Iterator[AncestryLink]:
         """The snapshots that others read, or the newest, with shards of an entry; else its own."""
         version = entry.shown
         held = [
@@ -318,8 +320,8 @@ class SnapshotAncestry:
         added = [one.shard for one in entry.added]
         for number, shards in [one for one in held if one[1]] or [(entry.snapshot, added)]:
             records = sum(shard.records for shard in shards)
-            made = _shown_snapshot_ancestry(version, number)
-            yield Link(self._node(version, number), edge_by(entry, of, made, records))
+            made = _format_snapshot_node(version, number)
+            yield AncestryLink(self._node(version, number), make_edge(entry, of, made, records))
 
     def _landings(self, version: str, number: int) -> dict[int, list[Shard]]:
         """The shards of a snapshot by the entry that they landed with."""
@@ -342,38 +344,38 @@ class SnapshotAncestry:
         asked = {self._snapshot} if version == self._version and self._snapshot else set()
         return sorted({*read, *asked, newest} - {0})
 
-    def _node(self, version: str, number: int) -> Node:
-        name = _shown_snapshot_ancestry(version, number)
+    def _node(self, version: str, number: int) -> AncestryNode:
+        name = _format_snapshot_node(version, number)
         state = self._readable.state(version)
         listing = self._readable.listing(version, number)
         if state is None or listing is None:
             gone = self._readable.gone(version) or f"{version} has no snapshot {number}"
-            return Node(name, "snapshot", gone=gone, lack=self._readable.lack(version))
+            return AncestryNode(name, "snapshot", gone=gone, lack=self._readable.lack(version))
         moment = state.timeline.moment(number)
         shards = [stay.shard.name for stay in listing.stays]
         lost = sum(state.condemned_in(shard) is not None for shard in shards)
-        of = f"{lost:,} of its {counted(len(shards), 'shard')}"
+        of = f"{lost:,} of its {format_count(len(shards), 'shard')}"
         gone = f"{of} {'was' if lost == 1 else 'were'} erased or given to vacuum" if lost else ""
         facts = {"time": moment.time.isoformat(), **moment.totals.to_json()}
         if moment.rejected:
             facts["rejected"] = moment.rejected
-        return Node(name, "snapshot", facts, gone)
+        return AncestryNode(name, "snapshot", facts, gone)
 
 
-def _read_by(entry: Entry) -> list[tuple[str, int]]:
+def _list_read_snapshots(entry: Entry) -> list[tuple[str, int]]:
     """The snapshots of which an entry made its shards."""
     if entry.inputs:
         return list(dict.fromkeys((one.shown, one.snapshot) for one in entry.inputs))
-    if is_in_place(entry) and entry.added:
+    if is_in_place_entry(entry) and entry.added:
         return [(entry.shown, entry.snapshot - 1)]
     return []
 
 
-def _shown_snapshot_ancestry(version: str, number: int) -> str:
+def _format_snapshot_node(version: str, number: int) -> str:
     return f"{version}@{number}"
 
 
-def _parsed_snapshot_ancestry(node: str) -> tuple[str, int]:
+def _parse_snapshot_node(node: str) -> tuple[str, int]:
     """The version and the number; of a node that is no snapshot, none of them."""
     version, _, number = node.rpartition("@")
     return (version, int(number)) if number.isdigit() else ("", 0)
@@ -382,45 +384,45 @@ def _parsed_snapshot_ancestry(node: str) -> tuple[str, int]:
 class VersionAncestry:
     """A version as it is now, with all that ever happened to it, and its neighbours."""
 
-    def __init__(self, readable: Readable, version: str) -> None:
+    def __init__(self, readable: ReadableCatalog, version: str) -> None:
         self._readable = readable
         self._version = version
 
-    def start(self) -> list[Node]:
+    def start(self) -> list[AncestryNode]:
         """The version."""
         return [self._node(self._version)]
 
-    def parents(self, node: str) -> list[Link]:
+    def parents(self, node: str) -> list[AncestryLink]:
         """The versions that it was made of, and the sources that were appended to it."""
-        return together(merged(list(self._parents(node))))
+        return merge_links(merge_source_links(list(self._parents(node))))
 
-    def _parents(self, version: str) -> Iterator[Link]:
+    def _parents(self, version: str) -> Iterator[AncestryLink]:
         for entry in self._readable.entries(version):
             if entry.operation == "append" and entry.added:
-                yield sources_link(entry, version, [one.shard for one in entry.added])
+                yield make_sources_link(entry, version, [one.shard for one in entry.added])
             for read in dict.fromkeys(one.shown for one in entry.inputs):
-                yield Link(self._node(read), edge_by(entry, read, version))
+                yield AncestryLink(self._node(read), make_edge(entry, read, version))
 
-    def children(self, node: str) -> list[Link]:
+    def children(self, node: str) -> list[AncestryLink]:
         """The versions that were made of it, and who registered on it."""
         links = [
-            Link(self._node(entry.shown), edge_by(entry, node, entry.shown))
+            AncestryLink(self._node(entry.shown), make_edge(entry, node, entry.shown))
             for entry in self._readable.readers(node)
         ]
-        return [*together(links), *self._readable.consumers(node, node)]
+        return [*merge_links(links), *self._readable.consumers(node, node)]
 
-    def _node(self, version: str) -> Node:
+    def _node(self, version: str) -> AncestryNode:
         gone = self._readable.gone(version)
         state = self._readable.state(version)
         if state is None:
-            return Node(version, "version", gone=gone, lack=self._readable.lack(version))
+            return AncestryNode(version, "version", gone=gone, lack=self._readable.lack(version))
         facts = {
             "snapshot": state.snapshot,
             "published": state.published,
             **state.totals.to_json(),
             "entries": state.number,
         }
-        return Node(version, "version", facts)
+        return AncestryNode(version, "version", facts)
 
 
 class VersionAtSnapshot(SnapshotAncestry):
@@ -440,7 +442,7 @@ class VersionAtSnapshot(SnapshotAncestry):
         found: dict[int, list[Shard]] = {}
         for stay in waiting:  # it grows while it is read
             entry = self._readable.histories.entry(version, stay.landed)
-            if entry.inputs or not is_in_place(entry):
+            if entry.inputs or not is_in_place_entry(entry):
                 found.setdefault(stay.landed, []).append(stay.shard)
                 continue
             before = self._readable.listing(version, entry.snapshot - 1)
@@ -451,27 +453,27 @@ class VersionAtSnapshot(SnapshotAncestry):
         return found
 
 
-Level: TypeAlias = Literal["versions", "snapshots", "shards", "fields"]
-LEVELS: tuple[Level, ...] = get_args(Level)
+AncestryLevel: TypeAlias = Literal["versions", "snapshots", "shards", "fields"]
+ANCESTRY_LEVELS: tuple[AncestryLevel, ...] = get_args(AncestryLevel)
 
 
-class Ancestry(Protocol):
+class AncestryView(Protocol):
     """One level: where one starts, and what lies next to a node."""
 
-    def start(self) -> Sequence[Node]:
+    def start(self) -> Sequence[AncestryNode]:
         """The nodes that are asked about."""
         ...
 
-    def parents(self, node: str) -> Iterable[Link]:
+    def parents(self, node: str) -> Iterable[AncestryLink]:
         """What a node was made of."""
         ...
 
-    def children(self, node: str) -> Iterable[Link]:
+    def children(self, node: str) -> Iterable[AncestryLink]:
         """What was made of a node."""
         ...
 
 
-_LEVELS: dict[Level, type[SnapshotAncestry | ShardAncestry | FieldAncestry]] = {
+_LEVELS: dict[AncestryLevel, type[SnapshotAncestry | ShardAncestry | FieldAncestry]] = {
     "versions": VersionAtSnapshot,
     "snapshots": SnapshotAncestry,
     "shards": ShardAncestry,
@@ -479,28 +481,28 @@ _LEVELS: dict[Level, type[SnapshotAncestry | ShardAncestry | FieldAncestry]] = {
 }
 
 
-def ancestry(
+def build_ancestry_graph(
     catalog: Catalog,
     version: str,
     snapshot: int | None = None,
     *,
-    level: Level = "versions",
+    level: AncestryLevel = "versions",
     up: bool = True,
     down: bool = True,
-) -> Graph:
+) -> AncestryGraph:
     """The graph of all that a version was made of (`up`) and that was made of it (`down`).
 
     With a snapshot, that one is meant, and not what came later: versions are told as the snapshots
     that were read. Shards are those of the newest snapshot unless another is told. What was deleted
     or cannot be read is in the graph too, and says so. Logs are read, and no shard.
     """
-    readable = Readable(catalog)
-    asked: Ancestry = _LEVELS[level](readable, version, snapshot)
+    readable = ReadableCatalog(catalog)
+    asked: AncestryView = _LEVELS[level](readable, version, snapshot)
     if level == "versions" and snapshot is None:
         asked = VersionAncestry(readable, version)
     start = asked.start()
     nodes = {node.id: node for node in start}
-    edges: dict[tuple[str, str, str, str], Edge] = {}
+    edges: dict[tuple[str, str, str, str], AncestryEdge] = {}
     for wanted, neighbours in ((up, asked.parents), (down, asked.children)):
         waiting = [node.id for node in start] if wanted else []
         seen = set(waiting)
@@ -513,4 +515,4 @@ def ancestry(
                     seen.add(link.node.id)
                     waiting.append(link.node.id)
     begin = tuple(node.id for node in start)
-    return Graph(level, begin, nodes, tuple(edges.values()), readable.unread)
+    return AncestryGraph(level, begin, nodes, tuple(edges.values()), readable.unread)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.errors import BadNameError, DamagedLogError, UnknownFormatError
+from shardline.errors import CorruptLogError, InvalidNameError, UnknownFormatError
 from shardline.provenance.consumers import CONSUMER_PREFIX
-from shardline.provenance.log_index import Histories, Untold
-from shardline.text import counted
+from shardline.provenance.log_index import LogIndex, TraceGapError
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from shardline.log.model import Shard, Source
     from shardline.log.state import State
     from shardline.provenance.catalog import Catalog
-    from shardline.provenance.log_index import Listing
+    from shardline.provenance.log_index import ShardListing
 
 
-Kind: TypeAlias = Literal["version", "snapshot", "shard", "field", "source", "consumer"]
-Lack: TypeAlias = Literal["gone", "damaged", "unreadable", "unknown"]
+NodeKind: TypeAlias = Literal["version", "snapshot", "shard", "field", "source", "consumer"]
+NodeProblem: TypeAlias = Literal["gone", "damaged", "unreadable", "unknown"]
 """Why no more is told: it was deleted, its log is damaged or of a later release, or none says."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AncestryNode:
     """Something that was made, or that others were made of.
 
     `id` is as people write it: `digits/v1`, `digits/v1@3`, `digits/v1.0123….tfrecord`,
@@ -38,10 +38,10 @@ class Node:
     """
 
     id: str
-    kind: Kind
+    kind: NodeKind
     facts: Json = field(default_factory=dict)
     gone: str = ""
-    lack: Lack = "gone"
+    lack: NodeProblem = "gone"
 
     def to_json(self) -> Json:
         """The node for machines."""
@@ -50,7 +50,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class AncestryEdge:
     """That `made` was made of `of`, by which entries; time, run and code are those of the last.
 
     `records` is how many there are of it, if that is told. `how` says more of it, as which
@@ -83,15 +83,15 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class AncestryLink:
     """An edge, and the node at its other end."""
 
-    node: Node
-    edge: Edge
+    node: AncestryNode
+    edge: AncestryEdge
 
 
 @dataclass(frozen=True)
-class Graph:
+class AncestryGraph:
     """Nodes and edges that can be reached from where one looks: `start`.
 
     `unread` are the versions whose logs were asked and cannot be read, and why: what they would
@@ -100,22 +100,22 @@ class Graph:
 
     level: str
     start: tuple[str, ...]
-    nodes: dict[str, Node]
-    edges: tuple[Edge, ...]
+    nodes: dict[str, AncestryNode]
+    edges: tuple[AncestryEdge, ...]
     unread: dict[str, str] = field(default_factory=dict)
 
-    def parents(self, node: str) -> list[Edge]:
+    def parents(self, node: str) -> list[AncestryEdge]:
         """What a node was made of."""
         return self._by_end[0].get(node, [])
 
-    def children(self, node: str) -> list[Edge]:
+    def children(self, node: str) -> list[AncestryEdge]:
         """What was made of a node."""
         return self._by_end[1].get(node, [])
 
     @cached_property
-    def _by_end(self) -> tuple[dict[str, list[Edge]], dict[str, list[Edge]]]:
-        made: dict[str, list[Edge]] = {}
-        of: dict[str, list[Edge]] = {}
+    def _by_end(self) -> tuple[dict[str, list[AncestryEdge]], dict[str, list[AncestryEdge]]]:
+        made: dict[str, list[AncestryEdge]] = {}
+        of: dict[str, list[AncestryEdge]] = {}
         for edge in self.edges:
             made.setdefault(edge.made, []).append(edge)
             of.setdefault(edge.of, []).append(edge)
@@ -132,10 +132,12 @@ class Graph:
         }
 
 
-def edge_by(entry: Entry, of: str, made: str, records: int | None = None, how: str = "") -> Edge:
+def make_edge(
+    entry: Entry, of: str, made: str, records: int | None = None, how: str = ""
+) -> AncestryEdge:
     """An edge that an entry tells of."""
     maker = entry.maker
-    return Edge(
+    return AncestryEdge(
         of,
         made,
         entry.operation,
@@ -148,12 +150,12 @@ def edge_by(entry: Entry, of: str, made: str, records: int | None = None, how: s
     )
 
 
-def together(links: Iterable[Link], *, same_records: bool = False) -> list[Link]:
+def merge_links(links: Iterable[AncestryLink], *, same_records: bool = False) -> list[AncestryLink]:
     """Links with one edge for all entries that did the same to the same, in their order.
 
     The records of all are counted; with `same_records` they are the same each time.
     """
-    found: dict[tuple[str, str, str, str], Link] = {}
+    found: dict[tuple[str, str, str, str], AncestryLink] = {}
     for link in links:
         edge = link.edge
         key = (edge.of, edge.made, edge.operation, edge.how)
@@ -165,7 +167,7 @@ def together(links: Iterable[Link], *, same_records: bool = False) -> list[Link]
                 entries=tuple(sorted({*old.entries, *edge.entries})),
                 records=(max if same_records else sum)(counts) if counts else None,
             )
-        found[key] = Link(link.node, edge)
+        found[key] = AncestryLink(link.node, edge)
     return list(found.values())
 
 
@@ -179,66 +181,66 @@ _SHAPES = {
 }
 
 
-def to_dot(graph: Graph) -> str:
+def format_dot(graph: AncestryGraph) -> str:
     """The graph from left to right: what was made of something stands to the right of it."""
     lines = ["digraph lineage {", "  rankdir=LR;", '  node [fontname="Helvetica"];']
-    lines += [_node(node, bold=node.id in graph.start) for node in graph.nodes.values()]
-    lines += [_edge(edge) for edge in graph.edges]
+    lines += [_format_node(node, bold=node.id in graph.start) for node in graph.nodes.values()]
+    lines += [_format_edge(edge) for edge in graph.edges]
     return "\n".join([*lines, "}"])
 
 
-def _node(node: Node, *, bold: bool) -> str:
+def _format_node(node: AncestryNode, *, bold: bool) -> str:
     told = [node.id]
     if "records" in node.facts:
-        told.append(counted(node.facts["records"], "record"))
+        told.append(format_count(node.facts["records"], "record"))
     if "sources" in node.facts:
         told.append(f"{len(node.facts['sources']):,} in all")
     told += [node.gone] if node.gone else []
     style = ["dashed"] if node.gone else []
     style += ["bold"] if bold else []
-    look = f", style={_quoted(','.join(style))}" if style else ""
-    label = _quoted("\n".join(told))
-    return f"  {_quoted(node.id)} [shape={_SHAPES[node.kind]}, label={label}{look}];"
+    look = f", style={_quote(','.join(style))}" if style else ""
+    label = _quote("\n".join(told))
+    return f"  {_quote(node.id)} [shape={_SHAPES[node.kind]}, label={label}{look}];"
 
 
-def _edge(edge: Edge) -> str:
-    label = _quoted(edge.how or edge.operation)
-    return f"  {_quoted(edge.of)} -> {_quoted(edge.made)} [label={label}];"
+def _format_edge(edge: AncestryEdge) -> str:
+    label = _quote(edge.how or edge.operation)
+    return f"  {_quote(edge.of)} -> {_quote(edge.made)} [label={label}];"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A text as DOT reads it: of what it would obey, only line ends are left."""
     plain = "".join(sign if sign.isprintable() or sign == "\n" else "�" for sign in text)
     told = plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{told}"'
 
 
-UNREAD = "its log cannot be read"
+UNREADABLE_LOG = "its log cannot be read"
 
 
-class Readable:
+class ReadableCatalog:
     """A catalog whose versions may be gone or damaged."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self.histories = Histories(catalog)
+        self.histories = LogIndex(catalog)
         self._catalog = catalog
         self._entries: dict[str, tuple[Entry, ...]] = {}
-        self._gone: dict[str, tuple[Lack, str]] = {}
+        self._gone: dict[str, tuple[NodeProblem, str]] = {}
         self._readers: dict[str, list[Entry]] | None = None
 
     def entries(self, version: str) -> tuple[Entry, ...]:
         """The entries of a version; none if it cannot be read."""
         if version not in self._entries:
             found: tuple[Entry, ...] = ()
-            lack: Lack = "gone"
+            lack: NodeProblem = "gone"
             try:
                 found = self._catalog.entries(version)
                 self._catalog.version(version).state.stays.names()
                 why = "" if found else "there is no log of it in this root"
-            except (DamagedLogError, UnknownFormatError) as error:
-                why, found = f"{UNREAD}: {error}", ()
-                lack = "damaged" if isinstance(error, DamagedLogError) else "unreadable"
-            except BadNameError as error:
+            except (CorruptLogError, UnknownFormatError) as error:
+                why, found = f"{UNREADABLE_LOG}: {error}", ()
+                lack = "damaged" if isinstance(error, CorruptLogError) else "unreadable"
+            except InvalidNameError as error:
                 why = str(error)
             self._entries[version], self._gone[version] = found, (lack, why)
         return self._entries[version]
@@ -248,7 +250,7 @@ class Readable:
         self.entries(version)
         return self._gone[version][1]
 
-    def lack(self, version: str) -> Lack:
+    def lack(self, version: str) -> NodeProblem:
         """In which way a version cannot be read, if it cannot."""
         self.entries(version)
         return self._gone[version][0]
@@ -262,13 +264,13 @@ class Readable:
         """How a version stands; None if it cannot be read."""
         return None if self.gone(version) else self._catalog.version(version).state
 
-    def listing(self, version: str, snapshot: int) -> Listing | None:
+    def listing(self, version: str, snapshot: int) -> ShardListing | None:
         """The shards of a snapshot; None if they cannot be told."""
         if self.gone(version):
             return None
         try:
             return self.histories.listing(version, snapshot)
-        except Untold:
+        except TraceGapError:
             return None
 
     def readers(self, version: str) -> Sequence[Entry]:
@@ -281,38 +283,46 @@ class Readable:
                         self._readers.setdefault(read, []).append(entry)
         return self._readers.get(version, ())
 
-    def consumers(self, version: str, made: str, snapshot: int | None = None) -> Iterator[Link]:
+    def consumers(
+        self, version: str, made: str, snapshot: int | None = None
+    ) -> Iterator[AncestryLink]:
         """Who registered on a version, or on one snapshot of it."""
         state = self.state(version)
         for name, hold in ({} if state is None else state.pins).items():
             if name.startswith(CONSUMER_PREFIX) and snapshot in {None, hold.snapshot}:
-                node = Node(name, "consumer", {"snapshot": hold.snapshot, "reason": hold.reason})
-                yield Link(node, Edge(made, name, "read", how=f"snapshot {hold.snapshot}"))
+                node = AncestryNode(
+                    name, "consumer", {"snapshot": hold.snapshot, "reason": hold.reason}
+                )
+                yield AncestryLink(
+                    node, AncestryEdge(made, name, "read", how=f"snapshot {hold.snapshot}")
+                )
 
 
-def sources_link(entry: Entry, made: str, shards: Sequence[Shard]) -> Link:
+def make_sources_link(entry: Entry, made: str, shards: Sequence[Shard]) -> AncestryLink:
     """From the sources of these shards, which an append brought in, together as one node."""
     keys = {shard.source for shard in shards}
     named = [one for one in entry.sources if one.key in keys]
-    node = Node(f"sources of {made}", "source", {"sources": [one.shown for one in named]})
+    node = AncestryNode(f"sources of {made}", "source", {"sources": [one.shown for one in named]})
     records = sum(shard.records for shard in shards if shard.source is not None)
-    return Link(node, edge_by(entry, node.id, made, records))
+    return AncestryLink(node, make_edge(entry, node.id, made, records))
 
 
-def source_node(source: Source) -> Node:
+def make_source_node(source: Source) -> AncestryNode:
     """One source."""
-    return Node(f"source {source.shown}", "source", {"source": source.to_json()})
+    return AncestryNode(f"source {source.shown}", "source", {"source": source.to_json()})
 
 
-def merged(links: Sequence[Link]) -> list[Link]:
+def merge_source_links(links: Sequence[AncestryLink]) -> list[AncestryLink]:
     """Links of which those from sources have one node, with all names."""
     names: dict[str, list[str]] = {}
     for link in links:
         if "sources" in link.node.facts:
             names.setdefault(link.node.id, []).extend(link.node.facts["sources"])
     return [
-        Link(
-            Node(link.node.id, "source", {"sources": list(dict.fromkeys(names[link.node.id]))}),
+        AncestryLink(
+            AncestryNode(
+                link.node.id, "source", {"sources": list(dict.fromkeys(names[link.node.id]))}
+            ),
             link.edge,
         )
         if link.node.id in names

@@ -10,22 +10,36 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.errors import RecordNotFoundError
-from shardline.lineage.trace_step import Making, Place, Spread, Step, Unknown, fate_of
-from shardline.provenance.consumers import CONSUMER_PREFIX, all_consumers
-from shardline.provenance.log_index import Histories, Untold
-from shardline.provenance.row_mapping import Held, Outcome, made_into, made_of, none_told, taken_by
-from shardline.text import counted
+from shardline.lineage.trace_step import (
+    DescendantCounts,
+    DescendantRecord,
+    EntryRef,
+    TraceGap,
+    TraceStep,
+    find_removal,
+)
+from shardline.provenance.consumers import CONSUMER_PREFIX, list_all_consumers
+from shardline.provenance.log_index import LogIndex, TraceGapError
+from shardline.provenance.row_mapping import (
+    RecordOutcome,
+    SnapshotRecord,
+    list_replaced_shards,
+    make_unknown_outcome,
+    map_record_up,
+    map_records_down,
+)
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.kernel.types import IntArray
-    from shardline.lineage.trace_step import Cause
+    from shardline.lineage.trace_step import TraceOrigin
     from shardline.log.entry import Entry
-    from shardline.log.shard_history import Stay
+    from shardline.log.shard_history import ShardInterval
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog
-    from shardline.provenance.row_mapping import Made, SourceRow
+    from shardline.provenance.row_mapping import RecordOrigin, SourceRow
 
 
 Holder: TypeAlias = "tuple[str, str]"
@@ -33,10 +47,10 @@ Holder: TypeAlias = "tuple[str, str]"
 Spans: TypeAlias = "tuple[tuple[int, int], ...]"
 
 
-class Descent:
+class DownstreamIndex:
     """The entries of a root by what they read, found once."""
 
-    def __init__(self, histories: Histories) -> None:
+    def __init__(self, histories: LogIndex) -> None:
         self.histories = histories
         self._readers: dict[str, list[Entry]] = defaultdict(list)
         self._in_place: dict[Holder, list[Entry]] = defaultdict(list)
@@ -44,12 +58,14 @@ class Descent:
             for entry in histories.catalog.entries(name):
                 for read in dict.fromkeys(one.shown for one in entry.inputs):
                     self._readers[read].append(entry)
-                for shard in taken_by(histories, entry):
+                for shard in list_replaced_shards(histories, entry):
                     self._in_place[name, shard].append(entry)
         self.held = cache(self._held)
         self.seen_by = cache(self._seen_by)
 
-    def of(self, version: str, stay: Stay, inside: int, most: int | None = None) -> Descendants:
+    def of(
+        self, version: str, stay: ShardInterval, inside: int, most: int | None = None
+    ) -> Descendants:
         """The record itself and all that was made of it, the nearest first.
 
         All are counted, and so many of each version can be listed. A record that is found takes 8
@@ -59,7 +75,7 @@ class Descent:
         entry = self.histories.entry(version, stay.landed)
         itself = np.array([inside], np.int64)
         waiting = {(version, stay.shard.name): [itself]}
-        found.take(entry, Outcome(stay.shard.name, itself, itself), None)
+        found.take(entry, RecordOutcome(stay.shard.name, itself, itself), None)
         while waiting:
             holder = next(iter(waiting))
             records = np.concatenate(waiting.pop(holder))
@@ -69,20 +85,20 @@ class Descent:
                     waiting.setdefault((entry.shown, outcome.shard), []).append(new)
         return found
 
-    def _made(self, holder: Holder, records: IntArray) -> Iterator[tuple[Entry, Outcome]]:
+    def _made(self, holder: Holder, records: IntArray) -> Iterator[tuple[Entry, RecordOutcome]]:
         version, shard = holder
         for entry in (*self._in_place[holder], *self._readers[version]):
             try:
-                for outcome in made_into(self.histories, entry, version, shard, records):
+                for outcome in map_records_down(self.histories, entry, version, shard, records):
                     yield entry, outcome
-            except Untold as error:
-                yield entry, none_told("", records, error)
+            except TraceGapError as error:
+                yield entry, make_unknown_outcome("", records, error)
 
     def _held(self, version: str, shard: str) -> Spans:
         """The snapshots that hold a shard, as spans of first and last."""
         state = self.histories.catalog.version(version).state
         spans = state.stays.spans(shard)
-        return merged((since, min(until - 1, state.snapshot)) for since, until in spans)
+        return merge_spans((since, min(until - 1, state.snapshot)) for since, until in spans)
 
     def _seen_by(self, version: str, shard: str) -> tuple[str, ...]:
         """Who registered on a snapshot that holds a shard; who was released too."""
@@ -92,7 +108,7 @@ class Descent:
             for name, hold in pins.items()
             if name.startswith(CONSUMER_PREFIX)
         }
-        for one in all_consumers(version, self.histories.catalog.entries(version)):
+        for one in list_all_consumers(version, self.histories.catalog.entries(version)):
             if one.released is not None:
                 seen[f"{one.pin.removeprefix(CONSUMER_PREFIX)} (released)"] = one.snapshot
         spans = self._held(version, shard)
@@ -106,11 +122,11 @@ class Descent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lot:
+class _RecordSpans:
     """Records of a shard that are listed, and of which records of another each is made."""
 
     entry: Entry
-    outcome: Outcome
+    outcome: RecordOutcome
     of: Holder | None
 
 
@@ -118,21 +134,21 @@ class _Lot:
 class Descendants:
     """What was made of a record: how much in each version, and the places of the first of it."""
 
-    descent: Descent
+    descent: DownstreamIndex
     most: int | None
     _known: dict[Holder, IntArray] = field(default_factory=dict)
-    _lots: list[_Lot] = field(default_factory=list)
+    _lots: list[_RecordSpans] = field(default_factory=list)
     _listed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     _gaps: dict[str, dict[tuple[str, str], None]] = field(default_factory=lambda: defaultdict(dict))
 
-    def take(self, entry: Entry, outcome: Outcome, of: Holder | None) -> IntArray:
+    def take(self, entry: Entry, outcome: RecordOutcome, of: Holder | None) -> IntArray:
         """Count what an entry made of records of a shard; gives those that are new."""
         version = entry.shown
         if outcome.why:
             gap = (outcome.shard, outcome.why)
             if gap not in self._gaps[version]:
                 self._gaps[version][gap] = None
-                self._lots.append(_Lot(entry, outcome, of))
+                self._lots.append(_RecordSpans(entry, outcome, of))
             return outcome.records
         holder = (version, outcome.shard)
         known = self._known.get(holder)
@@ -145,13 +161,13 @@ class Descendants:
         self._known[holder] = records if known is None else np.union1d(known, records)
         left = None if self.most is None else max(self.most - self._listed[version], 0)
         if left is None or left:
-            listed = Outcome(outcome.shard, outcome.of[places][:left], records[:left])
-            self._lots.append(_Lot(entry, listed, of))
+            listed = RecordOutcome(outcome.shard, outcome.of[places][:left], records[:left])
+            self._lots.append(_RecordSpans(entry, listed, of))
             self._listed[version] += len(listed.records)
         return records
 
     @property
-    def versions(self) -> list[Spread]:
+    def versions(self) -> list[DescendantCounts]:
         """How much of it each version has, in the order in which they were found."""
         catalog = self.descent.histories.catalog
         shards: dict[str, list[str]] = {version: [] for version in self._gaps}
@@ -164,11 +180,11 @@ class Descendants:
             held = {one: self.descent.held(version, one) for one in shards[version]}
             counts = {one: len(self._known[version, one]) for one in shards[version]}
             found.append(
-                Spread(
+                DescendantCounts(
                     version,
                     sum(count for one, count in counts.items() if held[one][-1][1] == newest),
                     sum(counts.values()),
-                    merged(sorted(span for spans in held.values() for span in spans)),
+                    merge_spans(sorted(span for spans in held.values() for span in spans)),
                     tuple(
                         dict.fromkeys(
                             name for one in held for name in self.descent.seen_by(version, one)
@@ -185,23 +201,23 @@ class Descendants:
         """Whether there is nothing of which it cannot be told what became of it."""
         return not any(lot.outcome.untold for lot in self._lots)
 
-    def places(self, version: str | None = None) -> Iterator[Place]:
+    def places(self, version: str | None = None) -> Iterator[DescendantRecord]:
         """Those that are listed, one after the other: of all versions, or of one."""
         for lot in self._lots:
             if version in {None, lot.entry.shown}:
                 yield from self._places(lot)
 
-    def _places(self, lot: _Lot) -> Iterator[Place]:
+    def _places(self, lot: _RecordSpans) -> Iterator[DescendantRecord]:
         version, shard = lot.entry.shown, lot.outcome.shard
         why = lot.outcome.why
         held = self.descent.held(version, shard) if shard else ()
         if why:
             of = None if lot.of is None else (*lot.of, int(lot.outcome.of[0]))
-            yield Place(
+            yield DescendantRecord(
                 version,
                 shard,
                 None,
-                Making.of(lot.entry),
+                EntryRef.of(lot.entry),
                 held=held,
                 of=of,
                 why=why,
@@ -211,12 +227,12 @@ class Descendants:
             return
         histories = self.descent.histories
         # Not the entry that was found, which may only have reused it.
-        made = Making.of(histories.entry(version, histories.first_landed(version, shard)))
+        made = EntryRef.of(histories.entry(version, histories.first_landed(version, shard)))
         first = histories.listing(version, held[-1][1]).number(shard, 0) or 0
         consumers = self.descent.seen_by(version, shard)
         for before, record in zip(lot.outcome.of, lot.outcome.records, strict=True):
             of = None if lot.of is None else (*lot.of, int(before))
-            yield Place(
+            yield DescendantRecord(
                 version,
                 shard,
                 int(record),
@@ -228,7 +244,7 @@ class Descendants:
             )
 
 
-def merged(spans: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> Spans:
+def merge_spans(spans: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> Spans:
     """Spans of first and last in order, those that touch as one."""
     found: list[tuple[int, int]] = []
     for first, last in spans:
@@ -239,43 +255,45 @@ def merged(spans: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> Spans:
     return tuple(found)
 
 
-def trace(catalog: Catalog, snapshot: StoredSnapshot, record: int) -> Step:
+def trace(catalog: Catalog, snapshot: StoredSnapshot, record: int) -> TraceStep:
     """Where a record came from: a tree of steps, whose leaves are rows of sources.
 
     `record` is a number as `Snapshot.take` has them, counted from 0 over all shards; IndexError if
     there is none. However large the snapshot is, few and small objects are read: logs, receipts,
     and a block of a row map. What cannot be told is said to be unknown.
     """
-    return Tracer(catalog).back(snapshot, record)
+    return RecordTracer(catalog).back(snapshot, record)
 
 
-def trace_down(catalog: Catalog, snapshot: StoredSnapshot, record: int) -> list[Place]:
+def trace_descendants(
+    catalog: Catalog, snapshot: StoredSnapshot, record: int
+) -> list[DescendantRecord]:
     """What was made of a record, in every version of the root: first itself, then the nearest.
 
     All logs are read for that, and no shard.
     """
-    return Tracer(catalog).down(snapshot, record)
+    return RecordTracer(catalog).down(snapshot, record)
 
 
-class Tracer:
+class RecordTracer:
     """Traces records of one catalog; what was read for one is not read again for the next."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._histories = Histories(catalog)
-        self._descent: Descent | None = None
+        self._histories = LogIndex(catalog)
+        self._descent: DownstreamIndex | None = None
 
-    def back(self, snapshot: StoredSnapshot, record: int) -> Step:
+    def back(self, snapshot: StoredSnapshot, record: int) -> TraceStep:
         """See `trace`."""
-        _refuse_missing(snapshot, record)
+        _validate_record(snapshot, record)
         # Not by recursion: a record that was rebuilt each day has come a long way.
-        found: list[Step] = []
-        before: list[list[int | Cause]] = []
-        waiting = [Held(snapshot.version, snapshot.number, record)]
+        found: list[TraceStep] = []
+        before: list[list[int | TraceOrigin]] = []
+        waiting = [SnapshotRecord(snapshot.version, snapshot.number, record)]
         while len(found) < len(waiting):
             step, of = self._step(waiting[len(found)])
-            places: list[int | Cause] = []
+            places: list[int | TraceOrigin] = []
             for one in of:
-                if isinstance(one, Held):
+                if isinstance(one, SnapshotRecord):
                     places.append(len(waiting))
                     waiting.append(one)
                 else:
@@ -285,64 +303,66 @@ class Tracer:
         for at in reversed(range(len(found))):
             of_it = (found[one] if isinstance(one, int) else one for one in before[at])
             step = replace(found[at], of=tuple(of_it))
-            found[at] = replace(step, fate=fate_of(self._histories, step))
+            found[at] = replace(step, fate=find_removal(self._histories, step))
         return found[0]
 
-    def down(self, snapshot: StoredSnapshot, record: int) -> list[Place]:
-        """See `trace_down`."""
+    def down(self, snapshot: StoredSnapshot, record: int) -> list[DescendantRecord]:
+        """See `trace_descendants`."""
         return list(self.descendants(snapshot, record).places())
 
     def descendants(
         self, snapshot: StoredSnapshot, record: int, most: int | None = None
     ) -> Descendants:
         """What was made of a record, counted; so many places of each version can be listed."""
-        _refuse_missing(snapshot, record)
+        _validate_record(snapshot, record)
         listing = self._histories.listing(snapshot.version, snapshot.number)
         stay, inside = listing.locate(record)
         if self._descent is None:
-            self._descent = Descent(self._histories)
+            self._descent = DownstreamIndex(self._histories)
         return self._descent.of(snapshot.version, stay, inside, most)
 
-    def _step(self, held: Held) -> tuple[Step, tuple[Held | SourceRow | Unknown, ...]]:
+    def _step(
+        self, held: SnapshotRecord
+    ) -> tuple[TraceStep, tuple[SnapshotRecord | SourceRow | TraceGap, ...]]:
         """A step, and what it was made of."""
         listing = self._histories.listing(held.version, held.snapshot)
         stay, inside = listing.locate(held.record)
         first = self._histories.first_landed(held.version, stay.shard.name)
         entry = self._histories.entry(held.version, first)
-        of: tuple[Held | SourceRow | Unknown, ...]
+        of: tuple[SnapshotRecord | SourceRow | TraceGap, ...]
         try:
             made = self._made_of(entry, stay, inside)
             of, remark = made.of, made.remark
-        except Untold as error:
-            of, remark = (Unknown(error.message, error.code, error.hint),), ""
-        step = Step(
+        except TraceGapError as error:
+            of, remark = (TraceGap(error.message, error.code, error.hint),), ""
+        step = TraceStep(
             held.version,
             held.snapshot,
             held.record,
             stay.shard.name,
             inside,
-            Making.of(entry),
+            EntryRef.of(entry),
             fields=self._histories.origins(entry) if entry.inputs else {},
             remark=remark,
             reused=stay.landed if stay.landed != first else None,
         )
         return step, of
 
-    def _made_of(self, entry: Entry, stay: Stay, inside: int) -> Made:
+    def _made_of(self, entry: Entry, stay: ShardInterval, inside: int) -> RecordOrigin:
         """By the entry that a shard first came by; if that does not tell, by what reused it."""
         try:
-            return made_of(self._histories, entry, stay.shard, inside)
-        except Untold:
+            return map_record_up(self._histories, entry, stay.shard, inside)
+        except TraceGapError:
             if stay.landed == entry.number:
                 raise
         again = self._histories.entry(entry.shown, stay.landed)
-        return made_of(self._histories, again, stay.shard, inside)
+        return map_record_up(self._histories, again, stay.shard, inside)
 
 
-def _refuse_missing(snapshot: StoredSnapshot, record: int) -> None:
+def _validate_record(snapshot: StoredSnapshot, record: int) -> None:
     if not 0 <= record < snapshot.records:
         raise RecordNotFoundError(
-            f"{snapshot}: no record {record} ({counted(snapshot.records, 'record')}, from 0)",
+            f"{snapshot}: no record {record} ({format_count(snapshot.records, 'record')}, from 0)",
             record=record,
             version=snapshot.version,
             snapshot=snapshot.number,

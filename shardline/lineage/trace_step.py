@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from shardline.provenance.log_index import Untold, is_in_place
-from shardline.provenance.row_mapping import SourceRow, made_into
+from shardline.provenance.log_index import TraceGapError, is_in_place_entry
+from shardline.provenance.row_mapping import SourceRow, map_records_down
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.hints import Hint
     from shardline.log.entry import Entry
-    from shardline.log.model import Maker
-    from shardline.provenance.catalog import FieldOrigin
-    from shardline.provenance.log_index import Histories
+    from shardline.log.model import CommitInfo
+    from shardline.provenance.catalog import FeatureOrigin
+    from shardline.provenance.log_index import LogIndex
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class TraceGap:
     """A trace that ends without a source: why, as text and as code, and what to do."""
 
     why: str
@@ -37,16 +37,16 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class EntryRef:
     """The entry by which a shard came: which it is, what was done, when, and by whom."""
 
     entry: int
     operation: str
     time: datetime
-    maker: Maker
+    maker: CommitInfo
 
     @classmethod
-    def of(cls, entry: Entry) -> Making:
+    def of(cls, entry: Entry) -> EntryRef:
         """That of an entry."""
         return cls(entry.number, entry.operation, entry.time, entry.maker)
 
@@ -61,7 +61,7 @@ class Making:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class Removal:
     """That a version gave up the shard of a record: in which entry, and what is left of it.
 
     `operation` is `erase` or `vacuum`; `erased` says that this record is one that an erase took
@@ -85,7 +85,7 @@ class Fate:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """A record in a snapshot, and what it was made of.
 
     `record` is its number in the snapshot, `shard_record` that in its shard; both count from 0.
@@ -100,12 +100,12 @@ class Step:
     record: int
     shard: str
     shard_record: int
-    made: Making
-    of: tuple[Cause, ...] = ()
-    fields: Mapping[str, FieldOrigin] = field(default_factory=dict)
+    made: EntryRef
+    of: tuple[TraceOrigin, ...] = ()
+    fields: Mapping[str, FeatureOrigin] = field(default_factory=dict)
     remark: str = ""
     reused: int | None = None
-    fate: Fate | None = None
+    fate: Removal | None = None
 
     @property
     def erased(self) -> bool:
@@ -115,21 +115,21 @@ class Step:
     @property
     def of_erased(self) -> bool:
         """Whether a record that it was made of was erased."""
-        return any(isinstance(one, Step) and one.erased for one in self.of)
+        return any(isinstance(one, TraceStep) and one.erased for one in self.of)
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[TraceStep]:
         """This one and all before it, each behind what was made of it."""
         found, left = [], [self]
         while left:
             found.append(left.pop())
-            left += [one for one in reversed(found[-1].of) if isinstance(one, Step)]
+            left += [one for one in reversed(found[-1].of) if isinstance(one, TraceStep)]
         return found
 
     @property
-    def leaves(self) -> list[SourceRow | Unknown]:
+    def leaves(self) -> list[SourceRow | TraceGap]:
         """Where all ways back end, from left to right."""
-        return [one for step in self.steps for one in step.of if not isinstance(one, Step)]
+        return [one for step in self.steps for one in step.of if not isinstance(one, TraceStep)]
 
     def to_json(self) -> list[Json]:
         """This step and all before it for machines; `of` names steps by their place in the list."""
@@ -138,7 +138,7 @@ class Step:
         return [
             step._told(  # noqa: SLF001 - its own class
                 [
-                    {"step": places[id(one)]} if isinstance(one, Step) else one.to_json()
+                    {"step": places[id(one)]} if isinstance(one, TraceStep) else one.to_json()
                     for one in step.of
                 ]
             )
@@ -166,12 +166,12 @@ class Step:
         return {**told, "remark": self.remark} if self.remark else told
 
 
-Cause: TypeAlias = "Step | SourceRow | Unknown"
+TraceOrigin: TypeAlias = "Step | SourceRow | Unknown"
 _OF = ("version", "shard", "shard_record")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DescendantRecord:
     """A record that was made of another, or the shard in which it should be and is not.
 
     It is in the snapshots of `held`, as spans of first and last; `record` is its number in the
@@ -184,7 +184,7 @@ class Place:
     version: str
     shard: str
     shard_record: int | None
-    made: Making
+    made: EntryRef
     held: tuple[tuple[int, int], ...] = ()
     record: int | None = None
     of: tuple[str, str, int] | None = None
@@ -216,7 +216,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DescendantCounts:
     """How much a version has of a record and of what was made of it.
 
     `now` counts the records in its newest snapshot, `ever` those in any; `held` are the snapshots
@@ -245,7 +245,7 @@ class Spread:
         }
 
 
-def fate_of(histories: Histories, step: Step) -> Fate | None:
+def find_removal(histories: LogIndex, step: TraceStep) -> Removal | None:
     """What became of the shard of a step, whose `of` is known; None if the version keeps it.
 
     A record was erased if the log says so of it, or of what was made of it in place; or if it was
@@ -262,22 +262,22 @@ def fate_of(histories: Histories, step: Step) -> Fate | None:
     ]
     entry = given_up[0] if given_up else histories.entry(step.version, condemned)
     erased = bool(given_up) and (
-        _erased(histories, step.version, step.shard, step.shard_record) or step.of_erased
+        _is_erased(histories, step.version, step.shard, step.shard_record) or step.of_erased
     )
     there = version.store.info(version.shard_name(step.shard)) is not None
-    return Fate(entry.number, entry.operation, entry.time, erased, there)
+    return Removal(entry.number, entry.operation, entry.time, erased, there)
 
 
-def _erased(histories: Histories, version: str, shard: str, inside: int) -> bool:
+def _is_erased(histories: LogIndex, version: str, shard: str, inside: int) -> bool:
     """Whether an erase took a record out, there or where it was put in place since."""
     waiting = [(shard, inside)]
     for name, record in waiting:  # it grows while it is read
-        for entry in _taken_out(histories, version, name):
+        for entry in _list_removing_entries(histories, version, name):
             try:
                 outcomes = list(
-                    made_into(histories, entry, version, name, np.array([record], np.int64))
+                    map_records_down(histories, entry, version, name, np.array([record], np.int64))
                 )
-            except Untold:
+            except TraceGapError:
                 continue
             for outcome in outcomes:
                 if outcome.why and entry.operation == "erase":
@@ -287,7 +287,7 @@ def _erased(histories: Histories, version: str, shard: str, inside: int) -> bool
     return False
 
 
-def _taken_out(histories: Histories, version: str, shard: str) -> list[Entry]:
+def _list_removing_entries(histories: LogIndex, version: str, shard: str) -> list[Entry]:
     """The entries that made others of a shard, in its own version, and took it out."""
     state = histories.catalog.version(version).state
     entries = [
@@ -296,4 +296,4 @@ def _taken_out(histories: Histories, version: str, shard: str) -> list[Entry]:
         if until <= state.snapshot
     ]
     # A stay ends too where the list before it changed.
-    return [one for one in entries if is_in_place(one) and shard in one.removed]
+    return [one for one in entries if is_in_place_entry(one) and shard in one.removed]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ConflictError, LogError, SchemaMismatchError
 from shardline.hints import Hint
-from shardline.log.changes import Draft, edit, live_names, refuse_unfit
+from shardline.log.changes import EntryDraft, diff_shards, list_live_names, validate_shards
 from shardline.log.model import Added, Input, Shard, Source
 from shardline.log.state import DISMISS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AppendBase:
     """The log as an append saw it when it chose its sources: its newest entry and snapshot.
 
     `words` are what the log said of sources that land although it knows them, by their keys.
@@ -31,7 +31,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Replacement:
     """What a replacement takes out: the landings of sources, and the shards that held them.
 
     `landings` are the key and the entry of each. `cut` names the shards; each is exchanged for the
@@ -69,15 +69,15 @@ class Append:
     quarantine: Mapping[str, Json] = field(default_factory=dict)
     sidecars: Mapping[str, Json] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
-    seen: Seen | None = None
-    exchange: Exchange = Exchange()
+    seen: AppendBase | None = None
+    exchange: Replacement = Replacement()
 
     @property
     def written(self) -> list[Shard]:
         """All shards that it adds: those of the sources, and what stays of exchanged ones."""
         return [*self.shards, *(one for one in self.exchange.cut.values() if one is not None)]
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both; what landed meanwhile is left out."""
         if self.fingerprint not in {None, state.fingerprint}:
             raise SchemaMismatchError(
@@ -98,13 +98,13 @@ class Append:
         keys = {source.key for source in wanted}
         shards = [shard for shard in self.shards if shard.source in keys]
         before = any(state.has_landed(shard.name) for shard in shards)
-        refuse_unfit(state, shards, live_names(state) if before else ())
+        validate_shards(state, shards, list_live_names(state) if before else ())
         added: tuple[Added, ...] = tuple(Added(shard) for shard in shards)
         removed: tuple[str, ...] = ()
         if self.exchange.cut:
-            refuse_unfit(state, self.written, live_names(state))
-            added, removed = edit(state, self._exchanged(state, shards))
-        return Draft(
+            validate_shards(state, self.written, list_live_names(state))
+            added, removed = diff_shards(state, self._exchanged(state, shards))
+        return EntryDraft(
             operation=self.operation,
             parameters={**self.parameters, **self._told(wanted, added)},
             inputs=self.inputs,
@@ -152,14 +152,14 @@ class Append:
         if self.seen is not None:
             words = self.seen.words
             return [one for one, entry in told if entry == words.get(one.key)]
-        held = Held(state) if self.reland else None
+        held = SourceCoverage(state) if self.reland else None
         return [
             source
             for source, entry in told
             if entry is None or (held is not None and not held.holds(source, entry))
         ]
 
-    def _refuse_stale(self, state: State, seen: Seen, wanted: Sequence[Source]) -> None:
+    def _refuse_stale(self, state: State, seen: AppendBase, wanted: Sequence[Source]) -> None:
         """Refuse a choice that might be another one by now; whoever made it chooses again."""
         if state.number == seen.entry:
             return
@@ -169,7 +169,7 @@ class Append:
             (moved and any(source.key in seen.words for source in wanted))
             or (exchanges and len(wanted) != len(self.sources))
             or (exchanges and moved and seen.snapshot not in set(state.line()))
-            or not set(self.exchange.cut) <= set(live_names(state) if exchanges else ())
+            or not set(self.exchange.cut) <= set(list_live_names(state) if exchanges else ())
             or any(state.landings.since(source, seen.entry) for source in wanted)
         ):
             raise ConflictError(
@@ -194,7 +194,7 @@ class Append:
         return [*found, *(shard for some in new.values() for shard in some)]
 
 
-class Held:
+class SourceCoverage:
     """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
 
     `entry` is the one that the source landed with, and is held with unless that was rolled back;
@@ -214,7 +214,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class RejectSources:
     """Sources that could not land count as rejected from now on: nobody tries them at every turn.
 
     `reasons` tells why, by the key of the source; `duplicates` of what a source is a duplicate. One
@@ -227,7 +227,7 @@ class SetAside:
     reland: bool = False
     duplicates: Mapping[str, Json] = field(default_factory=dict)
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both."""
         told = [(source, state.sources.get(source.key)) for source in self.sources]
         new = tuple(
@@ -239,7 +239,7 @@ class SetAside:
             name: [{"source": one.key, **some[one.key]} for one in new if one.key in some]
             for name, some in (("set_aside", self.reasons), ("duplicates", self.duplicates))
         }
-        return Draft(
+        return EntryDraft(
             operation="reject",
             parameters={name: told for name, told in parameters.items() if told},
             sources=new,
@@ -247,13 +247,13 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
+class DismissSources:
     """Rejected sources and duplicates that nobody has to look at again; they stay out."""
 
     dismissals: Sequence[Dismissal]
     reason: str = ""
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both; leave out a source that landed, changed or was rejected again meanwhile."""
         open_ones = [
             dismissal.to_dict()
@@ -263,4 +263,4 @@ class Dismiss:
         if not open_ones:
             return None
         parameters: Json = {"reason": self.reason} if self.reason else {}
-        return Draft(operation=DISMISS, parameters={**parameters, "dismissed": open_ones})
+        return EntryDraft(operation=DISMISS, parameters={**parameters, "dismissed": open_ones})

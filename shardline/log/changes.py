@@ -11,35 +11,35 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from shardline.errors import (
-    CondemnedShardError,
     ConflictError,
     LogError,
     SchemaMismatchError,
-    SnapshotMissingError,
-    VersionMissingError,
+    SnapshotNotFoundError,
+    TombstonedShardError,
+    VersionNotFoundError,
 )
 from shardline.hints import Hint
 from shardline.log.entry import Entry
-from shardline.log.model import Added, Attestation, Checks, Hold, Input, Shard, Source, Totals
-from shardline.log.publication import newest_published
+from shardline.log.model import Added, Attestation, Checks, Input, Ref, Shard, Source, Totals
+from shardline.log.publication import find_latest_published
 from shardline.log.state import (
     MAX_CHECKS,
     REJECTION,
     RESERVED_CHECKS,
     content_digest,
-    extended_digest,
-    name_key,
+    extend_digest,
+    get_name_key,
 )
 from shardline.schema.comparison import compare
-from shardline.storage import refuse_credentials
-from shardline.text import counted
+from shardline.storage import validate_no_credentials
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from shardline.canonical_json import Json
-    from shardline.log.model import Maker
+    from shardline.log.model import CommitInfo
     from shardline.log.state import State
     from shardline.schema.schema import Schema
 
@@ -48,7 +48,7 @@ _RETRY = Hint.of("retry on the latest snapshot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class EntryDraft:
     """What an entry changes, before it is known how the version stands after it."""
 
     operation: str
@@ -62,8 +62,8 @@ class Draft:
     attestations: tuple[Attestation, ...] = ()
     rejects: int | None = None
     restores: int | None = None
-    tag: Hold | None = None
-    pin: Hold | None = None
+    tag: Ref | None = None
+    pin: Ref | None = None
     condemned: tuple[str, ...] = ()
     sidecars: Json = field(default_factory=dict)
 
@@ -71,7 +71,7 @@ class Draft:
 class Change(Protocol):
     """Something to commit."""
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """The entry this makes of a version as it stands; None if there is nothing to do."""
         ...
 
@@ -86,11 +86,11 @@ class Create:
     schema: Schema
     checks: Checks = Checks()
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Refuse if the version is there with another schema."""
         _refuse_reserved(self.checks)
         if state.schema is None:
-            return Draft(operation="create", schema=self.schema, checks=self.checks)
+            return EntryDraft(operation="create", schema=self.schema, checks=self.checks)
         if state.schema.fingerprint != self.schema.fingerprint:
             raise SchemaMismatchError(
                 f"{state.name}: exists with another schema\n{compare(state.schema, self.schema)}",
@@ -106,15 +106,15 @@ class Require:
 
     checks: Checks
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both."""
         _refuse_reserved(self.checks)
         if self.checks == state.checks:
             return None
-        return Draft(operation="require", checks=self.checks)
+        return EntryDraft(operation="require", checks=self.checks)
 
 
-def live_names(state: State) -> list[str]:
+def list_live_names(state: State) -> list[str]:
     """The shards of the newest snapshot, in order."""
     return [stay.shard.name for stay in state.stays.at(state.snapshot)]
 
@@ -130,14 +130,14 @@ class Replace:
     inputs: tuple[Input, ...] = ()
     sidecars: Json = field(default_factory=dict)
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Fail if a shard that it replaces is gone, or if others stand between them."""
-        live = live_names(state)
+        live = list_live_names(state)
         gone = sorted(set(self.removed) - set(live))
         if gone:
             raise ConflictError(
                 f"{state.name}: {self.operation} conflicts with a concurrent commit "
-                f"({counted(len(gone), 'shard')} removed, such as {gone[0]})",
+                f"({format_count(len(gone), 'shard')} removed, such as {gone[0]})",
                 code="replaced-shards-removed",
                 hint=_RETRY,
                 path=gone[0],
@@ -151,8 +151,8 @@ class Replace:
                 hint=_RETRY,
                 version=state.name,
             )
-        refuse_unfit(state, self.added, live)
-        return Draft(
+        validate_shards(state, self.added, live)
+        return EntryDraft(
             operation=self.operation,
             parameters=self.parameters,
             inputs=self.inputs,
@@ -183,14 +183,14 @@ class Derive:
     condemned: Sequence[str] = ()
     sidecars: Json = field(default_factory=dict)
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Fail if the head is another one: it must be planned again for the difference."""
         _refuse_moved_head(state, self.head, self.operation)
         condemned = tuple(name for name in self.condemned if state.condemned_in(name) is None)
         if not self.removed and not self.added and not condemned:
             return None
-        live = live_names(state)
-        refuse_unfit(state, [one.shard for one in self.added], live)
+        live = list_live_names(state)
+        validate_shards(state, [one.shard for one in self.added], live)
         staying = (set(live) - set(self.removed)) & set(condemned)
         if staying:
             raise LogError(
@@ -199,7 +199,7 @@ class Derive:
                 path=min(staying),
                 version=state.name,
             )
-        return Draft(
+        return EntryDraft(
             operation=self.operation,
             parameters=self.parameters,
             inputs=self.inputs,
@@ -223,14 +223,14 @@ class RewriteSidecars:
     parameters: Json
     since: Mapping[str, int | None] = field(default_factory=dict)
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Fail if another entry has a digest of such a file meanwhile."""
         if not self.sidecars:
             return None
         for name, number in self.since.items():
-            if state.sidecars.get(name_key(name)) != number:
+            if state.sidecars.get(get_name_key(name)) != number:
                 raise ConflictError(f"sidecar {name}: another erase rewrites it meanwhile")
-        return Draft(operation="erase", parameters=self.parameters, sidecars=self.sidecars)
+        return EntryDraft(operation="erase", parameters=self.parameters, sidecars=self.sidecars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +240,18 @@ class Restore:
     snapshot: int
     head: int
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Fail if the head moved, or if a shard of it was erased or went to vacuum."""
         _refuse_unknown(state, self.snapshot)
         _refuse_moved_head(state, self.head, "restore")
         target = [stay.shard for stay in state.stays.at(self.snapshot)]
-        refuse_condemned(state, target, f"snapshot {self.snapshot} cannot be restored: ")
-        added, removed = edit(state, target)
+        validate_not_tombstoned(state, target, f"snapshot {self.snapshot} cannot be restored: ")
+        added, removed = diff_shards(state, target)
         if not added and not removed:
             return None
         lifted = _rejected(state, (one.shard.name for one in added))
         attestations = (Attestation(REJECTION, True, tuple(lifted)),) if lifted else ()  # noqa: FBT003
-        return Draft(
+        return EntryDraft(
             operation="restore",
             added=added,
             removed=removed,
@@ -266,11 +266,13 @@ class Attest:
 
     attestations: tuple[Attestation, ...]
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both."""
         _refuse_bad_attestations(state, self.attestations)
         return (
-            Draft(operation="attest", attestations=self.attestations) if self.attestations else None
+            EntryDraft(operation="attest", attestations=self.attestations)
+            if self.attestations
+            else None
         )
 
 
@@ -291,21 +293,21 @@ class Reject:
     attestations: tuple[Attestation, ...] = ()
     reason: str = ""
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both; do nothing if it has been rejected already."""
         _refuse_unknown(state, self.snapshot)
         _refuse_bad_attestations(state, self.attestations)
         if state.timeline.moment(self.snapshot).rejected:
             if not self.attestations:
                 return None
-            return Draft(operation="attest", attestations=self.attestations)
+            return EntryDraft(operation="attest", attestations=self.attestations)
         live = [stay.shard for stay in state.stays.at(state.snapshot)]
         moved = {shard.name for shard in self.taken}
         leaving = {s.name for s in self.brought if s.name not in moved} & {s.name for s in live}
-        added, removed = edit(state, self._undone(state, live, leaving))
+        added, removed = diff_shards(state, self._undone(state, live, leaving))
         gone = {shard.source for shard in live if shard.name in leaving}
         marked = (Attestation(REJECTION, False, self.new),) if self.new else ()  # noqa: FBT003
-        return Draft(
+        return EntryDraft(
             operation="reject",
             parameters={"reason": self.reason} if self.reason else {},
             added=added,
@@ -329,7 +331,7 @@ class Reject:
                 target[place:place] = [shard for shard in self.taken if shard.name not in there]
         rejected = _rejected(state, (s.name for s in target if s.name not in there))
         target = [shard for shard in target if shard.name not in rejected]
-        refuse_condemned(state, target, f"snapshot {self.snapshot} cannot be undone: ")
+        validate_not_tombstoned(state, target, f"snapshot {self.snapshot} cannot be undone: ")
         return target
 
 
@@ -340,9 +342,9 @@ class SetTag:
     tag: str
     snapshot: int | None
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both."""
-        return _hold(state, state.tags, Hold(self.tag, self.snapshot), "tag")
+        return _hold(state, state.tags, Ref(self.tag, self.snapshot), "tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,30 +355,30 @@ class SetPin:
     snapshot: int | None
     reason: str = ""
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both."""
-        return _hold(state, state.pins, Hold(self.pin, self.snapshot, self.reason), "pin")
+        return _hold(state, state.pins, Ref(self.pin, self.snapshot, self.reason), "pin")
 
 
 @dataclass(frozen=True, slots=True)
-class Condemn:
+class AddTombstones:
     """Announce which files vacuum will delete. `choose` says which, of a version as it stands."""
 
     choose: Callable[[State], Sequence[str]]
     parameters: Json = field(default_factory=dict)
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Choose again: what came into use meanwhile is left alone."""
         names = tuple(self.choose(state))
         if not names:
             return None
-        return Draft(operation="vacuum", parameters=self.parameters, condemned=names)
+        return EntryDraft(operation="vacuum", parameters=self.parameters, condemned=names)
 
 
-def _hold(state: State, holds: dict[str, Hold], hold: Hold, what: str) -> Draft | None:
+def _hold(state: State, holds: dict[str, Ref], hold: Ref, what: str) -> EntryDraft | None:
     if hold.snapshot is None:
         if hold.name not in holds:
-            raise SnapshotMissingError(
+            raise SnapshotNotFoundError(
                 f"{state.name}: {what} {hold.name!r} not found",
                 code="tag-not-found" if what == "tag" else "pin-not-found",
                 version=state.name,
@@ -384,15 +386,19 @@ def _hold(state: State, holds: dict[str, Hold], hold: Hold, what: str) -> Draft 
     else:
         _refuse_unknown(state, hold.snapshot)
         shards = [stay.shard for stay in state.stays.at(hold.snapshot)]
-        refuse_condemned(state, shards, f"snapshot {hold.snapshot} cannot be kept: ")
+        validate_not_tombstoned(state, shards, f"snapshot {hold.snapshot} cannot be kept: ")
     if holds.get(hold.name) == hold:
         return None
-    return Draft(operation=what, tag=hold) if what == "tag" else Draft(operation=what, pin=hold)
+    return (
+        EntryDraft(operation=what, tag=hold)
+        if what == "tag"
+        else EntryDraft(operation=what, pin=hold)
+    )
 
 
-def edit(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
+def diff_shards(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
     """How the head's list becomes `target`: what is put in where, and what is taken out."""
-    live = live_names(state)
+    live = list_live_names(state)
     place_of = {shard.name: place for place, shard in enumerate(target)}
     kept: list[int] = []
     removed = []
@@ -415,13 +421,13 @@ def _rejected(state: State, names: Iterable[str]) -> list[str]:
 
 def _refuse_unknown(state: State, snapshot: int) -> None:
     if not 1 <= snapshot <= state.snapshot:
-        raise snapshot_missing(state, snapshot)
+        raise get_snapshot_missing_error(state, snapshot)
 
 
-def snapshot_missing(state: State, snapshot: int) -> SnapshotMissingError:
+def get_snapshot_missing_error(state: State, snapshot: int) -> SnapshotNotFoundError:
     """Build the error for a snapshot number that a version does not have."""
     known = f"1 to {state.snapshot}" if state.snapshot else "none"
-    return SnapshotMissingError(
+    return SnapshotNotFoundError(
         f"{state.name}: snapshot {snapshot} not found (snapshots: {known})",
         version=state.name,
         snapshot=snapshot,
@@ -439,7 +445,7 @@ def _refuse_moved_head(state: State, head: int, operation: str) -> None:
         )
 
 
-def refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()) -> None:
+def validate_shards(state: State, shards: Sequence[Shard], live: Iterable[str] = ()) -> None:
     """Refuse new shards that are not new, belong to another version, or went to vacuum."""
     if len({shard.name for shard in shards}) != len(shards):
         raise LogError(
@@ -463,15 +469,15 @@ def refuse_unfit(state: State, shards: Sequence[Shard], live: Iterable[str] = ()
                 path=shard.name,
                 version=state.name,
             )
-    refuse_condemned(state, shards)
+    validate_not_tombstoned(state, shards)
 
 
-def refuse_condemned(state: State, shards: Iterable[Shard], what: str = "") -> None:
+def validate_not_tombstoned(state: State, shards: Iterable[Shard], what: str = "") -> None:
     """Refuse shards that never come back: erased, or announced by vacuum to be deleted."""
     names = tuple(s.name for s in shards if state.condemned_in(s.name) is not None)
     if names:
         entry = state.condemned_in(names[0])
-        raise CondemnedShardError(
+        raise TombstonedShardError(
             f"{state.name}: {what}shard {names[0]}"
             + (f" and {len(names) - 1} more" if len(names) > 1 else "")
             + f" was vacuumed or erased in entry {entry}",
@@ -497,7 +503,7 @@ def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) 
     for told in attestations:
         _refuse_reserved(Checks((told.check,)))
         if told.content is not None and not state.timeline.of_content(told.content):
-            raise SnapshotMissingError(
+            raise SnapshotNotFoundError(
                 f"{state.name}: no snapshot has content {told.content}",
                 code="snapshot-not-found",
                 version=state.name,
@@ -505,7 +511,7 @@ def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) 
         if told.shards:
             unknown = sorted(set(told.shards) - set(state.stays.named(told.shards)))
             if unknown:
-                raise SnapshotMissingError(
+                raise SnapshotNotFoundError(
                     f"{state.name}: shard {unknown[0]} not found",
                     code="shard-not-found",
                     path=unknown[0],
@@ -513,13 +519,13 @@ def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) 
                 )
 
 
-def next_entry(
+def build_entry(
     state: State,
     change: Change,
     *,
     id: str,  # noqa: A002 - the entry's own word
     now: datetime,
-    maker: Maker,
+    maker: CommitInfo,
 ) -> tuple[State, Entry, bytes] | None:
     """The version after the change, its entry and the entry's bytes; None if nothing is to do."""
     draft = change.on(state)
@@ -528,7 +534,7 @@ def next_entry(
     after = state.fork()
     schema = draft.schema or state.schema
     if schema is None and draft.operation != "vacuum":
-        raise VersionMissingError(
+        raise VersionNotFoundError(
             f"{state.name}: version not found, nothing was committed",
             hint=Hint.of("create the version first: `version.create(schema)`"),
             version=state.name,
@@ -554,7 +560,7 @@ def next_entry(
         after.hold(entry)
     after.mark(entry)
     if may_publish(entry, after.checks):
-        entry = replace(entry, published=newest_published(after))
+        entry = replace(entry, published=find_latest_published(after))
     _refuse_credentials(entry)
     entry, data = entry.sealed()
     after.stand(entry)
@@ -568,7 +574,7 @@ def _refuse_credentials(entry: Entry) -> None:
     while left:
         value = left.pop()
         if isinstance(value, str):
-            refuse_credentials(value, f"an entry of {entry.shown}")
+            validate_no_credentials(value, f"an entry of {entry.shown}")
         elif isinstance(value, dict):
             left += [*value, *value.values()]
         elif isinstance(value, list):
@@ -581,7 +587,7 @@ def _with_totals(entry: Entry, state: State, after: State) -> Entry:
     if not entry.removed and all(one.at is None for one in entry.added):
         content = state.content or content_digest(entry.fingerprint, [])
         return replace(
-            entry, totals=state.totals + Totals.of(new), content=extended_digest(content, new)
+            entry, totals=state.totals + Totals.of(new), content=extend_digest(content, new)
         )
     shards = [stay.shard for stay in after.stays.at(entry.snapshot)]
     return replace(

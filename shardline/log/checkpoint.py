@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 
 from shardline import canonical_json as canonical
 from shardline.errors import StorageError
-from shardline.log.indexes import Keys, Landings
-from shardline.log.model import COMPRESSIONS, PLAN, Checks, Hold, Totals
-from shardline.log.shard_history import Stays
-from shardline.log.snapshot_history import Timeline, microseconds
-from shardline.log.state import BEGINNING, RESERVED_CHECKS, Policy, State, name_key
+from shardline.log.indexes import DigestIndex, SourceIndex
+from shardline.log.model import COMPRESSIONS, PLAN, Checks, Ref, Totals
+from shardline.log.shard_history import ShardHistory
+from shardline.log.snapshot_history import SnapshotHistory, microseconds
+from shardline.log.state import BEGINNING, RESERVED_CHECKS, Policy, State, get_name_key
 from shardline.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardline.log.publication import Made, Row
-    from shardline.log.replay import Ledger
+    from shardline.log.publication import ReplayedShard, ReplayedSnapshot
+    from shardline.log.replay import Replay
     from shardline.storage import Store
 
     Getter: TypeAlias = Callable[[Any], Any]
@@ -177,16 +177,16 @@ def read_checkpoint(
         published=facts["published"],
         totals=Totals.from_json(facts["totals"]),
         content=facts["content"],
-        tags={tag["name"]: Hold.from_json(tag) for tag in facts["tags"]},
-        pins={pin["name"]: Hold.from_json(pin) for pin in facts["pins"]},
-        stays=Stays(load("stays")),
-        timeline=Timeline(load("timeline")),
-        sources=Keys(load("sources")),
-        open_sources=Keys(load("open_sources"), stored="open_sources" in facts["tables"]),
-        shard_names=Keys(load("shard_names")),
-        sidecars=Keys(load("sidecars") if has_sidecars else None),
+        tags={tag["name"]: Ref.from_json(tag) for tag in facts["tags"]},
+        pins={pin["name"]: Ref.from_json(pin) for pin in facts["pins"]},
+        stays=ShardHistory(load("stays")),
+        timeline=SnapshotHistory(load("timeline")),
+        sources=DigestIndex(load("sources")),
+        open_sources=DigestIndex(load("open_sources"), stored="open_sources" in facts["tables"]),
+        shard_names=DigestIndex(load("shard_names")),
+        sidecars=DigestIndex(load("sidecars") if has_sidecars else None),
         uses_sidecars=has_sidecars,
-        landings=Landings(load("landings"), stored="landings" in facts["tables"]),
+        landings=SourceIndex(load("landings"), stored="landings" in facts["tables"]),
         checkpoint=facts["number"],
     )
 
@@ -244,7 +244,7 @@ _FACTS = (
 )
 
 
-def agrees(ledger: Ledger, state: State) -> bool:
+def matches_replay(ledger: Replay, state: State) -> bool:
     """Whether a state, such as a checkpoint keeps it, is what a ledger worked out."""
     if any(getattr(ledger, name) != getattr(state, name) for name in _FACTS):
         return False
@@ -252,8 +252,8 @@ def agrees(ledger: Ledger, state: State) -> bool:
     told = (state.snapshot_entry, state.snapshot_time, state.snapshot_rejected)
     if told != ((newest.entry, newest.time, newest.rejected) if newest else (0, BEGINNING, 0)):
         return False
-    names = {name_key(name): number for name, number in ledger.shard_names.items()}
-    sidecars = {name_key(name): number for name, number in ledger.sidecars.items()}
+    names = {get_name_key(name): number for name, number in ledger.shard_names.items()}
+    sidecars = {get_name_key(name): number for name, number in ledger.sidecars.items()}
     return (
         _same_numbers(ledger.rows, _STAY_NUMBERS, state.stays.column)
         and _same_others(ledger.rows, _STAYS, state.stays.to_table())
@@ -295,12 +295,12 @@ def _digest(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
 
-def _base(row: Row) -> tuple[str | None, bytes | None]:
+def _base(row: ReplayedShard) -> tuple[str | None, bytes | None]:
     base = row.shard.base
     return (None, None) if base is None else (base.name, bytes.fromhex(base.sha256))
 
 
-def _released(made: Made) -> int:
+def _released(made: ReplayedSnapshot) -> int:
     return 0 if made.released is None else microseconds(made.released)
 
 

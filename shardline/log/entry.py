@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Fields, Json
-from shardline.errors import DamagedLogError, UnknownFormatError
+from shardline.canonical_json import Json, JsonReader
+from shardline.errors import CorruptLogError, UnknownFormatError
 from shardline.hints import Hint
 from shardline.log.model import (
     Added,
     Attestation,
     Checks,
-    Hold,
+    CommitInfo,
     Input,
-    Maker,
+    Ref,
     Source,
     Totals,
     parse_sidecars,
@@ -51,7 +51,7 @@ class Entry:
     id: str
     previous: str | None
     time: datetime
-    maker: Maker
+    maker: CommitInfo
     operation: str
     parameters: Json = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
@@ -63,8 +63,8 @@ class Entry:
     attestations: tuple[Attestation, ...] = ()
     rejects: int | None = None
     restores: int | None = None
-    tag: Hold | None = None
-    pin: Hold | None = None
+    tag: Ref | None = None
+    pin: Ref | None = None
     condemned: tuple[str, ...] = ()
     sidecars: Json = field(default_factory=dict)
     fingerprint: str | None = None
@@ -180,11 +180,11 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
         entry = _from_json(told, digest)
         if (entry.shown, entry.number) != (version, number):
             itself = f"entry {entry.number} of {entry.shown}"
-            raise DamagedLogError(version, number, f"it says that it is {itself}", "moved-entry")
-    except DamagedLogError:
+            raise CorruptLogError(version, number, f"it says that it is {itself}", "moved-entry")
+    except CorruptLogError:
         raise
     except ValueError as error:
-        raise DamagedLogError(version, number, str(error), "edited-entry") from None
+        raise CorruptLogError(version, number, str(error), "edited-entry") from None
     return entry
 
 
@@ -229,7 +229,7 @@ def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
 
 
 def _from_json(told: Json, digest: str) -> Entry:
-    fields = Fields("it", told)
+    fields = JsonReader("it", told)
     fields.take("format", int)
     schema, checks = fields.maybe("schema", dict), fields.maybe("checks", dict)
     tag, pin = fields.maybe("tag", dict), fields.maybe("pin", dict)
@@ -240,7 +240,7 @@ def _from_json(told: Json, digest: str) -> Entry:
         id=fields.take("id", str),
         previous=fields.nullable("previous", str),
         time=_time(fields.take("time", str)),
-        maker=Maker.from_json(fields.take("by", dict)),
+        maker=CommitInfo.from_json(fields.take("by", dict)),
         operation=fields.take("operation", str),
         parameters=fields.maybe("parameters", dict) or {},
         inputs=tuple(map(Input.from_json, fields.maybe("inputs", list) or ())),
@@ -252,8 +252,8 @@ def _from_json(told: Json, digest: str) -> Entry:
         attestations=tuple(map(Attestation.from_json, fields.maybe("attestations", list) or ())),
         rejects=fields.maybe("rejects", int),
         restores=fields.maybe("restores", int),
-        tag=None if tag is None else Hold.from_json(tag),
-        pin=None if pin is None else Hold.from_json(pin),
+        tag=None if tag is None else Ref.from_json(tag),
+        pin=None if pin is None else Ref.from_json(pin),
         condemned=fields.texts("condemned"),
         sidecars=parse_sidecars(fields.maybe("sidecars", dict) or {}),
         fingerprint=fields.nullable_digest("fingerprint"),

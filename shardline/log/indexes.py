@@ -20,7 +20,7 @@ _MAX_NEW = 4096
 _REMOVED = 0
 
 
-class Keys:
+class DigestIndex:
     """Maps sha256 digests to numbers. `load` gives what a checkpoint knew, when it is needed.
 
     A checkpoint that an earlier release wrote may have none `stored`; then the log is replayed.
@@ -92,11 +92,11 @@ class Keys:
         fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), len(rows), [None, buffer])
         return pa.table({"key": fixed, "number": pa.array(numbers)})
 
-    def fork(self) -> Keys:
+    def fork(self) -> DigestIndex:
         """A copy that can go its own way."""
         if len(self._new) > _MAX_NEW:
             self.to_table()
-        other = Keys(self._load, stored=self.stored)
+        other = DigestIndex(self._load, stored=self.stored)
         other._base, other._new = self._base, dict(self._new)
         return other
 
@@ -151,17 +151,17 @@ Columns: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
 _SOURCE_INDEX_MAX_NEW = 4096
 
 
-def place_hash(source: Source) -> int:
+def hash_location(source: Source) -> int:
     """Return the hash of where a source comes from: its path, or the name of the batch."""
     return int(source.place_key[:16], 16)
 
 
-def content_hash(source: Source) -> int | None:
+def hash_content(source: Source) -> int | None:
     """Return the hash of what a file contains; None for a batch, whose name is all that counts."""
     return None if source.sha256 is None else int(source.sha256[:16], 16)
 
 
-class Landings:
+class SourceIndex:
     """Maps hashes of places and contents to the entries that they landed with.
 
     `load` returns the table of a checkpoint when it is needed. One that an earlier release wrote
@@ -176,7 +176,7 @@ class Landings:
 
     def add(self, source: Source, entry: int) -> None:
         """Note that a source landed with an entry."""
-        for hashed in (place_hash(source), content_hash(source)):
+        for hashed in (hash_location(source), hash_content(source)):
             known = () if hashed is None else self._new.get(hashed, ())
             if hashed is not None and entry not in known[-1:]:
                 self._new[hashed] = (*known, entry)
@@ -194,7 +194,7 @@ class Landings:
 
     def since(self, source: Source, entry: int) -> bool:
         """Return True if the path, batch or content may have landed after an entry."""
-        hashes = (place_hash(source), content_hash(source))
+        hashes = (hash_location(source), hash_content(source))
         return any(max(self.find(one), default=0) > entry for one in hashes if one is not None)
 
     def to_table(self) -> pa.Table:
@@ -210,11 +210,11 @@ class Landings:
             self._base, self._new = (hashes, entries), {}
         return pa.table({"hash": pa.array(hashes), "entry": pa.array(entries)})
 
-    def fork(self) -> Landings:
+    def fork(self) -> SourceIndex:
         """Return a copy that can diverge."""
         if len(self._new) > _SOURCE_INDEX_MAX_NEW:
             self.to_table()
-        other = Landings(self._load, stored=self.stored)
+        other = SourceIndex(self._load, stored=self.stored)
         other._base, other._new = self._base, dict(self._new)
         return other
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from shardline.errors import DamagedLogError
+from shardline.errors import CorruptLogError
 from shardline.log.version import StoredVersion
 from shardline.schema.comparison import compare
 from shardline.schema.schema import Schema
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shardline.log.model import Base, Shard
-    from shardline.log.shard_history import Stay
+    from shardline.log.shard_history import ShardInterval
     from shardline.log.snapshot import StoredSnapshot
     from shardline.schema.validation import FeatureKey
 
@@ -54,7 +54,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class LayerMismatch:
     """Why an overlay and its base do not belong together."""
 
     overlay: str
@@ -73,7 +73,7 @@ class Stack:
     """
 
     layers: tuple[Layer, ...]
-    misfit: Misfit | None = None
+    misfit: LayerMismatch | None = None
 
     @property
     def top(self) -> Layer:
@@ -90,7 +90,7 @@ class Stack:
         return f"{which} lies beside {self.misfit.base}, {self.misfit.why}"
 
 
-def stacks_of(snapshot: StoredSnapshot) -> list[Stack]:
+def list_stacks(snapshot: StoredSnapshot) -> list[Stack]:
     """The layers of each shard of a snapshot, in order; without overlays no other log is opened."""
     logs = _Logs(snapshot)
     schema = snapshot.schema
@@ -121,20 +121,20 @@ class _Logs:
         self._added: dict[tuple[str, str | None], tuple[Schema | None, frozenset[FeatureKey]]] = {}
         self._clashes: dict[tuple[str, str], str] = {}
 
-    def find(self, bases: Iterable[Base]) -> dict[str, Stay]:
+    def find(self, bases: Iterable[Base]) -> dict[str, ShardInterval]:
         """What is known of bases, by their names."""
         names: dict[str, dict[str, None]] = {}
         for base in bases:
             names.setdefault(base.owner, {})[base.name] = None
-        found: dict[str, Stay] = {}
+        found: dict[str, ShardInterval] = {}
         for owner, wanted in names.items():
             try:
                 found |= self._log(owner).state.stays.named(list(wanted))
-            except DamagedLogError as error:
+            except CorruptLogError as error:
                 self._damaged[owner] = str(error)
         return found
 
-    def put_below(self, stack: Stack, base: Base, stay: Stay | None) -> Stack:
+    def put_below(self, stack: Stack, base: Base, stay: ShardInterval | None) -> Stack:
         """The stack on what is known of the base of its lowest shard."""
         lowest = stack.layers[0].shard
         owner = self._name(base.owner)
@@ -142,7 +142,7 @@ class _Logs:
             why = f"which is not in the log of {owner}"
             if base.owner in self._damaged:
                 why = f"of which no one can tell: {self._damaged[base.owner]}"
-            return replace(stack, misfit=Misfit(lowest.name, base.name, why))
+            return replace(stack, misfit=LayerMismatch(lowest.name, base.name, why))
         state = self._log(base.owner).state
         layer = Layer(
             stay.shard,
@@ -157,8 +157,8 @@ class _Logs:
             told, pinned = (one[:_SHOWN_DIGITS] for one in (stay.shard.content, base.sha256))
             why = f"whose content is {told}… by the log of {owner}, and pinned is {pinned}…"
         elif stay.shard.records != lowest.records:
-            why = f"which has {counted(stay.shard.records, 'record')}, and it has {lowest.records}"
-        misfit = Misfit(lowest.name, base.name, why) if why else None
+            why = f"which has {format_count(stay.shard.records, 'record')}, and it has {lowest.records}"
+        misfit = LayerMismatch(lowest.name, base.name, why) if why else None
         return Stack((layer, *stack.layers), misfit)
 
     def with_features(self, stack: Stack) -> Stack:
@@ -188,7 +188,7 @@ class _Logs:
         new = tuple(feature for feature in own.features if feature.key not in below)
         return Schema(new, own.payload), below
 
-    def _not_disjoint(self, layers: list[Layer]) -> Iterator[Misfit]:
+    def _not_disjoint(self, layers: list[Layer]) -> Iterator[LayerMismatch]:
         """Layers that do not have features of their own, or hold what is read as something else."""
         held = set(layers[0].keys)
         for lower, upper in pairwise(layers):
@@ -199,7 +199,7 @@ class _Logs:
             if again := sorted(upper.keys & held):
                 why = f"and feature {again[0][1]!r} is in a layer below it too"
             if why:
-                yield Misfit(upper.shard.name, lower.shard.name, why)
+                yield LayerMismatch(upper.shard.name, lower.shard.name, why)
             held |= upper.keys
 
     def _clash(self, lower: Layer, upper: Layer) -> str:

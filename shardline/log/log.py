@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import (
-    DamagedLogError,
+    CommitStateUnknownError,
+    CorruptLogError,
     LogError,
     ObjectExistsError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     StorageError,
-    UncertainWriteError,
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.log.changes import next_entry
+from shardline.log.changes import build_entry
 from shardline.log.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from shardline.log.entry import Entry, is_sealed, read_entry
 from shardline.log.state import State
-from shardline.storage import check_name, object_uri
+from shardline.storage import object_uri, validate_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from shardline.log.changes import Change
-    from shardline.log.model import Maker
+    from shardline.log.model import CommitInfo
     from shardline.storage import Store
 
 CHECKPOINT_INTERVAL = 192
@@ -58,8 +58,8 @@ class Log:
 
     def __post_init__(self) -> None:
         """Refuse names that could lead elsewhere."""
-        check_name(self.dataset, "dataset")
-        check_name(self.version, "version")
+        validate_name(self.dataset, "dataset")
+        validate_name(self.version, "version")
 
     @property
     def folder(self) -> str:
@@ -97,7 +97,7 @@ class Log:
         for state, entry in self.replay():
             if entry.number == number:
                 return state
-        raise DamagedLogError(self.shown, number, "it is missing", "missing-entry")
+        raise CorruptLogError(self.shown, number, "it is missing", "missing-entry")
 
     def follow(self, state: State) -> list[Entry]:
         """Bring a state up to date, and give the entries that were new to it."""
@@ -111,14 +111,14 @@ class Log:
         """One entry that is known to exist."""
         try:
             data = self.store.read(self.entry_name(number))
-        except ObjectMissingError:
-            raise DamagedLogError(self.shown, number, "it is missing", "missing-entry") from None
+        except ObjectNotFoundError:
+            raise CorruptLogError(self.shown, number, "it is missing", "missing-entry") from None
         return read_entry(self.shown, number, data)
 
     def has_entry(self, number: int, digest: str) -> bool:
         """Return True if an entry has this digest, without decoding it: it may be large.
 
-        Raises DamagedLogError if the entry is corrupt.
+        Raises CorruptLogError if the entry is corrupt.
         """
         data = self.store.read_many([self.entry_name(number)])[0]
         if data is None:
@@ -132,7 +132,7 @@ class Log:
             found = self.store.read_many([self.entry_name(number) for number in batch])
             for number, data in zip(batch, found, strict=True):
                 if data is None:
-                    raise DamagedLogError(self.shown, number, "it is missing", "missing-entry")
+                    raise CorruptLogError(self.shown, number, "it is missing", "missing-entry")
                 yield read_entry(self.shown, number, data)
 
     def entries(self, first: int) -> Iterator[Entry]:
@@ -154,7 +154,7 @@ class Log:
         later = any(behind) if behind else self.exists(number + 1)
         if later and not self.exists(number):
             what = "it is missing, and later ones are there"
-            raise DamagedLogError(self.shown, number, what, "missing-entry")
+            raise CorruptLogError(self.shown, number, what, "missing-entry")
 
     def exists(self, number: int) -> bool:
         """Whether there is an entry of this number."""
@@ -171,7 +171,7 @@ class Log:
         return low
 
     def commit(
-        self, state: State, change: Change, maker: Maker, now: datetime
+        self, state: State, change: Change, maker: CommitInfo, now: datetime
     ) -> tuple[State, Entry | None]:
         """Commit a change on a version as we know it, or on what others have made of it since.
 
@@ -203,10 +203,10 @@ class Log:
         *,
         id: str,  # noqa: A002 - the entry's own word
         now: datetime,
-        maker: Maker,
+        maker: CommitInfo,
     ) -> tuple[State, Entry, bytes] | None:
         """The next entry. A change is refused, or idle, only on the version as it stands now."""
-        plan = functools.partial(next_entry, state, change, id=id, now=now, maker=maker)
+        plan = functools.partial(build_entry, state, change, id=id, now=now, maker=maker)
         try:
             made = plan()
         except LogError:
@@ -224,7 +224,7 @@ class Log:
                 self.store.create(name, data)
             except UnsyncedWriteError:
                 raise
-            except (ObjectExistsError, UncertainWriteError) as error:
+            except (ObjectExistsError, CommitStateUnknownError) as error:
                 problem = error
             else:
                 return True
@@ -232,7 +232,7 @@ class Log:
             if found is not None:
                 return found == data
             _pause(attempt)
-        raise UncertainWriteError(
+        raise CommitStateUnknownError(
             f"{self.shown}: unknown whether entry {entry.number} was committed",
             hint=Hint.of("run the same again: a source is never appended twice"),
             path=object_uri(self.store, name),

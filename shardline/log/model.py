@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Fields, Json, digest
+from shardline.canonical_json import Json, JsonReader, digest
 
 if TYPE_CHECKING:
     from shardline.canonical_json import Json
@@ -102,11 +102,11 @@ class Shard:
         return json
 
     @classmethod
-    def take(cls, fields: Fields) -> Shard:
+    def take(cls, fields: JsonReader) -> Shard:
         """Read a shard back."""
         base = None
         if (told := fields.maybe("base", dict)) is not None:
-            inner = Fields("a base", told)
+            inner = JsonReader("a base", told)
             base = Base(inner.take("name", str), inner.digest("sha256"))
             inner.end()
         return cls(
@@ -135,7 +135,7 @@ class Added:
     @classmethod
     def from_json(cls, value: object) -> Added:
         """Read an addition back."""
-        fields = Fields("an added shard", value)
+        fields = JsonReader("an added shard", value)
         at = fields.maybe("at", int)
         if at is not None and at < 0:
             raise ValueError("an added shard stands at a negative place")
@@ -190,7 +190,7 @@ class Source:
     @classmethod
     def from_json(cls, value: object) -> Source:
         """Read a source back."""
-        fields = Fields("a source", value)
+        fields = JsonReader("a source", value)
         source = cls(
             fields.maybe("path", str),
             fields.maybe("size", int),
@@ -227,7 +227,7 @@ class Input:
     @classmethod
     def from_json(cls, value: object) -> Input:
         """Read an input back."""
-        fields = Fields("an input", value)
+        fields = JsonReader("an input", value)
         told = cls(
             fields.take("dataset", str),
             fields.take("version", str),
@@ -265,7 +265,7 @@ class Attestation:
     @classmethod
     def from_json(cls, value: object) -> Attestation:
         """Read an attestation back."""
-        fields = Fields("an attestation", value)
+        fields = JsonReader("an attestation", value)
         told = cls(
             fields.take("check", str),
             fields.take("passed", bool),
@@ -291,14 +291,14 @@ class Checks:
     @classmethod
     def from_json(cls, value: object) -> Checks:
         """Read the checks back."""
-        fields = Fields("the checks", value)
+        fields = JsonReader("the checks", value)
         told = cls(fields.texts("shard"), fields.texts("snapshot"))
         fields.end()
         return told
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Ref:
     """A name that holds a snapshot, or no longer does (`snapshot` None): a tag, or a pin."""
 
     name: str
@@ -311,9 +311,9 @@ class Hold:
         return {**json, "reason": self.reason} if self.reason else json
 
     @classmethod
-    def from_json(cls, value: object) -> Hold:
+    def from_json(cls, value: object) -> Ref:
         """Read a hold back."""
-        fields = Fields("a tag or pin", value)
+        fields = JsonReader("a tag or pin", value)
         snapshot = fields.nullable("snapshot", int)
         told = cls(fields.take("name", str), snapshot, fields.maybe("reason", str) or "")
         fields.end()
@@ -345,14 +345,14 @@ class Totals:
     @classmethod
     def from_json(cls, value: object) -> Totals:
         """Read totals back."""
-        fields = Fields("the totals", value)
+        fields = JsonReader("the totals", value)
         told = cls(fields.count("records"), fields.count("bytes"), fields.count("shards"))
         fields.end()
         return told
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class CommitInfo:
     """Who and what made an entry."""
 
     release: str
@@ -366,9 +366,9 @@ class Maker:
         return {name: value for name, value in told.items() if value}
 
     @classmethod
-    def from_json(cls, value: object) -> Maker:
+    def from_json(cls, value: object) -> CommitInfo:
         """Read a maker back."""
-        fields = Fields("the maker", value)
+        fields = JsonReader("the maker", value)
         told = cls(
             fields.take("release", str),
             fields.maybe("host", str) or "",
@@ -391,7 +391,7 @@ _NAME = re.compile(
 )
 
 
-def shard_of(sidecar: str) -> str:
+def get_sidecar_shard(sidecar: str) -> str:
     """Return the name of the shard that a sidecar belongs to."""
     for suffix in (RECEIPT, ROWS):
         if sidecar.endswith(suffix):
@@ -399,7 +399,7 @@ def shard_of(sidecar: str) -> str:
     return sidecar.removesuffix(REFUSED) + _SHARD
 
 
-def quarantine_of(shard: str) -> str | None:
+def get_quarantine_name(shard: str) -> str | None:
     """Return the name of the quarantine file of a shard; None for a plan, which has none."""
     return f"{shard.removesuffix(_SHARD)}{REFUSED}" if shard.endswith(_SHARD) else None
 

@@ -28,7 +28,7 @@ _RESERVED = (1 << len(RESERVED_CHECKS)) - 1
 _LOOKED_AT = 8
 
 
-class Row:
+class ReplayedShard:
     """A shard in the list from snapshot `since` up to `until`, as `stays` tells of it."""
 
     __slots__ = ("failed", "landed", "once", "passed", "shard", "since", "told", "until")
@@ -40,15 +40,15 @@ class Row:
         self.landed = landed
         self.passed = self.failed = self.once = self.told = 0
 
-    def again(self, since: int, until: int) -> Row:
+    def again(self, since: int, until: int) -> ReplayedShard:
         """The same shard in the list once more, with what checks said about it."""
-        other = Row(self.shard, since, until, self.landed)
+        other = ReplayedShard(self.shard, since, until, self.landed)
         other.passed, other.failed = self.passed, self.failed
         other.once, other.told = self.once, self.told
         return other
 
 
-class Made:
+class ReplayedSnapshot:
     """A snapshot, as `timeline` tells of it, with the digest of the entry that made it.
 
     `published` is the entry by which it became the newest published one, 0 if it never was.
@@ -82,10 +82,10 @@ class _Policy:
         self.of_shards = self.of_snapshots = 0
 
 
-class PublishedSoFar:
+class PublicationTracker:
     """What is published. `bits` tells the bit of each check that was ever attested."""
 
-    def __init__(self, bits: Mapping[str, int], made: Sequence[Made]) -> None:
+    def __init__(self, bits: Mapping[str, int], made: Sequence[ReplayedSnapshot]) -> None:
         self._bits = bits
         self._known = 0
         self._made = made
@@ -99,7 +99,7 @@ class PublishedSoFar:
         self._known = 0
         self._live_bad = None
 
-    def appended(self, rows: Iterable[Row]) -> None:
+    def appended(self, rows: Iterable[ReplayedShard]) -> None:
         """Shards came behind the list."""
         self._catch_up()
         if self._live_bad is not None and self._policies:
@@ -110,7 +110,7 @@ class PublishedSoFar:
         """The list is another one."""
         self._live_bad = None
 
-    def begin(self, number: int, live: Sequence[Row]) -> None:
+    def begin(self, number: int, live: Sequence[ReplayedShard]) -> None:
         """A snapshot was made that holds these shards."""
         self._catch_up()
         if self._live_bad is None:
@@ -120,7 +120,7 @@ class PublishedSoFar:
             self._bad = np.concatenate([self._bad, np.zeros_like(self._bad)])
         self._bad[number - 1] = self._live_bad
 
-    def judged(self, row: Row, passed: int, failed: int) -> None:
+    def judged(self, row: ReplayedShard, passed: int, failed: int) -> None:
         """A check said something of a shard, of which it had `passed` and `failed` these."""
         self._catch_up()
         head = len(self._made)
@@ -183,17 +183,17 @@ class PublishedSoFar:
         return needed
 
 
-def _is_good(row: Row, needed: int) -> bool:
+def _is_good(row: ReplayedShard, needed: int) -> bool:
     return (row.passed & needed) == needed and not row.failed & _RESERVED
 
 
-def newest_published(state: State) -> int | None:
+def find_latest_published(state: State) -> int | None:
     """The newest published snapshot, None if there is none: one pass over the history."""
-    published = np.flatnonzero(are_published(state))
+    published = np.flatnonzero(list_published(state))
     return int(published[-1]) + 1 if len(published) else None
 
 
-def are_published(state: State) -> NDArray[np.bool_]:
+def list_published(state: State) -> NDArray[np.bool_]:
     """For each snapshot, 1 at place 0, whether it is published."""
     timeline = state.timeline
     good: NDArray[np.bool_] = (timeline.column("rejected") == 0) & (timeline.column("shards") > 0)
@@ -231,7 +231,7 @@ def _bits(state: State, checks: Iterable[str]) -> np.uint32:
 
 def is_published(state: State, number: int) -> bool:
     """Whether one snapshot is published."""
-    return bool(are_published(state)[number - 1])
+    return bool(list_published(state)[number - 1])
 
 
 def is_in(version: StoredVersion, bits: int, check: str) -> bool:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from shardline.errors import DamagedLogError
+from shardline.errors import CorruptLogError
 from shardline.log.changes import may_publish
-from shardline.log.indexes import Landings
+from shardline.log.indexes import SourceIndex
 from shardline.log.model import Checks, Totals
-from shardline.log.publication import Made, PublishedSoFar, Row
+from shardline.log.publication import PublicationTracker, ReplayedShard, ReplayedSnapshot
 from shardline.log.shard_history import LIVE
 from shardline.log.state import (
     BEGINNING,
@@ -24,9 +24,9 @@ from shardline.log.state import (
     VACUUM,
     Policy,
     content_digest,
-    dismissals,
-    refuse_misfit,
-    rewritten_sidecars,
+    list_dismissals,
+    list_rewritten_sidecars,
+    validate_next_entry,
 )
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.log.entry import Entry
-    from shardline.log.model import Hold, Shard
+    from shardline.log.model import Ref, Shard
     from shardline.schema.schema import Schema
 
 
-class Ledger:
+class Replay:
     """What the entries so far amount to.
 
     `live` are the shards of the newest snapshot in order, `rows` all that ever were in the list,
@@ -59,20 +59,20 @@ class Ledger:
         self.published: int | None = None
         self.totals = Totals()
         self.content: str | None = None
-        self.tags: dict[str, Hold] = {}
-        self.pins: dict[str, Hold] = {}
-        self.live: list[Row] = []
-        self.rows: list[Row] = []
-        self.named: dict[str, list[Row]] = {}
-        self.made: list[Made] = []
+        self.tags: dict[str, Ref] = {}
+        self.pins: dict[str, Ref] = {}
+        self.live: list[ReplayedShard] = []
+        self.rows: list[ReplayedShard] = []
+        self.named: dict[str, list[ReplayedShard]] = {}
+        self.made: list[ReplayedSnapshot] = []
         self.sources: dict[str, int] = {}
         self.open_sources: dict[str, int] = {}
         self.shard_names: dict[str, int] = {}
         self.sidecars: dict[str, int] = {}
         self.uses_sidecars = False
-        self.landings = Landings()
-        self.so_far = PublishedSoFar(self.bits, self.made)
-        self._same: dict[str, list[Made]] = {}
+        self.landings = SourceIndex()
+        self.so_far = PublicationTracker(self.bits, self.made)
+        self._same: dict[str, list[ReplayedSnapshot]] = {}
         self._digests: list[bytes] = []
 
     @property
@@ -90,13 +90,13 @@ class Ledger:
         """The checks that a snapshot made now would need."""
         return self.policies[-1].checks if self.policies else Checks()
 
-    def at(self, snapshot: int) -> list[Row]:
+    def at(self, snapshot: int) -> list[ReplayedShard]:
         """The shards of a snapshot, in order."""
         if snapshot == self.snapshot:
             return self.live
         return [row for row in self.rows if row.since <= snapshot < row.until]
 
-    def row_at(self, shard: str, snapshot: int) -> Row | None:
+    def row_at(self, shard: str, snapshot: int) -> ReplayedShard | None:
         """A shard as it stands in a snapshot; None if that does not hold it."""
         rows = self.named.get(shard, ())
         return next((row for row in rows if row.since <= snapshot < row.until), None)
@@ -113,9 +113,9 @@ class Ledger:
     def take(self, entry: Entry) -> list[str]:
         """Replay the next entry, and tell which of its claims are not true.
 
-        Raises DamagedLogError if it cannot be the next one; the ledger is then of no more use.
+        Raises CorruptLogError if it cannot be the next one; the ledger is then of no more use.
         """
-        refuse_misfit(self, entry)
+        validate_next_entry(self, entry)
         false = list(self._unfit(entry)) if entry.added else []
         self._change(entry)
         if entry.changes_data:
@@ -170,12 +170,12 @@ class Ledger:
             else:
                 self.open_sources.pop(source.place_key, None)
                 self.landings.add(source, entry.number)
-        for dismissal in dismissals(entry):
+        for dismissal in list_dismissals(entry):
             if self.open_sources.get(dismissal.place) == dismissal.entry:
                 del self.open_sources[dismissal.place]
         if entry.sidecars:
             self.uses_sidecars = True
-            self.sidecars.update(dict.fromkeys(rewritten_sidecars(entry), entry.number))
+            self.sidecars.update(dict.fromkeys(list_rewritten_sidecars(entry), entry.number))
         if entry.condemned:
             self.shard_names.update(dict.fromkeys(entry.condemned, -entry.number))
             self._judge(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
@@ -199,7 +199,7 @@ class Ledger:
         )
 
     def _append(self, entry: Entry) -> None:
-        rows = [Row(one.shard, entry.snapshot, LIVE, entry.number) for one in entry.added]
+        rows = [ReplayedShard(one.shard, entry.snapshot, LIVE, entry.number) for one in entry.added]
         self._put(rows)
         self.live += rows
         self._sum_up(len(self.live) - len(rows))
@@ -207,12 +207,14 @@ class Ledger:
 
     def _relist(self, entry: Entry, *, back: bool) -> None:
         removed = set(entry.removed)
-        after: list[Row | Shard] = [row for row in self.live if row.shard.name not in removed]
+        after: list[ReplayedShard | Shard] = [
+            row for row in self.live if row.shard.name not in removed
+        ]
         if len(self.live) - len(after) != len(removed):
-            raise DamagedLogError(self.name, entry.number, "it removes shards that are not there")
+            raise CorruptLogError(self.name, entry.number, "it removes shards that are not there")
         for one in sorted(entry.added, key=lambda one: LIVE if one.at is None else one.at):
             known = self.named.get(one.shard.name) if back else None
-            item: Row | Shard = known[-1] if known else one.shard
+            item: ReplayedShard | Shard = known[-1] if known else one.shard
             after.insert(len(after) if one.at is None else one.at, item)
         kept = 0
         while kept < min(len(self.live), len(after)) and after[kept] is self.live[kept]:
@@ -221,8 +223,8 @@ class Ledger:
             row.until = entry.snapshot
         rows = [
             item.again(entry.snapshot, LIVE)
-            if isinstance(item, Row)
-            else Row(item, entry.snapshot, LIVE, entry.number)
+            if isinstance(item, ReplayedShard)
+            else ReplayedShard(item, entry.snapshot, LIVE, entry.number)
             for item in after[kept:]
         ]
         self._put(rows)
@@ -230,7 +232,7 @@ class Ledger:
         self._sum_up(kept)
         self.so_far.relisted()
 
-    def _put(self, rows: Sequence[Row]) -> None:
+    def _put(self, rows: Sequence[ReplayedShard]) -> None:
         self.rows += rows
         for row in rows:
             self.named.setdefault(row.shard.name, []).append(row)
@@ -254,7 +256,7 @@ class Ledger:
     def _hold(self, entry: Entry) -> None:
         if self.made:
             self.made[-1].released = entry.time
-        made = Made(entry.snapshot, entry.number, entry.digest, entry.time)
+        made = ReplayedSnapshot(entry.snapshot, entry.number, entry.digest, entry.time)
         made.totals, made.content = self.totals, self.content or ""
         made.made_from = self._made_from(entry)
         same = self._same.setdefault(made.content, [])
@@ -276,7 +278,7 @@ class Ledger:
             if bit < 0:
                 bit = self.bits[told.check] = len(self.bits)
             if bit >= MAX_CHECKS:
-                raise DamagedLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
+                raise CorruptLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
             if told.content is None:
                 self._judge(entry.number, told.shards, bit, passed=told.passed)
                 continue
@@ -316,7 +318,7 @@ class Ledger:
         self.published = entry.published
         self.number, self.digest, self.time = entry.number, entry.digest, entry.time
 
-    def _move(self, holds: dict[str, Hold], hold: Hold, time: datetime) -> None:
+    def _move(self, holds: dict[str, Ref], hold: Ref, time: datetime) -> None:
         old = holds.pop(hold.name, None)
         if old is not None and old.snapshot is not None:
             self.made[old.snapshot - 1].released = time
@@ -324,7 +326,7 @@ class Ledger:
             holds[hold.name] = hold
 
 
-def _marked(one: Row | Made, bit: int, *, passed: bool) -> tuple[int, int]:
+def _marked(one: ReplayedShard | ReplayedSnapshot, bit: int, *, passed: bool) -> tuple[int, int]:
     flag = 1 << bit
     if passed:
         return one.passed | flag, one.failed & ~flag

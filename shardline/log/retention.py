@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.log.entry import Entry
-    from shardline.log.model import Hold
+    from shardline.log.model import Ref
     from shardline.log.state import State
 
 
-def recently_released(
+def find_recently_unreferenced(
     state: State, now: datetime, keep: timedelta, released: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """Return the snapshots that were released less than `keep` ago, in order.
@@ -34,7 +34,7 @@ def recently_released(
     return np.flatnonzero(times > microseconds(now - keep)) + 1
 
 
-def retained(
+def find_retained(
     state: State,
     now: datetime,
     keep: timedelta,
@@ -47,7 +47,7 @@ def retained(
     They are the head, the newest published one, those with a tag or pin, and those that were one
     of these until less than `keep` ago. The pins in `but` do not count.
     """
-    young = recently_released(state, now, keep, released)
+    young = find_recently_unreferenced(state, now, keep, released)
     pins = (pin for name, pin in state.pins.items() if name not in but)
     holds = (*state.tags.values(), *pins)
     held = [hold.snapshot for hold in holds if hold.snapshot is not None]
@@ -55,7 +55,7 @@ def retained(
     return np.unique(np.concatenate([young, np.array([*held, *now_in_use], np.int64)]))
 
 
-def unreferenced(
+def find_unreferenced(
     state: State,
     now: datetime,
     keep: timedelta,
@@ -67,7 +67,7 @@ def unreferenced(
 
     Snapshots that only the pins in `but` hold are not kept.
     """
-    numbers = retained(state, now, keep, but=but, released=released)
+    numbers = find_retained(state, now, keep, but=but, released=released)
     since, until = state.stays.column("since"), state.stays.column("until")
     inside = np.searchsorted(numbers, until, "left") > np.searchsorted(numbers, since, "left")
     names = state.stays.names().to_pylist()
@@ -115,7 +115,7 @@ class ReleaseTimes:
             yield self._published
         self._published = entry.published
 
-    def _moved(self, kind: str, hold: Hold | None) -> Iterable[int]:
+    def _moved(self, kind: str, hold: Ref | None) -> Iterable[int]:
         if hold is None:
             return
         before = self._holds.pop((kind, hold.name), None)

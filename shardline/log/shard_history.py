@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.errors import DamagedLogError
+from shardline.errors import CorruptLogError
 from shardline.log.model import COMPRESSIONS, Base, Shard
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ Texts: TypeAlias = "dict[str, pa.ChunkedArray]"
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class ShardInterval:
     """A shard in a snapshot, with what checks said about it."""
 
     shard: Shard
@@ -100,7 +100,7 @@ class _Mark:
     passed: bool
 
 
-class Stays:
+class ShardHistory:
     """The history of a version's list. `load` gives what a checkpoint knew, when it is needed."""
 
     def __init__(self, load: Callable[[], pa.Table] | None = None) -> None:
@@ -108,11 +108,11 @@ class Stays:
         self._folded: tuple[Numbers, Texts] | None = None
         self._edits: list[_Append | _Relist | _Mark] = []
 
-    def fork(self) -> Stays:
+    def fork(self) -> ShardHistory:
         """A copy that can go its own way."""
         if len(self._edits) > _MAX_EDITS:
             self._fold()
-        other = Stays(self._load)
+        other = ShardHistory(self._load)
         other._folded, other._edits = self._folded, list(self._edits)
         return other
 
@@ -157,11 +157,11 @@ class Stays:
         numbers, _ = self._fold()
         return np.flatnonzero((numbers["since"] <= snapshot) & (numbers["until"] > snapshot))
 
-    def at(self, snapshot: int) -> list[Stay]:
+    def at(self, snapshot: int) -> list[ShardInterval]:
         """A snapshot's shards, in order, with what checks said about them."""
         return self._stays(self.rows_at(snapshot))
 
-    def named(self, names: Sequence[str]) -> dict[str, Stay]:
+    def named(self, names: Sequence[str]) -> dict[str, ShardInterval]:
         """The newest stay of each named shard that ever was in the list."""
         rows = _newest_rows(self._fold()[1]["name"], names)
         stays = self._stays(np.array(list(rows.values()), np.int64))
@@ -179,12 +179,12 @@ class Stays:
         numbers, texts = self._fold()
         return pa.table({**{name: pa.array(values) for name, values in numbers.items()}, **texts})
 
-    def _stays(self, rows: NDArray[np.int64]) -> list[Stay]:
+    def _stays(self, rows: NDArray[np.int64]) -> list[ShardInterval]:
         numbers, texts = self._fold()
         columns = [values[rows].tolist() for values in numbers.values()]
         columns += [texts[name].take(pa.array(rows)).to_pylist() for name in _TEXTS]
         return [
-            _stay(dict(zip((*_NUMBERS, *_TEXTS), row, strict=True)))
+            _build_interval(dict(zip((*_NUMBERS, *_TEXTS), row, strict=True)))
             for row in zip(*columns, strict=True)
         ]
 
@@ -215,7 +215,7 @@ _EMPTY = pa.table(
 )
 
 
-def _stay(row: dict[str, Any]) -> Stay:
+def _build_interval(row: dict[str, Any]) -> ShardInterval:
     base = row["base"] and Base(row["base"], row["base_sha256"].hex())
     shard = Shard(
         row["name"],
@@ -227,7 +227,7 @@ def _stay(row: dict[str, Any]) -> Stay:
         base,
     )
     marks = row["passed"], row["failed"], row["once"], row["told"]
-    return Stay(shard, row["since"], row["landed"], *marks)
+    return ShardInterval(shard, row["since"], row["landed"], *marks)
 
 
 def _newest_rows(names: pa.ChunkedArray, wanted: Sequence[str]) -> dict[str, int]:
@@ -310,7 +310,7 @@ class _Folding:
         pairs = zip(live.tolist(), live_names, strict=True)
         after: list[int | Shard] = [row for row, name in pairs if name not in edit.removed]
         if len(live) - len(after) != len(edit.removed):
-            raise DamagedLogError(edit.version, edit.entry, "it removes shards that are not there")
+            raise CorruptLogError(edit.version, edit.entry, "it removes shards that are not there")
         known = _newest_rows(names, [one.shard.name for one in edit.added]) if edit.back else {}
         for one in sorted(edit.added, key=lambda one: LIVE if one.at is None else one.at):
             item = known.get(one.shard.name, one.shard)

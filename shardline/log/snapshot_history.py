@@ -50,7 +50,7 @@ def microseconds(time: datetime) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SnapshotRow:
     """One snapshot's row."""
 
     number: int
@@ -86,7 +86,7 @@ class _Set:
     value: int
 
 
-class Timeline:
+class SnapshotHistory:
     """All snapshots of a version. `load` gives what a checkpoint knew, when it is needed.
 
     Edits are kept in a list and folded in when someone looks.
@@ -97,11 +97,11 @@ class Timeline:
         self._folded: Columns | None = None
         self._edits: list[_Row | _Mark | _Set] = []
 
-    def fork(self) -> Timeline:
+    def fork(self) -> SnapshotHistory:
         """A copy that can go its own way."""
         if len(self._edits) > _MAX_EDITS:
             self._fold()
-        other = Timeline(self._load)
+        other = SnapshotHistory(self._load)
         other._folded, other._edits = self._folded, list(self._edits)
         return other
 
@@ -145,11 +145,11 @@ class Timeline:
         data = self._fold()[1].tobytes().hex()
         return [data[at : at + 64] for at in range(0, len(data), 64)]
 
-    def moment(self, number: int) -> Moment:
+    def moment(self, number: int) -> SnapshotRow:
         """The row of a snapshot that exists."""
         numbers, contents = self._fold()
         row = {name: int(values[number - 1]) for name, values in numbers.items()}
-        return Moment(
+        return SnapshotRow(
             number,
             row["entry"],
             _EPOCH + row["time"] * _MICROSECOND,

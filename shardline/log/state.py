@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shardline.canonical_json import Fields
-from shardline.errors import DamagedLogError
-from shardline.log.indexes import Keys, Landings
-from shardline.log.model import Checks, Hold, Source, Totals, shard_of
-from shardline.log.shard_history import Stays
-from shardline.log.snapshot_history import Moment, Timeline
+from shardline.canonical_json import JsonReader
+from shardline.errors import CorruptLogError
+from shardline.log.indexes import DigestIndex, SourceIndex
+from shardline.log.model import Checks, Ref, Source, Totals, get_sidecar_shard
+from shardline.log.shard_history import ShardHistory
+from shardline.log.snapshot_history import SnapshotHistory, SnapshotRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,16 +66,16 @@ class State:
     published: int | None = None
     totals: Totals = Totals()
     content: str | None = None
-    tags: dict[str, Hold] = field(default_factory=dict)
-    pins: dict[str, Hold] = field(default_factory=dict)
-    stays: Stays = field(default_factory=Stays)
-    timeline: Timeline = field(default_factory=Timeline)
-    sources: Keys = field(default_factory=Keys)
-    open_sources: Keys = field(default_factory=Keys)
-    shard_names: Keys = field(default_factory=Keys)
-    sidecars: Keys = field(default_factory=Keys)
+    tags: dict[str, Ref] = field(default_factory=dict)
+    pins: dict[str, Ref] = field(default_factory=dict)
+    stays: ShardHistory = field(default_factory=ShardHistory)
+    timeline: SnapshotHistory = field(default_factory=SnapshotHistory)
+    sources: DigestIndex = field(default_factory=DigestIndex)
+    open_sources: DigestIndex = field(default_factory=DigestIndex)
+    shard_names: DigestIndex = field(default_factory=DigestIndex)
+    sidecars: DigestIndex = field(default_factory=DigestIndex)
     uses_sidecars: bool = False
-    landings: Landings = field(default_factory=Landings)
+    landings: SourceIndex = field(default_factory=SourceIndex)
     checkpoint: int = 0
 
     @property
@@ -98,9 +98,9 @@ class State:
         told = [policy.checks for policy in self.policies if policy.since <= snapshot]
         return told[-1] if told else Checks()
 
-    def newest(self) -> Moment:
+    def newest(self) -> SnapshotRow:
         """The newest snapshot's row, without loading the others' and without what checks said."""
-        return Moment(
+        return SnapshotRow(
             self.snapshot,
             self.snapshot_entry,
             self.snapshot_time,
@@ -111,15 +111,15 @@ class State:
 
     def knows(self, shard: str) -> bool:
         """Whether a shard of this name was ever brought in, or announced to be deleted."""
-        return self.shard_names.get(name_key(shard)) is not None
+        return self.shard_names.get(get_name_key(shard)) is not None
 
     def has_landed(self, shard: str) -> bool:
         """Whether a shard of this name was ever brought in, and has not gone to vacuum."""
-        return (self.shard_names.get(name_key(shard)) or 0) > 0
+        return (self.shard_names.get(get_name_key(shard)) or 0) > 0
 
     def condemned_in(self, shard: str) -> int | None:
         """The entry that announced that vacuum deletes a shard; None if there is none."""
-        entry = self.shard_names.get(name_key(shard)) or 0
+        entry = self.shard_names.get(get_name_key(shard)) or 0
         return -entry if entry < 0 else None
 
     def line(self) -> Iterator[int]:
@@ -144,8 +144,8 @@ class State:
         return other
 
     def apply(self, entry: Entry) -> None:
-        """Replay the next entry; raises DamagedLogError if it cannot be the next one."""
-        refuse_misfit(self, entry)
+        """Replay the next entry; raises CorruptLogError if it cannot be the next one."""
+        validate_next_entry(self, entry)
         self.change(entry)
         if entry.changes_data:
             self.hold(entry)
@@ -174,17 +174,17 @@ class State:
         self._note_sources(entry)
         if entry.operation not in BRINGS_BACK:
             for one in entry.added:
-                self.shard_names.put(name_key(one.shard.name), entry.number)
+                self.shard_names.put(get_name_key(one.shard.name), entry.number)
         self._note_sidecars(entry)
         for name in entry.condemned:
-            self.shard_names.put(name_key(name), -entry.number)
+            self.shard_names.put(get_name_key(name), -entry.number)
         if entry.condemned:
             self.stays.mark(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
 
     def _note_sidecars(self, entry: Entry) -> None:
         self.uses_sidecars |= bool(entry.sidecars)
-        for name in rewritten_sidecars(entry):
-            self.sidecars.put(name_key(name), entry.number)
+        for name in list_rewritten_sidecars(entry):
+            self.sidecars.put(get_name_key(name), entry.number)
 
     def _note_sources(self, entry: Entry) -> None:
         rejected = entry.operation == "reject"
@@ -195,7 +195,7 @@ class State:
             else:
                 self.open_sources.remove(source.place_key)
                 self.landings.add(source, entry.number)
-        for dismissal in dismissals(entry):
+        for dismissal in list_dismissals(entry):
             if self.open_sources.get(dismissal.place) == dismissal.entry:
                 self.open_sources.remove(dismissal.place)
 
@@ -204,7 +204,7 @@ class State:
         if self.snapshot:
             self.timeline.release(self.snapshot, entry.time)
         if entry.content is None:
-            raise DamagedLogError(self.name, entry.number, "it makes a snapshot without content")
+            raise CorruptLogError(self.name, entry.number, "it makes a snapshot without content")
         self.timeline.add(
             entry.number,
             entry.time,
@@ -227,7 +227,7 @@ class State:
         for told in entry.attestations:
             bit = self.bits.setdefault(told.check, len(self.bits))
             if bit >= MAX_CHECKS:
-                raise DamagedLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
+                raise CorruptLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
             if told.content is None:
                 self.stays.mark(entry.number, told.shards, bit, passed=told.passed)
             else:
@@ -246,7 +246,7 @@ class State:
         self.published = entry.published
         self.number, self.digest, self.time = entry.number, entry.digest, entry.time
 
-    def _move(self, holds: dict[str, Hold], hold: Hold | None, time: datetime) -> None:
+    def _move(self, holds: dict[str, Ref], hold: Ref | None, time: datetime) -> None:
         if hold is None:
             return
         old = holds.pop(hold.name, None)
@@ -275,14 +275,14 @@ class Dismissal:
     @classmethod
     def from_dict(cls, payload: object) -> Dismissal:
         """Parse log-entry JSON. Raises ValueError on unknown or invalid keys."""
-        fields = Fields("a dismissal", payload)
+        fields = JsonReader("a dismissal", payload)
         parsed = cls(Source.from_json(fields.take("source", dict)), fields.count("entry", 1))
         fields.end()
         return parsed
 
 
-def dismissals(entry: Entry) -> list[Dismissal]:
-    """Return what an entry dismisses. Raises DamagedLogError if it cannot be parsed."""
+def list_dismissals(entry: Entry) -> list[Dismissal]:
+    """Return what an entry dismisses. Raises CorruptLogError if it cannot be parsed."""
     if entry.operation != DISMISS:
         return []
     payload = entry.parameters.get("dismissed")
@@ -291,10 +291,10 @@ def dismissals(entry: Entry) -> list[Dismissal]:
             raise ValueError("invalid 'dismissed': expected a list")
         return [Dismissal.from_dict(one) for one in payload]
     except ValueError as error:
-        raise DamagedLogError(entry.shown, entry.number, str(error), "false-entry") from None
+        raise CorruptLogError(entry.shown, entry.number, str(error), "false-entry") from None
 
 
-class Standing(Protocol):
+class LogHead(Protocol):
     """Where a log stands, as far as that tells what entry can be the next."""
 
     number: int
@@ -313,8 +313,8 @@ class Standing(Protocol):
         ...
 
 
-def refuse_misfit(standing: Standing, entry: Entry) -> None:
-    """Raise DamagedLogError for an entry that cannot be the next one."""
+def validate_next_entry(standing: LogHead, entry: Entry) -> None:
+    """Raise CorruptLogError for an entry that cannot be the next one."""
     problem = None
     kind: LogFault = "false-entry"
     if entry.number != standing.number + 1:
@@ -334,10 +334,10 @@ def refuse_misfit(standing: Standing, entry: Entry) -> None:
     elif any(not 1 <= number <= entry.snapshot for number in entry.named_snapshots()):
         problem = "it names a snapshot that there is not"
     if problem:
-        raise DamagedLogError(standing.name, entry.number, problem, kind)
+        raise CorruptLogError(standing.name, entry.number, problem, kind)
 
 
-def rewritten_sidecars(entry: Entry) -> list[str]:
+def list_rewritten_sidecars(entry: Entry) -> list[str]:
     """List the sidecars in an entry that belong to no shard it adds.
 
     The digests of the others are found by the entry that their shard landed with.
@@ -345,10 +345,10 @@ def rewritten_sidecars(entry: Entry) -> list[str]:
     if not entry.sidecars:
         return []
     added = {one.shard.name for one in entry.added}
-    return [name for name in entry.sidecars if shard_of(name) not in added]
+    return [name for name in entry.sidecars if get_sidecar_shard(name) not in added]
 
 
-def name_key(name: str) -> str:
+def get_name_key(name: str) -> str:
     """The key under which the name of a shard or sidecar is found."""
     return hashlib.sha256(name.encode()).hexdigest()
 
@@ -356,10 +356,10 @@ def name_key(name: str) -> str:
 def content_digest(fingerprint: str | None, shards: Iterable[Shard]) -> str:
     """What a list of shards amounts to under a schema."""
     start = hashlib.sha256(b"shardline content\n" + (fingerprint or "").encode()).hexdigest()
-    return extended_digest(start, shards)
+    return extend_digest(start, shards)
 
 
-def extended_digest(content: str, shards: Iterable[Shard]) -> str:
+def extend_digest(content: str, shards: Iterable[Shard]) -> str:
     """What a content becomes when shards are put behind it: proportional to what is new."""
     digest = bytes.fromhex(content)
     for shard in shards:

@@ -11,12 +11,12 @@ from threading import RLock
 from typing import TYPE_CHECKING, ClassVar
 
 from shardline.errors import (
-    BadNameError,
     ConflictError,
+    InvalidNameError,
     InvalidTypeError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     StorageError,
-    VersionMissingError,
+    VersionNotFoundError,
 )
 from shardline.hints import Hint
 from shardline.log.append_change import Append
@@ -30,17 +30,17 @@ from shardline.log.changes import (
     Restore,
     SetPin,
     SetTag,
-    refuse_condemned,
-    snapshot_missing,
+    get_snapshot_missing_error,
+    validate_not_tombstoned,
 )
 from shardline.log.log import Log
-from shardline.log.model import Checks, Input, Maker
+from shardline.log.model import Checks, CommitInfo, Input
 from shardline.log.publication import is_published
 from shardline.log.snapshot import StoredSnapshot
 from shardline.log.state import BRINGS_BACK, REJECTION
 from shardline.release import __version__
 from shardline.schema.schema import Schema
-from shardline.storage import check_name, object_uri, open_store
+from shardline.storage import object_uri, open_store, validate_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,11 +85,11 @@ class StoredVersion:
     ) -> None:
         parts = _NAME.fullmatch(str(name))
         if parts is None:
-            raise BadNameError(
+            raise InvalidNameError(
                 f"invalid version {name!r}", hint=Hint.of("write DATASET/VERSION, as digits/v1")
             )
         self.log = Log(open_store(root), parts[1], parts[2])
-        self._maker = Maker(__version__, socket.gethostname(), run, code)
+        self._maker = CommitInfo(__version__, socket.gethostname(), run, code)
         self._clock = clock
         self._lock = RLock()
         self._known: State | None = None
@@ -122,7 +122,7 @@ class StoredVersion:
     def schema(self) -> Schema:
         """The one schema of all its records."""
         if self.state.schema is None:
-            raise VersionMissingError(
+            raise VersionNotFoundError(
                 f"{self.name}: version not found in {self.store.uri}",
                 hint=Hint.of("check the root, or create the version: `version.create(schema)`"),
                 version=self.name,
@@ -159,7 +159,7 @@ class StoredVersion:
         """The newest snapshot, published or not."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if not self.state.snapshot:
-            raise SnapshotMissingError(
+            raise SnapshotNotFoundError(
                 f"{self.name}: no snapshot yet",
                 code="version-empty",
                 hint=Hint.of("append to it first"),
@@ -171,7 +171,7 @@ class StoredVersion:
         """The newest published snapshot: the one to read."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if self.state.published is None:
-            raise SnapshotMissingError(
+            raise SnapshotNotFoundError(
                 f"{self.name}: no published snapshot",
                 code="version-unpublished",
                 hint=Hint.of(Hint.run("status", self.name), " to see why"),
@@ -198,7 +198,7 @@ class StoredVersion:
 
     def _snapshot(self, state: State, schema: Schema, number: int) -> StoredSnapshot:
         if not 1 <= number <= state.snapshot:
-            raise snapshot_missing(state, number)
+            raise get_snapshot_missing_error(state, number)
         moment = state.newest() if number == state.snapshot else state.timeline.moment(number)
         older = number < (state.published or 0)
         return self.snapshot_type(
@@ -227,7 +227,7 @@ class StoredVersion:
         hold = self.state.tags.get(tag)
         if hold is None or hold.snapshot is None:
             tags = ", ".join(sorted(self.state.tags)) or "none"
-            raise SnapshotMissingError(
+            raise SnapshotNotFoundError(
                 f"{self.name}: tag {tag!r} not found (tags: {tags})",
                 code="tag-not-found",
                 version=self.name,
@@ -246,7 +246,7 @@ class StoredVersion:
         with self._lock:
             number = self.state.timeline.held_at(time)
         if number == 0:
-            raise SnapshotMissingError(
+            raise SnapshotNotFoundError(
                 f"{self.name}: no snapshot yet at {time.isoformat()}",
                 code="snapshot-not-found",
                 version=self.name,
@@ -268,7 +268,7 @@ class StoredVersion:
         if time is not None:
             return self.at(time)
         if which[:1].isdigit() or which[:1] == "-":
-            raise SnapshotMissingError(
+            raise SnapshotNotFoundError(
                 f"{self.name}: invalid snapshot {which[:40]!r}",
                 code="invalid-snapshot",
                 hint=Hint.of(
@@ -280,7 +280,7 @@ class StoredVersion:
 
     def create(self, schema: Schema, checks: Checks = Checks()) -> Entry | None:
         """Create the version; None if it is there already, with this schema."""
-        refuse_no_schema(schema, self.name)
+        get_no_schema_error(schema, self.name)
         return self.commit(Create(schema, checks))
 
     def commit(self, change: Change) -> Entry | None:
@@ -309,7 +309,7 @@ class StoredVersion:
         for shard, info in zip(shards, self.store.info_many(names), strict=True):
             if info is None or info.size != shard.bytes:
                 self.refresh()
-                refuse_condemned(self.state, shards)
+                validate_not_tombstoned(self.state, shards)
                 uri = object_uri(self.store, self.shard_name(shard))
                 actual = "not found" if info is None else f"{info.size} bytes"
                 raise StorageError(
@@ -384,9 +384,9 @@ class StoredVersion:
 
     def tag(self, tag: str, snapshot: int | None) -> Entry | None:
         """Let a tag name a snapshot, whichever it named before; None takes it away."""
-        check_name(tag, "tag")
+        validate_name(tag, "tag")
         if tag in {_NEWEST, _PUBLISHED} or tag.isdigit() or _as_time(tag) is not None:
-            raise BadNameError(
+            raise InvalidNameError(
                 f"reserved tag {tag!r}: it already names a snapshot",
                 code="reserved-name",
                 version=self.name,
@@ -397,7 +397,7 @@ class StoredVersion:
         """Keep a snapshot from vacuum in someone's name; None lets go of it."""
         fits = str(pin) == pin and pin.isprintable() and 0 < len(pin) <= _MAX_PIN
         if not fits:
-            raise BadNameError(
+            raise InvalidNameError(
                 f"invalid pin name: expected 1 to {_MAX_PIN} printable characters",
                 version=self.name,
             )
@@ -405,7 +405,7 @@ class StoredVersion:
         return self.commit(SetPin(pin, number, reason))
 
 
-def refuse_no_schema(schema: object, version: str) -> None:
+def get_no_schema_error(schema: object, version: str) -> None:
     """Refuse what is no Schema where one is needed."""
     if not isinstance(schema, Schema):
         raise InvalidTypeError(
@@ -441,7 +441,7 @@ def _as_time(text: str) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DerivedFrom:
     """A snapshot that a version is derived from, and the version that it is of."""
 
     version: StoredVersion

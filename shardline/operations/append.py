@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING, Any
 from shardline.arguments import TARGET_BYTES
 from shardline.errors import (
     ChangedSourceError,
-    CondemnedShardError,
     ConflictError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     SourceError,
+    TombstonedShardError,
     name_version,
 )
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.execution.task_groups import run_grouped
 from shardline.hints import Hint, Option
-from shardline.log.append_change import Append, Exchange, Seen, SetAside
+from shardline.log.append_change import Append, AppendBase, RejectSources, Replacement
 from shardline.log.model import Checks
-from shardline.log.version import refuse_no_schema, refuse_no_version
+from shardline.log.version import get_no_schema_error, refuse_no_version
 from shardline.operations.append_task import (
-    LandingOptions,
-    LandingTask,
-    Refusal,
-    land,
-    land_or_refuse,
-    land_together,
-    open_or_refuse,
-    split_refused,
+    AppendOptions,
+    AppendTask,
+    SourceRejection,
+    append_or_reject,
+    append_small_sources,
+    append_source,
+    open_or_reject,
+    split_rejected,
 )
-from shardline.operations.partial_commit import after_commit, entry_label
-from shardline.operations.shard_writer import fresh_attempt, shard_compression
-from shardline.operations.source_selection import Skipped, SourceRules, choose
+from shardline.operations.partial_commit import format_entry_label, report_partial_commit
+from shardline.operations.shard_writer import find_fresh_attempt, get_shard_compression
+from shardline.operations.source_selection import SkippedSource, SourceRules, select_sources
 from shardline.schema.comparison import compare
-from shardline.sources import as_source, infer_schema_of
+from shardline.sources import as_source, infer_source_schema
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -50,14 +50,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Source as Identity
     from shardline.log.version import StoredVersion
-    from shardline.operations.append_task import Landing
-    from shardline.operations.source_selection import Choice, Landed, OnChanged, OnDuplicate
+    from shardline.operations.append_task import AppendedSource
+    from shardline.operations.source_selection import (
+        KnownSource,
+        OnChanged,
+        OnDuplicate,
+        SourceSelection,
+    )
     from shardline.schema.schema import Schema
-    from shardline.sources import Format, RecordSource
+    from shardline.sources import RecordSource, SourceFormat
     from shardline.tfrecord.reader import Limits
 
 _ROUNDS = 8
@@ -74,15 +79,15 @@ class AppendReport:
 
     version: str
     entry: Entry | None
-    landed: tuple[Landing, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    landed: tuple[AppendedSource, ...] = ()
+    skipped: tuple[SkippedSource, ...] = ()
     new: tuple[Identity, ...] = ()
     created: bool = False
-    set_aside: tuple[Refusal, ...] = ()
-    replaced: tuple[Landed, ...] = ()
+    set_aside: tuple[SourceRejection, ...] = ()
+    replaced: tuple[KnownSource, ...] = ()
 
     @property
-    def duplicates(self) -> tuple[Skipped, ...]:
+    def duplicates(self) -> tuple[SkippedSource, ...]:
         """The sources that were skipped since their content landed under another path."""
         return tuple(one for one in self.skipped if one.code == "duplicate")
 
@@ -120,7 +125,7 @@ def append(
     schema: Schema | None = None,
     checks: Checks = Checks(),
     batch: str | None = None,
-    format: Format | None = None,  # noqa: A002 - the word that people expect
+    format: SourceFormat | None = None,  # noqa: A002 - the word that people expect
     target_bytes: int = TARGET_BYTES,
     compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
@@ -131,8 +136,8 @@ def append(
     on_changed: OnChanged = "reject",
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
 ) -> AppendReport:
     """Append the records of sources to a version, and create it if it is not there.
 
@@ -156,40 +161,40 @@ def append(
     """
     refuse_no_version(version=version)
     version.refresh()
-    options = LandingOptions(
+    options = AppendOptions(
         target_bytes,
-        shard_compression(version, compression) or Compression.NONE,
+        get_shard_compression(version, compression) or Compression.NONE,
         quarantine_share,
         salvage,
         format,
         limits.max_record_bytes,
     )
-    work = _Work(
+    work = _AppendRun(
         version,
         SourceRules(on_duplicate, on_changed, reland),
         options,
         limits,
-        engine or Threads(),
+        engine or ThreadExecutor(),
         progress,
         set_aside=set_aside,
     )
-    opened, refused = open_or_refuse(
-        _each(sources),
+    opened, refused = open_or_reject(
+        _list_sources(sources),
         lambda one: as_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
         set_aside=set_aside,
     )
     tasks = [_IdentifyTask(source) for source in opened]
-    identified = list(run_grouped(work.engine, _identify, tasks, progress))
+    identified = list(run_grouped(work.engine, _identify_source, tasks, progress))
     for left in reversed(range(_ROUNDS)):
         version.refresh()
-        plan = _planned(work, identified, refused)
+        plan = _plan_append(work, identified, refused)
         if dry_run or not (plan.new or plan.refused or plan.unnoted):
             told = tuple(identity for _, identity in plan.new)
             skipped, aside = tuple(plan.skipped), tuple(plan.refused)
             return AppendReport(version.name, None, skipped=skipped, new=told, set_aside=aside)
-        _refuse_changed(work, plan.refused)
+        _validate_unchanged(work, plan.refused)
         try:
-            return _append(work, plan, schema, checks)
+            return _append_selected(work, plan, schema, checks)
         except ConflictError as error:
             # Others landed the same path or content meanwhile: choose again.
             if error.code != "stale-plan" or not left:
@@ -198,42 +203,44 @@ def append(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _AppendRun:
     """An append that is being done."""
 
     version: StoredVersion
     rules: SourceRules
-    options: LandingOptions
+    options: AppendOptions
     limits: Limits
-    engine: Engine
-    progress: Listener | None
+    engine: Executor
+    progress: ProgressListener | None
     set_aside: bool
 
 
 @dataclass(slots=True)
-class _Plan:
+class _AppendPlan:
     """What is to be done. `unnoted` are the duplicates that the log does not tell of yet."""
 
-    choice: Choice
-    seen: Seen
-    refused: list[Refusal]
-    skipped: list[Skipped]
-    unnoted: list[Skipped]
+    choice: SourceSelection
+    seen: AppendBase
+    refused: list[SourceRejection]
+    skipped: list[SkippedSource]
+    unnoted: list[SkippedSource]
 
     @property
     def new(self) -> list[tuple[RecordSource, Identity]]:
         return self.choice.new
 
 
-def _planned(
-    work: _Work, identified: Sequence[tuple[RecordSource, Identity]], refused: Sequence[Refusal]
-) -> _Plan:
+def _plan_append(
+    work: _AppendRun,
+    identified: Sequence[tuple[RecordSource, Identity]],
+    refused: Sequence[SourceRejection],
+) -> _AppendPlan:
     state = work.version.state
-    choice = choose(work.version, identified, work.rules)
-    unreadable, known = _new_refusals(work.version, refused, reland=work.rules.reland)
-    return _Plan(
+    choice = select_sources(work.version, identified, work.rules)
+    unreadable, known = _list_rejections(work.version, refused, reland=work.rules.reland)
+    return _AppendPlan(
         choice,
-        Seen(state.number, state.snapshot, choice.words),
+        AppendBase(state.number, state.snapshot, choice.words),
         [*unreadable, *choice.refused],
         [*choice.skipped, *known],
         [
@@ -244,7 +251,7 @@ def _planned(
     )
 
 
-def _refuse_changed(work: _Work, refused: Sequence[Refusal]) -> None:
+def _validate_unchanged(work: _AppendRun, refused: Sequence[SourceRejection]) -> None:
     """Refuse the whole append for a source that has changed, unless those are set aside."""
     changed = [one for one in refused if one.code == ChangedSourceError.code]
     if changed and not work.set_aside:
@@ -258,7 +265,9 @@ def _refuse_changed(work: _Work, refused: Sequence[Refusal]) -> None:
         )
 
 
-def _append(work: _Work, plan: _Plan, schema: Schema | None, checks: Checks) -> AppendReport:
+def _append_selected(
+    work: _AppendRun, plan: _AppendPlan, schema: Schema | None, checks: Checks
+) -> AppendReport:
     """Write the shards of the chosen sources and commit them; see `append`."""
     version, refused = work.version, list(plan.refused)
     if not plan.new and schema is None and not version.exists:
@@ -270,34 +279,36 @@ def _append(work: _Work, plan: _Plan, schema: Schema | None, checks: Checks) -> 
             offset=refused[0].offset,
             version=version.name,
         )
-    wanted = _schema(version, schema, [source for source, _ in plan.new])
-    tasks = [_task(version, source, one, wanted, work.options) for source, one in plan.new]
+    wanted = _choose_schema(version, schema, [source for source, _ in plan.new])
+    tasks = [_make_task(version, source, one, wanted, work.options) for source, one in plan.new]
     created = False
     while True:
-        tasks, made = _execute(version, tasks, work.engine, work.progress, set_aside=work.set_aside)
-        landings, unfit = split_refused(
+        tasks, made = _execute_tasks(
+            version, tasks, work.engine, work.progress, set_aside=work.set_aside
+        )
+        landings, unfit = split_rejected(
             version.name, made, work.options.quarantine_share, set_aside=work.set_aside
         )
         try:
             version.store.sync([name for landing in landings for name in landing.unsynced])
-        except ObjectMissingError:
+        except ObjectNotFoundError:
             version.refresh()
             continue  # vacuum took what an append before this one had left
         if not version.exists:
             created = version.create(wanted, checks) is not None
-        change = _change(work, plan, landings, wanted)
+        change = _make_change(work, plan, landings, wanted)
         try:
             entry = version.commit(change) if landings else None
-        except CondemnedShardError:
+        except TombstonedShardError:
             version.refresh()
             if change.exchange.landings:
-                raise _stale(version) from None
+                raise _make_conflict_error(version) from None
             continue  # vacuum took what an append before this one had left: make it anew
         break
     refused += unfit
     landed = {source.key for source in entry.sources} if entry is not None else set()
-    skipped = [_with_entry(one, entry) for one in plan.skipped]
-    _note(work, refused, plan.unnoted, entry)
+    skipped = [_add_entry(one, entry) for one in plan.skipped]
+    _record_skipped(work, refused, plan.unnoted, entry)
     return AppendReport(
         version.name,
         entry,
@@ -305,18 +316,18 @@ def _append(work: _Work, plan: _Plan, schema: Schema | None, checks: Checks) -> 
         (
             *skipped,
             *(
-                Skipped(landing.source, "it has landed meanwhile", code="appended-meanwhile")
+                SkippedSource(landing.source, "it has landed meanwhile", code="appended-meanwhile")
                 for landing in landings
                 if landing.source.key not in landed
             ),
         ),
         created=created,
         set_aside=tuple(refused),
-        replaced=_replaced(plan, landed),
+        replaced=_list_replaced(plan, landed),
     )
 
 
-def _stale(version: StoredVersion) -> ConflictError:
+def _make_conflict_error(version: StoredVersion) -> ConflictError:
     return ConflictError(
         f"{version.name}: shards to be replaced went to vacuum meanwhile",
         code="stale-plan",
@@ -325,7 +336,7 @@ def _stale(version: StoredVersion) -> ConflictError:
     )
 
 
-def _with_entry(skipped: Skipped, entry: Entry | None) -> Skipped:
+def _add_entry(skipped: SkippedSource, entry: Entry | None) -> SkippedSource:
     """A duplicate of a source in the same append, with the entry that this landed with."""
     first = skipped.first
     if first is None or skipped.entry is not None or entry is None:
@@ -333,31 +344,34 @@ def _with_entry(skipped: Skipped, entry: Entry | None) -> Skipped:
     return replace(skipped, entry=entry.number) if first in entry.sources else skipped
 
 
-def _note(
-    work: _Work, refused: Sequence[Refusal], duplicates: Sequence[Skipped], entry: Entry | None
+def _record_skipped(
+    work: _AppendRun,
+    refused: Sequence[SourceRejection],
+    duplicates: Sequence[SkippedSource],
+    entry: Entry | None,
 ) -> None:
     """Write to the log which sources could not land, and which are duplicates."""
     reasons = {one.source.key: one.to_json() for one in refused}
-    told = [_with_entry(one, entry) for one in duplicates]
-    known = {one.source.key: _duplicate_json(one) for one in told}
+    told = [_add_entry(one, entry) for one in duplicates]
+    known = {one.source.key: _encode_duplicate(one) for one in told}
     sources = [*(one.source for one in refused), *(one.source for one in told)]
     if sources:
-        change = SetAside(sources, reasons, reland=work.rules.reland, duplicates=known)
-        with after_commit("append", [] if entry is None else [entry_label(entry)]):
+        change = RejectSources(sources, reasons, reland=work.rules.reland, duplicates=known)
+        with report_partial_commit("append", [] if entry is None else [format_entry_label(entry)]):
             work.version.commit(change)
 
 
-def _duplicate_json(one: Skipped) -> Json:
+def _encode_duplicate(one: SkippedSource) -> Json:
     told: Json = {} if one.first is None else {"first": one.first.path}
     return told if one.entry is None else {**told, "entry": one.entry}
 
 
-def _replaced(plan: _Plan, landed: set[str]) -> tuple[Landed, ...]:
+def _list_replaced(plan: _AppendPlan, landed: set[str]) -> tuple[KnownSource, ...]:
     replaces = plan.choice.replaces
     return tuple(one for key, some in replaces.items() if key in landed for one in some)
 
 
-def _each(sources: Any) -> list[Any]:  # noqa: ANN401 - anything that can be a source
+def _list_sources(sources: Any) -> list[Any]:  # noqa: ANN401 - anything that can be a source
     """Several sources as a list; a list of rows is one source."""
     if isinstance(sources, list | tuple) and not any(isinstance(one, Mapping) for one in sources):
         return list(sources)
@@ -381,15 +395,15 @@ class _IdentifyTask:
         return self.source.size
 
 
-def _identify(task: _IdentifyTask, running: Running) -> tuple[RecordSource, Identity]:
+def _identify_source(task: _IdentifyTask, running: TaskContext) -> tuple[RecordSource, Identity]:
     """The source too: it knows now how it was when it was read, wherever that happened."""
     identity = task.source.identity(lambda done: running.tell(done, 0))
     return task.source, identity
 
 
-def _new_refusals(
-    version: StoredVersion, refused: Iterable[Refusal], *, reland: bool
-) -> tuple[list[Refusal], list[Skipped]]:
+def _list_rejections(
+    version: StoredVersion, refused: Iterable[SourceRejection], *, reland: bool
+) -> tuple[list[SourceRejection], list[SkippedSource]]:
     """The sources that cannot be read and are to be told of, and those that the log knows."""
     new, skipped = [], []
     for one in refused:
@@ -398,23 +412,25 @@ def _new_refusals(
             new.append(one)
         else:
             why = f"it was rejected in entry {abs(entry)} of the log"
-            skipped.append(Skipped(one.source, why, out=True, code="rejected", entry=abs(entry)))
+            skipped.append(
+                SkippedSource(one.source, why, out=True, code="rejected", entry=abs(entry))
+            )
     return new, skipped
 
 
-def _schema(
+def _choose_schema(
     version: StoredVersion, declared: Schema | None, sources: Sequence[RecordSource]
 ) -> Schema:
     """The schema of the version; of a new one, what was declared or what the sources suggest."""
     if declared is not None:
-        refuse_no_schema(declared, version.name)
-        validate_declared(version, declared)
+        get_no_schema_error(declared, version.name)
+        validate_declared_schema(version, declared)
     if version.exists:
         return version.schema
-    return declared if declared is not None else _inferred(version, sources)
+    return declared if declared is not None else _infer_schema(version, sources)
 
 
-def validate_declared(version: StoredVersion, declared: Schema) -> None:
+def validate_declared_schema(version: StoredVersion, declared: Schema) -> None:
     """Raise SchemaMismatchError if the version exists with another schema."""
     if version.exists and declared.fingerprint != version.schema.fingerprint:
         raise SchemaMismatchError(
@@ -425,8 +441,8 @@ def validate_declared(version: StoredVersion, declared: Schema) -> None:
         )
 
 
-def _inferred(version: StoredVersion, sources: Sequence[RecordSource]) -> Schema:
-    found = infer_schema_of(sources)
+def _infer_schema(version: StoredVersion, sources: Sequence[RecordSource]) -> Schema:
+    found = infer_source_schema(sources)
     if not found.features and found.payload != "opaque":
         raise SchemaMismatchError(
             f"{version.name}: cannot infer the schema of a new version from {sources[0].shown}"
@@ -440,36 +456,36 @@ def _inferred(version: StoredVersion, sources: Sequence[RecordSource]) -> Schema
     return found
 
 
-def _task(
+def _make_task(
     version: StoredVersion,
     source: RecordSource,
     identity: Identity,
     schema: Schema,
-    options: LandingOptions,
-) -> LandingTask:
+    options: AppendOptions,
+) -> AppendTask:
     log = version.log
     # The name of a batch does not tell which rows are in it: they may have been mended since.
     run = secrets.token_hex(8) if identity.batch is not None else ""
-    return LandingTask(
+    return AppendTask(
         version.store, log.dataset, log.version, source, identity, schema, options, run
     )
 
 
-def _execute(
+def _execute_tasks(
     version: StoredVersion,
-    tasks: list[LandingTask],
-    engine: Engine,
-    progress: Listener | None,
+    tasks: list[AppendTask],
+    engine: Executor,
+    progress: ProgressListener | None,
     *,
     set_aside: bool,
-) -> tuple[list[LandingTask], list[Landing | Refusal]]:
+) -> tuple[list[AppendTask], list[AppendedSource | SourceRejection]]:
     """Make the shards of every source, under names that the log does not know."""
-    work: Callable[[LandingTask, Running], Landing | Refusal] = (
-        land_or_refuse if set_aside else land
+    work: Callable[[AppendTask, TaskContext], AppendedSource | SourceRejection] = (
+        append_or_reject if set_aside else append_source
     )
     while True:
-        tasks = [_with_fresh_name(version, task) for task in tasks]
-        made = list(run_grouped(engine, work, tasks, progress, together=land_together))
+        tasks = [_assign_fresh_name(version, task) for task in tasks]
+        made = list(run_grouped(engine, work, tasks, progress, together=append_small_sources))
         stale = {
             one.source.key
             for one in made
@@ -483,12 +499,14 @@ def _execute(
         ]
 
 
-def _with_fresh_name(version: StoredVersion, task: LandingTask) -> LandingTask:
-    attempt = fresh_attempt(version.state, [task.first_plan], task.attempt)
+def _assign_fresh_name(version: StoredVersion, task: AppendTask) -> AppendTask:
+    attempt = find_fresh_attempt(version.state, [task.first_plan], task.attempt)
     return task if attempt == task.attempt else replace(task, attempt=attempt)
 
 
-def _change(work: _Work, plan: _Plan, landings: Sequence[Landing], schema: Schema) -> Append:
+def _make_change(
+    work: _AppendRun, plan: _AppendPlan, landings: Sequence[AppendedSource], schema: Schema
+) -> Append:
     """What to commit. The parameters suffice to make the shards once more."""
     keys = {landing.source.key for landing in landings}
     replaces = {key: some for key, some in plan.choice.replaces.items() if key in keys}
@@ -508,11 +526,11 @@ def _change(work: _Work, plan: _Plan, landings: Sequence[Landing], schema: Schem
             landing.source.key: landing.digest for landing in landings if landing.digest is not None
         },
         seen=plan.seen,
-        exchange=_exchange(work, replaces) if replaces else Exchange(),
+        exchange=_make_exchange(work, replaces) if replaces else Replacement(),
     )
 
 
-def _exchange(work: _Work, replaces: Mapping[str, Sequence[Landed]]) -> Exchange:
-    from shardline.operations.source_replacement import exchange_for  # noqa: PLC0415 - it builds on much
+def _make_exchange(work: _AppendRun, replaces: Mapping[str, Sequence[KnownSource]]) -> Replacement:
+    from shardline.operations.source_replacement import make_exchange  # noqa: PLC0415 - it builds on much
 
-    return exchange_for(work.version, replaces, work.engine, work.progress, limits=work.limits)
+    return make_exchange(work.version, replaces, work.engine, work.progress, limits=work.limits)

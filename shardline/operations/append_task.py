@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.arguments import TARGET_BYTES, validate_minimum, validate_share
 from shardline.errors import (
-    BadRecordsError,
     ChangedSourceError,
-    DamagedFileError,
+    CorruptFileError,
+    InvalidRecordsError,
     SchemaMismatchError,
     ShardlineError,
     SourceError,
@@ -22,11 +22,11 @@ from shardline.log.model import INTEGRITY, SCHEMA
 from shardline.operations.row_stream import RowsDigest, RowStream
 from shardline.operations.shard_writer import ShardPlan, build_small_shard, make_shard
 from shardline.schema.encoding import TOO_LARGE_HINT
-from shardline.sources.source import read_together
-from shardline.sources.source_format import stored_file
-from shardline.sources.source_identity import FileOrigin
+from shardline.sources.source import read_small_files
+from shardline.sources.source_format import open_stored_file
+from shardline.sources.source_identity import FileIdentity
 from shardline.sources.tfrecord_source import TFRecordSource
-from shardline.text import counted_of
+from shardline.text import format_count_of
 from shardline.tfrecord.compression import Compression, validate_shard_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Running
+    from shardline.execution.executor import TaskContext
     from shardline.log.model import Shard
     from shardline.log.model import Source as Identity
-    from shardline.operations.shard_writer import Part
+    from shardline.operations.shard_writer import OpenShard
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
     from shardline.sources import Chunk, Frames, RecordSource
     from shardline.storage import Store
     from shardline.storage.store import NewObject
-    from shardline.tfrecord.hashing import Content
+    from shardline.tfrecord.hashing import FileContent
 
 
-_TOLD = 10
+_MAX_ROWS_LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
-class LandingOptions:
+class AppendOptions:
     """How shards are made. `quarantine_share` is how many of the rows may be refused, of 1.
 
     `format` and `max_record_bytes` are how the source is read.
@@ -79,7 +79,7 @@ class LandingOptions:
         return told
 
     @classmethod
-    def from_json(cls, told: Json) -> LandingOptions:
+    def from_json(cls, told: Json) -> AppendOptions:
         """Read them back from the parameters of an append."""
         return cls(
             told["target_bytes"],
@@ -90,7 +90,7 @@ class LandingOptions:
         )
 
 
-def landed_identity(source: str, fingerprint: str, options: LandingOptions) -> Json:
+def make_append_identity(source: str, fingerprint: str, options: AppendOptions) -> Json:
     """What the names of all shards of a source depend on, whoever makes them."""
     return {
         "operation": "append",
@@ -105,7 +105,7 @@ def landed_identity(source: str, fingerprint: str, options: LandingOptions) -> J
 
 
 @dataclass(frozen=True)
-class LandingTask:
+class AppendTask:
     """A source to make shards of.
 
     `run` tells one append from others, where the identity of the source does not tell its content:
@@ -118,7 +118,7 @@ class LandingTask:
     source: RecordSource
     identity: Identity
     schema: Schema
-    options: LandingOptions
+    options: AppendOptions
     run: str = ""
     attempt: int = 0
 
@@ -146,7 +146,7 @@ class LandingTask:
             self.dataset,
             self.version,
             {
-                **landed_identity(self.identity.key, self.schema.fingerprint, self.options),
+                **make_append_identity(self.identity.key, self.schema.fingerprint, self.options),
                 "run": self.run,
                 "part": part,
             },
@@ -159,7 +159,7 @@ class LandingTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class AppendedSource:
     """What was made of one source: its shards, and how many of its rows went to quarantine.
 
     So many of those are `damaged` spots of a file that was salvaged. `sidecars` are the digests of
@@ -190,7 +190,7 @@ class Landing:
         return sum(shard.bytes for shard in self.shards)
 
 
-def land(task: LandingTask, running: Running) -> Landing:
+def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
     """Do one task: make the shards of a source, or find those that are made already.
 
     They are not durable yet: many small files are synced together, before they are committed.
@@ -198,51 +198,53 @@ def land(task: LandingTask, running: Running) -> Landing:
     receipts: list[Receipt] = []
     unsynced: list[str] = []
     digest = None if task.identity.batch is None else RowsDigest()
-    stream = RowStream(partial(_frames, task, running, digest))
+    stream = RowStream(partial(_read_frames, task, running, digest))
     try:
         while not receipts or not receipts[-1].last:
             first = receipts[-1].end if receipts else 0
             plan = replace(
                 task.plan(len(receipts), first) if receipts else task.first_plan,
                 aside=running.workers > 1,
-                expected=_expected(task),
+                expected=_predict_content(task),
                 unsynced=unsynced,
             )
-            filling = _Filling(stream, first, task.options.target_bytes)
+            filling = _SourceShardWriter(stream, first, task.options.target_bytes)
             receipts.append(make_shard(plan, filling, attempt=task.attempt))
     finally:
         stream.close()
     told = tuple(f"{task.label}, {why}" for receipt in receipts for why in receipt.told)
-    return Landing(
+    return AppendedSource(
         task.identity,
         tuple(receipt.shard for receipt in receipts if receipt.shard is not None),
         receipts[-1].end,
         sum(receipt.refused_rows for receipt in receipts),
         sum(receipt.damaged for receipt in receipts),
         tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
-        told[:_TOLD],
+        told[:_MAX_ROWS_LISTED],
         {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()},
         None if digest is None else digest.hexdigest(),
         tuple(unsynced),
     )
 
 
-def land_together(tasks: Sequence[LandingTask], running: Running) -> list[Landing | None]:
+def append_small_sources(
+    tasks: Sequence[AppendTask], running: TaskContext
+) -> list[AppendedSource | None]:
     """Do the tasks of small files at once; None for each that `land` has to do.
 
     It writes the same files as `land`. It leaves a source to `land` where a row does not fit or
     gives no record, and where a file of its shard exists.
     """
-    landings: list[Landing | None] = [None] * len(tasks)
+    landings: list[AppendedSource | None] = [None] * len(tasks)
     first = tasks[0]
     if first.options.compression is not Compression.NONE or first.options.salvage:
         return landings
-    made: list[tuple[int, Landing, tuple[NewObject, ...]]] = []
-    for at, found in enumerate(read_together([task.source for task in tasks], first.schema)):
+    made: list[tuple[int, AppendedSource, tuple[NewObject, ...]]] = []
+    for at, found in enumerate(read_small_files([task.source for task in tasks], first.schema)):
         task = tasks[at]
         if found is not None and len(found.frames.data) <= task.options.target_bytes:
             shard = build_small_shard(task.first_plan, task.attempt, found.frames, found.rows)
-            made.append((at, _small_landing(task, found.rows, *shard), shard[1]))
+            made.append((at, _append_small_source(task, found.rows, *shard), shard[1]))
     running.tell(0, 0)
     created = first.store.create_many([files for _, _, files in made])
     done = records = 0
@@ -254,10 +256,10 @@ def land_together(tasks: Sequence[LandingTask], running: Running) -> list[Landin
     return landings
 
 
-def _small_landing(
-    task: LandingTask, rows: int, receipt: Receipt, files: Sequence[NewObject]
-) -> Landing:
-    return Landing(
+def _append_small_source(
+    task: AppendTask, rows: int, receipt: Receipt, files: Sequence[NewObject]
+) -> AppendedSource:
+    return AppendedSource(
         task.identity,
         () if receipt.shard is None else (receipt.shard,),
         rows,
@@ -266,7 +268,7 @@ def _small_landing(
     )
 
 
-def _expected(task: LandingTask) -> Content | None:
+def _predict_content(task: AppendTask) -> FileContent | None:
     """What the only shard of a source should become: the file itself, where all of it lands.
 
     A shard that becomes something else, since the file is another by then, is made once more.
@@ -279,7 +281,7 @@ def _expected(task: LandingTask) -> Content | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
+class _SourceShardWriter:
     stream: RowStream
     first: int
     target_bytes: int
@@ -287,12 +289,12 @@ class _Filling:
     def begin(self) -> None:
         self.stream.seek(self.first)
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         return self.stream.fill(part, self.target_bytes)
 
 
-def _frames(
-    task: LandingTask, running: Running, digest: RowsDigest | None, row: int
+def _read_frames(
+    task: AppendTask, running: TaskContext, digest: RowsDigest | None, row: int
 ) -> Iterator[tuple[Frames, int]]:
     """The records of a source from a row on, made side by side, with the row behind each lot."""
 
@@ -305,8 +307,8 @@ def _frames(
     for frames, chunk in lots:
         bad = [one for one in frames.refused if not one.damage]
         if bad and not task.options.quarantine_share:
-            told = tuple(f"{task.label}, {one}" for one in bad[:_TOLD])
-            error = bad_records(
+            told = tuple(f"{task.label}, {one}" for one in bad[:_MAX_ROWS_LISTED])
+            error = make_invalid_records_error(
                 f"{task.dataset}/{task.version}",
                 told,
                 len(bad),
@@ -335,7 +337,7 @@ def _is_at_end(lots: Iterator[object]) -> bool:
         return False
 
 
-def refuse_too_many(name: str, landings: Sequence[Landing], share: float) -> None:
+def validate_quarantine_share(name: str, landings: Sequence[AppendedSource], share: float) -> None:
     """Refuse to commit if more than a share of the rows do not fit.
 
     What was salvaged of a damaged file was asked for, whatever that cost.
@@ -344,14 +346,16 @@ def refuse_too_many(name: str, landings: Sequence[Landing], share: float) -> Non
     bad = sum(landing.refused - landing.damaged for landing in landings)
     if bad > share * rows:
         told = [why for landing in landings for why in landing.told]
-        raise bad_records(name, tuple(told[:_TOLD]), bad, rows, share)
+        raise make_invalid_records_error(name, tuple(told[:_MAX_ROWS_LISTED]), bad, rows, share)
     for landing in landings:
         if landing.refused and not landing.records and share < 1:
             # It would count as landed, and never come in again.
-            raise bad_records(name, landing.told, landing.refused, landing.rows, share)
+            raise make_invalid_records_error(
+                name, landing.told, landing.refused, landing.rows, share
+            )
 
 
-def bad_records(
+def make_invalid_records_error(
     name: str,
     told: tuple[str, ...],
     bad: int,
@@ -360,13 +364,15 @@ def bad_records(
     *,
     source: str = "",
     complete: bool = True,
-) -> BadRecordsError:
+) -> InvalidRecordsError:
     """The error to raise for rows that do not fit, of all sources or of a single one."""
     more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
     allowed = f" (at most {share:.2%} may)" if share else ""
     lines = "\n  ".join(told)
-    counts = counted_of(bad, rows, "row", complete=complete) + (f" of {source}" if source else "")
-    return BadRecordsError(
+    counts = format_count_of(bad, rows, "row", complete=complete) + (
+        f" of {source}" if source else ""
+    )
+    return InvalidRecordsError(
         f"{counts} do not fit the schema of {name}{allowed}, nothing was committed:"
         f"\n  {lines}{more}",
         told,
@@ -380,13 +386,13 @@ def bad_records(
     )
 
 
-_UNFIT = (DamagedFileError, SchemaMismatchError, BadRecordsError, SourceError)
-_MAX_REASON = 2000
-_SET_ASIDE_TOLD = 3
+_REJECTABLE_ERRORS = (CorruptFileError, SchemaMismatchError, InvalidRecordsError, SourceError)
+_MAX_REASON_CHARS = 2000
+_MAX_REASONS_LISTED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SourceRejection:
     """A source that cannot land, and why. `check` is the one that its shards would have failed.
 
     Of a damaged TFRecord file, `record` and `offset` tell where, and `detail` only what. `code`
@@ -416,80 +422,80 @@ class Refusal:
             told |= {"record": self.record, "offset": self.offset, "detail": self.detail}
         return {**told, "code": self.code} if self.code == ChangedSourceError.code else told
 
-    def with_hint(self, option: Option) -> Refusal:
+    def with_hint(self, option: Option) -> SourceRejection:
         """The same with one more option to set."""
         more = Hint.of(self.hint or "", "; to have the same content twice also set ", option)
         return replace(self, hint=more)
 
 
-def refusal(source: Identity, error: ShardlineError) -> Refusal:
+def make_rejection(source: Identity, error: ShardlineError) -> SourceRejection:
     """What an error says of a source."""
     why = str(error)
-    if isinstance(error, BadRecordsError):
-        told = "; ".join(str(one) for one in error.refused[:_SET_ASIDE_TOLD])
-        counts = counted_of(error.bad, error.rows, "row", complete=error.complete)
+    if isinstance(error, InvalidRecordsError):
+        told = "; ".join(str(one) for one in error.refused[:_MAX_REASONS_LISTED])
+        counts = format_count_of(error.bad, error.rows, "row", complete=error.complete)
         why = f"{counts} do not fit the schema: {told}"
-    why = why if len(why) <= _MAX_REASON else why[: _MAX_REASON - 1] + "…"
-    if isinstance(error, DamagedFileError):
+    why = why if len(why) <= _MAX_REASON_CHARS else why[: _MAX_REASON_CHARS - 1] + "…"
+    if isinstance(error, CorruptFileError):
         what = f"{error.kind}: {error.detail}"
         place = (error.record, error.offset)
-        return Refusal(source, INTEGRITY, why, *place, what, error.code, error.hint)
+        return SourceRejection(source, INTEGRITY, why, *place, what, error.code, error.hint)
     check = INTEGRITY if isinstance(error, SourceError) else SCHEMA
-    return Refusal(source, check, why, code=error.code, hint=error.hint)
+    return SourceRejection(source, check, why, code=error.code, hint=error.hint)
 
 
-def open_or_refuse(
+def open_or_reject(
     sources: Sequence[Any], opened: Callable[[Any], RecordSource], *, set_aside: bool
-) -> tuple[list[RecordSource], list[Refusal]]:
+) -> tuple[list[RecordSource], list[SourceRejection]]:
     """The sources, and with `set_aside` the files that are nothing that can be read."""
     good, refused = [], []
     for one in sources:
         try:
             good.append(opened(one))
         except SourceError as error:
-            origin = _file(one) if set_aside else None
+            origin = _get_file(one) if set_aside else None
             if origin is None:
                 raise
-            refused.append(refusal(origin.identity(), error))
+            refused.append(make_rejection(origin.identity(), error))
     return good, refused
 
 
-def _file(what: object) -> FileOrigin | None:
+def _get_file(what: object) -> FileIdentity | None:
     """The file that a caller named; None if that is no file, or is not there."""
     if isinstance(what, str) and "://" in what:
-        file = stored_file(what)
-        return FileOrigin(file) if file.store.info(file.name) is not None else None
+        file = open_stored_file(what)
+        return FileIdentity(file) if file.store.info(file.name) is not None else None
     if isinstance(what, str | Path) and Path(what).is_file():
-        return FileOrigin(Path(what))
+        return FileIdentity(Path(what))
     return None
 
 
-def land_or_refuse(task: LandingTask, running: Running) -> Landing | Refusal:
+def append_or_reject(task: AppendTask, running: TaskContext) -> AppendedSource | SourceRejection:
     """Make the shards of a source, or say why that cannot be."""
     try:
-        return land(task, running)
-    except _UNFIT as error:
-        return refusal(task.identity, error)
+        return append_source(task, running)
+    except _REJECTABLE_ERRORS as error:
+        return make_rejection(task.identity, error)
 
 
-def split_refused(
-    name: str, made: Sequence[Landing | Refusal], share: float, *, set_aside: bool
-) -> tuple[list[Landing], list[Refusal]]:
+def split_rejected(
+    name: str, made: Sequence[AppendedSource | SourceRejection], share: float, *, set_aside: bool
+) -> tuple[list[AppendedSource], list[SourceRejection]]:
     """What may be committed, and what not: more than a share of its rows do not fit.
 
-    Without `set_aside` the share is one of all rows, and BadRecordsError is raised.
+    Without `set_aside` the share is one of all rows, and InvalidRecordsError is raised.
     """
-    landings = [one for one in made if isinstance(one, Landing)]
-    refused = [one for one in made if isinstance(one, Refusal)]
+    landings = [one for one in made if isinstance(one, AppendedSource)]
+    refused = [one for one in made if isinstance(one, SourceRejection)]
     if not set_aside:
-        refuse_too_many(name, landings, share)
+        validate_quarantine_share(name, landings, share)
         return landings, refused
     kept = []
     for landing in landings:
         try:
-            refuse_too_many(name, [landing], share)
-        except BadRecordsError as error:
-            refused.append(refusal(landing.source, error))
+            validate_quarantine_share(name, [landing], share)
+        except InvalidRecordsError as error:
+            refused.append(make_rejection(landing.source, error))
         else:
             kept.append(landing)
     return kept, refused

@@ -7,28 +7,28 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from shardline.execution.task_groups import small_groups
+from shardline.execution.task_groups import group_small_tasks
 from shardline.execution.threads import run_tasks
-from shardline.log.changes import refuse_condemned
-from shardline.log.layers import stacks_of
+from shardline.log.changes import validate_not_tombstoned
+from shardline.log.layers import list_stacks
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation
 from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
 from shardline.operations.inspect_shard import (
+    get_joinable_bytes,
     inspect_shard,
+    inspect_shard_size,
     inspect_small_shards,
-    joinable_bytes,
-    look_at_shard,
 )
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from shardline.execution.executor import Running
+    from shardline.execution.executor import TaskContext
     from shardline.log.layers import Layer, Stack
     from shardline.log.model import Shard
-    from shardline.log.shard_history import Stay
+    from shardline.log.shard_history import ShardInterval
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.inspect_shard import ShardReport
@@ -87,26 +87,30 @@ def check_version(
     refuse_no_version(version=version)
     snapshot = version.find(which)
     needed = set(version.state.checks_of(snapshot.number).shard) & set(only)
-    left = shards_to_check(version, snapshot, again=again, only=only)
+    left = list_shards_to_check(version, snapshot, again=again, only=only)
     if look and not again and INTEGRITY in only:
-        left += _gone_or_cut(version, snapshot, left)
+        left += _list_missing_or_truncated(version, snapshot, left)
     what = f"snapshot {snapshot.number} cannot be checked: "
-    refuse_condemned(version.state, [stay.shard for stay in left], what)
+    validate_not_tombstoned(version.state, [stay.shard for stay in left], what)
     asked = tuple(stay.shard for stay in left)
-    stacks = stacks_of(replace(snapshot, list_shards=lambda: asked))
-    checker = _Checker(version, SCHEMA in needed, limits, progress)
-    groups = [stacks[cut] for cut in small_groups([joinable_bytes(one.shard) for one in left])]
+    stacks = list_stacks(replace(snapshot, list_shards=lambda: asked))
+    checker = _ShardChecker(version, SCHEMA in needed, limits, progress)
+    groups = [
+        stacks[cut] for cut in group_small_tasks([get_joinable_bytes(one.shard) for one in left])
+    ]
     found = run_tasks(checker.check, groups, workers=workers)
     reports = [report for some in found for report in some]
     attested = {SCHEMA} & needed | {INTEGRITY} & set(only)
-    attestations = tuple(one for one in _attestations(reports) if one.check in attested)
+    attestations = tuple(one for one in _make_attestations(reports) if one.check in attested)
     fresh = [
         stay
         for stay, report in zip(left, reports, strict=True)
-        if any(not is_in(version, stay.once, check) for check in attested & set(_failed(report)))
+        if any(
+            not is_in(version, stay.once, check) for check in attested & set(_make_failure(report))
+        )
     ]
-    rejected = _attest(version, fresh, attestations)
-    open_checks = sorted(not_passed(version, snapshot) - set(SHARD_CHECKS))
+    rejected = _record_attestations(version, fresh, attestations)
+    open_checks = sorted(list_pending_checks(version, snapshot) - set(SHARD_CHECKS))
     failed = tuple(check for check in open_checks if _has_failed(version, snapshot, check))
     return CheckReport(
         snapshot,
@@ -120,7 +124,7 @@ def check_version(
 
 
 @dataclass(frozen=True, slots=True)
-class _Checker:
+class _ShardChecker:
     """Checks shards, each with its layers: small ones together, as long as all are sound."""
 
     version: StoredVersion
@@ -156,7 +160,7 @@ class _Checker:
             limits=self.limits,
             progress=None if self.progress is None else partial(self.progress, shard),
         )
-        problems = (*report.problems, *_problems_below(self.version, stack))
+        problems = (*report.problems, *_list_layer_problems(self.version, stack))
         return replace(report, problems=problems, read=report.read and layer.schema is not None)
 
 
@@ -174,7 +178,7 @@ class CheckTask:
     @classmethod
     def of(cls, version: StoredVersion, snapshot: StoredSnapshot, limits: Limits) -> CheckTask:
         """Return the task for a snapshot of a version."""
-        size = sum(stay.shard.bytes for stay in shards_to_check(version, snapshot))
+        size = sum(stay.shard.bytes for stay in list_shards_to_check(version, snapshot))
         return cls(version, snapshot.number, size, limits)
 
     @property
@@ -183,7 +187,7 @@ class CheckTask:
         return f"{self.version.name}@{self.snapshot}"
 
 
-def run_check(task: CheckTask, running: Running) -> CheckReport:
+def run_check(task: CheckTask, running: TaskContext) -> CheckReport:
     """Check a snapshot, and tell how many bytes of all its shards are read."""
     read: dict[str, int] = {}
     done, lock = 0, Lock()
@@ -204,20 +208,22 @@ def run_check(task: CheckTask, running: Running) -> CheckReport:
     )
 
 
-def shards_to_check(
+def list_shards_to_check(
     version: StoredVersion,
     snapshot: StoredSnapshot,
     *,
     again: bool = False,
     only: Collection[str] = SHARD_CHECKS,
-) -> list[Stay]:
+) -> list[ShardInterval]:
     """The shards of a snapshot that have not passed what is checked here; all of them `again`."""
     stays = version.state.stays.at(snapshot.number)
     needed = [c for c in version.state.checks_of(snapshot.number).shard if c in only]
     return [s for s in stays if again or not all(is_in(version, s.passed, c) for c in needed)]
 
 
-def _gone_or_cut(version: StoredVersion, snapshot: StoredSnapshot, left: list[Stay]) -> list[Stay]:
+def _list_missing_or_truncated(
+    version: StoredVersion, snapshot: StoredSnapshot, left: list[ShardInterval]
+) -> list[ShardInterval]:
     """The shards beside those `left` that are not there, or have another length; or their bases."""
     folder = f"{version.log.dataset}/shards"
     sizes = {info.name: info.size for info in version.store.list(folder)}
@@ -230,25 +236,25 @@ def _gone_or_cut(version: StoredVersion, snapshot: StoredSnapshot, left: list[St
     stays = version.state.stays.at(snapshot.number)
     return [
         stay
-        for stay, stack in zip(stays, stacks_of(snapshot), strict=True)
+        for stay, stack in zip(stays, list_stacks(snapshot), strict=True)
         if stay.shard.name not in asked
         and (stack.misfit is not None or not all(map(is_whole, stack.layers)))
     ]
 
 
-def _problems_below(version: StoredVersion, stack: Stack) -> Iterable[str]:
+def _list_layer_problems(version: StoredVersion, stack: Stack) -> Iterable[str]:
     """What is wrong with the layers that a shard lies beside, and with how they fit together."""
     if stack.problem:
         yield stack.problem
     for layer in stack.layers[:-1]:
         name = version.shard_name(layer.shard)
-        for problem in look_at_shard(version.store, name, layer.shard).problems:
+        for problem in inspect_shard_size(version.store, name, layer.shard).problems:
             yield f"its base {layer.shard.name}, of {layer.version}: {problem}"
         if INTEGRITY in layer.failed:
             yield f"its base {layer.shard.name} has failed {INTEGRITY!r} in {layer.version}"
 
 
-def not_passed(version: StoredVersion, snapshot: StoredSnapshot) -> set[str]:
+def list_pending_checks(version: StoredVersion, snapshot: StoredSnapshot) -> set[str]:
     """Return the checks that a snapshot needs and that have not passed, on a shard or on itself."""
     state = version.state
     needed, moment = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
@@ -264,7 +270,7 @@ def _has_failed(version: StoredVersion, snapshot: StoredSnapshot, check: str) ->
     return any(is_in(version, bits, check) for bits in failed)
 
 
-def _attestations(reports: list[ShardReport]) -> Iterable[Attestation]:
+def _make_attestations(reports: list[ShardReport]) -> Iterable[Attestation]:
     """Passes together, each failure with its reason. A shard not read to its end has no schema."""
     sound = tuple(report.shard.name for report in reports if not report.problems)
     fitting = tuple(r.shard.name for r in reports if r.read and not r.violations)
@@ -284,14 +290,14 @@ def _attestations(reports: list[ShardReport]) -> Iterable[Attestation]:
             yield Attestation(SCHEMA, passed=False, shards=name, detail=detail)
 
 
-def _failed(report: ShardReport) -> Iterable[str]:
+def _make_failure(report: ShardReport) -> Iterable[str]:
     if report.problems:
         yield INTEGRITY
     if report.violations:
         yield SCHEMA
 
 
-def brought_in_by(version: StoredVersion, stay: Stay) -> int:
+def get_introducing_snapshot(version: StoredVersion, stay: ShardInterval) -> int:
     """Return the snapshot that brought a shard in: it landed with it, or was restored by it."""
     timeline = version.state.timeline
     if timeline.moment(stay.since).rejected:
@@ -300,13 +306,13 @@ def brought_in_by(version: StoredVersion, stay: Stay) -> int:
     return stay.since if restored else timeline.of_entry(stay.landed)
 
 
-def _attest(
-    version: StoredVersion, fresh: list[Stay], attestations: tuple[Attestation, ...]
+def _record_attestations(
+    version: StoredVersion, fresh: list[ShardInterval], attestations: tuple[Attestation, ...]
 ) -> tuple[int, ...]:
     """Write down what was found, and reject the snapshots that brought in what is new and bad."""
     if not attestations:
         return ()
-    numbers = sorted({brought_in_by(version, stay) for stay in fresh})
+    numbers = sorted({get_introducing_snapshot(version, stay) for stay in fresh})
     if not numbers:
         version.attest(attestations)
     rejected = []

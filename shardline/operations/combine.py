@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from shardline.arguments import TARGET_BYTES, validate_choice, validate_minimum
 from shardline.errors import InvalidArgumentError, LogError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.model import Checks, Shard
-from shardline.log.version import Origin, refuse_no_version
-from shardline.operations.combine_task import Targets, VirtualTask, make_combined, make_virtual
+from shardline.log.version import DerivedFrom, refuse_no_version
+from shardline.operations.combine_task import (
+    CombineTargets,
+    PairPlanTask,
+    make_combined_shard,
+    write_pair_plan,
+)
 from shardline.operations.derive import (
     Derivation,
-    MadeShards,
+    WrittenShards,
     derive,
-    refuse_appended,
-    refuse_other_schema,
+    validate_nothing_appended,
     validate_same_root,
+    validate_same_schema,
 )
-from shardline.operations.shard_writer import shard_compression
-from shardline.pairing.combine_spec import make_recipe, make_rule, refuse_unknown
-from shardline.pairing.coverage import OPERATION
-from shardline.pairing.pair_grid import Estimate, refuse_over_budget, together
+from shardline.operations.shard_writer import get_shard_compression
+from shardline.pairing.combine_spec import bind_spec, make_spec, validate_option_names
+from shardline.pairing.coverage import COMBINE_OPERATION
+from shardline.pairing.pair_grid import PairEstimate, sum_estimates, validate_budget
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -35,12 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
-    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.combine_task import Task
-    from shardline.pairing.combine_spec import Options, Recipe, Rule
+    from shardline.operations.combine_task import AnyCombineTask
+    from shardline.pairing.combine_spec import BoundCombineSpec, CombineSpec, SpecOptions
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
     from shardline.tfrecord.reader import Limits
@@ -49,7 +54,7 @@ CombineMode: TypeAlias = Literal["materialized", "virtual"]
 
 
 @dataclass(frozen=True, slots=True)
-class CombineReport(MadeShards):
+class CombineReport(WrittenShards):
     """What a combination did. `entry` is None if there was nothing to do.
 
     `made` are the shards that were computed, `reused` those that were there. It is not
@@ -79,7 +84,7 @@ class CombinePlan:
     right: StoredSnapshot
     into: str
     schema: Schema
-    estimate: Estimate
+    estimate: PairEstimate
     compute: int
     reuse: int
     drop: int
@@ -99,9 +104,9 @@ def combine(
     budget_bytes: int | None = None,
     checks: Checks = Checks(),
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
-    **options: Unpack[Options],
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
+    **options: Unpack[SpecOptions],
 ) -> CombineReport:
     """Make records of each record of one snapshot together with each of another.
 
@@ -128,8 +133,8 @@ def combine(
     free and at most 100 GB unless told. Raises DamagedFileError at a damaged record; nothing is
     committed then. A version that is new gets `checks`.
     """
-    refuse_unknown(combine, options)
-    work = _planned(
+    validate_option_names(combine, options)
+    work = _plan_combination(
         left,
         right,
         into,
@@ -141,7 +146,7 @@ def combine(
         options=options,
     )
     try:
-        return work.done(budget_bytes, checks, engine or Threads(), progress)
+        return work.done(budget_bytes, checks, engine or ThreadExecutor(), progress)
     finally:
         work.recipe.close()
 
@@ -157,11 +162,11 @@ def plan_combine(
     mode: CombineMode = "materialized",
     compression: Compression | str | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    **options: Unpack[Options],
+    **options: Unpack[SpecOptions],
 ) -> CombinePlan:
     """Tell what `combine` would do. No record is read, unless it takes keys to count the pairs."""
-    refuse_unknown(plan_combine, options)
-    work = _planned(
+    validate_option_names(plan_combine, options)
+    work = _plan_combination(
         left,
         right,
         into,
@@ -178,7 +183,7 @@ def plan_combine(
         work.recipe.close()
 
 
-def _planned(
+def _plan_combination(
     left: StoredVersion,
     right: StoredVersion,
     into: StoredVersion,
@@ -188,14 +193,14 @@ def _planned(
     mode: CombineMode,
     compression: Compression | str | None,
     limits: Limits,
-    options: Options,
-) -> _Work:
+    options: SpecOptions,
+) -> _CombineRun:
     """Find the snapshots, and refuse what cannot be combined."""
     refuse_no_version(left=left, right=right, into=into)
-    rule = make_rule(**options)
+    rule = make_spec(**options)
     validate_choice("mode", mode, get_args(CombineMode))
     if mode == "virtual":
-        _refuse_computed(rule)
+        _validate_virtual_spec(rule)
     validate_minimum("target_bytes", target_bytes, 1)
     for one in (left, right):
         validate_same_root(into, one)
@@ -207,12 +212,12 @@ def _planned(
                 version=one.name,
             )
     left.refresh()
-    origins = [Origin(left, left.find(which[0]))]
+    origins = [DerivedFrom(left, left.find(which[0]))]
     if right.name == left.name and which[0] == which[1]:
         origins.append(origins[0])
     else:
         right.refresh()
-        origins.append(Origin(right, right.find(which[1])))
+        origins.append(DerivedFrom(right, right.find(which[1])))
     snapshots = [origin.snapshot for origin in origins]
     if rule.once and str(snapshots[0]) != str(snapshots[1]):
         raise InvalidArgumentError(
@@ -220,16 +225,18 @@ def _planned(
             code="conflicting-arguments",
             hint=Hint.of("name one snapshot for both sides, or leave out ", Option("once")),
         )
-    recipe, schema = make_recipe(rule, snapshots[0].schema, snapshots[1].schema)
+    recipe, schema = bind_spec(rule, snapshots[0].schema, snapshots[1].schema)
     recipe.refuse_same_names()
     both = (origins[0], origins[1])
     into.refresh()
-    packed = shard_compression(into, compression) or Compression.NONE
-    targets = Targets(into, both, recipe, packed, target_bytes, limits, virtual=mode == "virtual")
-    return _Work(into, both, schema, targets)
+    packed = get_shard_compression(into, compression) or Compression.NONE
+    targets = CombineTargets(
+        into, both, recipe, packed, target_bytes, limits, virtual=mode == "virtual"
+    )
+    return _CombineRun(into, both, schema, targets)
 
 
-def _refuse_computed(rule: Rule) -> None:
+def _validate_virtual_spec(rule: CombineSpec) -> None:
     """Refuse what a reader cannot make of a pair's number alone."""
     names = ("on", "where", "fields", "limit", "sample")
     asked = [name for name in names if getattr(rule, name)]
@@ -242,39 +249,39 @@ def _refuse_computed(rule: Rule) -> None:
         )
 
 
-def _estimate(task: Task) -> Estimate:
+def _estimate_task(task: AnyCombineTask) -> PairEstimate:
     """How many pairs a task makes, and how many bytes it writes."""
-    if isinstance(task, VirtualTask):
-        return Estimate(task.pairs.pairs, len(task.pairs.encode()))
+    if isinstance(task, PairPlanTask):
+        return PairEstimate(task.pairs.pairs, len(task.pairs.encode()))
     return task.estimate
 
 
-def _make(task: Task, running: Running) -> Receipt:
+def _make_task_output(task: AnyCombineTask, running: TaskContext) -> Receipt:
     """Do one task."""
-    if isinstance(task, VirtualTask):
-        return make_virtual(task, running)
-    return make_combined(task, running)
+    if isinstance(task, PairPlanTask):
+        return write_pair_plan(task, running)
+    return make_combined_shard(task, running)
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _CombineRun:
     """A combination that is planned."""
 
     into: StoredVersion
-    origins: tuple[Origin, Origin]
+    origins: tuple[DerivedFrom, DerivedFrom]
     schema: Schema
-    targets: Targets
+    targets: CombineTargets
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> BoundCombineSpec:
         """How its pairs are made."""
         return self.targets.recipe
 
     def plan(self) -> CombinePlan:
         """What it would do."""
         self.into.refresh()
-        refuse_other_schema(self.into, self.schema)
-        refuse_appended(self.into, OPERATION)
+        validate_same_schema(self.into, self.schema)
+        validate_nothing_appended(self.into, COMBINE_OPERATION)
         state = self.into.state
         wanted = self.targets.of(state)
         tasks = [one for one in wanted if not isinstance(one, Shard)]
@@ -285,7 +292,7 @@ class _Work:
             self.origins[1].snapshot,
             self.into.name,
             self.schema,
-            together(_estimate(task) for task in tasks),
+            sum_estimates(_estimate_task(task) for task in tasks),
             len(tasks),
             len(kept),
             sum(name not in kept for name in there),
@@ -293,23 +300,27 @@ class _Work:
         )
 
     def done(
-        self, budget: int | None, checks: Checks, engine: Engine, progress: Listener | None
+        self,
+        budget: int | None,
+        checks: Checks,
+        engine: Executor,
+        progress: ProgressListener | None,
     ) -> CombineReport:
         """Do it."""
 
-        def prepare(tasks: Sequence[Task]) -> None:
-            found = together(_estimate(task) for task in tasks)
-            refuse_over_budget(self.into.name, found, budget, spool_folder(self.into.store))
+        def prepare(tasks: Sequence[AnyCombineTask]) -> None:
+            found = sum_estimates(_estimate_task(task) for task in tasks)
+            validate_budget(self.into.name, found, budget, spool_folder(self.into.store))
 
         derived = derive(
             Derivation(
                 into=self.into,
-                operation=OPERATION,
+                operation=COMBINE_OPERATION,
                 schema=self.schema,
                 checks=checks,
                 origins=self.origins,
                 wanted=self.targets.of,
-                make=_make,
+                make=_make_task_output,
                 prepare=prepare,
                 describe=self.targets.outputs,
                 parameters=self.targets.parameters(),

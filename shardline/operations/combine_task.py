@@ -13,44 +13,44 @@ import numpy as np
 
 from shardline.errors import ObjectExistsError
 from shardline.log.model import PLAN, Shard
-from shardline.operations.derive import checked_digests, kept_or_made
-from shardline.operations.shard_writer import ShardPlan, make_shard, stem_in
+from shardline.operations.derive import get_checked_digests, reuse_shards
+from shardline.operations.shard_writer import ShardPlan, get_stem, make_shard
 from shardline.pairing.coverage import (
-    OPERATION,
-    Cover,
-    Covered,
+    COMBINE_OPERATION,
+    Coverage,
+    CoveredPairs,
     estimate,
-    first_covers,
-    keep,
-    matched_covers,
-    missing_covers,
-    missing_rows,
+    list_covering_shards,
+    list_first_coverages,
+    list_matched_coverages,
+    list_missing_coverages,
+    list_missing_rows,
 )
-from shardline.pairing.pair_batch import Sides, count_matches
-from shardline.pairing.pair_encoder import Laying
-from shardline.pairing.pair_grid import Estimate, Grid
+from shardline.pairing.pair_batch import PairSides, count_matches
+from shardline.pairing.pair_encoder import PairEncoder
+from shardline.pairing.pair_grid import PairEstimate, PairGrid
 from shardline.pairing.pair_plan import PairPlan
-from shardline.readers.virtual_shard import shards_of
+from shardline.readers.virtual_shard import get_combination_side
 from shardline.sidecars.receipt import Receipt
 from shardline.sidecars.row_map import narrow
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.compression import Compression
-from shardline.udf.udf_declaration import maker_told
+from shardline.udf.udf_declaration import describe_udf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Running
+    from shardline.execution.executor import TaskContext
     from shardline.kernel.types import IntArray
     from shardline.log.model import Added
     from shardline.log.state import State
-    from shardline.log.version import Origin, StoredVersion
-    from shardline.operations.shard_writer import Part
-    from shardline.pairing.combine_spec import Recipe
-    from shardline.pairing.pair_batch import Lot
-    from shardline.pairing.pair_side import Numbered
-    from shardline.readers.virtual_shard import Shards
+    from shardline.log.version import DerivedFrom, StoredVersion
+    from shardline.operations.shard_writer import OpenShard
+    from shardline.pairing.combine_spec import BoundCombineSpec
+    from shardline.pairing.pair_batch import PairBatch
+    from shardline.pairing.pair_side import NumberedUnit
+    from shardline.readers.virtual_shard import CombinationSide
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 
@@ -72,17 +72,17 @@ class CombineTask:
     store: Store
     dataset: str
     version: str
-    recipe: Recipe
-    left: tuple[Numbered, ...]
-    right: tuple[Numbered, ...]
-    cover: Cover
-    estimate: Estimate
+    recipe: BoundCombineSpec
+    left: tuple[NumberedUnit, ...]
+    right: tuple[NumberedUnit, ...]
+    cover: Coverage
+    estimate: PairEstimate
     compression: Compression
     limits: Limits
     identity: Json
     limit: int | None = None
     numbers: tuple[IntArray, IntArray] | None = None
-    largest: Estimate | None = None
+    largest: PairEstimate | None = None
     functions: tuple[str, ...] = ()
     attempt: int = 0
 
@@ -111,7 +111,7 @@ class CombineTask:
             functions=self.functions,
         )
 
-    def _most(self, found: Estimate) -> int:
+    def _most(self, found: PairEstimate) -> int:
         names = self.recipe.names
         each = _UNFORESEEN + _UNFORESEEN_EACH * (len(names.left) + len(names.right))
         most = found.bytes + each * found.pairs
@@ -128,33 +128,33 @@ class CombineTask:
         return replace(self, attempt=attempt)
 
 
-def make_combined(task: CombineTask, running: Running) -> Receipt:
+def make_combined_shard(task: CombineTask, running: TaskContext) -> Receipt:
     """Do one task: make the shard, or find it made."""
     plan = replace(task.plan, aside=running.workers > 1)
-    return make_shard(plan, _Filling(task, running), attempt=task.attempt)
+    return make_shard(plan, _PairShardWriter(task, running), attempt=task.attempt)
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
+class _PairShardWriter:
     """Fills a shard with pairs."""
 
     task: CombineTask
-    running: Running
+    running: TaskContext
 
     def begin(self) -> None:
         """Every attempt begins with the first pair."""
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         """Make all of them. Where there are none, there is a shard that tells just that."""
         task, sink = self.task, part.shard
-        laying = Laying(
+        laying = PairEncoder(
             task.recipe,
             task.limits.max_record_bytes,
             self.running.workers,
             task.recipe.rule.chooses,
         )
         with ExitStack() as stack:
-            sides = Sides(
+            sides = PairSides(
                 task.left,
                 task.right,
                 task.recipe,
@@ -165,7 +165,7 @@ class _Filling:
             )
             lots = sides.lots() if task.numbers is None else sides.sampled(*task.numbers)
 
-            def told() -> Iterator[Lot]:
+            def told() -> Iterator[PairBatch]:
                 for lot in lots:
                     self._tell(sink.records)
                     yield lot
@@ -197,7 +197,7 @@ class _Filling:
 
 
 @dataclass(frozen=True, slots=True)
-class VirtualTask:
+class PairPlanTask:
     """A plan to be written. `identity` is what its name is a hash of."""
 
     store: Store
@@ -220,7 +220,7 @@ class VirtualTask:
         return 0
 
     @property
-    def cover(self) -> Cover:
+    def cover(self) -> Coverage:
         """The pairs of shards that it covers."""
         return self.pairs.cover
 
@@ -229,12 +229,12 @@ class VirtualTask:
         """The shard."""
         return ShardPlan(self.store, self.dataset, self.version, self.identity, suffix=PLAN)
 
-    def at(self, attempt: int) -> VirtualTask:
+    def at(self, attempt: int) -> PairPlanTask:
         """The same at another attempt."""
         return replace(self, attempt=attempt)
 
 
-def make_virtual(task: VirtualTask, running: Running) -> Receipt:
+def write_pair_plan(task: PairPlanTask, running: TaskContext) -> Receipt:
     """Write a plan, or find it written; one that someone else put there gets another name."""
     data = task.pairs.encode()
     attempt = task.attempt
@@ -252,27 +252,27 @@ def make_virtual(task: VirtualTask, running: Running) -> Receipt:
         return Receipt(0, task.pairs.pairs, last=True, shard=shard)
 
 
-Task: TypeAlias = "CombineTask | VirtualTask"
+AnyCombineTask: TypeAlias = "CombineTask | PairPlanTask"
 _ALL = 2**100
 """More bytes than any pairs have: a plan covers as many as can be told in one."""
 
 
-def combined_identity(told: Json, left: Sequence[Shard], right: Sequence[Shard]) -> Json:
+def make_combine_identity(told: Json, left: Sequence[Shard], right: Sequence[Shard]) -> Json:
     """What the name of a shard depends on that pairs these, by what its entry tells."""
     sides = {
         side: [[shard.name, shard.content] for shard in shards]
         for side, shards in (("left", left), ("right", right))
     }
-    return {"operation": OPERATION, **told, **sides}
+    return {"operation": COMBINE_OPERATION, **told, **sides}
 
 
-def span_identity(cover: Cover) -> Json:
+def make_span_identity(cover: Coverage) -> Json:
     """What is told besides of a pair of shards that was cut."""
     return {} if cover.span is None else {"records": list(cover.span)}
 
 
 @dataclass
-class Targets:
+class CombineTargets:
     """The shards of a combination of two snapshots, as they should be.
 
     `run` stands in for what a function without a code version does: nothing that another run made
@@ -280,32 +280,32 @@ class Targets:
     """
 
     into: StoredVersion
-    origins: tuple[Origin, Origin]
-    recipe: Recipe
+    origins: tuple[DerivedFrom, DerivedFrom]
+    recipe: BoundCombineSpec
     packing: Compression
     target: int
     limits: Limits
     virtual: bool = False
     run: str = field(default_factory=lambda: secrets.token_hex(8))
-    _covers: dict[str, Cover] = field(default_factory=dict)
+    _covers: dict[str, Coverage] = field(default_factory=dict)
 
     @cached_property
-    def sides(self) -> tuple[Shards, Shards]:
+    def sides(self) -> tuple[CombinationSide, CombinationSide]:
         """The shards of both."""
         left, right = (origin.snapshot for origin in self.origins)
         names = self.recipe.names
-        return shards_of(left, names.left), shards_of(right, names.right)
+        return get_combination_side(left, names.left), get_combination_side(right, names.right)
 
     @cached_property
     def functions(self) -> tuple[str, ...]:
         """The source digests of the functions that choose or compute."""
-        return checked_digests(self.recipe.rule.makers)
+        return get_checked_digests(self.recipe.rule.makers)
 
     @cached_property
-    def grid(self) -> Grid:
+    def grid(self) -> PairGrid:
         """How many pairs the shards have."""
         left, right = self.sides
-        return Grid(left.extents, right.extents, self.recipe.rule.once)
+        return PairGrid(left.extents, right.extents, self.recipe.rule.once)
 
     @cached_property
     def _told(self) -> Json:
@@ -322,43 +322,45 @@ class Targets:
             return self._told
         told: Json = {**self._told, "target_bytes": self.target}
         if rule.fields:
-            told["fields"] = [maker_told(one) for one in rule.fields]
+            told["fields"] = [describe_udf(one) for one in rule.fields]
         if rule.limit is not None:
             told["limit"] = rule.limit
         if rule.sample is not None:
             told |= {"sample": rule.sample, "seed": rule.seed}
         return told if rule.incremental else {**told, "incremental": False}
 
-    def of(self, state: State) -> list[Shard | Task]:
+    def of(self, state: State) -> list[Shard | AnyCombineTask]:
         """The shards, or tasks to make them: what is kept, then what is new."""
         rule = self.recipe.rule
         kept: list[Shard] = []
         if rule.incremental:
-            covered = Covered.nothing(self.grid)
+            covered = CoveredPairs.nothing(self.grid)
             matched = bool(rule.on)
-            kept = keep(self.into, state, self.origins, self._told, covered, matched=matched)
-            tasks: list[Task] = [self._task_of(*one) for one in self._missing(covered)]
+            kept = list_covering_shards(
+                self.into, state, self.origins, self._told, covered, matched=matched
+            )
+            tasks: list[AnyCombineTask] = [self._task_of(*one) for one in self._missing(covered)]
         elif rule.sample is not None:
             tasks = list(self._sampled(rule.sample, rule.seed))
         else:
             tasks = list(self._first(rule.limit or 0))
         self._covers = {task.plan.stem: task.cover for task in tasks}
-        return [*kept, *kept_or_made(state, tasks)]
+        return [*kept, *reuse_shards(state, tasks)]
 
     def outputs(self, added: Sequence[Added]) -> Json:
         """What the shards cover that an entry adds, in its order."""
         if not self.recipe.rule.incremental:
             return {}
-        stems = (stem_in(one.shard.name) for one in added)
+        stems = (get_stem(one.shard.name) for one in added)
         return {"outputs": [self._covers[stem].to_json() for stem in stems]}
 
-    def _missing(self, covered: Covered) -> Iterator[tuple[Cover, Estimate]]:
+    def _missing(self, covered: CoveredPairs) -> Iterator[tuple[Coverage, PairEstimate]]:
         if self.recipe.rule.on:
             return self._missing_matches(covered)
-        return missing_covers(covered, _ALL if self.virtual else self.target)
+        return list_missing_coverages(covered, _ALL if self.virtual else self.target)
 
-    def _missing_matches(self, covered: Covered) -> Iterator[tuple[Cover, Estimate]]:
-        rows = missing_rows(covered)
+    def _missing_matches(self, covered: CoveredPairs) -> Iterator[tuple[Coverage, PairEstimate]]:
+        rows = list_missing_rows(covered)
         if not rows:
             return
         left, right = self.sides
@@ -370,7 +372,7 @@ class Targets:
             (row, gap, found[row] * (gap[1] - gap[0]) // left.units[row].records)
             for row, gap in rows
         )
-        yield from matched_covers(self.grid, meant, self.target)
+        yield from list_matched_coverages(self.grid, meant, self.target)
 
     def _first(self, limit: int) -> Iterator[CombineTask]:
         """Tasks for the first pairs; where these are chosen, it takes one that looks at all."""
@@ -379,11 +381,11 @@ class Targets:
             return
         if rule.on or rule.where is not None:
             pairs = min(limit, self.grid.pairs)
-            found = Estimate(pairs, self.grid.bytes_of(pairs), most=True)
+            found = PairEstimate(pairs, self.grid.bytes_of(pairs), most=True)
             yield self._task(self._whole, found, limit=limit)
             return
-        covers = missing_covers(Covered.nothing(self.grid), self.target)
-        for cover, found in first_covers(covers, limit):
+        covers = list_missing_coverages(CoveredPairs.nothing(self.grid), self.target)
+        for cover, found in list_first_coverages(covers, limit):
             yield self._task(cover, found, limit=found.pairs)
 
     def _sampled(self, count: int, seed: int) -> Iterator[CombineTask]:
@@ -394,11 +396,11 @@ class Targets:
         each = max(1, self.target * len(places) // max(self.grid.bytes_of(len(places)), 1))
         for first in range(0, len(places), each):
             some = places[first : first + each]
-            found = Estimate(len(some), self.grid.bytes_of(len(some)))
+            found = PairEstimate(len(some), self.grid.bytes_of(len(some)))
             told: Json = {"sample": [count, seed, first, first + len(some)]}
             yield self._task(self._whole, found, told, numbers=self.grid.locate(some))
 
-    def _task_of(self, cover: Cover, found: Estimate) -> Task:
+    def _task_of(self, cover: Coverage, found: PairEstimate) -> AnyCombineTask:
         """The task that makes what a cover covers: the pairs, or the plan of them."""
         if not self.virtual:
             return self._task(cover, found)
@@ -406,26 +408,26 @@ class Targets:
         rule = self.recipe.rule
         place = (self.into.store, self.into.log.dataset, self.into.log.version)
         plan = PairPlan(left, right, cover, rule.naming, rule.once, found.pairs)
-        return VirtualTask(*place, plan, self._identity(cover))
+        return PairPlanTask(*place, plan, self._identity(cover))
 
-    def task_for(self, cover: Cover) -> Task:
+    def task_for(self, cover: Coverage) -> AnyCombineTask:
         """The task that makes what a cover covers, whatever is there already."""
         return self._task_of(cover, estimate(self.grid, cover))
 
-    def _identity(self, cover: Cover, told: Json | None = None) -> Json:
+    def _identity(self, cover: Coverage, told: Json | None = None) -> Json:
         """What a shard of these pairs depends on."""
         left, right = (origin.snapshot.shards for origin in self.origins)
         paired = left[slice(*cover.left)], right[slice(*cover.right)]
-        return combined_identity({**self._told, **(told or {})}, *paired)
+        return make_combine_identity({**self._told, **(told or {})}, *paired)
 
     @property
-    def _whole(self) -> Cover:
-        return Cover((0, len(self.grid.left)), (0, len(self.grid.right)))
+    def _whole(self) -> Coverage:
+        return Coverage((0, len(self.grid.left)), (0, len(self.grid.right)))
 
     def _task(
         self,
-        cover: Cover,
-        found: Estimate,
+        cover: Coverage,
+        found: PairEstimate,
         told: Json | None = None,
         *,
         limit: int | None = None,
@@ -434,7 +436,7 @@ class Targets:
         left, right = self.sides
         rule = self.recipe.rule
         identity = self._identity(cover, told)
-        identity |= span_identity(cover)
+        identity |= make_span_identity(cover)
         identity |= {} if limit is None else {"limit": limit}
         if not rule.incremental:
             identity["of"] = [origin.snapshot.content for origin in self.origins]
@@ -456,7 +458,7 @@ class Targets:
             self.functions,
         )
 
-    def _largest(self, cover: Cover) -> Estimate | None:
+    def _largest(self, cover: Coverage) -> PairEstimate | None:
         """What a shard has at most; new fields, and what was packed, may have any size.
 
         Of some records of a shard it is not known how large these are, so all are counted.

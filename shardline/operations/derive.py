@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from shardline.errors import (
-    CondemnedShardError,
     ConflictError,
     FieldsError,
     InvalidArgumentError,
     SchemaMismatchError,
+    TombstonedShardError,
 )
 from shardline.execution.executor import ShardTask
 from shardline.hints import Hint, Option
-from shardline.log.changes import Derive, edit, refuse_condemned
-from shardline.log.model import RECEIPT, ROWS, Shard, quarantine_of
+from shardline.log.changes import Derive, diff_shards, validate_not_tombstoned
+from shardline.log.model import RECEIPT, ROWS, Shard, get_quarantine_name
 from shardline.operations.erasure.dataset_history import ERASE
-from shardline.operations.partial_commit import after_commit, entry_label
-from shardline.operations.shard_writer import fresh_attempt, stem_in
-from shardline.provenance.dependencies import hold_inputs, let_go
+from shardline.operations.partial_commit import format_entry_label, report_partial_commit
+from shardline.operations.shard_writer import find_fresh_attempt, get_stem
+from shardline.provenance.dependencies import let_go, pin_inputs
 from shardline.schema.comparison import compare
 from shardline.sidecars.sidecar_reader import SidecarReader
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.log import Log
     from shardline.log.model import Added, Checks
     from shardline.log.state import State
-    from shardline.log.version import Origin, StoredVersion
+    from shardline.log.version import DerivedFrom, StoredVersion
     from shardline.operations.shard_writer import ShardPlan
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
-    from shardline.udf.udf_declaration import Fields
+    from shardline.udf.udf_declaration import UDF
 
 
 _ROUNDS = 8
@@ -85,18 +85,18 @@ class Derivation(Generic[Task]):
     operation: str
     schema: Schema
     checks: Checks
-    origins: tuple[Origin, ...]
+    origins: tuple[DerivedFrom, ...]
     wanted: Callable[[State], Sequence[Shard | Task]]
-    make: Callable[[Task, Running], Receipt]
+    make: Callable[[Task, TaskContext], Receipt]
     prepare: Callable[[Sequence[Task]], None] | None = None
     accept: Callable[[Sequence[Receipt]], Json] | None = None
     describe: Callable[[Sequence[Added]], Json] | None = None
     parameters: Json = field(default_factory=dict)
     pinned: bool = False
-    makers: tuple[Fields, ...] = ()
+    makers: tuple[UDF, ...] = ()
 
 
-class MadeShards:
+class WrittenShards:
     """What the reports of such operations have in common: an entry, if any, and what was made."""
 
     __slots__ = ()
@@ -125,7 +125,7 @@ class MadeShards:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivationReport:
     """What became of a derivation. `entry` is None if there was nothing to do."""
 
     entry: Entry | None
@@ -135,7 +135,9 @@ class Derived:
     created: bool = False
 
 
-def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = None) -> Derived:
+def derive(
+    work: Derivation[Task], engine: Executor, progress: ProgressListener | None = None
+) -> DerivationReport:
     """Make of a version what it is to become, and commit that.
 
     Others may commit to it meanwhile: then it is planned again for the difference. Raises
@@ -146,30 +148,30 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
     computed: set[Shard | None] = set()
     functions = describe_functions(work.makers)
     named: Json = {FUNCTIONS: functions} if functions else {}
-    refuse_erased(work.origins)
+    validate_not_erased(work.origins)
     for _ in range(_ROUNDS):
         into.refresh()
-        refuse_other_schema(into, work.schema)
-        refuse_appended(into, work.operation)
+        validate_same_schema(into, work.schema)
+        validate_nothing_appended(into, work.operation)
         head = into.state.snapshot
         target = work.wanted(into.state)
         tasks = [one for one in target if not isinstance(one, Shard)]
         if tasks:
-            refuse_changed_functions(into, work.operation, work.makers)
+            validate_unchanged_functions(into, work.operation, work.makers)
         if work.prepare is not None:
             work.prepare(tasks)
-        receipts = make_fresh(into, tasks, work.make, engine, progress)
+        receipts = make_fresh_shards(into, tasks, work.make, engine, progress)
         told = work.accept(receipts) if work.accept is not None else {}
         given = iter(receipts)
         shards = [one if isinstance(one, Shard) else next(given).shard for one in target]
-        added, removed = edit(into.state, [shard for shard in shards if shard is not None])
+        added, removed = diff_shards(into.state, [shard for shard in shards if shard is not None])
         told |= work.describe(added) if work.describe is not None else {}
-        stood = refuse_erased(work.origins)
+        stood = validate_not_erased(work.origins)
         # Before the pins: a pin whose holder has no log is a sign that the log was lost.
         created |= not into.exists and into.create(work.schema, work.checks) is not None
         if work.pinned:
-            hold_inputs(into, work.origins)
-            stood = refuse_erased(work.origins)
+            pin_inputs(into, work.origins)
+            stood = validate_not_erased(work.origins)
         reused = tuple(one for one in target if isinstance(one, Shard))
         computed |= {one.shard for one in receipts if not one.found}
         found = sum(one.found and one.shard not in computed for one in receipts)
@@ -183,20 +185,22 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
             operation=work.operation,
             parameters={**work.parameters, **told, **counts, **named},
             inputs=tuple(origin.input() for origin in work.origins),
-            sidecars=_sidecars(into, [one.shard for one in added], receipts),
+            sidecars=_collect_sidecars(into, [one.shard for one in added], receipts),
         )
         try:
             entry = into.commit(change)
-        except (CondemnedShardError, ConflictError):
+        except (TombstonedShardError, ConflictError):
             continue  # someone else moved the version on: plan again for the difference
         made = tuple(one.shard for one in receipts if one.shard is not None)
-        with after_commit(work.operation, [] if entry is None else [entry_label(entry)]):
+        with report_partial_commit(
+            work.operation, [] if entry is None else [format_entry_label(entry)]
+        ):
             if entry is not None:
-                take_back_erased(into, entry, made, zip(work.origins, stood, strict=True))
+                roll_back_erased(into, entry, made, zip(work.origins, stood, strict=True))
             if work.pinned:
-                _hold_again(into, entry, work.origins)
+                _renew_pins(into, entry, work.origins)
                 let_go(into, work.origins)
-        return Derived(entry, made, reused, tuple(receipts), created)
+        return DerivationReport(entry, made, reused, tuple(receipts), created)
     raise ConflictError(
         f"{into.name}: other writers committed during each of {_ROUNDS} attempts",
         hint=Hint.of("retry when the other writers have finished"),
@@ -204,17 +208,19 @@ def derive(work: Derivation[Task], engine: Engine, progress: Listener | None = N
     )
 
 
-def _sidecars(into: StoredVersion, added: Sequence[Shard], receipts: Sequence[Receipt]) -> Json:
+def _collect_sidecars(
+    into: StoredVersion, added: Sequence[Shard], receipts: Sequence[Receipt]
+) -> Json:
     """Return the digests of the sidecars of new shards, and of shards that land again."""
     made = {name: digest for one in receipts for name, digest in one.sidecars.items()}
     again = [shard.name for shard in added if into.state.knows(shard.name)]
     suffixes = (RECEIPT, ROWS)
     names = [f"{shard}{suffix}" for shard in again for suffix in suffixes]
-    names += [name for name in map(quarantine_of, again) if name is not None]
+    names += [name for name in map(get_quarantine_name, again) if name is not None]
     return {**SidecarReader.of(into).digests(names), **made} if names else made
 
 
-def refuse_erased(origins: Sequence[Origin]) -> list[int]:
+def validate_not_erased(origins: Sequence[DerivedFrom]) -> list[int]:
     """Refuse what was made of a snapshot of which records were erased meanwhile, or before.
 
     Says where the log of each origin stood when it was looked at.
@@ -223,19 +229,22 @@ def refuse_erased(origins: Sequence[Origin]) -> list[int]:
     for origin in origins:
         origin.version.refresh()
         what = f"nothing can be made of snapshot {origin.snapshot.number} any more: "
-        refuse_condemned(origin.version.state, origin.snapshot.shards, what)
+        validate_not_tombstoned(origin.version.state, origin.snapshot.shards, what)
         stood.append(origin.version.state.number)
     return stood
 
 
-def take_back_erased(
-    into: StoredVersion, entry: Entry, made: Sequence[Shard], origins: Iterable[tuple[Origin, int]]
+def roll_back_erased(
+    into: StoredVersion,
+    entry: Entry,
+    made: Sequence[Shard],
+    origins: Iterable[tuple[DerivedFrom, int]],
 ) -> None:
     """Take back what was committed, if records that it is made of were erased just before it.
 
     No commit sees two logs at once: so who derives looks at the origins before and behind its
     entry, and who erases looks at all versions behind its own. Whoever is second sees the other.
-    Raises CondemnedShardError.
+    Raises TombstonedShardError.
     """
     for origin, stood in origins:
         names = {shard.name for shard in origin.snapshot.shards}
@@ -247,8 +256,8 @@ def take_back_erased(
     what = f"records of {origin.snapshot} were erased while it was made"
     into.reject(entry.snapshot, reason=what)
     gone = tuple(shard.name for shard in made)
-    _give_up(into, gone)
-    raise CondemnedShardError(
+    _record_tombstones(into, gone)
+    raise TombstonedShardError(
         f"{into.name}: {what}: rejected snapshot {entry.snapshot} and its new shards",
         gone,
         hint=_RETRY,
@@ -257,18 +266,18 @@ def take_back_erased(
     )
 
 
-def _hold_again(into: StoredVersion, entry: Entry | None, origins: Sequence[Origin]) -> None:
+def _renew_pins(into: StoredVersion, entry: Entry | None, origins: Sequence[DerivedFrom]) -> None:
     """Pin what a commit needs once more: vacuum may let go of a pin that nothing needs yet.
 
-    If it came so far as to take the shards, the commit is taken back. Raises CondemnedShardError.
+    If it came so far as to take the shards, the commit is taken back. Raises TombstonedShardError.
     """
     try:
-        hold_inputs(into, origins)
-    except CondemnedShardError as error:
+        pin_inputs(into, origins)
+    except TombstonedShardError as error:
         if entry is None:
             raise
         into.reject(entry.snapshot, reason="vacuum took what it is read with while it was made")
-        raise CondemnedShardError(
+        raise TombstonedShardError(
             f"{into.name}: vacuum deleted its inputs meanwhile: rejected snapshot {entry.snapshot}",
             error.names,
             hint=_RETRY,
@@ -277,7 +286,7 @@ def _hold_again(into: StoredVersion, entry: Entry | None, origins: Sequence[Orig
         ) from error
 
 
-def _give_up(into: StoredVersion, names: Sequence[str]) -> None:
+def _record_tombstones(into: StoredVersion, names: Sequence[str]) -> None:
     """Say that shards never come back: they hold records that were erased where they came from."""
     parameters: Json = {"erasure": secrets.token_hex(16), "features": [], "of": [], "records": []}
     for attempt in range(_ROUNDS):
@@ -300,64 +309,64 @@ def _give_up(into: StoredVersion, names: Sequence[str]) -> None:
             return
 
 
-def make_fresh(
+def make_fresh_shards(
     version: StoredVersion,
     tasks: Sequence[Task],
-    make: Callable[[Task, Running], Receipt],
-    engine: Engine,
-    progress: Listener | None,
+    make: Callable[[Task, TaskContext], Receipt],
+    engine: Executor,
+    progress: ProgressListener | None,
 ) -> list[Receipt]:
     """Make shards under names that the version's log does not know."""
-    tasks = [_with_fresh_name(version.state, task) for task in tasks]
+    tasks = [_assign_fresh_name(version.state, task) for task in tasks]
     while True:
         made = list(engine.run(make, tasks, progress))
         stale = [one.shard is not None and version.state.knows(one.shard.name) for one in made]
         if not any(stale):
             return made
         tasks = [
-            _with_fresh_name(version.state, task.at(task.attempt + known))
+            _assign_fresh_name(version.state, task.at(task.attempt + known))
             for task, known in zip(tasks, stale, strict=True)
         ]
 
 
-def _with_fresh_name(state: State, task: Task) -> Task:
-    return task.at(fresh_attempt(state, [task.plan], task.attempt))
+def _assign_fresh_name(state: State, task: Task) -> Task:
+    return task.at(find_fresh_attempt(state, [task.plan], task.attempt))
 
 
-def kept_or_made(state: State, tasks: Sequence[Task]) -> list[Shard | Task]:
+def reuse_shards(state: State, tasks: Sequence[Task]) -> list[Shard | Task]:
     """Each task, or the shard that it would make if the version has it, or had it before.
 
     One of which a check says that it is no good is made anew.
     """
     live = state.stays.at(state.snapshot)
-    there = {stem_in(stay.shard.name): stay.shard for stay in live if not stay.failed}
+    there = {get_stem(stay.shard.name): stay.shard for stay in live if not stay.failed}
     stems = [task.plan.stem for task in tasks]
     missing = set(stems) - set(there)
     if missing and state.snapshot:
-        there |= _had_before(state, missing)
+        there |= _list_former_shards(state, missing)
     return [there.get(stem, task) for stem, task in zip(stems, tasks, strict=True)]
 
 
-def _had_before(state: State, stems: set[str]) -> dict[str, Shard]:
+def _list_former_shards(state: State, stems: set[str]) -> dict[str, Shard]:
     """Shards that were in the list once, and are good: not rejected, nor gone to vacuum."""
-    names = [name for name in state.stays.names().to_pylist() if stem_in(name) in stems]
+    names = [name for name in state.stays.names().to_pylist() if get_stem(name) in stems]
     known = state.stays.named(names) if names else {}
-    return {stem_in(name): stay.shard for name, stay in known.items() if not stay.failed}
+    return {get_stem(name): stay.shard for name, stay in known.items() if not stay.failed}
 
 
-def with_rebuilt(log: Log, state: State, wanted: Sequence[Shard | Task]) -> list[Shard | Task]:
+def apply_rebuilds(log: Log, state: State, wanted: Sequence[Shard | Task]) -> list[Shard | Task]:
     """The same, with shards that were rebuilt in place where those stood that they are made of.
 
     Else what follows an input would undo each rebuild of its version.
     """
-    stems = [stem_in(o.name) if isinstance(o, Shard) else o.plan.stem for o in wanted]
+    stems = [get_stem(o.name) if isinstance(o, Shard) else o.plan.stem for o in wanted]
     live = {stay.shard.name: stay for stay in state.stays.at(state.snapshot) if not stay.failed}
-    others = [stay for name, stay in live.items() if stem_in(name) not in set(stems)]
+    others = [stay for name, stay in live.items() if get_stem(name) not in set(stems)]
     kept = list(wanted)
     for number in sorted({stay.landed for stay in others}):
         entry = log.entry(number)
         rebuilt = [live.get(one.shard.name) for one in entry.added]
-        run = _rebuilt_of(log, state, entry)
+        run = _list_rebuilt_stems(log, state, entry)
         if not run or None in rebuilt or run[0] not in stems:
             continue
         first = stems.index(run[0])
@@ -367,7 +376,7 @@ def with_rebuilt(log: Log, state: State, wanted: Sequence[Shard | Task]) -> list
     return kept
 
 
-def _rebuilt_of(log: Log, state: State, entry: Entry) -> list[str]:
+def _list_rebuilt_stems(log: Log, state: State, entry: Entry) -> list[str]:
     """The stems of the shards that a rebuild in place is made of; none if it is no such entry."""
     if entry.operation != "rebuild" or entry.inputs:
         return []
@@ -375,11 +384,11 @@ def _rebuilt_of(log: Log, state: State, entry: Entry) -> list[str]:
     stems = []
     for name in entry.removed:
         landed = log.entry(stays[name].landed)
-        stems += _rebuilt_of(log, state, landed) or [stem_in(name)]
+        stems += _list_rebuilt_stems(log, state, landed) or [get_stem(name)]
     return list(dict.fromkeys(stems))
 
 
-def refuse_other_schema(into: StoredVersion, schema: Schema) -> None:
+def validate_same_schema(into: StoredVersion, schema: Schema) -> None:
     """Refuse to make of a version something that does not have its schema."""
     if into.exists and into.schema.fingerprint != schema.fingerprint:
         raise SchemaMismatchError(
@@ -390,7 +399,7 @@ def refuse_other_schema(into: StoredVersion, schema: Schema) -> None:
         )
 
 
-def refuse_appended(into: StoredVersion, operation: str) -> None:
+def validate_nothing_appended(into: StoredVersion, operation: str) -> None:
     """Refuse to take out what was appended, be it rebuilt since: nothing would bring it back."""
     if next(into.state.sources.items(), None) is not None:
         raise ConflictError(
@@ -405,7 +414,7 @@ FUNCTIONS = "functions"
 """The parameter of an entry that tells the source digest of each function."""
 
 
-def describe_functions(makers: Iterable[Fields]) -> list[Json]:
+def describe_functions(makers: Iterable[UDF]) -> list[Json]:
     """Return the functions as an entry tells them: name, code version and source digest."""
     told: list[Json] = []
     for maker in makers:
@@ -418,13 +427,15 @@ def describe_functions(makers: Iterable[Fields]) -> list[Json]:
     return told
 
 
-def checked_digests(makers: Iterable[Fields]) -> tuple[str, ...]:
+def get_checked_digests(makers: Iterable[UDF]) -> tuple[str, ...]:
     """Return the source digests of the functions whose source is compared."""
     checked = [maker for maker in makers if getattr(maker, "check_source", True)]
     return tuple(one["source"] for one in describe_functions(checked))
 
 
-def refuse_changed_functions(into: StoredVersion, operation: str, makers: Sequence[Fields]) -> None:
+def validate_unchanged_functions(
+    into: StoredVersion, operation: str, makers: Sequence[UDF]
+) -> None:
     """Raise FieldsError if the latest results of a version came from another source text.
 
     Older entries that tell no digest are accepted, and so are digests of different methods.
@@ -433,7 +444,10 @@ def refuse_changed_functions(into: StoredVersion, operation: str, makers: Sequen
     given = describe_functions(checked)
     if not given or not into.state.snapshot:
         return
-    known = {(one["function"], one["code"]): one["source"] for one in _latest(into, operation)}
+    known = {
+        (one["function"], one["code"]): one["source"]
+        for one in _find_latest_functions(into, operation)
+    }
     for one in given:
         before = known.get((one["function"], one["code"]))
         if before is None or before == one["source"] or _method(before) != _method(one["source"]):
@@ -452,7 +466,7 @@ def refuse_changed_functions(into: StoredVersion, operation: str, makers: Sequen
         )
 
 
-def _latest(into: StoredVersion, operation: str) -> list[Json]:
+def _find_latest_functions(into: StoredVersion, operation: str) -> list[Json]:
     """Return the functions of the latest entry of an operation, behind rebuilds and the like."""
     state = into.state
     for number in state.line():

@@ -14,29 +14,29 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import ConflictError, LogError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint
-from shardline.log.changes import Derive, edit
+from shardline.log.changes import Derive, diff_shards
 from shardline.log.model import Base
-from shardline.log.version import Origin, StoredVersion, utc_now
+from shardline.log.version import DerivedFrom, StoredVersion, utc_now
 from shardline.operations.check import CheckTask, run_check
-from shardline.operations.derive import make_fresh
+from shardline.operations.derive import make_fresh_shards
 from shardline.operations.erasure.dataset_history import ERASE
 from shardline.operations.erasure.erase_plan import (
     ErasePlan,
     ShardErasure,
     VersionErasure,
-    bases_first,
     plan_erase,
-    plan_late,
+    plan_late_erase,
+    sort_bases_first,
 )
-from shardline.operations.erasure.erase_task import EraseTask, make_erased
-from shardline.operations.erasure.quarantine_strike import strike_out
-from shardline.operations.erasure.record_relations import spans_of
-from shardline.operations.partial_commit import after_commit, entry_label
-from shardline.provenance.dependencies import hold_inputs, let_go_of_erased
-from shardline.readers.records import records_of
-from shardline.readers.shard_file import shard_file
+from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
+from shardline.operations.erasure.quarantine_strike import strike_lines
+from shardline.operations.erasure.record_relations import collapse_rows
+from shardline.operations.partial_commit import format_entry_label, report_partial_commit
+from shardline.provenance.dependencies import pin_inputs, release_erased_pins
+from shardline.readers.records import list_records
+from shardline.readers.shard_file import open_shard_file
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener
+    from shardline.execution.executor import Executor, ProgressListener
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.operations.check import CheckReport
     from shardline.operations.erasure.quarantine_search import QuarantineFile
-    from shardline.operations.erasure.residual_copies import Holder
+    from shardline.operations.erasure.residual_copies import ResidualCopy
     from shardline.readers.records import Records
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
-    from shardline.udf import Fields
+    from shardline.udf import UDF
 
 _ROUNDS = 8
 _MOST_SPANS = 4096
 """So many spans of rows of older shards an entry tells, and none if there are more."""
 
-__all__ = ["ErasePlan", "EraseReport", "ErasedVersion", "carry_out", "erase", "plan_erase"]
+__all__ = ["ErasePlan", "EraseReport", "ErasedVersion", "erase", "execute_erase_plan", "plan_erase"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class EraseReport:
     erasure: str
     versions: tuple[ErasedVersion, ...] = ()
     lines: int = 0
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[ResidualCopy, ...] = ()
     checks: Mapping[str, CheckReport] = field(default_factory=dict)
 
     @property
@@ -97,7 +97,7 @@ class EraseReport:
         return not self.open and all(check.ok for check in self.checks.values())
 
     @property
-    def open(self) -> list[Holder]:
+    def open(self) -> list[ResidualCopy]:
         """Those about which there is something to do before the records count as gone."""
         return [one for one in self.holders if one.open]
 
@@ -111,15 +111,15 @@ def erase(
     root: Store | Path | str,
     dataset: str,
     *,
-    where: str | Fields | None = None,
+    where: str | UDF | None = None,
     key: str | None = None,
     values: Sequence[int | str | bytes] = (),
     request: str = "",
     quarantine: bool = False,
     check: bool = True,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
 ) -> EraseReport:
     """Erase records from every version of a dataset; see `plan_erase` for which.
 
@@ -130,7 +130,7 @@ def erase(
     ConflictError if someone else committed to a version meanwhile: versions before it are done
     then, and asking again does the rest.
     """
-    engine = engine or Threads()
+    engine = engine or ThreadExecutor()
     plan = plan_erase(
         root,
         dataset,
@@ -141,7 +141,7 @@ def erase(
         engine=engine,
         progress=progress,
     )
-    return carry_out(
+    return execute_erase_plan(
         plan,
         request=request,
         quarantine=quarantine,
@@ -152,38 +152,38 @@ def erase(
     )
 
 
-def carry_out(
+def execute_erase_plan(
     plan: ErasePlan,
     *,
     request: str = "",
     quarantine: bool = False,
     check: bool = True,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
 ) -> EraseReport:
     """Do what was planned: write all shards, then commit version by version; see `erase`."""
-    engine = engine or Threads()
-    work = _Work(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
+    engine = engine or ThreadExecutor()
+    work = _EraseRun(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
     unchecked = plan.unchecked
     done: list[ErasedVersion] = []
     committed: list[str] = []
-    with after_commit("erase", committed):
+    with report_partial_commit("erase", committed):
         for one in work.done():
             done.append(one)
-            committed.append(entry_label(one.entry))
-        lines = strike_out(
+            committed.append(format_entry_label(one.entry))
+        lines = strike_lines(
             plan.history, plan.quarantine, work.parameters([], []), doubtful=quarantine
         )
     holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
     if done:
-        holders += _done_late(work, done)
-    checks = _checked(work, done, unchecked) if check else {}
+        holders += _erase_late_commits(work, done)
+    checks = _check_versions(work, done, unchecked) if check else {}
     return EraseReport(plan, work.erasure, tuple(done), lines, tuple(holders), checks)
 
 
-def _checked(
-    work: _Work, done: Iterable[ErasedVersion], unchecked: Mapping[str, int]
+def _check_versions(
+    work: _EraseRun, done: Iterable[ErasedVersion], unchecked: Mapping[str, int]
 ) -> dict[str, CheckReport]:
     """Check the newest snapshot that the erase made of each version, so that it is published.
 
@@ -192,7 +192,7 @@ def _checked(
     erased = {one.plan.version: one.snapshot for one in done if one.snapshot is not None}
     made = {**unchecked, **erased}
     # An overlay needs what its base passed.
-    ordered = [one.name for one in bases_first(work.plan.history) if one.name in made]
+    ordered = [one.name for one in sort_bases_first(work.plan.history) if one.name in made]
     reports = {}
     for name in ordered:
         snapshot = made[name]
@@ -202,7 +202,7 @@ def _checked(
     return reports
 
 
-def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
+def _erase_late_commits(work: _EraseRun, done: list[ErasedVersion]) -> tuple[ResidualCopy, ...]:
     """Erase also what others made of the old shards while it was planned, and say who came.
 
     Whoever commits such a thing behind our entries sees them, and takes it back itself.
@@ -211,7 +211,7 @@ def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
         gone: dict[str, list[str]] = {}
         for one in done:
             gone.setdefault(one.plan.version.split("/")[1], []).extend(one.plan.gone)
-        late = plan_late(work.plan, gone)
+        late = plan_late_erase(work.plan, gone)
         if not late.versions:
             return late.holders
         with suppress(ConflictError):
@@ -223,7 +223,7 @@ def _done_late(work: _Work, done: list[ErasedVersion]) -> tuple[Holder, ...]:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _EraseRun:
     """An erase that is being done. `made` are new shards by the names of the old ones.
 
     `sidecars` are the digests of their sidecars, by the names of the new ones.
@@ -234,8 +234,8 @@ class _Work:
     erasure: str
     quarantine: bool
     limits: Limits
-    engine: Engine
-    progress: Listener | None
+    engine: Executor
+    progress: ProgressListener | None
     made: dict[str, Shard] = field(default_factory=dict)
     sidecars: Json = field(default_factory=dict)
 
@@ -257,7 +257,7 @@ class _Work:
     def _make(self, one: VersionErasure) -> None:
         version = self._version(one)
         tasks = [self._task(version, part) for part in one.shards]
-        receipts = make_fresh(version, tasks, make_erased, self.engine, self.progress)
+        receipts = make_fresh_shards(version, tasks, make_erased_shard, self.engine, self.progress)
         for part, receipt in zip(one.shards, receipts, strict=True):
             shard = receipt.shard
             if shard is None or shard.records != part.shard.records - len(part.rows):
@@ -285,10 +285,10 @@ class _Work:
         shard = part.shard
         base = self._base(part)
         snapshot = version.newest()
-        records: Records = shard_file(snapshot, shard)
+        records: Records = open_shard_file(snapshot, shard)
         if shard.base is not None and base is None:
             alone = replace(snapshot, list_shards=lambda: (shard,))
-            (records,) = records_of(alone)
+            (records,) = list_records(alone)
         place = (version.store, version.log.dataset, version.log.version)
         return EraseTask(*place, shard, records, part.rows, base, self.limits)
 
@@ -325,9 +325,9 @@ class _Work:
         new = {part.shard.name: self.made[part.shard.name] for part in one.shards}
         counts = {part.shard.name: len(part.rows) for part in one.shards}
         live = [stay.shard for stay in version.state.stays.at(version.state.snapshot)]
-        added, removed = edit(version.state, [new.get(shard.name, shard) for shard in live])
+        added, removed = diff_shards(version.state, [new.get(shard.name, shard) for shard in live])
         bases = self._bases(new.values())
-        hold_inputs(version, bases)
+        pin_inputs(version, bases)
         old = {shard.name: name for name, shard in new.items()}
         of = [old[place.shard.name] for place in added]
         parameters = self.parameters(of, [counts[name] for name in of])
@@ -351,7 +351,7 @@ class _Work:
             )
         )
         for base in bases:
-            let_go_of_erased(version, base.version, utc_now())
+            release_erased_pins(version, base.version, utc_now())
         return entry
 
     def _of(self, file: QuarantineFile) -> frozenset[str]:
@@ -361,16 +361,16 @@ class _Work:
     def _older(self, one: VersionErasure) -> Json:
         """The rows of shards that are given up, which no receipt will tell."""
         rows = self.plan.rows
-        spans = {s.name: spans_of(rows[s.name]) for s in one.given_up if s.name in rows}
+        spans = {s.name: collapse_rows(rows[s.name]) for s in one.given_up if s.name in rows}
         few = sum(map(len, spans.values())) <= _MOST_SPANS
         return {name: [list(span) for span in some] for name, some in spans.items() if few}
 
-    def _bases(self, shards: Iterable[Shard]) -> list[Origin]:
+    def _bases(self, shards: Iterable[Shard]) -> list[DerivedFrom]:
         """The newest snapshots that hold the bases of new overlays."""
         owners = sorted({shard.base.owner for shard in shards if shard.base is not None})
         found = []
         for owner in owners:
             base = self.plan.history.versions[owner].version
             base.refresh()
-            found.append(Origin(base, base.newest()))
+            found.append(DerivedFrom(base, base.newest()))
         return found

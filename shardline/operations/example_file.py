@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from shardline.errors import ColumnError, DamagedFileError, ExampleError
+from shardline.errors import ColumnError, CorruptFileError, ExampleError
 from shardline.kernel.columns import batches, decode_columns, encode_columns
 from shardline.sources.column_source import validate_batch
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.examples import example_fault
+from shardline.tfrecord.examples import build_example_error
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits
 from shardline.tfrecord.writer import RecordWriter
@@ -62,7 +62,7 @@ def read_examples(
 ) -> Iterator[pa.RecordBatch]:
     """Read chosen features of a file as Arrow record batches, in order, in bounded memory.
 
-    Raises DamagedFileError at a damaged record or a payload that is no Example, and ColumnError
+    Raises CorruptFileError at a damaged record or a payload that is no Example, and ColumnError
     where a feature does not fit its column.
     """
     path = Path(path)
@@ -71,8 +71,8 @@ def read_examples(
         try:
             return decode_columns(block.data, block.starts, block.lengths, columns)
         except ExampleError as error:
-            fault = example_fault(block, error.record, error)
-            raise DamagedFileError.of(path, fault) from None
+            fault = build_example_error(block, error.record, error)
+            raise CorruptFileError.of(path, fault) from None
         except ColumnError as error:
             record = block.record + error.record
             moved = ColumnError(record, error.feature, f"{error.detail} ({path})", code=error.code)

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline import canonical_json as canonical
-from shardline.arguments import local_path
-from shardline.canonical_json import Fields
-from shardline.errors import FileExistsAlreadyError, ObjectMissingError
-from shardline.execution.executor import Threads
+from shardline.arguments import parse_local_path
+from shardline.canonical_json import JsonReader
+from shardline.errors import FileExistsAlreadyError, ObjectNotFoundError
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
-from shardline.operations.rebuild import copy_slices, packing_of
-from shardline.operations.shard_slice import whole_slices
-from shardline.readers.records import records_of
+from shardline.operations.rebuild import choose_compression, copy_slices
+from shardline.operations.shard_slice import list_whole_slices
+from shardline.readers.records import list_records
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.tfrecord.writer import RecordSink
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.shard_slice import Slice
+    from shardline.operations.shard_slice import ShardSlice
     from shardline.storage import Store
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
-    from shardline.tfrecord.writer import Written
+    from shardline.tfrecord.writer import WrittenFile
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportRecord:
     """What an exported file holds, as it is told beside it. `modified` is the file's time."""
 
     version: str
@@ -56,9 +56,9 @@ class Exported:
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
-    def from_json(cls, value: object) -> Exported:
+    def from_json(cls, value: object) -> ExportRecord:
         """Read it back; refuses with ValueError what is none."""
-        fields = Fields("an export", value)
+        fields = JsonReader("an export", value)
         told = cls(
             fields.take("version", str),
             fields.take("snapshot", int),
@@ -78,7 +78,7 @@ class ExportReport:
     """What is in the file now; `written` is False if it was there already."""
 
     path: Path
-    exported: Exported
+    exported: ExportRecord
     written: bool
 
 
@@ -91,11 +91,11 @@ class ExportTask:
     """
 
     store: Store
-    slices: tuple[Slice, ...]
+    slices: tuple[ShardSlice, ...]
     path: Path
     compression: Compression
     limits: Limits
-    claim: Exported | None = None
+    claim: ExportRecord | None = None
 
     step = "exporting"
 
@@ -118,8 +118,8 @@ def export(
     compression: Compression | str | None = None,
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
 ) -> ExportReport:
     """Write the records of a snapshot to one file, unless it holds just them already.
 
@@ -129,13 +129,13 @@ def export(
     record; the file is then as it was.
     """
     refuse_no_version(version=version)
-    path = local_path(path)
+    path = parse_local_path(path)
     version.refresh()
     snapshot = version.find(which)
     before = read_export(path)
     if compression is None and before is not None:
         compression = before.compression  # whoever reads the path reads it as it was
-    packing = packing_of(snapshot, compression)
+    packing = choose_compression(snapshot, compression)
     if before is not None and _is_current(path, before, snapshot, packing):
         return ExportReport(path, before, written=False)
     ours = before is not None and before.version == version.name
@@ -146,16 +146,21 @@ def export(
             path=path,
             version=version.name,
         )
-    claim = Exported(
+    claim = ExportRecord(
         version.name, snapshot.number, snapshot.content, packing.value, 0, 0, "", modified=0
     )
     task = ExportTask(
-        version.store, tuple(whole_slices(snapshot)), path, packing, limits, None if ours else claim
+        version.store,
+        tuple(list_whole_slices(snapshot)),
+        path,
+        packing,
+        limits,
+        None if ours else claim,
     )
     try:
-        (written,) = (engine or Threads()).run(_write, [task], progress)
-    except ObjectMissingError:
-        for records in records_of(snapshot):
+        (written,) = (engine or ThreadExecutor()).run(_write, [task], progress)
+    except ObjectNotFoundError:
+        for records in list_records(snapshot):
             records.look()  # says what became of the one that is gone
         raise
     exported = replace(
@@ -165,29 +170,31 @@ def export(
         sha256=written.sha256,
         modified=path.stat().st_mtime_ns,
     )
-    _write_beside(path, exported)
+    _write_record(path, exported)
     return ExportReport(path, exported, written=True)
 
 
-def _write_beside(path: Path, exported: Exported) -> None:
-    with DurableFile(_beside(path), overwrite=True) as told:
+def _write_record(path: Path, exported: ExportRecord) -> None:
+    with DurableFile(_get_record_path(path), overwrite=True) as told:
         told.write(canonical.encode(exported.to_json()) + b"\n")
 
 
-def _beside(path: Path) -> Path:
+def _get_record_path(path: Path) -> Path:
     return path.with_name(path.name + ".export")
 
 
-def read_export(path: Path) -> Exported | None:
+def read_export(path: Path) -> ExportRecord | None:
     """What is told beside a file of what was exported to it; None if nothing is."""
     try:
-        told = canonical.decode(_beside(path).read_bytes().removesuffix(b"\n"))
-        return Exported.from_json(told)
+        told = canonical.decode(_get_record_path(path).read_bytes().removesuffix(b"\n"))
+        return ExportRecord.from_json(told)
     except (OSError, ValueError):
         return None
 
 
-def _is_current(path: Path, told: Exported, snapshot: StoredSnapshot, packing: Compression) -> bool:
+def _is_current(
+    path: Path, told: ExportRecord, snapshot: StoredSnapshot, packing: Compression
+) -> bool:
     """Whether the file is the one that is told of, and holds what is wanted."""
     if not path.is_file():
         return False
@@ -201,11 +208,11 @@ def _is_current(path: Path, told: Exported, snapshot: StoredSnapshot, packing: C
     )
 
 
-def _write(task: ExportTask, running: Running) -> Written:
+def _write(task: ExportTask, running: TaskContext) -> WrittenFile:
     with DurableFile(task.path, overwrite=True) as file:
         with closing(RecordSink(file, task.compression, aside=running.workers > 1)) as sink:
             copy_slices(task.store, task.slices, sink, task.limits, running)
             written = sink.finish()
         if task.claim is not None:
-            _write_beside(task.path, task.claim)
+            _write_record(task.path, task.claim)
     return written

@@ -17,45 +17,49 @@ from shardline.errors import (
     SchemaMismatchError,
     UnreadableSnapshotError,
 )
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
-from shardline.operations.transform_version import Mode, ShardChange, packing
-from shardline.schema.schema import named_feature
+from shardline.operations.transform_version import (
+    TransformMode,
+    VersionTransform,
+    parse_shard_compression,
+)
+from shardline.schema.schema import get_feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf.transform import Transform, unchanged
-from shardline.udf.udf_declaration import is_maker, maker_told
+from shardline.udf.transform import Transform, map_unchanged_names
+from shardline.udf.udf_declaration import describe_udf, is_udf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener
+    from shardline.execution.executor import Executor, ProgressListener
     from shardline.log.model import Checks
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_version import ChangeReport
+    from shardline.operations.transform_version import TransformReport
     from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
-    from shardline.udf.udf_declaration import Fields
+    from shardline.udf.udf_declaration import UDF
 
 
 def extend(
     base: StoredVersion,
-    fields: Fields | Iterable[Fields],
+    fields: UDF | Iterable[UDF],
     into: StoredVersion,
     *,
     which: str | int = "published",
-    mode: Mode = "overlay",
+    mode: TransformMode = "overlay",
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
     compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
-) -> ChangeReport:
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
+) -> TransformReport:
     """Give the records of a snapshot new fields, as the content of another version.
 
     `fields` are made by `record_fields`, `batch_fields`, `tensor_fields` and `joined_fields`. With
@@ -69,7 +73,7 @@ def extend(
     and nothing is committed; or up to a share of them go to quarantine. They are missing in the
     new version then; in an overlay they are there without the new fields, which must be optional.
     """
-    work = planned_extend(
+    work = prepare_extend(
         base,
         fields,
         into,
@@ -82,27 +86,27 @@ def extend(
         checks=checks,
         limits=limits,
     )
-    return work.done(engine or Threads(), progress)
+    return work.done(engine or ThreadExecutor(), progress)
 
 
-def planned_extend(
+def prepare_extend(
     base: StoredVersion,
-    fields: Fields | Iterable[Fields],
+    fields: UDF | Iterable[UDF],
     into: StoredVersion,
     *,
     which: str | int = "published",
-    mode: Mode = "overlay",
+    mode: TransformMode = "overlay",
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
     compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-) -> ShardChange:
+) -> VersionTransform:
     """The same, ready to be done: its `plan` tells what it would do."""
-    validate_choice("mode", mode, get_args(Mode))
+    validate_choice("mode", mode, get_args(TransformMode))
     refuse_no_version(base=base, into=into)
-    makers = settled(fields)
+    makers = settle_udfs(fields)
     base.refresh()
     snapshot = base.find(which)
     if mode == "overlay" and (drop or replaces):
@@ -121,7 +125,7 @@ def planned_extend(
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    transform = extension(snapshot.schema, makers, replaces=replaces, drop=drop)
+    transform = make_extend_transform(snapshot.schema, makers, replaces=replaces, drop=drop)
     if mode == "overlay" and quarantine_share and any(f.required for f in transform.new.features):
         raise InvalidArgumentError(
             "quarantine_share: quarantined records of an overlay lack the required features",
@@ -133,16 +137,16 @@ def planned_extend(
                 Option("mode", "rewrite"),
             ),
         )
-    told: Json = {"mode": mode, "fields": [maker_told(one) for one in makers]}
+    told: Json = {"mode": mode, "fields": [describe_udf(one) for one in makers]}
     told |= {"drop": list(drop)} if drop else {}
-    return ShardChange(
+    return VersionTransform(
         "extend",
         base,
         snapshot,
         into,
         transform,
         mode,
-        packing(compression),
+        parse_shard_compression(compression),
         quarantine_share,
         limits,
         told,
@@ -150,13 +154,13 @@ def planned_extend(
     )
 
 
-def settled(fields: Fields | Iterable[Fields]) -> tuple[Fields, ...]:
+def settle_udfs(fields: UDF | Iterable[UDF]) -> tuple[UDF, ...]:
     """One or several makers of fields, with what lies outside of this process read."""
     makers: tuple[Any, ...] = (fields,)
     if not isinstance(fields, str) and isinstance(fields, Iterable):
         makers = tuple(fields)
     for one in makers:
-        if not is_maker(one):
+        if not is_udf(one):
             raise FieldsError(
                 f"fields: {type(one).__name__} does not declare its features",
                 code="undeclared-udf",
@@ -168,8 +172,8 @@ def settled(fields: Fields | Iterable[Fields]) -> tuple[Fields, ...]:
     return tuple(one.settled() for one in makers)
 
 
-def extension(
-    schema: Schema, fields: Sequence[Fields], *, replaces: Sequence[str], drop: Sequence[str]
+def make_extend_transform(
+    schema: Schema, fields: Sequence[UDF], *, replaces: Sequence[str], drop: Sequence[str]
 ) -> Transform:
     """The transform that adds fields to records of a schema."""
     if schema.payload == "opaque":
@@ -190,11 +194,11 @@ def extension(
             code="missing-argument",
             hint=Hint.of("see record_fields, batch_fields and joined_fields"),
         )
-    names = unchanged(schema)
+    names = map_unchanged_names(schema)
     for name in drop:
-        names[named_feature(schema, name).key] = None
+        names[get_feature(schema, name).key] = None
     for name in replaces:
-        names[_replaced(schema, name).key] = None
+        names[_find_replaced(schema, name).key] = None
     new = [feature for one in fields for feature in one.features]
     for name in replaces:
         if name not in {feature.name for feature in new}:
@@ -221,7 +225,7 @@ def extension(
     return Transform(schema, after, names, tuple(fields))
 
 
-def _replaced(schema: Schema, name: str) -> Feature:
+def _find_replaced(schema: Schema, name: str) -> Feature:
     """The feature whose place a new one takes, in the context."""
     feature = schema.find(name, sequence=False) or schema.feature(name)
     if feature.sequence:

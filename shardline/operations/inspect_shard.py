@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, ObjectMissingError, ShardlineError
+from shardline.errors import CorruptFileError, ObjectNotFoundError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES
 from shardline.schema.comparison import compare
 from shardline.schema.validation import Violation, violations
-from shardline.text import counted
+from shardline.text import format_count
 from shardline.tfrecord.compression import Compression, members_of
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import IndexCheck, NoIndexCheck
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from shardline.log.model import Shard
     from shardline.pairing.pair_plan import PairPlan
-    from shardline.readers.virtual_shard import Opened
+    from shardline.readers.virtual_shard import OpenedPairPlan
     from shardline.schema.schema import Schema
     from shardline.schema.validation import FeatureKey
     from shardline.storage import Store
@@ -73,13 +73,13 @@ class ShardReport:
         return self.read and len(self.violations) < MAX_VIOLATIONS
 
 
-def look_at_shard(store: Store, name: str, shard: Shard) -> ShardReport:
+def inspect_shard_size(store: Store, name: str, shard: Shard) -> ShardReport:
     """See whether a shard is there and as long as it should be, without reading it."""
     info = store.info(name)
     if info is None:
         return ShardReport(shard, name, ("it is missing",))
     if info.size != shard.bytes:
-        return ShardReport(shard, name, (_wrong_size(info.size, shard),))
+        return ShardReport(shard, name, (_format_size_mismatch(info.size, shard),))
     return ShardReport(shard, name)
 
 
@@ -102,11 +102,11 @@ def inspect_shard(
     Of a plan, what it pairs is looked at, and not read.
     """
     if shard.virtual:
-        wrong, differing, was_read = inspect_plan(store, name, shard, schema)
+        wrong, differing, was_read = inspect_pair_plan(store, name, shard, schema)
         return ShardReport(shard, name, tuple(wrong), tuple(differing), was_read)
     try:
         file = StoredFile(store, name).open()
-    except ObjectMissingError:
+    except ObjectNotFoundError:
         return ShardReport(shard, name, ("it is missing",))
     with closing(file):
         indexed = IndexCheck(store, name, file, shard.sha256) if index else NoIndexCheck()
@@ -132,7 +132,7 @@ class _Inspection:
         """Inspect a local plain file that fits a block; None of another, or if it is not sound."""
         shard, size = self.shard, self.file.size
         is_plain = shard.compression == Compression.NONE.value and isinstance(self.file, LocalFile)
-        if not is_plain or size != shard.bytes or size > _block_bytes(self.schema):
+        if not is_plain or size != shard.bytes or size > _choose_block_bytes(self.schema):
             return None
         data = self.file.pread(size, 0)
         block = whole_block(data, self.limits)
@@ -150,10 +150,10 @@ class _Inspection:
     def run(self) -> ShardReport:
         """Inspect the file block by block, as far as it is intact, and tell what is wrong."""
         shard, file = self.shard, HashedFile(self.file)
-        problems = [_wrong_size(file.size, shard)] if file.size != shard.bytes else []
+        problems = [_format_size_mismatch(file.size, shard)] if file.size != shard.bytes else []
         misfits: list[Violation] = []
         records, end, read, damaged_at = 0, 0, False, None
-        block_bytes = _block_bytes(self.schema)
+        block_bytes = _choose_block_bytes(self.schema)
         with RecordFile(file, limits=self.limits, block_bytes=block_bytes) as records_of:
             try:
                 for block in records_of.blocks():
@@ -164,13 +164,15 @@ class _Inspection:
                     if self.progress is not None:
                         self.progress(records_of.stream.position)
                 read = True
-            except DamagedFileError as error:
+            except CorruptFileError as error:
                 where = f"record {error.record}, offset {error.offset}"
                 damaged_at = (error.record, error.offset)
                 problems.append(f"{error.kind} at {where}: {error.detail}")
             if read and records != shard.records:
                 expected = shard.records
-                problems.append(f"it has {counted(records, 'record')} and should have {expected}")
+                problems.append(
+                    f"it has {format_count(records, 'record')} and should have {expected}"
+                )
             packed = records_of.compression.value
             if shard.bytes and packed != shard.compression:
                 problems.append(f"it is packed as {packed} and should be {shard.compression}")
@@ -189,7 +191,7 @@ class _Inspection:
         return violations(self.schema, block, below=self.below, limit=room)
 
 
-def joinable_bytes(shard: Shard) -> int | None:
+def get_joinable_bytes(shard: Shard) -> int | None:
     """Return how many bytes a shard has that can be read together with others; None of another."""
     is_plain = shard.compression == Compression.NONE.value and shard.base is None
     return shard.bytes if is_plain and not shard.virtual else None
@@ -224,17 +226,17 @@ def inspect_small_shards(
     return [ShardReport(shard, name, read=True) for name, shard in shards]
 
 
-def _block_bytes(schema: Schema | None) -> int:
+def _choose_block_bytes(schema: Schema | None) -> int:
     """Return how much to read at once: more if there are many features to judge per block."""
     features = 0 if schema is None else len(schema.features)
     return min(max(BLOCK_BYTES, features * _BYTES_PER_FEATURE), _MOST_BLOCK_BYTES)
 
 
-def _wrong_size(size: int, shard: Shard) -> str:
-    return f"it has {counted(size, 'byte')} and should have {shard.bytes}"
+def _format_size_mismatch(size: int, shard: Shard) -> str:
+    return f"it has {format_count(size, 'byte')} and should have {shard.bytes}"
 
 
-def inspect_plan(
+def inspect_pair_plan(
     store: Store, name: str, shard: Shard, schema: Schema | None
 ) -> tuple[list[str], list[Violation], bool]:
     """What is wrong with a plan, how its pairs differ from the schema, and whether it was read.
@@ -245,20 +247,22 @@ def inspect_plan(
 
     try:
         data = store.read(name)
-    except ObjectMissingError:
+    except ObjectNotFoundError:
         return ["it is missing"], [], False
     problems = []
     if len(data) != shard.bytes:
-        problems.append(f"it has {counted(len(data), 'byte')} and should have {shard.bytes}")
+        problems.append(f"it has {format_count(len(data), 'byte')} and should have {shard.bytes}")
     if hashlib.sha256(data).hexdigest() != shard.sha256:
         return [*problems, "its sha256 is not the one that was committed"], [], False
     try:
-        opened = open_plan(store, _decoded(data))
+        opened = open_plan(store, _decode_plan(data))
     except (ValueError, ShardlineError) as error:
         return [*problems, f"it does not lead to its pairs: {error}"], [], False
-    problems += _gone(opened)
+    problems += _list_missing_files(opened)
     if opened.pairs != shard.records:
-        problems.append(f"it has {counted(opened.pairs, 'pair')} and should have {shard.records}")
+        problems.append(
+            f"it has {format_count(opened.pairs, 'pair')} and should have {shard.records}"
+        )
     misfits = []
     if schema is not None and opened.schema.fingerprint != schema.fingerprint:
         differences = "; ".join(compare(schema, opened.schema).lines())
@@ -266,13 +270,13 @@ def inspect_plan(
     return problems, misfits, True
 
 
-def _decoded(data: bytes) -> PairPlan:
+def _decode_plan(data: bytes) -> PairPlan:
     from shardline.pairing.pair_plan import PairPlan  # noqa: PLC0415 - as above
 
     return PairPlan.decode(data)
 
 
-def _gone(opened: Opened) -> Iterator[str]:
+def _list_missing_files(opened: OpenedPairPlan) -> Iterator[str]:
     """Which of the files are not there, or not as long as they should be."""
     for file in opened.files:
         try:

@@ -24,14 +24,14 @@ import numpy as np
 
 from shardline import canonical_json as canonical
 from shardline.errors import (
-    DamagedLogError,
+    CorruptLogError,
     InvalidArgumentError,
     InvalidTypeError,
     SourceError,
 )
 from shardline.hints import Hint
-from shardline.sources.folder_source import FolderOrigin
-from shardline.sources.source_format import Format
+from shardline.sources.folder_source import FolderIdentity
+from shardline.sources.source_format import SourceFormat
 from shardline.storage import object_uri, open_store
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class LandingFile:
     """Something that lies in a landing folder. `stamp` changes whenever it is written to."""
 
     path: str
@@ -58,13 +58,13 @@ class Arrival:
     modified: float
 
 
-_Found: TypeAlias = tuple[str, str, int, float]
+_FoundFile: TypeAlias = tuple[str, str, int, float]
 """Path, stamp, size and time in nanoseconds: an arrival before an object is made of it."""
 
 
-def _arrival(found: _Found) -> Arrival:
+def _make_landing_file(found: _FoundFile) -> LandingFile:
     path, stamp, size, modified = found
-    return Arrival(path, stamp, size, modified / 1e9)
+    return LandingFile(path, stamp, size, modified / 1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class LandingFolder:
 
     where: str
     pattern: str = "*"
-    format: Format | None = None
+    format: SourceFormat | None = None
     settle_seconds: float = 10.0
 
     if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class LandingFolder:
             self,
             where: str | PathLike[str],
             pattern: str = "*",
-            format: Format | None = None,  # noqa: A002 - the word that people expect
+            format: SourceFormat | None = None,  # noqa: A002 - the word that people expect
             settle_seconds: float = 10.0,
         ) -> None: ...
 
@@ -98,10 +98,10 @@ class LandingFolder:
             object.__setattr__(self, "where", fspath(self.where))
         if not isinstance(self.where, str):
             raise InvalidTypeError(f"where: expected a path, got {type(self.where).__name__}")
-        if self.format is not None and self.format not in get_args(Format):
+        if self.format is not None and self.format not in get_args(SourceFormat):
             raise InvalidArgumentError(
                 f"{self.where}: invalid format {self.format!r}: expected "
-                f"{', '.join(get_args(Format))}",
+                f"{', '.join(get_args(SourceFormat))}",
                 code="invalid-choice",
                 path=self.where,
             )
@@ -120,9 +120,9 @@ class LandingFolder:
                 path=self.where,
             )
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> list[LandingFile]:
         """All that lies there, by name; a folder that is not there is an empty one."""
-        return sorted(map(_arrival, self.found([])), key=lambda arrival: arrival.path)
+        return sorted(map(_make_landing_file, self.found([])), key=lambda arrival: arrival.path)
 
     def skipped(self) -> list[str]:
         """Return the local files that the pattern does not match, without hidden files.
@@ -139,19 +139,19 @@ class LandingFolder:
         """Whether it is a folder on a disk that is not there."""
         return "://" not in self.where and not Path(self.where).is_dir()
 
-    def found(self, skipped: list[str]) -> Iterator[_Found]:
+    def found(self, skipped: list[str]) -> Iterator[_FoundFile]:
         """Yield what arrived, in any order; local files without a match are added to `skipped`."""
         if "://" in self.where:
             return self._stored()
         return self._folders() if self.format == "folder" else self._files(skipped)
 
-    def _files(self, skipped: list[str]) -> Iterator[_Found]:
+    def _files(self, skipped: list[str]) -> Iterator[_FoundFile]:
         for path, status in scan_files(self.where, self.pattern, skipped):
             size, modified = status.st_size, status.st_mtime_ns
             stamp = f"{size}-{modified}-{status.st_ctime_ns}-{status.st_ino}"
             yield path, stamp, size, modified
 
-    def _folders(self) -> Iterator[_Found]:
+    def _folders(self) -> Iterator[_FoundFile]:
         root = Path(self.where)
         for path in root.glob(self.pattern):
             if any(part.startswith(HIDDEN) for part in path.relative_to(root).parts):
@@ -162,12 +162,12 @@ class LandingFolder:
             except FileNotFoundError:
                 continue  # Deleted concurrently.
 
-    def _stored(self) -> Iterator[_Found]:
+    def _stored(self) -> Iterator[_FoundFile]:
         store = open_store(self.where)
         wanted = self.pattern.split("/")
         for info in store.list(""):
             parts = info.name.split("/")
-            if any(part.startswith(HIDDEN) for part in parts) or not _matches(parts, wanted):
+            if any(part.startswith(HIDDEN) for part in parts) or not _matches_glob(parts, wanted):
                 continue
             modified = info.modified.timestamp() * 1e9
             stamp = f"{info.size}-{info.modified.isoformat()}-{info.e_tag or ''}"
@@ -220,12 +220,12 @@ class KnownFiles:
         """Return True if the log contains the entry at which it knew all sources."""
         try:
             return self.entry > 0 and log.has_entry(self.entry, self.digest)
-        except DamagedLogError:
+        except CorruptLogError:
             return False
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class LandingScan:
     """What a look into landing folders found.
 
     `new` has not landed and was not rejected, as far as that can be told without reading it;
@@ -234,8 +234,8 @@ class Arrivals:
     others.
     """
 
-    new: tuple[Arrival, ...]
-    settling: tuple[Arrival, ...] = ()
+    new: tuple[LandingFile, ...]
+    settling: tuple[LandingFile, ...] = ()
     skipped: tuple[str, ...] = ()
     files: KnownFiles = field(default_factory=KnownFiles, repr=False)
     watched: dict[str, tuple[str, int]] = field(default_factory=dict, repr=False)
@@ -245,19 +245,19 @@ class Arrivals:
         """How many lie there that are not new."""
         return len(self.files.paths)
 
-    def rejected(self, version: StoredVersion) -> tuple[Arrival, ...]:
+    def rejected(self, version: StoredVersion) -> tuple[LandingFile, ...]:
         """Return the known files that the version rejected or skipped."""
         files = self.files
         rows = np.flatnonzero(version.state.sources.get_many(files.keys) < 0).tolist()
-        return tuple(Arrival(files.paths[row], files.stamps[row], 0, 0.0) for row in rows)
+        return tuple(LandingFile(files.paths[row], files.stamps[row], 0, 0.0) for row in rows)
 
 
-def look(
+def scan_landing_folders(
     version: StoredVersion,
     folders: Sequence[LandingFolder],
     *,
     clock: Callable[[], float] = time.time,
-) -> Arrivals:
+) -> LandingScan:
     """See what is new in landing folders, without reading it.
 
     Nothing is written, except since when a file with a time ahead of our clock has been as it is.
@@ -269,25 +269,25 @@ def look(
         version.refresh()
         known = known.confirm(version)
     row_of, stamps = {path: row for row, path in enumerate(known.paths)}, known.stamps
-    new: list[Arrival] = []
-    settling: list[Arrival] = []
+    new: list[LandingFile] = []
+    settling: list[LandingFile] = []
     rows: list[int] = []
     skipped: list[str] = []
     watching = {}
     now = clock()
     for folder in folders:
-        unknown: list[Arrival] = []
+        unknown: list[LandingFile] = []
         left_out: list[str] = []
         for found in folder.found(left_out):
             row = row_of.get(found[0])
             if row is not None and stamps[row] == found[1]:
                 rows.append(row)
             else:
-                unknown.append(_arrival(found))
+                unknown.append(_make_landing_file(found))
         skipped += sorted(left_out)
         for arrival in sorted(unknown, key=lambda arrival: arrival.path):
             if arrival.modified > now:
-                since = _same_since(arrival, watched.get(arrival.path), now)
+                since = _get_unchanged_since(arrival, watched.get(arrival.path), now)
                 watching[arrival.path] = (arrival.stamp, since)
                 waits = folder.settle_seconds and now - since < folder.settle_seconds
                 (settling if waits else new).append(arrival)
@@ -298,17 +298,17 @@ def look(
     if watching != watched:
         _write_known(version, known, watching)
     files = known.select(sorted(set(rows)))
-    return Arrivals(tuple(new), tuple(settling), tuple(skipped), files, watching)
+    return LandingScan(tuple(new), tuple(settling), tuple(skipped), files, watching)
 
 
-def _same_since(arrival: Arrival, seen: tuple[str, int] | None, now: float) -> int:
+def _get_unchanged_since(arrival: LandingFile, seen: tuple[str, int] | None, now: float) -> int:
     """Since when, by our clock, an arrival has looked the same."""
     same = seen is not None and seen[0] == arrival.stamp and seen[1] <= now
     # Rounded up: a part of a second is not counted as time that has passed.
     return seen[1] if seen is not None and same else ceil(now)
 
 
-def remember(version: StoredVersion, found: Arrivals, identities: Iterable[Identity]) -> None:
+def record_scan(version: StoredVersion, found: LandingScan, identities: Iterable[Identity]) -> None:
     """Keep for the next look which content the new arrivals had.
 
     Call it when they have been read: an arrival that was written to since it was looked at has
@@ -367,9 +367,9 @@ def _name(version: StoredVersion) -> str:
     return f"{version.log.dataset}/{version.log.version}/{ARRIVALS}"
 
 
-def _folder(path: Path) -> _Found:
+def _folder(path: Path) -> _FoundFile:
     try:
-        listed = FolderOrigin(path).listed()
+        listed = FolderIdentity(path).listed()
     except SourceError:
         raise FileNotFoundError from None
     stamp = canonical.sha256([list(one) for one in listed])
@@ -377,20 +377,22 @@ def _folder(path: Path) -> _Found:
     return path.resolve().as_posix(), stamp, sum(one[1] for one in listed), newest
 
 
-def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+def _matches_glob(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     """Whether a path is matched by a glob, part by part."""
     if not pattern:
         return not parts
     if pattern[0] == "**":
-        return any(_matches(parts[n:], pattern[1:]) for n in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+        return any(_matches_glob(parts[n:], pattern[1:]) for n in range(len(parts) + 1))
+    return (
+        bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches_glob(parts[1:], pattern[1:])
+    )
 
 
 HIDDEN = (".", "_")
 """First characters of names that are skipped: temporary files, markers such as `_SUCCESS`."""
 ANY_FOLDERS = "**"
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-_Part: TypeAlias = "Callable[[str], object] | None"
+_PartMatcher: TypeAlias = "Callable[[str], object] | None"
 """Matches a name; None stands for any number of folders."""
 
 
@@ -411,13 +413,15 @@ def scan_files(
     """
     parts = [_matcher(part) for part in split_pattern(pattern)]
     shown = str(Path(folder))
-    start = _Folder(folder, os.path.realpath(folder), shown, _reached({0}, parts), reports=True)
+    start = _FolderScanner(
+        folder, os.path.realpath(folder), shown, _add_reachable({0}, parts), reports=True
+    )
     pending = [start] if parts and Path(folder).is_dir() else []
     while pending:
         yield from pending.pop().scan(parts, skipped, pending)
 
 
-class _Folder:
+class _FolderScanner:
     """A folder to scan. `states` are the parts of the glob that may match the names in it."""
 
     __slots__ = ("path", "real", "reports", "shown", "states")
@@ -432,7 +436,7 @@ class _Folder:
         self.reports = reports
 
     def scan(
-        self, parts: Sequence[_Part], skipped: list[str], pending: list[_Folder]
+        self, parts: Sequence[_PartMatcher], skipped: list[str], pending: list[_FolderScanner]
     ) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the matching files, and put the folders to scan next into `pending`."""
         last = len(parts) - 1
@@ -456,20 +460,20 @@ class _Folder:
                     _raise_unless_gone(error)
 
     def _enter(
-        self, entry: os.DirEntry[str], parts: Sequence[_Part], pending: list[_Folder]
+        self, entry: os.DirEntry[str], parts: Sequence[_PartMatcher], pending: list[_FolderScanner]
     ) -> None:
         link = entry.is_symlink()
         states = {
             state if parts[state] is None else state + 1
             for state in self.states
-            if (parts[state] is None and not link) or _matches_folder_scan(parts[state], entry.name)
+            if (parts[state] is None and not link) or _matches_part(parts[state], entry.name)
         }
-        reached = _reached({state for state in states if state < len(parts)}, parts)
+        reached = _add_reachable({state for state in states if state < len(parts)}, parts)
         if reached or (self.reports and not link):
             real = os.path.realpath(entry.path) if link else f"{self.real.rstrip('/')}/{entry.name}"
             shown = f"{self.shown}/{entry.name}"
             reports = self.reports and not link
-            pending.append(_Folder(entry.path, real, shown, reached, reports=reports))
+            pending.append(_FolderScanner(entry.path, real, shown, reached, reports=reports))
 
 
 @contextmanager
@@ -492,7 +496,7 @@ def _raise_unless_gone(error: OSError) -> None:
         raise error
 
 
-def _matcher(part: str) -> _Part:
+def _matcher(part: str) -> _PartMatcher:
     if part == ANY_FOLDERS:
         return None
     if part == "*":
@@ -500,11 +504,11 @@ def _matcher(part: str) -> _Part:
     return re.compile(translate(part)).match
 
 
-def _matches_folder_scan(part: _Part, name: str) -> bool:
+def _matches_part(part: _PartMatcher, name: str) -> bool:
     return part is not None and bool(part(name))
 
 
-def _reached(states: set[int], parts: Sequence[_Part]) -> frozenset[int]:
+def _add_reachable(states: set[int], parts: Sequence[_PartMatcher]) -> frozenset[int]:
     """Add the parts after each `**`, which may stand for no folder at all."""
     reached = set(states)
     for state in sorted(states):

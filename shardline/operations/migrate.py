@@ -16,18 +16,18 @@ import pyarrow.compute as pc
 
 from shardline import canonical_json as canonical
 from shardline.errors import InvalidArgumentError, InvalidTypeError, SchemaMismatchError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.version import refuse_no_version
-from shardline.operations.transform_version import ShardChange, packing
-from shardline.schema.arrow_types import column_type, declared_by, is_list
-from shardline.schema.conversion import Fitted, fit
+from shardline.operations.transform_version import VersionTransform, parse_shard_compression
+from shardline.schema.arrow_types import column_type, infer_arrow_feature, is_list
+from shardline.schema.conversion import ConvertedColumn, convert_to_feature
 from shardline.schema.logical_types import Array, Image
-from shardline.schema.schema import has_feature, named_feature
+from shardline.schema.schema import get_feature, has_feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf.transform import Transform, unchanged
-from shardline.udf.udf_declaration import Bound
-from shardline.udf.udf_result import Made
+from shardline.udf.transform import Transform, map_unchanged_names
+from shardline.udf.udf_declaration import BoundUDF
+from shardline.udf.udf_result import UDFResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener
+    from shardline.execution.executor import Executor, ProgressListener
     from shardline.log.model import Checks
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_version import ChangeReport
+    from shardline.operations.transform_version import TransformReport
     from shardline.schema.schema import Feature, Kind, Schema
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.reader import Limits
-    from shardline.udf.udf_declaration import Fields
+    from shardline.udf.udf_declaration import UDF
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class MigrationSpec:
     """What a migration changes; every feature is named as the old version calls it.
 
     Where the context and the feature_lists have the same name, `context:x` and `feature_lists:x`
@@ -86,16 +86,16 @@ class Steps:
 def migrate(
     base: StoredVersion,
     into: StoredVersion,
-    steps: Steps,
+    steps: MigrationSpec,
     *,
     which: str | int = "published",
     compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
-) -> ChangeReport:
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
+) -> TransformReport:
     """Make the records of a snapshot those of another version, with another schema.
 
     What is there already is not made again, so that the new version can follow the old one. A
@@ -103,7 +103,7 @@ def migrate(
     up to a share of such records go to quarantine, and are missing in the new version. A new
     version gets `checks`, or those of the base.
     """
-    work = planned_migration(
+    work = prepare_migration(
         base,
         into,
         steps,
@@ -113,32 +113,32 @@ def migrate(
         checks=checks,
         limits=limits,
     )
-    return work.done(engine or Threads(), progress)
+    return work.done(engine or ThreadExecutor(), progress)
 
 
-def planned_migration(
+def prepare_migration(
     base: StoredVersion,
     into: StoredVersion,
-    steps: Steps,
+    steps: MigrationSpec,
     *,
     which: str | int = "published",
     compression: Compression | str | None = None,
     quarantine_share: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-) -> ShardChange:
+) -> VersionTransform:
     """The same, ready to be done: its `plan` tells what it would do."""
     refuse_no_version(base=base, into=into)
     base.refresh()
     snapshot = base.find(which)
-    return ShardChange(
+    return VersionTransform(
         "migrate",
         base,
         snapshot,
         into,
-        migration(snapshot.schema, steps),
+        make_migrate_transform(snapshot.schema, steps),
         "rewrite",
-        packing(compression),
+        parse_shard_compression(compression),
         quarantine_share,
         limits,
         steps.to_json(),
@@ -146,41 +146,41 @@ def planned_migration(
     )
 
 
-def migration(schema: Schema, steps: Steps) -> Transform:
+def make_migrate_transform(schema: Schema, steps: MigrationSpec) -> Transform:
     """The transform that migrates records of a schema. Raises SchemaMismatchError if none can."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
             "opaque records have no features to migrate", code="opaque-records"
         )
-    validate_steps(steps)
-    names = unchanged(schema)
+    validate_migration_spec(steps)
+    names = map_unchanged_names(schema)
     after = {feature.key: feature for feature in schema.features}
-    fields: list[Fields] = []
+    fields: list[UDF] = []
     for old, new in steps.rename.items():
-        feature = named_feature(schema, old)
+        feature = get_feature(schema, old)
         names[feature.key] = new
         after[feature.key] = replace(feature, name=new)
     for name in steps.drop:
-        key = named_feature(schema, name).key
+        key = get_feature(schema, name).key
         names[key] = None
         del after[key]
     for name, kind in steps.cast.items():
-        feature = named_feature(schema, name)
-        cast = Cast(_cast(feature, kind, steps.rename.get(name, feature.name)), feature.name)
+        feature = get_feature(schema, name)
+        cast = CastUdf(_cast(feature, kind, steps.rename.get(name, feature.name)), feature.name)
         names[feature.key] = None
         after[feature.key] = cast.feature
         fields.append(cast)
     for name, value in steps.default.items():
-        given = _given(schema, name, steps.rename.get(name), value)
-        key = (False, given.name) if isinstance(given, Filled) else given.feature.key
+        given = _make_default(schema, name, steps.rename.get(name), value)
+        key = (False, given.name) if isinstance(given, FillUdf) else given.feature.key
         after[key] = replace(given.feature, required=True)
         fields.append(given)
     return Transform(schema, replace(schema, features=tuple(after.values())), names, tuple(fields))
 
 
-def validate_steps(steps: Steps) -> None:
+def validate_migration_spec(steps: MigrationSpec) -> None:
     """Raise ValueError for steps that change nothing, or that contradict each other."""
-    if not isinstance(steps, Steps):
+    if not isinstance(steps, MigrationSpec):
         raise InvalidTypeError(f"steps: expected Steps, got {type(steps).__name__}")
     if not steps.lines():
         raise InvalidArgumentError(
@@ -251,12 +251,14 @@ def _cast(feature: Feature, kind: Kind, name: str) -> Feature:
     return replace(feature, name=name, kind=kind, meaning=meaning, nan=False)
 
 
-def _given(schema: Schema, old: str, new: str | None, value: object) -> Constant | Filled:
+def _make_default(
+    schema: Schema, old: str, new: str | None, value: object
+) -> ConstantUdf | FillUdf:
     """What gives records a value: all of them, or those that lack it."""
     if not has_feature(schema, old):
-        return Constant(declared_value(old, value), value)
-    feature = named_feature(schema, old)
-    return Filled(_fillable(feature, new or feature.name), feature.name, value)
+        return ConstantUdf(infer_feature(old, value), value)
+    feature = get_feature(schema, old)
+    return FillUdf(_fillable(feature, new or feature.name), feature.name, value)
 
 
 def _fillable(feature: Feature, name: str) -> Feature:
@@ -285,22 +287,25 @@ def _fillable(feature: Feature, name: str) -> Feature:
 _INEXACT = "holds a number that a float cannot hold exactly"
 
 
-class _Ready(Bound):
+class _BoundColumnUdf(BoundUDF):
     """A change of one column, ready for records."""
 
     def __init__(
-        self, reads: list[Feature], feature: Feature, change: Callable[[pa.RecordBatch], Fitted]
+        self,
+        reads: list[Feature],
+        feature: Feature,
+        change: Callable[[pa.RecordBatch], ConvertedColumn],
     ) -> None:
         super().__init__(reads, (feature,))
         self._change = change
 
-    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:  # noqa: ARG002 - all at once
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:  # noqa: ARG002 - all at once
         """The column for these records."""
-        return Made([(self.features[0], self._change(batch))])
+        return UDFResult([(self.features[0], self._change(batch))])
 
 
 @dataclass(frozen=True, slots=True)
-class _OneField(ABC):
+class _SingleFeatureUdf(ABC):
     """What makes one feature, all of which it declares itself."""
 
     feature: Feature
@@ -316,7 +321,7 @@ class _OneField(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(_OneField):
+class CastUdf(_SingleFeatureUdf):
     """A feature's numbers as those of another kind, if it can hold them exactly."""
 
     name: str
@@ -335,26 +340,28 @@ class Cast(_OneField):
         """All that the result depends on besides the records."""
         return {"cast": self.name, "feature": self.feature.to_json()}
 
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """Make it ready for records of a schema."""
-        return _Ready([schema.feature(self.name, sequence=False)], self.feature, self._cast)
+        return _BoundColumnUdf(
+            [schema.feature(self.name, sequence=False)], self.feature, self._cast
+        )
 
-    def _cast(self, batch: pa.RecordBatch) -> Fitted:
+    def _cast(self, batch: pa.RecordBatch) -> ConvertedColumn:
         column = batch.column(0)
-        fitted = fit(self.feature, column)
+        fitted = convert_to_feature(self.feature, column)
         if self.feature.kind != "float":
             return fitted
-        values, owners = _flat(column)
+        values, owners = _flatten_lists(column)
         numbers = np.asarray(pc.fill_null(values, 0))
         rounded = numbers.astype(np.float32).astype(np.float64)
         # As a float of 64 bits a number may be rounded as well, and to the same.
         inexact = (rounded != numbers) | (rounded >= 2.0**63)
         inexact |= np.where(rounded < 2.0**63, rounded, 0).astype(np.int64) != numbers
         bad = dict.fromkeys(np.unique(owners[inexact]).tolist(), _INEXACT)
-        return Fitted(fitted.array, {**bad, **fitted.bad})
+        return ConvertedColumn(fitted.array, {**bad, **fitted.bad})
 
 
-def _flat(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+def _flatten_lists(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     """The values in all the lists of a column, and which row each is of."""
     owners = np.arange(len(array))
     while is_list(array.type):
@@ -364,7 +371,7 @@ def _flat(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(_OneField):
+class ConstantUdf(_SingleFeatureUdf):
     """A new feature with the same value in every record."""
 
     value: Any
@@ -383,18 +390,18 @@ class Constant(_OneField):
         """All that the result depends on besides the records."""
         return {"constant": self.feature.to_json(), "value": _digest(self.feature, self.value)}
 
-    def bind(self, schema: Schema) -> Bound:  # noqa: ARG002 - it reads nothing
+    def bind(self, schema: Schema) -> BoundUDF:  # noqa: ARG002 - it reads nothing
         """Make it ready for records of a schema."""
-        one = _one(self.feature, self.value)
+        one = _make_single_value(self.feature, self.value)
 
-        def everywhere(batch: pa.RecordBatch) -> Fitted:
-            return Fitted(one.take(pa.array(np.zeros(batch.num_rows, np.int64))))
+        def everywhere(batch: pa.RecordBatch) -> ConvertedColumn:
+            return ConvertedColumn(one.take(pa.array(np.zeros(batch.num_rows, np.int64))))
 
-        return _Ready([], self.feature, everywhere)
+        return _BoundColumnUdf([], self.feature, everywhere)
 
 
 @dataclass(frozen=True, slots=True)
-class Filled(_OneField):
+class FillUdf(_SingleFeatureUdf):
     """A value for the records that lack a feature; in the others it stays as it is."""
 
     name: str
@@ -418,21 +425,21 @@ class Filled(_OneField):
             "value": _digest(self.feature, self.value),
         }
 
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """Make it ready for records of a schema."""
-        one = _one(self.feature, self.value)
+        one = _make_single_value(self.feature, self.value)
 
-        def where_missing(batch: pa.RecordBatch) -> Fitted:
+        def where_missing(batch: pa.RecordBatch) -> ConvertedColumn:
             there = np.asarray(batch.column(0).is_valid())
-            return Fitted(one.take(pa.array(np.zeros(len(there), np.int64), mask=there)))
+            return ConvertedColumn(one.take(pa.array(np.zeros(len(there), np.int64), mask=there)))
 
         known = schema.feature(self.name, sequence=False)
-        return _Ready([known], self.feature, where_missing)
+        return _BoundColumnUdf([known], self.feature, where_missing)
 
 
-def declared_value(name: str, value: object) -> Feature:
+def infer_feature(name: str, value: object) -> Feature:
     """The feature that a value suggests."""
-    feature = declared_by(name, _array(name, value).type)
+    feature = infer_arrow_feature(name, _array(name, value).type)
     if feature is None or feature.sequence:
         raise SchemaMismatchError(
             f"feature {name!r}: a feature cannot contain the given value",
@@ -458,9 +465,9 @@ def _array(name: str, value: object) -> pa.Array:
         ) from error
 
 
-def _one(feature: Feature, value: object) -> pa.Array:
+def _make_single_value(feature: Feature, value: object) -> pa.Array:
     """A column with this value alone; refused if it does not fit."""
-    fitted = fit(feature, _array(feature.name, value))
+    fitted = convert_to_feature(feature, _array(feature.name, value))
     if fitted.bad or fitted.array.null_count:
         why = fitted.bad.get(0, "is missing")
         raise SchemaMismatchError(
@@ -472,4 +479,4 @@ def _one(feature: Feature, value: object) -> pa.Array:
 
 
 def _digest(feature: Feature, value: object) -> str:
-    return canonical.sha256(repr(_one(feature, value).to_pylist()))
+    return canonical.sha256(repr(_make_single_value(feature, value).to_pylist()))

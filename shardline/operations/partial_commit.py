@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 Incomplete = TypeVar("Incomplete", bound=IncompleteOperationError)
 
 
-def entry_label(entry: Entry) -> str:
+def format_entry_label(entry: Entry) -> str:
     """Name an entry: `digits/v1 entry 3`."""
     return f"{entry.shown} entry {entry.number}"
 
 
 @contextmanager
-def after_commit(operation: str, done: Sequence[str]) -> Iterator[None]:
+def report_partial_commit(operation: str, done: Sequence[str]) -> Iterator[None]:
     """Make an error of the storage name what an operation has `done`, which may still grow."""
     try:
         yield
@@ -34,12 +34,12 @@ def after_commit(operation: str, done: Sequence[str]) -> Iterator[None]:
             raise
         what = f"{operation} committed {', '.join(done)}"
         again = "run again, which does the rest"
-        incomplete = incomplete_error(IncompleteOperationError, what, error, again)
+        incomplete = make_incomplete_error(IncompleteOperationError, what, error, again)
         incomplete.done = tuple(done)
         raise incomplete from error
 
 
-def incomplete_error(
+def make_incomplete_error(
     kind: type[Incomplete], done: str, error: ShardlineError, again: str
 ) -> Incomplete:
     """Build the error of an operation that changed something before it failed."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardline import kernel
-from shardline.arguments import local_path, validate_minimum
-from shardline.errors import DamagedFileError, ExampleError, IndexMismatchError
+from shardline.arguments import parse_local_path, validate_minimum
+from shardline.errors import CorruptFileError, ExampleError, IndexMismatchError
 from shardline.kernel.types import Column
 from shardline.text import float32_json
 from shardline.tfrecord.index import index_path
@@ -42,7 +42,7 @@ _SIGNATURES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PreviewRecord:
     """One record: an Example with `features`, or a payload of some other kind with none."""
 
     number: int
@@ -55,20 +55,20 @@ class Record:
 
 def preview(
     source: Source, *, count: int = 5, skip: int = 0, limits: Limits = DEFAULT_LIMITS
-) -> Iterator[Record]:
+) -> Iterator[PreviewRecord]:
     """The records from `skip` on, at most `count`. An index beside the file is used to get there.
 
-    Raises DamagedFileError at damage before or among them.
+    Raises CorruptFileError at damage before or among them.
     """
     validate_minimum("count", count, 0)
     validate_minimum("skip", skip, 0)
     payloads = _payloads(source, skip, limits)
     for number, payload in enumerate(islice(payloads, count), skip):
-        yield shown_record(number, payload)
+        yield make_preview_record(number, payload)
 
 
 def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
-    path = _path_of(source)
+    path = _get_path(source)
     if skip and path is not None and index_path(path).exists():
         try:
             with IndexedFile(path, limits=limits) as indexed:
@@ -76,7 +76,7 @@ def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
                     yield record
                     skip += 1
                 return
-        except (IndexMismatchError, DamagedFileError):
+        except (IndexMismatchError, CorruptFileError):
             pass  # a wrong index is only a lost shortcut, and damage is told better without it
     with RecordFile(source, limits=limits) as file:
         for block in file.blocks():
@@ -86,19 +86,19 @@ def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
                     yield bytes(payload)
 
 
-def _path_of(source: Source) -> Path | None:
+def _get_path(source: Source) -> Path | None:
     if isinstance(source, StoredFile):
         return source.store.local_path(source.name)
-    return local_path(source)
+    return parse_local_path(source)
 
 
-def shown_record(number: int, payload: bytes) -> Record:
+def make_preview_record(number: int, payload: bytes) -> PreviewRecord:
     """One record as it is shown."""
     starts, lengths = np.zeros(1, np.int64), np.array([len(payload)], np.int64)
     try:
         facts = kernel.facts(payload, starts, lengths)
     except ExampleError:
-        return Record(number, len(payload), "payload", payload=describe(payload))
+        return PreviewRecord(number, len(payload), "payload", payload=describe_bytes(payload))
     columns = [
         Column(fact.name, fact.kind or "bytes", "ragged" if fact.sequence else "variable")
         for fact in facts
@@ -108,34 +108,35 @@ def shown_record(number: int, payload: bytes) -> Record:
     decoded = kernel.decode(payload, starts, lengths, columns)
     for buffers, fact in zip(decoded, facts, strict=True):
         side = feature_lists if fact.sequence else features
-        side[fact.name] = _shown(buffers, fact.kind)
+        side[fact.name] = _format_feature(buffers, fact.kind)
     form = "SequenceExample" if feature_lists else "Example"
-    return Record(number, len(payload), form, features, feature_lists or None)
+    return PreviewRecord(number, len(payload), form, features, feature_lists or None)
 
 
-def _shown(buffers: ColumnBuffers, kind: str | None) -> dict[str, Any]:
+def _format_feature(buffers: ColumnBuffers, kind: str | None) -> dict[str, Any]:
     """A feature as JSON can hold it: kind, number of values, and the first of them."""
     if buffers.steps is None:
-        return {"kind": kind, **_shown_values(buffers, 0, int(buffers.rows[1]))}
+        return {"kind": kind, **_format_values(buffers, 0, int(buffers.rows[1]))}
     cuts = buffers.steps.tolist()
     steps = [
-        _shown_values(buffers, first, last) for first, last in islice(pairwise(cuts), _SHOWN_VALUES)
+        _format_values(buffers, first, last)
+        for first, last in islice(pairwise(cuts), _SHOWN_VALUES)
     ]
     return {"kind": kind, "steps": len(cuts) - 1, "values": [step["values"] for step in steps]}
 
 
-def _shown_values(buffers: ColumnBuffers, first: int, last: int) -> dict[str, Any]:
+def _format_values(buffers: ColumnBuffers, first: int, last: int) -> dict[str, Any]:
     shown = min(last, first + _SHOWN_VALUES)
     if buffers.sizes is None:
         numbers = buffers.values[first:shown].tolist()
         values = [value if isinstance(value, int) else float32_json(value) for value in numbers]
     else:
         cuts = buffers.sizes[first : shown + 1].tolist()
-        values = [describe(buffers.values[a:b].tobytes()) for a, b in pairwise(cuts)]
+        values = [describe_bytes(buffers.values[a:b].tobytes()) for a, b in pairwise(cuts)]
     return {"length": last - first, "values": values}
 
 
-def describe(value: bytes) -> str:
+def describe_bytes(value: bytes) -> str:
     """Short text as it is; anything else as its size and what it seems to be."""
     name = _signature(value)
     if name is not None:

@@ -10,34 +10,34 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline.arguments import validate_minimum
-from shardline.errors import CondemnedShardError, LogError, WrongShardError
-from shardline.execution.executor import Threads
+from shardline.errors import LogError, TombstonedShardError, WrongShardError
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.log.changes import Replace
-from shardline.log.version import Origin, refuse_no_version
+from shardline.log.version import DerivedFrom, refuse_no_version
 from shardline.operations.derive import (
     Derivation,
-    MadeShards,
+    WrittenShards,
+    apply_rebuilds,
     derive,
-    kept_or_made,
-    make_fresh,
+    make_fresh_shards,
+    reuse_shards,
     validate_same_root,
-    with_rebuilt,
 )
 from shardline.operations.shard_slice import (
-    Output,
-    Slice,
+    RebuildOutput,
+    ShardSlice,
     copy_file,
     copy_span,
-    fold,
-    numbered,
+    fold_layers,
+    list_whole_slices,
+    number_outputs,
     plan_rebuild,
-    refuse_wrong,
-    whole_slices,
+    validate_copied_content,
 )
-from shardline.operations.shard_writer import ShardPlan, make_shard, shard_compression, stem_in
-from shardline.readers.records import records_of
+from shardline.operations.shard_writer import ShardPlan, get_shard_compression, get_stem, make_shard
+from shardline.readers.records import list_records
 from shardline.tfrecord.compression import (
     Compression,
     parse_compression,
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Checks, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.shard_slice import Slice, Span
-    from shardline.operations.shard_writer import Part
+    from shardline.operations.shard_slice import ShardSlice, Span
+    from shardline.operations.shard_writer import OpenShard
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
     from shardline.tfrecord.reader import Block, Limits
@@ -72,7 +72,7 @@ class RebuildTask:
     store: Store
     dataset: str
     version: str
-    output: Output
+    output: RebuildOutput
     compression: Compression
     limits: Limits
     attempt: int = 0
@@ -111,7 +111,7 @@ class RebuildTask:
 
 
 @dataclass(frozen=True, slots=True)
-class RebuildReport(MadeShards):
+class RebuildReport(WrittenShards):
     """What a rebuild did. `entry` is None if there was nothing to do.
 
     `made` are the shards that were made, of `read` shards of the input.
@@ -134,8 +134,8 @@ def rebuild(
     compression: Compression | str | None = None,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
 ) -> RebuildReport:
     """Make one shard of a snapshot, or shards of a target size (of unpacked bytes).
 
@@ -147,20 +147,20 @@ def rebuild(
     at a shard that is not the file that was committed; nothing is committed then.
     """
     refuse_no_version(version=version, **({} if into is None else {"into": into}))
-    engine = engine or Threads()
+    engine = engine or ThreadExecutor()
     version.refresh()
     snapshot = version.find(which)
-    packing = packing_of(snapshot, compression, into or version)
+    packing = choose_compression(snapshot, compression, into or version)
     validate_minimum("target_bytes", target_bytes, 1)
     if into is not None:
         validate_same_root(into, version)
-    work = _Work(version, snapshot, packing, target_bytes, limits, engine, progress, checks)
+    work = _RebuildRun(version, snapshot, packing, target_bytes, limits, engine, progress, checks)
     if into is None or into.name == version.name:
         return work.in_place()
     return work.into(into)
 
 
-def packing_of(
+def choose_compression(
     snapshot: StoredSnapshot, wanted: Compression | str | None, into: StoredVersion | None = None
 ) -> Compression:
     """How to pack: as told, else as all the shards are, of overlays the bases, else not at all.
@@ -171,24 +171,24 @@ def packing_of(
         packing = parse_compression(wanted)
         validate_shard_compression(packing)
         return packing
-    found = {records.files[0].shard.compression for records in records_of(snapshot)}
+    found = {records.files[0].shard.compression for records in list_records(snapshot)}
     alike = Compression.GZIP if found == {"gzip"} else Compression.NONE
     in_place = into is not None and into.name == snapshot.version
     if into is None or (in_place and len(found) < 2):
         return alike
     into.refresh()
-    return shard_compression(into, None, alike) or alike
+    return get_shard_compression(into, None, alike) or alike
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _RebuildRun:
     version: StoredVersion
     snapshot: StoredSnapshot
     packing: Compression
     target: int | None
     limits: Limits
-    engine: Engine
-    progress: Listener | None
+    engine: Executor
+    progress: ProgressListener | None
     checks: Checks | None = None
 
     def in_place(self) -> RebuildReport:
@@ -197,8 +197,8 @@ class _Work:
         changed = [at for at, slices in enumerate(planned) if not self._is_itself(slices)]
         if not changed:
             return RebuildReport(self.snapshot, self.version.name, None)
-        outputs = numbered(planned[changed[0] : changed[-1] + 1])
-        removed = _names(outputs)
+        outputs = number_outputs(planned[changed[0] : changed[-1] + 1])
+        removed = _list_names(outputs)
         while True:
             receipts = self._make(outputs)
             made = [receipt.shard for receipt in receipts if receipt.shard is not None]
@@ -208,13 +208,13 @@ class _Work:
             )
             try:
                 entry = self.version.commit(change)
-            except CondemnedShardError:
+            except TombstonedShardError:
                 continue  # vacuum took what a rebuild before this one had left: make it anew
             return RebuildReport(self.snapshot, self.version.name, entry, tuple(made), len(removed))
 
     def into(self, into: StoredVersion) -> RebuildReport:
         """Make the rebuilt shards the content of another version, and keep what it has of them."""
-        tasks = [self._task(into, output) for output in numbered(self._plan())]
+        tasks = [self._task(into, output) for output in number_outputs(self._plan())]
         schema = self.snapshot.schema
         done = derive(
             Derivation(
@@ -222,59 +222,61 @@ class _Work:
                 operation="rebuild",
                 schema=schema,
                 checks=self.checks or self.version.state.checks_of(self.snapshot.number),
-                origins=(Origin(self.version, self.snapshot),),
-                wanted=lambda state: with_rebuilt(into.log, state, kept_or_made(state, tasks)),
+                origins=(DerivedFrom(self.version, self.snapshot),),
+                wanted=lambda state: apply_rebuilds(into.log, state, reuse_shards(state, tasks)),
                 prepare=self._verify_cut,
-                make=make_rebuilt,
+                make=make_rebuilt_shard,
                 parameters=self._parameters(),
             ),
             self.engine,
             self.progress,
         )
-        kept = {stem_in(shard.name) for shard in done.reused}
-        read = len(_names([task.output for task in tasks if task.plan.stem not in kept]))
+        kept = {get_stem(shard.name) for shard in done.reused}
+        read = len(_list_names([task.output for task in tasks if task.plan.stem not in kept]))
         return RebuildReport(self.snapshot, into.name, done.entry, done.made, read, done.created)
 
-    def _plan(self) -> list[tuple[Slice, ...]]:
-        inputs = whole_slices(self.snapshot)
+    def _plan(self) -> list[tuple[ShardSlice, ...]]:
+        inputs = list_whole_slices(self.snapshot)
         return plan_rebuild(self.version.store, inputs, self.target, self.limits)
 
-    def _is_itself(self, slices: tuple[Slice, ...]) -> bool:
+    def _is_itself(self, slices: tuple[ShardSlice, ...]) -> bool:
         """Whether a rebuilt shard would be the one that is there."""
         (piece, *others) = slices
         same = piece.shard.compression == self.packing.value and piece.layered is None
         return not others and piece.span is None and same
 
-    def _task(self, into: StoredVersion, output: Output) -> RebuildTask:
+    def _task(self, into: StoredVersion, output: RebuildOutput) -> RebuildTask:
         place = (into.store, into.log.dataset, into.log.version)
         return RebuildTask(*place, output, self.packing, self.limits)
 
-    def _make(self, outputs: Sequence[Output]) -> list[Receipt]:
+    def _make(self, outputs: Sequence[RebuildOutput]) -> list[Receipt]:
         """Make shards of this version, under names that its log does not know."""
         self.version.refresh()
         tasks = [self._task(self.version, output) for output in outputs]
         self._verify_cut(tasks)
-        return make_fresh(self.version, tasks, make_rebuilt, self.engine, self.progress)
+        return make_fresh_shards(
+            self.version, tasks, make_rebuilt_shard, self.engine, self.progress
+        )
 
     def _verify_cut(self, tasks: Sequence[RebuildTask]) -> None:
         """Read the shards whole that are not copied whole."""
         slices = (task.output.slices for task in tasks)
-        cut = cut_shards(self.version.store, slices, self.limits)
-        list(self.engine.run(verify_cut, cut, self.progress))
+        cut = list_cut_tasks(self.version.store, slices, self.limits)
+        list(self.engine.run(verify_cut_shard, cut, self.progress))
 
     def _parameters(self) -> Json:
         told: Json = {"compression": self.packing.value, "snapshot": self.snapshot.number}
         return told if self.target is None else {**told, "target_bytes": self.target}
 
 
-def _names(outputs: Sequence[Output]) -> list[str]:
+def _list_names(outputs: Sequence[RebuildOutput]) -> list[str]:
     """The shards that outputs are made of, in order, each once."""
     return list(dict.fromkeys(piece.shard.name for output in outputs for piece in output.slices))
 
 
-def make_rebuilt(task: RebuildTask, running: Running) -> Receipt:
+def make_rebuilt_shard(task: RebuildTask, running: TaskContext) -> Receipt:
     """Do one task: copy the slices into one shard, or find that made already."""
-    filling = Copying(task.store, task.output.slices, task.limits, running)
+    filling = SliceShardWriter(task.store, task.output.slices, task.limits, running)
     plan = replace(task.plan, aside=running.workers > 1)
     receipt = make_shard(plan, filling, attempt=task.attempt)
     if receipt.shard is None:
@@ -283,25 +285,29 @@ def make_rebuilt(task: RebuildTask, running: Running) -> Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Copying:
+class SliceShardWriter:
     """Fills a shard with slices of others. Those that are cut have been verified."""
 
     store: Store
-    slices: tuple[Slice, ...]
+    slices: tuple[ShardSlice, ...]
     limits: Limits
-    running: Running
+    running: TaskContext
 
     def begin(self) -> None:
         """Every attempt begins with the first slice."""
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         """Copy all of them."""
         part.end += copy_slices(self.store, self.slices, part.shard, self.limits, self.running)
         return True
 
 
 def copy_slices(
-    store: Store, slices: Sequence[Slice], sink: RecordSink, limits: Limits, running: Running
+    store: Store,
+    slices: Sequence[ShardSlice],
+    sink: RecordSink,
+    limits: Limits,
+    running: TaskContext,
 ) -> int:
     """Copy the records of slices one behind the other, and say how many."""
     done = records = 0
@@ -319,7 +325,7 @@ def copy_slices(
 
 def _copy_slice(
     store: Store,
-    piece: Slice,
+    piece: ShardSlice,
     sink: RecordSink,
     *,
     limits: Limits,
@@ -327,7 +333,7 @@ def _copy_slice(
     tell: Callable[[int, int], None],
 ) -> int:
     if piece.layered is not None:
-        return fold(piece.layered, sink, limits, tell)
+        return fold_layers(piece.layered, sink, limits, tell)
     source, shard = StoredFile(store, piece.name), piece.shard
     if piece.span is not None:
         return copy_span(source, piece.span, sink, limits=limits, tell=tell)
@@ -344,7 +350,7 @@ def _copy_slice(
 
 
 @dataclass(frozen=True, slots=True)
-class CutTask:
+class VerifyCutTask:
     """A shard of which spans are to be copied."""
 
     store: Store
@@ -366,7 +372,9 @@ class CutTask:
         return self.shard.bytes
 
 
-def cut_shards(store: Store, outputs: Iterable[Sequence[Slice]], limits: Limits) -> list[CutTask]:
+def list_cut_tasks(
+    store: Store, outputs: Iterable[Sequence[ShardSlice]], limits: Limits
+) -> list[VerifyCutTask]:
     """The shards of which these outputs take a part, each once."""
     spans: dict[str, list[Span]] = {}
     shards: dict[str, Shard] = {}
@@ -374,17 +382,17 @@ def cut_shards(store: Store, outputs: Iterable[Sequence[Slice]], limits: Limits)
         if piece.span is not None:
             spans.setdefault(piece.name, []).append(piece.span)
             shards[piece.name] = piece.shard
-    return [CutTask(store, name, shards[name], tuple(spans[name]), limits) for name in spans]
+    return [VerifyCutTask(store, name, shards[name], tuple(spans[name]), limits) for name in spans]
 
 
-def verify_cut(task: CutTask, running: Running) -> None:
+def verify_cut_shard(task: VerifyCutTask, running: TaskContext) -> None:
     """Refuse a shard that is damaged, or not the one that was committed, or cut elsewhere.
 
     Raises DamagedFileError or WrongShardError.
     """
     source = StoredFile(task.store, task.name)
     file = HashedFile(source.open())
-    borders = _Borders(task.spans)
+    borders = _SpanBorders(task.spans)
     count = end = 0
     with RecordFile(file, limits=task.limits) as read:
         for block in read.blocks():
@@ -392,7 +400,7 @@ def verify_cut(task: CutTask, running: Running) -> None:
             count += len(block.starts)
             end = block.offset + len(block.data)
             running.tell(read.stream.position, count)
-        refuse_wrong(
+        validate_copied_content(
             source, file.finish(), count, sha256=task.shard.sha256, records=task.shard.records
         )
     if not borders.are_right(count, end):
@@ -404,7 +412,7 @@ def verify_cut(task: CutTask, running: Running) -> None:
         )
 
 
-class _Borders:
+class _SpanBorders:
     """Where spans begin and end, compared with where the records really do."""
 
     def __init__(self, spans: Sequence[Span]) -> None:

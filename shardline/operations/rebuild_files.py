@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.arguments import local_path, local_paths, validate_files_differ, validate_minimum
+from shardline.arguments import (
+    parse_local_path,
+    parse_local_paths,
+    validate_files_differ,
+    validate_minimum,
+)
 from shardline.errors import (
     ExampleError,
     FileExistsAlreadyError,
@@ -21,8 +26,8 @@ from shardline.errors import (
 from shardline.hints import Hint
 from shardline.operations.shard_slice import copy_file
 from shardline.storage.durable_file import DurableFile, open_folder
-from shardline.storage.temporary_files import claim, tidy
-from shardline.tfrecord.compression import Compression, frame_ends, parse_compression
+from shardline.storage.temporary_files import claim_file, remove_stale_files
+from shardline.tfrecord.compression import Compression, get_frame_ends, parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.tfrecord.writer import RecordSink
 
@@ -32,13 +37,13 @@ if TYPE_CHECKING:
 
     from shardline.schema.schema import Payload
     from shardline.tfrecord.reader import Block
-    from shardline.tfrecord.writer import Written
+    from shardline.tfrecord.writer import WrittenFile
 
 _LOOKED_AT_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class FilesReport:
+class WrittenFilesReport:
     """What was written: the files, and how much is in them together."""
 
     files: tuple[Path, ...]
@@ -57,7 +62,7 @@ def rebuild_files(
     allow_mixed: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[Path, int], None] | None = None,
-) -> FilesReport:
+) -> WrittenFilesReport:
     """Copy the records of files, in order and byte for byte, into one file, or several in a folder.
 
     With `target_bytes`, `out` is a new folder, which must not be there. Its files have at most so
@@ -68,25 +73,25 @@ def rebuild_files(
     Raises MixedPayloadsError if some files begin with Examples and others with SequenceExamples or
     other payloads, unless `allow_mixed`; InvalidArgumentError if a file is named twice.
     """
-    files, out = local_paths(paths), local_path(out, "out")
+    files, out = parse_local_paths(paths), parse_local_path(out, "out")
     if not files:
         raise InvalidArgumentError("no files to rebuild", code="missing-argument")
     validate_files_differ(files)
     wanted = None if compression is None else parse_compression(compression)
-    starts = [_Start.of(path, limits) for path in files]
+    starts = [_FileStart.of(path, limits) for path in files]
     found = {one.compression for one in starts} - {None}
     packing = wanted or (Compression.GZIP if found == {Compression.GZIP} else Compression.NONE)
     if not allow_mixed:
-        _refuse_mixed(starts)
+        _validate_same_kind(starts)
     if target_bytes is None:
-        written = _one_file(files, out, packing, limits, progress, overwrite=overwrite)
-        return FilesReport((out,), written.records, written.bytes, packing)
+        written = _write_single_file(files, out, packing, limits, progress, overwrite=overwrite)
+        return WrittenFilesReport((out,), written.records, written.bytes, packing)
     validate_minimum("target_bytes", target_bytes, 1)
-    return _folder(files, out, packing, target_bytes, limits=limits, progress=progress)
+    return _write_folder(files, out, packing, target_bytes, limits=limits, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
+class _FileStart:
     """What a file begins with; None where it could be anything."""
 
     path: Path
@@ -94,13 +99,13 @@ class _Start:
     payload: Payload | None
 
     @classmethod
-    def of(cls, path: Path, limits: Limits) -> _Start:
+    def of(cls, path: Path, limits: Limits) -> _FileStart:
         with RecordFile(path, limits=limits, block_bytes=_LOOKED_AT_BYTES) as file:
             compression = file.compression if file.stream.size else None
-            return cls(path, compression, _payload_of(next(iter(file.blocks()), None)))
+            return cls(path, compression, _infer_payload(next(iter(file.blocks()), None)))
 
 
-def _payload_of(block: Block | None) -> Payload | None:
+def _infer_payload(block: Block | None) -> Payload | None:
     if block is None:
         return None
     try:
@@ -112,9 +117,9 @@ def _payload_of(block: Block | None) -> Payload | None:
     return "example" if facts else None
 
 
-def _refuse_mixed(starts: Iterable[_Start]) -> None:
+def _validate_same_kind(starts: Iterable[_FileStart]) -> None:
     """Refuse files whose records no reader would expect in one file."""
-    first: _Start | None = None
+    first: _FileStart | None = None
     for one in starts:
         if one.payload is None:
             continue
@@ -123,7 +128,7 @@ def _refuse_mixed(starts: Iterable[_Start]) -> None:
             raise MixedPayloadsError(str(first.path), first.payload, str(one.path), one.payload)
 
 
-def _one_file(
+def _write_single_file(
     files: Sequence[Path],
     out: Path,
     packing: Compression,
@@ -131,7 +136,7 @@ def _one_file(
     progress: Callable[[Path, int], None] | None,
     *,
     overwrite: bool,
-) -> Written:
+) -> WrittenFile:
     with DurableFile(out, overwrite=overwrite) as file:
         sink = RecordSink(file, packing)
         for path in files:
@@ -145,7 +150,7 @@ def _tell(
     return None if progress is None else lambda read, _records: progress(path, read)
 
 
-def _folder(
+def _write_folder(
     files: Sequence[Path],
     out: Path,
     packing: Compression,
@@ -153,18 +158,18 @@ def _folder(
     *,
     limits: Limits,
     progress: Callable[[Path, int], None] | None,
-) -> FilesReport:
+) -> WrittenFilesReport:
     """Fill a hidden folder beside the final one, and give it its name when it is whole."""
     if out.exists() or out.is_symlink():
         raise FileExistsAlreadyError(
             f"{out}: the output exists", hint=Hint.of("choose another name"), path=out
         )
-    with _hidden_folder(out) as hidden:
+    with _open_hidden_folder(out) as hidden:
         return _fill(hidden, files, out, packing, target, limits=limits, progress=progress)
 
 
 @contextmanager
-def _hidden_folder(out: Path) -> Iterator[Path]:
+def _open_hidden_folder(out: Path) -> Iterator[Path]:
     """A new folder next to `out`, locked, after those that dead processes left are deleted."""
     try:
         above = open_folder(out.parent)
@@ -172,7 +177,7 @@ def _hidden_folder(out: Path) -> Iterator[Path]:
         raise FileNotFoundError(error.errno, "no such folder", str(out.parent)) from None
     with ExitStack() as opened:
         opened.callback(os.close, above)
-        tidy(above, out.name)
+        remove_stale_files(above, out.name)
         while True:
             hidden = out.parent / f".{out.name[:48]}.{secrets.token_hex(6)}.tmp"
             hidden.mkdir()
@@ -181,7 +186,7 @@ def _hidden_folder(out: Path) -> Iterator[Path]:
             except FileNotFoundError:
                 continue  # Taken for abandoned.
             opened.callback(os.close, descriptor)
-            if claim(descriptor, str(hidden)):
+            if claim_file(descriptor, str(hidden)):
                 break
         yield hidden
 
@@ -195,8 +200,8 @@ def _fill(
     *,
     limits: Limits,
     progress: Callable[[Path, int], None] | None,
-) -> FilesReport:
-    parts = _Parts(hidden, packing, target)
+) -> WrittenFilesReport:
+    parts = _FilesWriter(hidden, packing, target)
     try:
         for path in files:
             tell = _tell(path, progress)
@@ -225,7 +230,7 @@ def _fill(
             hint=Hint.of("check the disk: after a crash the output may be missing"),
             path=out,
         ) from error
-    return FilesReport(
+    return WrittenFilesReport(
         tuple(out / name for name in names),
         sum(part.records for part in written),
         sum(part.bytes for part in written),
@@ -244,14 +249,14 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-class _Parts:
+class _FilesWriter:
     """Files that are filled one after the other."""
 
     def __init__(self, folder: Path, packing: Compression, target: int) -> None:
         self._folder = folder
         self._packing = packing
         self._target = target
-        self._written: list[Written] = []
+        self._written: list[WrittenFile] = []
         self._file: DurableFile | None = None
         self._sink: RecordSink | None = None
 
@@ -259,7 +264,7 @@ class _Parts:
         return f"part-{at:05}"
 
     def add(self, block: Block) -> None:
-        ends = frame_ends(block.starts, block.lengths)
+        ends = get_frame_ends(block.starts, block.lengths)
         done, offset = 0, 0
         while done < len(ends):
             sink = self._open()
@@ -293,7 +298,7 @@ class _Parts:
             self._file.__exit__(type(error), error, error.__traceback__)
             self._sink = self._file = None
 
-    def end(self) -> list[Written]:
+    def end(self) -> list[WrittenFile]:
         """Close the last one; there is one even if there was no record."""
         if not self._written:
             self._open()

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from shardline.errors import InvalidTypeError, SourceError
 from shardline.hints import Hint
-from shardline.log.append_change import Dismiss
-from shardline.log.state import RESERVED_CHECKS, Dismissal, dismissals
+from shardline.log.append_change import DismissSources
+from shardline.log.state import RESERVED_CHECKS, Dismissal, list_dismissals
 from shardline.log.version import refuse_no_version
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RejectedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate:
+class DuplicateSource:
     """A source that was skipped in `entry`, at `time`: its content had landed as `first`.
 
     `landed` is the entry with which that landed, None if it is not recorded.
@@ -88,7 +88,7 @@ class Duplicate:
         }
 
 
-OpenSource: TypeAlias = RejectedSource | Duplicate
+OpenSource: TypeAlias = RejectedSource | DuplicateSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class OpenSources:
     """The sources of a version that wait for a decision, the latest first."""
 
     rejected: tuple[RejectedSource, ...] = ()
-    duplicates: tuple[Duplicate, ...] = ()
+    duplicates: tuple[DuplicateSource, ...] = ()
 
     @property
     def all(self) -> tuple[OpenSource, ...]:
@@ -122,7 +122,9 @@ class DismissReport:
             "rejected_sources": [
                 one.to_dict() for one in self.dismissed if isinstance(one, RejectedSource)
             ],
-            "duplicates": [one.to_dict() for one in self.dismissed if isinstance(one, Duplicate)],
+            "duplicates": [
+                one.to_dict() for one in self.dismissed if isinstance(one, DuplicateSource)
+            ],
         }
 
 
@@ -137,7 +139,7 @@ def open_sources(version: StoredVersion) -> OpenSources:
         places.setdefault(entry_number, set()).add(place)
     found: list[OpenSource] = []
     for entry in version.log.entries_at(sorted(places, reverse=True)):
-        rejection, restored = _Rejection(entry), _restored_keys(version, entry)
+        rejection, restored = _Rejection(entry), _list_restored_keys(version, entry)
         found += [
             rejection.describe(source)
             for source in sorted(entry.sources, key=lambda source: source.shown)
@@ -145,7 +147,7 @@ def open_sources(version: StoredVersion) -> OpenSources:
         ]
     return OpenSources(
         tuple(one for one in found if isinstance(one, RejectedSource)),
-        tuple(one for one in found if isinstance(one, Duplicate)),
+        tuple(one for one in found if isinstance(one, DuplicateSource)),
     )
 
 
@@ -172,22 +174,24 @@ def dismiss(
         >>> dismiss(version, open_sources(version).duplicates)
     """
     refuse_no_version(version=version)
-    chosen = _choose(version, sources)
+    chosen = _choose_sources(version, sources)
     by_place = {one.source.place_key: one for one in chosen}
-    change = Dismiss([Dismissal(one.source, one.entry) for one in by_place.values()], reason)
+    change = DismissSources([Dismissal(one.source, one.entry) for one in by_place.values()], reason)
     entry = version.commit(change) if by_place else None
-    done = () if entry is None else tuple(by_place[one.place] for one in dismissals(entry))
+    done = () if entry is None else tuple(by_place[one.place] for one in list_dismissals(entry))
     return DismissReport(version.name, entry, done, reason)
 
 
-def _choose(version: StoredVersion, sources: Iterable[str | Path | OpenSource]) -> list[OpenSource]:
+def _choose_sources(
+    version: StoredVersion, sources: Iterable[str | Path | OpenSource]
+) -> list[OpenSource]:
     """Find the open sources that a caller names. Raises SourceError for an unknown name."""
-    if isinstance(sources, str | Path | RejectedSource | Duplicate):
+    if isinstance(sources, str | Path | RejectedSource | DuplicateSource):
         sources = [sources]
     named: dict[str, OpenSource] | None = None
     chosen: list[OpenSource] = []
     for source in sources:
-        if isinstance(source, RejectedSource | Duplicate):
+        if isinstance(source, RejectedSource | DuplicateSource):
             chosen.append(source)
             continue
         if not isinstance(source, str | Path):
@@ -196,8 +200,8 @@ def _choose(version: StoredVersion, sources: Iterable[str | Path | OpenSource]) 
                 version=version.name,
             )
         if named is None:
-            named = {_name(one.source): one for one in open_sources(version).all}
-        match = named.get(str(source)) or named.get(_absolute(source))
+            named = {_get_name(one.source): one for one in open_sources(version).all}
+        match = named.get(str(source)) or named.get(_get_absolute_path(source))
         if match is None:
             raise SourceError(
                 f"{source}: not an open rejected source or duplicate of {version.name}",
@@ -210,11 +214,11 @@ def _choose(version: StoredVersion, sources: Iterable[str | Path | OpenSource]) 
     return chosen
 
 
-def _name(source: Identity) -> str:
+def _get_name(source: Identity) -> str:
     return source.path or source.batch or ""
 
 
-def _absolute(path: str | Path) -> str:
+def _get_absolute_path(path: str | Path) -> str:
     """Return a local path as the log records it."""
     return str(path) if "://" in str(path) else Path(path).resolve().as_posix()
 
@@ -237,9 +241,9 @@ class _Rejection:
         if source.key in self._duplicates:
             payload = self._duplicates[source.key]
             first, landed = str(payload.get("first", "")), payload.get("entry")
-            return Duplicate(source, entry.number, entry.time, first, landed)
+            return DuplicateSource(source, entry.number, entry.time, first, landed)
         if entry.rejects is not None:
-            check, reason = _failure(entry)
+            check, reason = _find_failure(entry)
             return RejectedSource(
                 source, entry.number, entry.time, reason, check, snapshot=entry.rejects
             )
@@ -260,7 +264,7 @@ def _by_key(payload: Sequence[Json]) -> dict[str, Json]:
     return {str(one["source"]): one for one in payload}
 
 
-def _failure(entry: Entry) -> tuple[str, str]:
+def _find_failure(entry: Entry) -> tuple[str, str]:
     """Return the first check that failed a snapshot, and why the snapshot was rejected."""
     failures = (
         one for one in entry.attestations if not one.passed and one.check not in RESERVED_CHECKS
@@ -270,7 +274,7 @@ def _failure(entry: Entry) -> tuple[str, str]:
     return ("", given) if first is None else (first.check, first.detail or given)
 
 
-def _restored_keys(version: StoredVersion, entry: Entry) -> set[str]:
+def _list_restored_keys(version: StoredVersion, entry: Entry) -> set[str]:
     """Return the sources of a rejected snapshot whose shards the latest snapshot holds again."""
     state = version.state
     if entry.rejects is None or not state.snapshot:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardline.errors import LogError, WrongShardError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
 from shardline.log.model import INTEGRITY, Attestation
@@ -20,12 +20,16 @@ from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
 from shardline.operations.check import MAX_DETAIL
 from shardline.operations.inspect_shard import inspect_shard
-from shardline.operations.repair_task import MendTask, lost_of, mend
-from shardline.operations.shard_origin import copied_pieces, input_pieces, source_rows
-from shardline.operations.shard_writer import fresh_attempt
-from shardline.provenance.commands import DERIVES, command_to_mend
-from shardline.provenance.log_index import landing_of
-from shardline.readers.shard_file import rebuild_index, shard_file
+from shardline.operations.repair_task import RepairTask, count_lost_records, repair_shard
+from shardline.operations.shard_origin import (
+    find_copied_pieces,
+    find_input_pieces,
+    find_source_rows,
+)
+from shardline.operations.shard_writer import find_fresh_attempt
+from shardline.provenance.commands import DERIVING_OPERATIONS, get_repair_command
+from shardline.provenance.log_index import find_added_shard
+from shardline.readers.shard_file import open_shard_file, rebuild_index
 from shardline.tfrecord.hashing import hash_object
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -33,19 +37,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.version import StoredVersion
     from shardline.operations.inspect_shard import ShardReport
-    from shardline.operations.repair_task import How
+    from shardline.operations.repair_task import RepairMethod
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class ShardRepair:
     """A damaged shard, and how it was made anew. `made` is None if no record of it was left.
 
     If `entry` is None, nothing was done: in a dry run `how` is then what would be tried first, and
@@ -54,7 +58,7 @@ class Repaired:
     """
 
     old: Shard
-    how: How
+    how: RepairMethod
     made: Shard | None = None
     entry: Entry | None = None
     quarantine: str | None = None
@@ -76,12 +80,12 @@ class RepairReport:
 
     version: str
     read: int
-    repaired: tuple[Repaired, ...] = ()
+    repaired: tuple[ShardRepair, ...] = ()
     dry_run: bool = False
     indexes: tuple[str, ...] = ()
 
     @property
-    def left(self) -> tuple[Repaired, ...]:
+    def left(self) -> tuple[ShardRepair, ...]:
         """Those that a repair does not make anew with all their records, and did not touch."""
         return tuple(
             one for one in self.repaired if one.entry is None and (one.lost or one.how == "again")
@@ -95,8 +99,8 @@ def repair(
     lossy: bool = False,
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
 ) -> RepairReport:
     """Read every shard of the newest snapshot, or those named, and make the bad ones anew.
 
@@ -108,43 +112,43 @@ def repair(
     nothing is left to make it anew; the others are repaired before.
     """
     refuse_no_version(version=version)
-    engine = engine or Threads()
+    engine = engine or ThreadExecutor()
     version.refresh()
-    found = _chosen(version, shards)
-    tasks = [_InspectTask(version.store, version.shard_name(s), s, limits) for s in found]
-    reports = list(engine.run(_inspect, tasks, progress))
-    repaired: list[Repaired] = []
-    made: list[tuple[ShardReport, How, Receipt]] = []
+    found = _choose_shards(version, shards)
+    tasks = [_InspectShardTask(version.store, version.shard_name(s), s, limits) for s in found]
+    reports = list(engine.run(_inspect_task, tasks, progress))
+    repaired: list[ShardRepair] = []
+    made: list[tuple[ShardReport, RepairMethod, Receipt]] = []
     hopeless: list[WrongShardError] = []
     indexes = tuple(report.shard.name for report in reports if report.index_problem)
     for report in reports:
         shard = report.shard
         if report.index_problem and not dry_run:
-            rebuild_index(shard_file(version.newest(), shard), limits)
+            rebuild_index(open_shard_file(version.newest(), shard), limits)
         if not report.problems:
             continue
         if shard.base is not None or shard.virtual:
-            repaired.append(Repaired(shard, "again", again=command_to_mend(version, [shard])))
+            repaired.append(ShardRepair(shard, "again", again=get_repair_command(version, [shard])))
             continue
         try:
-            task = replace(_plan(version, report, limits), lossy=lossy, dry_run=dry_run)
-            (mended,) = engine.run(mend, [task], progress)
+            task = replace(_plan_repair(version, report, limits), lossy=lossy, dry_run=dry_run)
+            (mended,) = engine.run(repair_shard, [task], progress)
         except WrongShardError as error:
             hopeless.append(error)
             continue
         if mended.receipt is None:
-            again = command_to_mend(version, [shard]) if mended.how == "again" else None
-            repaired.append(Repaired(shard, mended.how, lost=mended.lost, again=again))
+            again = get_repair_command(version, [shard]) if mended.how == "again" else None
+            repaired.append(ShardRepair(shard, mended.how, lost=mended.lost, again=again))
         else:
             made.append((report, mended.how, mended.receipt))
-    _tell(version, [report for report, _, _ in made])
-    repaired += [_commit(version, report.shard, how, new) for report, how, new in made]
+    _record_corruption(version, [report for report, _, _ in made])
+    repaired += [_commit_repair(version, report.shard, how, new) for report, how, new in made]
     if hopeless:
-        raise _joined(hopeless)
+        raise _join_errors(hopeless)
     return RepairReport(version.name, len(found), tuple(repaired), dry_run, indexes)
 
 
-def _joined(errors: Sequence[WrongShardError]) -> WrongShardError:
+def _join_errors(errors: Sequence[WrongShardError]) -> WrongShardError:
     """Join the errors of several shards; the hint and fields are those of the first."""
     first = errors[0]
     return WrongShardError(
@@ -156,7 +160,7 @@ def _joined(errors: Sequence[WrongShardError]) -> WrongShardError:
     )
 
 
-def _chosen(version: StoredVersion, names: Iterable[str] | None) -> list[Shard]:
+def _choose_shards(version: StoredVersion, names: Iterable[str] | None) -> list[Shard]:
     """The shards of the newest snapshot, or those of them that are named."""
     there = version.newest().shards
     if names is None:
@@ -175,7 +179,7 @@ def _chosen(version: StoredVersion, names: Iterable[str] | None) -> list[Shard]:
 
 
 @dataclass(frozen=True, slots=True)
-class _InspectTask:
+class _InspectShardTask:
     """A shard to be read."""
 
     store: Store
@@ -194,7 +198,7 @@ class _InspectTask:
         return self.shard.bytes
 
 
-def _inspect(task: _InspectTask, running: Running) -> ShardReport:
+def _inspect_task(task: _InspectShardTask, running: TaskContext) -> ShardReport:
     return inspect_shard(
         task.store,
         task.name,
@@ -205,7 +209,7 @@ def _inspect(task: _InspectTask, running: Running) -> ShardReport:
     )
 
 
-def _plan(version: StoredVersion, report: ShardReport, limits: Limits) -> MendTask:
+def _plan_repair(version: StoredVersion, report: ShardReport, limits: Limits) -> RepairTask:
     shard = report.shard
     found = hash_object(version.store, report.name)
     if found == shard.sha256:
@@ -220,11 +224,11 @@ def _plan(version: StoredVersion, report: ShardReport, limits: Limits) -> MendTa
             path=report.name,
             version=version.name,
         )
-    landed, first = landing_of(version, shard)
-    pieces = input_pieces(version, shard, limits)
-    rows = source_rows(version, shard, limits)
+    landed, first = find_added_shard(version, shard)
+    pieces = find_input_pieces(version, shard, limits)
+    rows = find_source_rows(version, shard, limits)
     whole = pieces is not None or rows is not None
-    task = MendTask(
+    task = RepairTask(
         version.store,
         version.log.dataset,
         version.log.version,
@@ -236,14 +240,14 @@ def _plan(version: StoredVersion, report: ShardReport, limits: Limits) -> MendTa
         version.schema,
         pieces,
         rows,
-        None if whole else copied_pieces(version, {shard.name, first.name}, limits),
+        None if whole else find_copied_pieces(version, {shard.name, first.name}, limits),
         limits,
-        derived=landed.operation in DERIVES,
+        derived=landed.operation in DERIVING_OPERATIONS,
     )
-    return replace(task, attempt=fresh_attempt(version.state, task.plans, task.attempt))
+    return replace(task, attempt=find_fresh_attempt(version.state, task.plans, task.attempt))
 
 
-def _tell(version: StoredVersion, reports: Sequence[ShardReport]) -> None:
+def _record_corruption(version: StoredVersion, reports: Sequence[ShardReport]) -> None:
     """Say in the log that shards are damaged, as far as that is not said yet."""
     stays = version.state.stays.named([report.shard.name for report in reports])
     told = [
@@ -260,9 +264,11 @@ def _tell(version: StoredVersion, reports: Sequence[ShardReport]) -> None:
         version.attest(told)
 
 
-def _commit(version: StoredVersion, shard: Shard, how: How, receipt: Receipt) -> Repaired:
+def _commit_repair(
+    version: StoredVersion, shard: Shard, how: RepairMethod, receipt: Receipt
+) -> ShardRepair:
     """Put the new shard in the place of the old one."""
-    lost = lost_of(shard, receipt.shard)
+    lost = count_lost_records(shard, receipt.shard)
     parameters: Json = {"shard": shard.name, "how": how, "lost_records": lost}
     if receipt.quarantine is not None:
         parameters["quarantine"] = [{"rows": receipt.refused_rows, "files": [receipt.quarantine]}]
@@ -275,4 +281,4 @@ def _commit(version: StoredVersion, shard: Shard, how: How, receipt: Receipt) ->
         sidecars=receipt.sidecars,
     )
     entry = version.commit(change)
-    return Repaired(shard, how, receipt.shard, entry, receipt.quarantine, lost)
+    return ShardRepair(shard, how, receipt.shard, entry, receipt.quarantine, lost)

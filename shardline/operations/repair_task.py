@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from shardline.errors import (
-    DamagedFileError,
+    CorruptFileError,
     IndexMismatchError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     SourceError,
     WrongShardError,
 )
 from shardline.hints import Hint
 from shardline.kernel.types import HEADER_BYTES
-from shardline.operations.rebuild import Copying
-from shardline.operations.row_stream import cut_frames
+from shardline.operations.rebuild import SliceShardWriter
+from shardline.operations.row_stream import split_frames
 from shardline.operations.shard_origin import SourceRows
 from shardline.operations.shard_writer import ShardPlan, make_shard
 from shardline.sidecars.receipt import Receipt
 from shardline.sidecars.row_map import NOTHING
-from shardline.sources.source import Done
-from shardline.sources.source_identity import FileOrigin
+from shardline.sources.source import EncodedChunk
+from shardline.sources.source_identity import FileIdentity
 from shardline.sources.tfrecord_source import RecordChunk, TFRecordSource
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.index import read_offsets
@@ -32,11 +32,11 @@ from shardline.tfrecord.open_file import StoredFile
 
 if TYPE_CHECKING:
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Running
+    from shardline.execution.executor import TaskContext
     from shardline.kernel.types import IntArray
     from shardline.log.model import Shard
-    from shardline.operations.shard_slice import Slice
-    from shardline.operations.shard_writer import Filling, Part
+    from shardline.operations.shard_slice import ShardSlice
+    from shardline.operations.shard_writer import OpenShard, ShardWriter
     from shardline.schema.schema import Schema
     from shardline.sources import Chunk, Frames
     from shardline.storage import Store
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class OldPlaces:
+class OldPositions:
     """Where the records of a plain shard began when it was whole.
 
     If the file is not as long as it was, bytes were cut out or put in, and what stands behind
@@ -55,7 +55,7 @@ class OldPlaces:
     same_size: bool
 
     @classmethod
-    def of(cls, store: Store, name: str, shard: Shard) -> OldPlaces | None:
+    def of(cls, store: Store, name: str, shard: Shard) -> OldPositions | None:
         """Those of a shard; None if it is packed, or its index is lost."""
         info = store.info(name)
         if shard.compression != "none" or info is None:
@@ -68,7 +68,7 @@ class OldPlaces:
 
     def numbers(self, chunk: Chunk, frames: Frames) -> IntArray:
         """The old numbers of records that were salvaged, -1 where that cannot be told."""
-        read = chunk.of if isinstance(chunk, Done) else chunk
+        read = chunk.of if isinstance(chunk, EncodedChunk) else chunk
         if not isinstance(read, RecordChunk) or not len(self.offsets):
             return np.full(len(frames.rows), NOTHING, np.int64)
         held = read.records
@@ -79,32 +79,32 @@ class OldPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceFilling:
+class PieceShardWriter:
     """Fills a shard with what it was rebuilt from, or with the rows that this was made of."""
 
     store: Store
-    pieces: tuple[Slice | SourceRows, ...]
+    pieces: tuple[ShardSlice | SourceRows, ...]
     schema: Schema
     limits: Limits
-    running: Running
+    running: TaskContext
 
     def begin(self) -> None:
         """Every attempt begins with the first piece."""
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         """Copy them one behind the other."""
         for piece in self.pieces:
-            filling: Filling
+            filling: ShardWriter
             if isinstance(piece, SourceRows):
-                filling = RowFilling(piece, self.schema, self.running)
+                filling = RowShardWriter(piece, self.schema, self.running)
             else:
-                filling = Copying(self.store, (piece,), self.limits, self.running)
+                filling = SliceShardWriter(self.store, (piece,), self.limits, self.running)
             filling.fill(part)
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class RowFilling:
+class RowShardWriter:
     """Fills a shard with rows of a source. Rows that are refused go to quarantine, or are passed.
 
     Those of the shard's own source were put into quarantine when it landed.
@@ -112,21 +112,21 @@ class RowFilling:
 
     rows: SourceRows
     schema: Schema
-    running: Running
+    running: TaskContext
     keep_refused: bool = False
-    places: OldPlaces | None = None
+    places: OldPositions | None = None
 
     def begin(self) -> None:
         """Every attempt begins with the first row."""
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         """Add the rows; SourceError if they are not as many as they were."""
         records = 0
         for chunk in self.rows.source.chunks(self.schema, self.rows.first):
             frames = chunk.frames()
             end = self.rows.end
             if end is not None and len(frames.rows) and frames.rows[-1] >= end:
-                frames, _ = cut_frames(frames, int(np.searchsorted(frames.rows, end)))
+                frames, _ = split_frames(frames, int(np.searchsorted(frames.rows, end)))
             if len(frames.starts):
                 part.shard.add(frames.data, frames.starts, frames.lengths)
                 if self.places is not None:
@@ -147,21 +147,21 @@ class RowFilling:
         return True
 
 
-How: TypeAlias = Literal["inputs", "source", "copies", "salvage", "again"]
+RepairMethod: TypeAlias = Literal["inputs", "source", "copies", "salvage", "again"]
 """Of what a shard is made anew; "again" is by the command that derived it, and not by a repair."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairedShard:
     """How a shard was made anew, or can be. Without `receipt` it was not; `lost` tells why."""
 
-    how: How
+    how: RepairMethod
     receipt: Receipt | None = None
     lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class MendTask:
+class RepairTask:
     """A shard to be made anew, and what it may be made of.
 
     `first` is the shard as it was first made. `found` is the digest of the file that is
@@ -178,9 +178,9 @@ class MendTask:
     found: str | None
     intact: bool
     schema: Schema
-    pieces: tuple[Slice | SourceRows, ...] | None
+    pieces: tuple[ShardSlice | SourceRows, ...] | None
     rows: SourceRows | None
-    copies: tuple[Slice, ...] | None
+    copies: tuple[ShardSlice, ...] | None
     limits: Limits
     derived: bool = False
     lossy: bool = False
@@ -200,9 +200,9 @@ class MendTask:
         return self.shard.bytes
 
     @property
-    def whole(self) -> tuple[How, ...]:
+    def whole(self) -> tuple[RepairMethod, ...]:
         """How it can be made with all its records, the best way first."""
-        found: list[How] = ["inputs"] if self.pieces is not None else []
+        found: list[RepairMethod] = ["inputs"] if self.pieces is not None else []
         found += ["source"] if self.rows is not None else []
         return (*found, "copies") if self.copies is not None else tuple(found)
 
@@ -211,7 +211,7 @@ class MendTask:
         """Every shard that may come of it."""
         return [self.plan(how) for how in (*self.whole, "salvage")]
 
-    def plan(self, how: How) -> ShardPlan:
+    def plan(self, how: RepairMethod) -> ShardPlan:
         """The shard that comes of one way."""
         identity: Json = {"operation": "repair", "shard": self.shard.name, "how": how}
         if how == "salvage":
@@ -227,21 +227,21 @@ class MendTask:
             largest=self.shard.bytes,
         )
 
-    def filling(self, how: How, running: Running) -> Filling:
+    def filling(self, how: RepairMethod, running: TaskContext) -> ShardWriter:
         """What fills it, in one way."""
         if how in {"inputs", "copies"}:
             pieces = (self.pieces if how == "inputs" else self.copies) or ()
-            return PieceFilling(self.store, pieces, self.schema, self.limits, running)
+            return PieceShardWriter(self.store, pieces, self.schema, self.limits, running)
         if how == "source" and self.rows is not None:
-            return RowFilling(self.rows, self.schema, running)
-        places = OldPlaces.of(self.store, self.name, self.shard)
-        return RowFilling(self.left, self.schema, running, keep_refused=True, places=places)
+            return RowShardWriter(self.rows, self.schema, running)
+        places = OldPositions.of(self.store, self.name, self.shard)
+        return RowShardWriter(self.left, self.schema, running, keep_refused=True, places=places)
 
     @property
     def left(self) -> SourceRows:
         """What is left of it."""
         damaged = TFRecordSource(
-            FileOrigin(StoredFile(self.store, self.name)),
+            FileIdentity(StoredFile(self.store, self.name)),
             self.limits,
             salvage=True,
             compression=Compression(self.shard.compression),
@@ -249,51 +249,51 @@ class MendTask:
         return SourceRows(damaged, 0, None)
 
 
-def mend(task: MendTask, running: Running) -> Mended:
+def repair_shard(task: RepairTask, running: TaskContext) -> RepairedShard:
     """Do one task: try each way until one gives all the records; then take what is left.
 
     If that is not all, nothing is made, unless the task is lossy.
     """
     if task.dry_run and task.whole:
-        return Mended(task.whole[0])
+        return RepairedShard(task.whole[0])
     for how in task.whole:
         try:
             receipt = make_shard(task.plan(how), task.filling(how, running), attempt=task.attempt)
-        except (DamagedFileError, ObjectMissingError, SourceError, WrongShardError):
+        except (CorruptFileError, ObjectNotFoundError, SourceError, WrongShardError):
             continue
         # A copy may be of what an earlier repair had left of it.
         wanted = (task.first, task.shard) if how == "copies" else (task.first,)
         if receipt.shard is not None and any(_is_as_before(receipt.shard, one) for one in wanted):
-            return Mended(how, receipt)
-    lost = task.shard.records - _intact(task)
+            return RepairedShard(how, receipt)
+    lost = task.shard.records - _count_intact(task)
     if task.dry_run or (lost and not task.lossy):
-        return Mended("again" if task.derived and lost else "salvage", None, lost)
-    receipt = _salvage(task, running)
+        return RepairedShard("again" if task.derived and lost else "salvage", None, lost)
+    receipt = _salvage_shard(task, running)
     if not lost and (receipt.shard is None or not _is_as_before(receipt.shard, task.shard)):
-        raise _hopeless(task)
-    return Mended("salvage", receipt, lost_of(task.shard, receipt.shard))
+        raise _make_unrecoverable(task)
+    return RepairedShard("salvage", receipt, count_lost_records(task.shard, receipt.shard))
 
 
-def lost_of(old: Shard, made: Shard | None) -> int:
+def count_lost_records(old: Shard, made: Shard | None) -> int:
     """How many records were lost: none, if what an earlier repair had lost came back."""
     return max(0, old.records - (made.records if made else 0))
 
 
-def _intact(task: MendTask) -> int:
+def _count_intact(task: RepairTask) -> int:
     """How many records are left of a shard. Of another file in its place, none are its own."""
     if _is_gone(task):
         return 0
     try:
         if task.intact:
-            raise _hopeless(task)
+            raise _make_unrecoverable(task)
         chunks = task.left.source.chunks(task.schema, 0)
         left = sum(len(chunk.frames().starts) for chunk in chunks)
         if left > task.shard.records:
-            raise _hopeless(task)
+            raise _make_unrecoverable(task)
     except (SchemaMismatchError, WrongShardError):
         if task.derived and not task.lossy:
             return 0
-        raise _hopeless(task) from None
+        raise _make_unrecoverable(task) from None
     return left
 
 
@@ -304,7 +304,7 @@ def _is_as_before(made: Shard, first: Shard) -> bool:
     return made.records == first.records
 
 
-def _salvage(task: MendTask, running: Running) -> Receipt:
+def _salvage_shard(task: RepairTask, running: TaskContext) -> Receipt:
     """Keep what is intact of a shard that is damaged; of one that is gone or empty, nothing."""
     if _is_gone(task):
         return Receipt(0, 0, last=True)
@@ -312,12 +312,12 @@ def _salvage(task: MendTask, running: Running) -> Receipt:
     return make_shard(task.plan("salvage"), filling, attempt=task.attempt)
 
 
-def _is_gone(task: MendTask) -> bool:
+def _is_gone(task: RepairTask) -> bool:
     info = task.store.info(task.name)
     return info is None or not info.size
 
 
-def _hopeless(task: MendTask) -> WrongShardError:
+def _make_unrecoverable(task: RepairTask) -> WrongShardError:
     return WrongShardError(
         f"{task.label}: the file is cut off or contains other records, and its source and inputs "
         "are missing",

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline.errors import CondemnedShardError
-from shardline.log.changes import Restore, next_entry
-from shardline.log.model import Maker
+from shardline.errors import TombstonedShardError
+from shardline.log.changes import Restore, build_entry
+from shardline.log.model import CommitInfo
 from shardline.log.snapshot import diff
-from shardline.log.version import Origin, StoredVersion, refuse_no_version, utc_now
-from shardline.provenance.dependencies import hold_inputs, layers_below, read_directly
+from shardline.log.version import DerivedFrom, StoredVersion, refuse_no_version, utc_now
+from shardline.provenance.dependencies import (
+    list_dependency_layers,
+    list_direct_dependencies,
+    pin_inputs,
+)
 from shardline.release import __version__
 
 if TYPE_CHECKING:
@@ -40,33 +44,33 @@ class RestoreReport:
 def restore_version(version: StoredVersion, which: str, *, dry_run: bool = False) -> RestoreReport:
     """Make an old snapshot the head as a new one.
 
-    What it is read from in other versions is pinned again. Raises CondemnedShardError, a
+    What it is read from in other versions is pinned again. Raises TombstonedShardError, a
     ConflictError, if vacuum took a shard of it or of those.
     """
     refuse_no_version(version=version)
     restored, head = version.find(which), version.newest()
-    _refuse_gone_below(restored)
+    _validate_dependencies(restored)
     if dry_run:
-        made = next_entry(
+        made = build_entry(
             version.state,
             Restore(restored.number, head.number),
             id="",
             now=utc_now(),
-            maker=Maker(__version__),
+            maker=CommitInfo(__version__),
         )
         entry = made[1] if made else None
     else:
-        _hold_below(version, restored)
+        _pin_dependencies(version, restored)
         entry = version.restore(restored.number, head=head.number)
     return RestoreReport(restored, diff(head, restored), entry, dry_run)
 
 
-def _refuse_gone_below(snapshot: StoredSnapshot) -> None:
+def _validate_dependencies(snapshot: StoredSnapshot) -> None:
     """Refuse a snapshot that is read from shards of other versions which never come back."""
-    gone = [one for one in layers_below(snapshot) if one.condemned is not None]
+    gone = [one for one in list_dependency_layers(snapshot) if one.condemned is not None]
     if gone:
         first, more = gone[0], f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
-        raise CondemnedShardError(
+        raise TombstonedShardError(
             f"{snapshot}: shard {first.shard.name} of {first.version}{more} was vacuumed or erased "
             f"(entry {first.condemned})",
             tuple(one.shard.name for one in gone),
@@ -75,12 +79,12 @@ def _refuse_gone_below(snapshot: StoredSnapshot) -> None:
         )
 
 
-def _hold_below(version: StoredVersion, snapshot: StoredSnapshot) -> None:
+def _pin_dependencies(version: StoredVersion, snapshot: StoredSnapshot) -> None:
     """Pin what a snapshot is read from, and what that is read from: vacuum may have let go of it.
 
     Of the snapshots that hold it, the newest is pinned which still can be.
     """
-    for owner, names in read_directly(snapshot).items():
+    for owner, names in list_direct_dependencies(snapshot).items():
         other = StoredVersion(version.store, owner)
         left = set(names)
         for number in range(other.state.snapshot, 0, -1):
@@ -88,13 +92,13 @@ def _hold_below(version: StoredVersion, snapshot: StoredSnapshot) -> None:
             if not listed & left or any(map(other.state.condemned_in, listed)):
                 continue
             held = other.snapshot(number)
-            hold_inputs(version, [Origin(other, held)])
-            _hold_below(other, held)
+            pin_inputs(version, [DerivedFrom(other, held)])
+            _pin_dependencies(other, held)
             left -= listed
             if not left:
                 break
         if left:
-            raise CondemnedShardError(
+            raise TombstonedShardError(
                 f"{snapshot}: cannot keep shard {min(left)} of {owner} from vacuum: every snapshot "
                 "with it lost other shards",
                 tuple(sorted(left)),

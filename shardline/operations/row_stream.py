@@ -11,13 +11,13 @@ import numpy as np
 
 from shardline.kernel.types import HEADER_BYTES
 from shardline.sources import Frames
-from shardline.tfrecord.compression import frame_ends
+from shardline.tfrecord.compression import get_frame_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardline.kernel.types import IntArray
-    from shardline.operations.shard_writer import Part
+    from shardline.operations.shard_writer import OpenShard
     from shardline.schema.schema import Schema
     from shardline.sources import RecordSource
 
@@ -51,7 +51,7 @@ class RowStream:
                 close()
         self._frames = self._left = None
 
-    def fill(self, part: Part, target: int | None) -> bool:
+    def fill(self, part: OpenShard, target: int | None) -> bool:
         """Put records into a part until it is full; says whether the source ended with it."""
         self._row = -1
         first, runs = part.end, RowRuns()
@@ -61,11 +61,11 @@ class RowStream:
             count = _add_until_full(part, frames, target) if len(frames.starts) else 0
             runs.add(frames.rows[:count])
             if count < len(frames.starts):
-                frames, tail = cut_frames(frames, count)
+                frames, tail = split_frames(frames, count)
                 self._left = (tail, end)
                 end = self._row = int(tail.rows[0])
                 last = False
-            _refuse(part, frames)
+            _quarantine_rows(part, frames)
             part.end = end
         if not part.counts(first):
             for rows in runs.rows():
@@ -104,14 +104,14 @@ class RowRuns:
                 yield np.arange(start, min(start + _ROWS_AT_ONCE, first + count))
 
 
-def _refuse(part: Part, frames: Frames) -> None:
+def _quarantine_rows(part: OpenShard, frames: Frames) -> None:
     for refused in frames.refused:
         part.refuse(refused)
 
 
-def _add_until_full(part: Part, frames: Frames, target: int | None) -> int:
+def _add_until_full(part: OpenShard, frames: Frames, target: int | None) -> int:
     """Add as many of the records as fit, and say how many."""
-    ends = frame_ends(frames.starts, frames.lengths)
+    ends = get_frame_ends(frames.starts, frames.lengths)
     data = memoryview(frames.data)
     added, offset = 0, 0
     while added < len(ends):
@@ -125,7 +125,7 @@ def _add_until_full(part: Part, frames: Frames, target: int | None) -> int:
     return added
 
 
-def cut_frames(frames: Frames, count: int) -> tuple[Frames, Frames]:
+def split_frames(frames: Frames, count: int) -> tuple[Frames, Frames]:
     """The frames before a record, and from it on; refused rows go where they stood."""
     row = int(frames.rows[count])
     offset = int(frames.starts[count]) - HEADER_BYTES
@@ -182,7 +182,7 @@ class RowsDigest:
         return hashlib.sha256(both).hexdigest()
 
 
-def rows_digest(source: RecordSource, schema: Schema) -> str:
+def digest_rows(source: RecordSource, schema: Schema) -> str:
     """Read all rows of a source and return their digest, as an append with this schema has it."""
     digest = RowsDigest()
     for chunk in source.chunks(schema):

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardline.arguments import local_path, real_path
+from shardline.arguments import parse_local_path, resolve_path
 from shardline.errors import (
     InvalidArgumentError,
     NothingToSalvageError,
@@ -22,8 +22,8 @@ from shardline.errors import (
 from shardline.hints import Hint
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, parse_compression
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
-from shardline.tfrecord.recovery import Doubt, Gap, note_lost, repeat_gap
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Corruption, Limits, RecordFile
+from shardline.tfrecord.recovery import DuplicateDetector, Gap, record_lost_bytes, repeat_gap
 from shardline.tfrecord.writer import RecordWriter
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def salvage(
     `out` is packed as `source` is unless told otherwise. With `quarantine`, the damaged bytes go
     to that new file, as JSON lines that say where they stood.
     """
-    source, out = local_path(source), local_path(out, "out")
-    if quarantine is not None and real_path(quarantine) == real_path(out):
+    source, out = parse_local_path(source), parse_local_path(out, "out")
+    if quarantine is not None and resolve_path(quarantine) == resolve_path(out):
         raise InvalidArgumentError(
             f"{out}: output and quarantine must be two files",
             code="conflicting-arguments",
@@ -74,7 +74,7 @@ def salvage(
         packing = file.compression if compression is None else parse_compression(compression)
         kept = stack.enter_context(RecordWriter(out, compression=packing))
         lost = None if quarantine is None else stack.enter_context(DurableFile(quarantine))
-        doubt = Doubt(file.stream)
+        doubt = DuplicateDetector(file.stream)
         for event in file.events(go_on=True):
             if isinstance(event, Block):
                 for block in doubt.cut(event):
@@ -83,24 +83,24 @@ def salvage(
                         _write_lost(lost, source, report.gaps[-1], block.offset, block.data)
                     else:
                         kept.write_frames(block.data, len(block.starts))
-            elif isinstance(event, Damage):
+            elif isinstance(event, Corruption):
                 fault = event.fault
                 gap = Gap(fault.offset, 0, fault.kind, fault.detail, event.packed)
                 report.gaps.append(gap)
                 doubt.note(event)
             else:
-                note_lost(report.gaps, event)
+                record_lost_bytes(report.gaps, event)
                 for offset, data in file.bytes_of(event) if lost else ():
                     _write_lost(lost, source, report.gaps[-1], offset, data)
             if progress is not None:
                 progress(file.stream.position)
         if report.gaps and not kept.records:
-            raise _nothing_kept(source, out, report.gaps[0])
+            raise _make_empty_error(source, out, report.gaps[0])
     report.recovered = kept.records
     return report
 
 
-def _nothing_kept(source: Path, out: Path | str, first: Gap) -> ShardlineError:
+def _make_empty_error(source: Path, out: Path | str, first: Gap) -> ShardlineError:
     """Return the error for a file without an intact record."""
     if first.kind == "not-tfrecord":
         return NotTFRecordError(str(source), first.detail)

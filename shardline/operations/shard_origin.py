@@ -10,15 +10,15 @@ from shardline.errors import ShardlineError
 from shardline.log.model import RECEIPT
 from shardline.log.version import StoredVersion
 from shardline.operations.shard_slice import (
-    Slice,
-    numbered,
+    ShardSlice,
+    get_span,
+    list_whole_slices,
+    number_outputs,
     plan_rebuild,
-    span_of,
-    whole_slices,
 )
-from shardline.operations.shard_writer import stem_in, stem_of
+from shardline.operations.shard_writer import get_stem, make_stem
 from shardline.provenance.catalog import find_all_versions
-from shardline.provenance.log_index import landing_of
+from shardline.provenance.log_index import find_added_shard
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.sidecar_reader import SidecarMismatchError, SidecarReader
 from shardline.sources import as_source
@@ -49,14 +49,14 @@ class SourceRows:
     records: int | None = None
 
 
-def source_rows(version: StoredVersion, shard: Shard, limits: Limits) -> SourceRows | None:
+def find_source_rows(version: StoredVersion, shard: Shard, limits: Limits) -> SourceRows | None:
     """The rows that a shard was made of, if their source is a file that is still the same."""
-    entry, first_one = landing_of(version, shard)
-    source = _source(entry, first_one, limits)
+    entry, first_one = find_added_shard(version, shard)
+    source = _find_source(entry, first_one, limits)
     if source is None:
         return None
     records = first_one.records
-    receipt = _receipt(version, first_one)
+    receipt = _read_shard_receipt(version, first_one)
     if receipt is not None:
         return SourceRows(source, receipt.first, receipt.end, records)
     # Without its receipt: each row gave a record, unless some were refused.
@@ -69,7 +69,7 @@ def source_rows(version: StoredVersion, shard: Shard, limits: Limits) -> SourceR
     return SourceRows(source, first, first + records, records)
 
 
-def _receipt(version: StoredVersion, shard: Shard) -> Receipt | None:
+def _read_shard_receipt(version: StoredVersion, shard: Shard) -> Receipt | None:
     """Read the receipt of a shard; None if it is missing, corrupt or not the committed one."""
     try:
         (data,) = SidecarReader.of(version).read([f"{shard.name}{RECEIPT}"])
@@ -78,7 +78,7 @@ def _receipt(version: StoredVersion, shard: Shard) -> Receipt | None:
     return parse_receipt(data)
 
 
-def _source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:
+def _find_source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:
     """The source of a shard that was appended, if it is a file that is still the same."""
     found = [source for source in entry.sources if source.key == shard.source]
     if entry.operation != "append" or not found or found[0].path is None:
@@ -96,40 +96,44 @@ def _source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | None:
         return None
 
 
-def input_slices(version: StoredVersion, shard: Shard, limits: Limits) -> tuple[Slice, ...] | None:
+def find_input_slices(
+    version: StoredVersion, shard: Shard, limits: Limits
+) -> tuple[ShardSlice, ...] | None:
     """The slices of other shards that a shard was rebuilt from, if those are still known."""
-    entry, first_one = landing_of(version, shard)
+    entry, first_one = find_added_shard(version, shard)
     if entry.operation == "append":
-        return _left_slices(version, entry, first_one, limits)
+        return _list_left_slices(version, entry, first_one, limits)
     if entry.operation != "rebuild":
         return None
     try:
         target = entry.parameters.get("target_bytes")
-        outputs = numbered(plan_rebuild(version.store, _inputs(version, entry), target, limits))
+        outputs = number_outputs(
+            plan_rebuild(version.store, _list_inputs(version, entry), target, limits)
+        )
     except (ShardlineError, OSError):
         return None
     packing = Compression(entry.parameters["compression"])
-    stem = stem_in(first_one.name)
-    made_of = (out.slices for out in outputs if stem_of(out.identity(packing)) == stem)
+    stem = get_stem(first_one.name)
+    made_of = (out.slices for out in outputs if make_stem(out.identity(packing)) == stem)
     return next(made_of, None)
 
 
-def _left_slices(
+def _list_left_slices(
     version: StoredVersion, entry: Entry, shard: Shard, limits: Limits
-) -> tuple[Slice, ...] | None:
+) -> tuple[ShardSlice, ...] | None:
     """The spans of an old shard that a replacement left, as its receipt tells."""
     place = next(at for at, one in enumerate(entry.added) if one.shard.name == shard.name)
     old = version.state.stays.named(entry.bases[place : place + 1])
-    receipt = _receipt(version, shard)
+    receipt = _read_shard_receipt(version, shard)
     if not old or receipt is None or not receipt.counts(shard.records):
         return None
     (stay,) = old.values()
-    piece = Slice(version.shard_name(stay.shard), stay.shard)
+    piece = ShardSlice(version.shard_name(stay.shard), stay.shard)
     ends = [0, *(last + 1 for _, last in receipt.refused)]
     starts = [*(first for first, _ in receipt.refused), receipt.end]
     try:
         return tuple(
-            replace(piece, span=span_of(version.store, piece, begin, end, limits))
+            replace(piece, span=get_span(version.store, piece, begin, end, limits))
             for begin, end in zip(ends, starts, strict=True)
             if begin < end
         )
@@ -137,69 +141,69 @@ def _left_slices(
         return None
 
 
-def input_pieces(
+def find_input_pieces(
     version: StoredVersion, shard: Shard, limits: Limits
-) -> tuple[Slice | SourceRows, ...] | None:
+) -> tuple[ShardSlice | SourceRows, ...] | None:
     """What a shard was rebuilt from: slices that are intact, or else the rows these were made of.
 
     None if it was not rebuilt, or something is left of which there is neither.
     """
-    slices = input_slices(version, shard, limits)
+    slices = find_input_slices(version, shard, limits)
     if slices is None:
         return None
-    found: list[Slice | SourceRows] = []
+    found: list[ShardSlice | SourceRows] = []
     for piece in slices:
         told = piece.shard
         if is_intact(version.store, piece):
             found.append(piece)
             continue
         of = StoredVersion(version.store, f"{piece.name.split('/')[0]}/{told.owner}")
-        rows = source_rows(of, told, limits)
-        deeper = (rows,) if rows is not None else input_pieces(of, told, limits)
+        rows = find_source_rows(of, told, limits)
+        deeper = (rows,) if rows is not None else find_input_pieces(of, told, limits)
         if piece.span is not None or piece.layered is not None or deeper is None:
             return None
         found += deeper
     return tuple(found)
 
 
-def is_intact(store: Store, piece: Slice) -> bool:
+def is_intact(store: Store, piece: ShardSlice) -> bool:
     """Whether the files of a slice are those that were committed."""
     files = [(file.file.name, file.shard) for file in piece.files] or [(piece.name, piece.shard)]
     return all(hash_object(store, name, shard.bytes) == shard.sha256 for name, shard in files)
 
 
-def _inputs(version: StoredVersion, entry: Entry) -> list[Slice]:
+def _list_inputs(version: StoredVersion, entry: Entry) -> list[ShardSlice]:
     """The shards that a rebuild read."""
     if entry.inputs:
         told = entry.inputs[0]
         of = StoredVersion(version.store, told.shown)
-        return whole_slices(of.snapshot(told.snapshot))
+        return list_whole_slices(of.snapshot(told.snapshot))
     inputs = {
-        piece.shard.name: piece for piece in whole_slices(version.snapshot(entry.snapshot - 1))
+        piece.shard.name: piece for piece in list_whole_slices(version.snapshot(entry.snapshot - 1))
     }
     return [inputs[name] for name in entry.removed]
 
 
-def copied_pieces(
+def find_copied_pieces(
     version: StoredVersion, names: Collection[str], limits: Limits
-) -> tuple[Slice, ...] | None:
+) -> tuple[ShardSlice, ...] | None:
     """Slices of rebuilt shards that hold all the records of a shard, by the names that it had.
 
     They are found by counting. None if nothing was rebuilt from it that is intact.
     """
-    for other in _versions(version):
+    for other in _list_versions(version):
         try:
             entries = list(other.log.entries(1)) if other.exists else []
         except ShardlineError:
             continue
         for entry in entries:
-            found = _copied(version, other, entry, names, limits)
+            found = _find_copied_slices(version, other, entry, names, limits)
             if found is not None:
                 return found
     return None
 
 
-def held_by(version: StoredVersion, shard: str) -> set[str]:
+def list_containing_shards(version: StoredVersion, shard: str) -> set[str]:
     """The shards of a version that hold the records of one: itself, and what was rebuilt from it.
 
     They may be gone by now, and others may have been made of them before.
@@ -207,13 +211,13 @@ def held_by(version: StoredVersion, shard: str) -> set[str]:
     found = {shard}
     for entry in version.log.entries(1):
         if entry.operation == "rebuild" and not entry.inputs and found & set(entry.removed):
-            before, after = _read(version, entry), [one.shard for one in entry.added]
+            before, after = _list_rebuild_inputs(version, entry), [one.shard for one in entry.added]
             for name in found & set(entry.removed):
-                found |= {one.name for one, _, _ in _places(before, after, {name})}
+                found |= {one.name for one, _, _ in _find_positions(before, after, {name})}
     return found
 
 
-def _versions(version: StoredVersion) -> Iterator[StoredVersion]:
+def _list_versions(version: StoredVersion) -> Iterator[StoredVersion]:
     """This one first."""
     yield version
     for name in find_all_versions(version.store):
@@ -221,26 +225,26 @@ def _versions(version: StoredVersion) -> Iterator[StoredVersion]:
             yield StoredVersion(version.store, name)
 
 
-def _copied(
+def _find_copied_slices(
     version: StoredVersion,
     other: StoredVersion,
     entry: Entry,
     names: Collection[str],
     limits: Limits,
-) -> tuple[Slice, ...] | None:
+) -> tuple[ShardSlice, ...] | None:
     """The slices that one rebuild made of a shard, if it read that and they are intact."""
     if entry.operation != "rebuild" or not entry.added:
         return None
     try:
-        before = _read(version, entry)
-        slices = _at_same_place(before, other, entry, names, limits) if before else []
+        before = _list_rebuild_inputs(version, entry)
+        slices = _find_at_same_position(before, other, entry, names, limits) if before else []
         intact = all(is_intact(version.store, piece) for piece in slices)
     except (ShardlineError, OSError):
         return None
     return tuple(slices) if slices and intact else None
 
 
-def _read(version: StoredVersion, entry: Entry) -> list[Shard]:
+def _list_rebuild_inputs(version: StoredVersion, entry: Entry) -> list[Shard]:
     """The shards of a version that a rebuild was made of, in order."""
     if entry.inputs:
         told = entry.inputs[0]
@@ -249,28 +253,28 @@ def _read(version: StoredVersion, entry: Entry) -> list[Shard]:
     return [stays[name].shard for name in entry.removed if name in stays]
 
 
-def _at_same_place(
+def _find_at_same_position(
     before: Sequence[Shard],
     other: StoredVersion,
     entry: Entry,
     names: Collection[str],
     limits: Limits,
-) -> list[Slice]:
+) -> list[ShardSlice]:
     """What a rebuild put where a shard stood that it was made of."""
     made = [one.shard for one in entry.added]
     after = other.snapshot(entry.snapshot).shards if entry.inputs else made
     found = []
-    for shard, begin, stop in _places(before, after, names):
+    for shard, begin, stop in _find_positions(before, after, names):
         if shard.name in names or shard.base is not None or shard.virtual:
             return []
-        piece = Slice(other.shard_name(shard), shard)
+        piece = ShardSlice(other.shard_name(shard), shard)
         if (begin, stop) != (0, shard.records):
-            piece = replace(piece, span=span_of(other.store, piece, begin, stop, limits))
+            piece = replace(piece, span=get_span(other.store, piece, begin, stop, limits))
         found.append(piece)
     return found
 
 
-def _places(
+def _find_positions(
     before: Sequence[Shard], after: Sequence[Shard], names: Collection[str]
 ) -> Iterator[tuple[Shard, int, int]]:
     """The shards at the place of one that is named, and from where to where in each of them."""

@@ -12,12 +12,12 @@ import numpy as np
 
 from shardline import canonical_json as canonical
 from shardline.errors import IndexMismatchError, WrongShardError
-from shardline.execution.prefetch import ahead
+from shardline.execution.prefetch import prefetch
 from shardline.hints import Command, Hint
 from shardline.kernel.types import HEADER_BYTES
-from shardline.readers.records import records_of
-from shardline.text import counted
-from shardline.tfrecord.compression import Compression, PackedStream, detect
+from shardline.readers.records import list_records
+from shardline.text import format_count
+from shardline.tfrecord.compression import CompressedStream, Compression, detect_compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import Fingerprint, read_offsets
 from shardline.tfrecord.open_file import StoredFile, open_source
@@ -76,8 +76,10 @@ def copy_file(
     count = unpacked = 0
     ends = Fingerprint()
     with closing(open_source(source)) as opened:
-        packing = detect(opened)
-        as_it_is = packing is sink.compression is Compression.GZIP and not _ends_empty(opened)
+        packing = detect_compression(opened)
+        as_it_is = packing is sink.compression is Compression.GZIP and not _ends_with_empty_member(
+            opened
+        )
         quick = fingerprint is not None and packing is Compression.NONE
         file = HashedFile(opened, sink.add_packed if as_it_is else None)
         if as_it_is:
@@ -97,13 +99,13 @@ def copy_file(
             if tell is not None:
                 tell(position, count)
         digest = sha256 if quick and ends.value == fingerprint else file.finish()
-        if as_it_is and isinstance(read.stream, PackedStream):
+        if as_it_is and isinstance(read.stream, CompressedStream):
             sink.end_packed(read.stream.members, unpacked)
-    refuse_wrong(source, digest, count, sha256=sha256, records=records)
+    validate_copied_content(source, digest, count, sha256=sha256, records=records)
     return count
 
 
-def _ends_empty(file: OpenFile) -> bool:
+def _ends_with_empty_member(file: OpenFile) -> bool:
     """Whether the last GZIP member of a file is empty: TensorFlow may stop there, if more follows.
 
     One of 4 GiB looks the same, and loses nothing by being packed anew.
@@ -119,7 +121,7 @@ def _read_ahead(read: RecordFile, *, workers: int | None) -> Iterator[tuple[Bloc
     """
     if (workers or os.cpu_count() or 1) == 1:
         return ((block, read.stream.position) for block in read.blocks())
-    return ahead((block, read.stream.position) for block in read.blocks())
+    return prefetch((block, read.stream.position) for block in read.blocks())
 
 
 def copy_span(
@@ -143,12 +145,12 @@ def copy_span(
             if tell is not None:
                 tell(block.offset + len(block.data) - span.start_byte, count)
     if count != span.end - span.first:
-        found = counted(count, "record")
-        raise _wrong(source, f"a span of it has {found}, not {span.end - span.first}")
+        found = format_count(count, "record")
+        raise _make_content_error(source, f"a span of it has {found}, not {span.end - span.first}")
     return count
 
 
-def fold(
+def fold_layers(
     records: Records,
     sink: RecordSink,
     limits: Limits = DEFAULT_LIMITS,
@@ -174,12 +176,12 @@ def _blocks(read: RecordFile, span: Span) -> Iterator[Block]:
     for block in read.blocks():
         if block.offset >= span.end_byte:
             return
-        kept = _behind(block, span.start_byte).before(span.end_byte)
+        kept = _slice_block(block, span.start_byte).before(span.end_byte)
         if len(kept.starts):
             yield kept
 
 
-def _behind(block: Block, start: int) -> Block:
+def _slice_block(block: Block, start: int) -> Block:
     """The part of a block whose frames begin from `start` of the file on."""
     skip = len(block.before(start).starts)
     if not skip:
@@ -198,35 +200,37 @@ def _behind(block: Block, start: int) -> Block:
     )
 
 
-def refuse_wrong(
+def validate_copied_content(
     source: Source, digest: str | None, count: int, *, sha256: str | None, records: int | None
 ) -> None:
     """Refuse a file that has another digest or number of records than the one committed."""
     if records is not None and count != records:
-        raise _wrong(source, f"it has {counted(count, 'record')} and should have {records}")
+        raise _make_content_error(
+            source, f"it has {format_count(count, 'record')} and should have {records}"
+        )
     if sha256 is not None and digest != sha256:
-        raise _wrong(source, "its sha256 is not the one that was committed")
+        raise _make_content_error(source, "its sha256 is not the one that was committed")
 
 
-def _wrong(source: Source, what: str) -> WrongShardError:
+def _make_content_error(source: Source, what: str) -> WrongShardError:
     return WrongShardError(
         f"{source}: not the committed file: {what}",
         hint=_repair_hint(source),
         path=str(source),
-        version=_version_of(source),
+        version=_get_version(source),
     )
 
 
 def _repair_hint(source: Source) -> Hint | None:
     """Return how to check and repair the version of a shard; None for a standalone file."""
-    version = _version_of(source)
+    version = _get_version(source)
     if version is None:
         return None
     verify, repair = Command.of("verify", version), Command.of("repair", version)
     return Hint.of("run ", verify, ", then ", repair)
 
 
-def _version_of(source: Source) -> str | None:
+def _get_version(source: Source) -> str | None:
     """Return the version that a stored shard belongs to, by its name."""
     if not isinstance(source, StoredFile) or "/shards/" not in source.name:
         return None
@@ -235,7 +239,7 @@ def _version_of(source: Source) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ShardSlice:
     """A shard that goes into a rebuilt one: `name` in the store, all of it or a span.
 
     An overlay goes in with its base, a plan with the pairs of it: `layered` are their records.
@@ -274,64 +278,64 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class RebuildOutput:
     """A rebuilt shard and its slices. `again` is how many before it are made of the same bytes."""
 
-    slices: tuple[Slice, ...]
+    slices: tuple[ShardSlice, ...]
     again: int = 0
 
     def identity(self, compression: Compression) -> Json:
         """What its name is a hash of: all that can make a difference, and which of several."""
         pieces = [piece.to_json() for piece in self.slices]
-        return rebuilt_identity(pieces, compression.value, self.again)
+        return make_rebuild_identity(pieces, compression.value, self.again)
 
 
-def rebuilt_identity(pieces: list[Json], compression: str, again: int = 0) -> Json:
+def make_rebuild_identity(pieces: list[Json], compression: str, again: int = 0) -> Json:
     """What the name of a rebuilt shard depends on; each piece as `Slice` tells it."""
     told: Json = {"operation": "rebuild", "slices": pieces, "compression": compression}
     return {**told, "again": again} if again else told
 
 
-def numbered(outputs: Sequence[tuple[Slice, ...]]) -> list[Output]:
+def number_outputs(outputs: Sequence[tuple[ShardSlice, ...]]) -> list[RebuildOutput]:
     """The outputs of a plan, with those told apart that are made of the same bytes."""
     seen: Counter[str] = Counter()
     made = []
     for slices in outputs:
         key = canonical.sha256([piece.to_json() for piece in slices])
-        made.append(Output(slices, seen[key]))
+        made.append(RebuildOutput(slices, seen[key]))
         seen[key] += 1
     return made
 
 
-def whole_slices(snapshot: StoredSnapshot) -> list[Slice]:
+def list_whole_slices(snapshot: StoredSnapshot) -> list[ShardSlice]:
     """Each shard of a snapshot, whole."""
     return [
-        Slice(
+        ShardSlice(
             snapshot.shard_name(shard),
             shard,
             layered=records if shard.base is not None or shard.virtual else None,
         )
-        for shard, records in zip(snapshot.shards, records_of(snapshot), strict=True)
+        for shard, records in zip(snapshot.shards, list_records(snapshot), strict=True)
     ]
 
 
 def plan_rebuild(
     store: Store,
-    inputs: Sequence[Slice],
+    inputs: Sequence[ShardSlice],
     target: int | None,
     limits: Limits = DEFAULT_LIMITS,
-) -> list[tuple[Slice, ...]]:
+) -> list[tuple[ShardSlice, ...]]:
     """The slices of each rebuilt shard. The target counts unpacked bytes; None is one shard.
 
     An overlay is not cut: how large its records are is known when they are joined.
     """
     if target is None:
         return [tuple(inputs)] if inputs else []
-    outputs: list[tuple[Slice, ...]] = []
-    current: list[Slice] = []
+    outputs: list[tuple[ShardSlice, ...]] = []
+    current: list[ShardSlice] = []
     room = target
     for whole in inputs:
-        for piece, size in _pieces(store, whole, limits, room=room, target=target):
+        for piece, size in _split_shard(store, whole, limits, room=room, target=target):
             if current and size > room:
                 outputs.append(tuple(current))
                 current, room = [], target
@@ -340,46 +344,46 @@ def plan_rebuild(
     return [*outputs, tuple(current)] if current else outputs
 
 
-def _pieces(
-    store: Store, whole: Slice, limits: Limits, *, room: int, target: int
-) -> Iterator[tuple[Slice, int]]:
+def _split_shard(
+    store: Store, whole: ShardSlice, limits: Limits, *, room: int, target: int
+) -> Iterator[tuple[ShardSlice, int]]:
     """A shard cut where a rebuilt one is full, and the unpacked size of each piece."""
     name, shard = whole.name, whole.shard
     if whole.layered is not None or (shard.compression == "none" and shard.bytes <= room):
         yield whole, whole.bytes
         return
-    spans = _spans(store, name, shard, limits, room=room, target=target)
+    spans = _split_spans(store, name, shard, limits, room=room, target=target)
     for span in spans:
         alone = len(spans) == 1
-        yield Slice(name, shard, None if alone else span), span.end_byte - span.start_byte
+        yield ShardSlice(name, shard, None if alone else span), span.end_byte - span.start_byte
     if not spans:
-        yield Slice(name, shard), 0
+        yield ShardSlice(name, shard), 0
 
 
-def _spans(
+def _split_spans(
     store: Store, name: str, shard: Shard, limits: Limits, *, room: int, target: int
 ) -> list[Span]:
     """All records of a shard in spans that fit: by its index, or by reading it if it has none."""
     try:
         known = read_offsets(store, name, shard.bytes, shard.records, shard.sha256)
-        return list(_cut(known, room=room, target=target))
+        return list(_find_cuts(known, room=room, target=target))
     except IndexMismatchError:
-        found = _offsets(StoredFile(store, name), limits)
-        return list(_cut(found, room=room, target=target))
+        found = _read_offsets(StoredFile(store, name), limits)
+        return list(_find_cuts(found, room=room, target=target))
 
 
-def span_of(store: Store, piece: Slice, first: int, end: int, limits: Limits) -> Span:
+def get_span(store: Store, piece: ShardSlice, first: int, end: int, limits: Limits) -> Span:
     """The records of a shard from `first` up to `end`, by its index or by reading it."""
     shard = piece.shard
     try:
         known = read_offsets(store, piece.name, shard.bytes, shard.records, shard.sha256)
         places = np.concatenate(list(known))
     except IndexMismatchError:
-        places = np.concatenate(list(_offsets(StoredFile(store, piece.name), limits)))
+        places = np.concatenate(list(_read_offsets(StoredFile(store, piece.name), limits)))
     return Span(first, end, int(places[first]), int(places[end]))
 
 
-def _cut(offsets: Iterable[IntArray], *, room: int, target: int) -> Iterator[Span]:
+def _find_cuts(offsets: Iterable[IntArray], *, room: int, target: int) -> Iterator[Span]:
     """Cut where `room` is used up, and then wherever `target` is; one record always fits that.
 
     `offsets` tell, some at a time, where each record begins and where the last one ends.
@@ -407,7 +411,7 @@ def _cut(offsets: Iterable[IntArray], *, room: int, target: int) -> Iterator[Spa
         yield Span(first, end, start_byte, end_byte)
 
 
-def _offsets(file: StoredFile, limits: Limits) -> Iterator[IntArray]:
+def _read_offsets(file: StoredFile, limits: Limits) -> Iterator[IntArray]:
     """Where each record begins in the unpacked shard, and where the last one ends."""
     end = 0
     with RecordFile(file, limits=limits) as read:

@@ -18,7 +18,7 @@ from shardline import canonical_json as canonical
 from shardline.errors import LogError, ObjectExistsError
 from shardline.log.model import RECEIPT, ROWS, Shard
 from shardline.sidecars.quarantine import QuarantineWriter
-from shardline.sidecars.receipt import Receipt, add_row, read_receipt
+from shardline.sidecars.receipt import Receipt, extend_spans, read_receipt
 from shardline.sidecars.row_map import RowMapWriter
 from shardline.storage.store import NewObject
 from shardline.tfrecord.compression import (
@@ -26,7 +26,7 @@ from shardline.tfrecord.compression import (
     parse_compression,
     validate_shard_compression,
 )
-from shardline.tfrecord.hashing import OtherContentError, hash_object
+from shardline.tfrecord.hashing import ContentMismatchError, hash_object
 from shardline.tfrecord.writer import MemoryWriter, RecordSink, write_stored
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from shardline.log.model import Base
     from shardline.log.state import State
     from shardline.log.version import StoredVersion
-    from shardline.sources import Frames, Refused
+    from shardline.sources import Frames, QuarantinedRow
     from shardline.storage import Store
     from shardline.storage.store import ObjectWriter
-    from shardline.tfrecord.hashing import Content
-    from shardline.tfrecord.writer import Written
+    from shardline.tfrecord.hashing import FileContent
+    from shardline.tfrecord.writer import WrittenFile
 
 
 _STEM_DIGITS = 32
 _ATTEMPTS = 1_000_000
-_TOLD = 10
+_MAX_REASONS = 10
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ShardPlan:
     first: int = 0
     largest: int | None = None
     aside: bool = False
-    expected: Content | None = None
+    expected: FileContent | None = None
     base: Base | None = None
     suffix: str = ".tfrecord"
     unsynced: list[str] | None = None
@@ -81,7 +81,7 @@ class ShardPlan:
     @cached_property
     def stem(self) -> str:
         """The part of the name that tells what the shard is made of."""
-        return stem_of(self.identity)
+        return make_stem(self.identity)
 
     def name(self, attempt: int) -> str:
         """The shard's name at an attempt."""
@@ -115,7 +115,7 @@ class ShardPlan:
         return attempt + 1 + secrets.randbelow(_ATTEMPTS - attempt - 1)
 
 
-def fresh_attempt(state: State, plans: Iterable[ShardPlan], attempt: int) -> int:
+def find_fresh_attempt(state: State, plans: Iterable[ShardPlan], attempt: int) -> int:
     """The first attempt, from this one on, at which the log knows none of the shards' names.
 
     A shard that it knows was rejected or rolled back, or went to vacuum: what the log says of it
@@ -127,29 +127,29 @@ def fresh_attempt(state: State, plans: Iterable[ShardPlan], attempt: int) -> int
     return attempt
 
 
-def stem_of(identity: Json) -> str:
+def make_stem(identity: Json) -> str:
     """The part of a shard's name that tells what it is made of."""
     return canonical.sha256(identity)[:_STEM_DIGITS]
 
 
-def stem_in(name: str) -> str:
+def get_stem(name: str) -> str:
     """The same part, of a name that there is."""
     return name.split(".")[1]
 
 
-class Filling(Protocol):
+class ShardWriter(Protocol):
     """What puts the records into a shard."""
 
     def begin(self) -> None:
         """Start where the shard starts; again, if an attempt came to nothing."""
         ...
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         """Add records and refused rows to the part; says whether there is nothing behind it."""
         ...
 
 
-class Part:
+class OpenShard:
     """A shard being made, with its quarantine and its row map.
 
     None of them is there if nothing is put into it.
@@ -188,18 +188,18 @@ class Part:
             self._shard = self._shard_stack.enter_context(writing)
         return self._shard
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: QuarantinedRow) -> None:
         """Put a row into the quarantine."""
         if self._quarantine is None:
             path = self._plan.quarantine(self._attempt)
             file = self._quarantine_stack.enter_context(self._plan.writer(path))
             self._quarantine = QuarantineWriter(file, self._plan.shown)
         self._quarantine.add(refused)
-        add_row(self.refused, refused.row)
+        extend_spans(self.refused, refused.row)
         if refused.damage and refused.row != self._damaged_row:
             self.damaged += 1
             self._damaged_row = refused.row
-        if len(self.told) < _TOLD:
+        if len(self.told) < _MAX_REASONS:
             self.told.append(str(refused))
 
     @property
@@ -224,10 +224,10 @@ class Part:
             self._rows = RowMapWriter(file, len(numbers), width)
         self._rows.add(*numbers)
 
-    def close(self) -> tuple[Written | None, str | None]:
+    def close(self) -> tuple[WrittenFile | None, str | None]:
         """Put all in place: the shard last, so that it is not there without the others.
 
-        Raises OtherContentError, with none in place, if the shard is not what was expected.
+        Raises ContentMismatchError, with none in place, if the shard is not what was expected.
         """
         written = None if self._shard is None else self._shard.finish()
         quarantine = None
@@ -261,7 +261,7 @@ class Part:
             stack.__exit__(type(error), error, error.__traceback__)
 
 
-def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receipt:
+def make_shard(plan: ShardPlan, filling: ShardWriter, *, attempt: int = 0) -> Receipt:
     """Make a shard, or find it made."""
     while attempt < _ATTEMPTS:
         receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
@@ -269,7 +269,7 @@ def make_shard(plan: ShardPlan, filling: Filling, *, attempt: int = 0) -> Receip
             _note_found(plan, attempt, receipt)
             return replace(receipt, found=True)
         try:
-            return _make(plan, filling, attempt)
+            return _write_shard(plan, filling, attempt)
         except ObjectExistsError:
             attempt += 1
     raise LogError(
@@ -289,20 +289,20 @@ def _is_planned(plan: ShardPlan, receipt: Receipt) -> bool:
     return receipt.first == plan.first and same_functions
 
 
-def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
+def _write_shard(plan: ShardPlan, filling: ShardWriter, attempt: int) -> Receipt:
     filling.begin()
     named = plan.begin_with(attempt)
-    part = Part(plan, named)
+    part = OpenShard(plan, named)
     try:
         last = filling.fill(part)
         written, quarantine = part.close()
-    except OtherContentError as error:
+    except ContentMismatchError as error:
         part.abandon(error)
-        return _make(replace(plan, expected=None), filling, attempt)
+        return _write_shard(replace(plan, expected=None), filling, attempt)
     except BaseException as error:
         part.abandon(error)
         raise
-    shard = None if written is None else _shard(plan, named, written)
+    shard = None if written is None else _make_model_shard(plan, named, written)
     refused = tuple(part.refused)
     receipt = Receipt(
         plan.first,
@@ -325,7 +325,7 @@ def _make(plan: ShardPlan, filling: Filling, attempt: int) -> Receipt:
     return receipt
 
 
-def _shard(plan: ShardPlan, attempt: int, written: Written) -> Shard:
+def _make_model_shard(plan: ShardPlan, attempt: int, written: WrittenFile) -> Shard:
     return Shard(
         plan.name(attempt),
         written.records,
@@ -351,7 +351,7 @@ def build_small_shard(
     file, index = MemoryWriter(), MemoryWriter()
     sink = RecordSink(file, plan.compression, index)
     sink.add(frames.data, frames.starts, frames.lengths)
-    receipt = Receipt(0, rows, last=True, shard=_shard(plan, attempt, sink.finish()))
+    receipt = Receipt(0, rows, last=True, shard=_make_model_shard(plan, attempt, sink.finish()))
     data, path = receipt.encode(), plan.path(attempt)
     files = (
         NewObject(path, file.content),
@@ -389,7 +389,7 @@ def _note_found(plan: ShardPlan, attempt: int, receipt: Receipt) -> None:
             plan.note_unsynced(path + ROWS)
 
 
-def shard_compression(
+def get_shard_compression(
     into: StoredVersion, wanted: Compression | str | None, otherwise: Compression | None = None
 ) -> Compression | None:
     """Return how to pack new shards of a version.

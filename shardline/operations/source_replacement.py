@@ -14,13 +14,13 @@ import numpy as np
 
 from shardline.errors import LogError
 from shardline.hints import Hint, Option
-from shardline.log.append_change import Exchange
+from shardline.log.append_change import Replacement
 from shardline.log.model import ROWS
-from shardline.operations.derive import make_fresh
+from shardline.operations.derive import make_fresh_shards
 from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
-from shardline.operations.erasure.erase_task import EraseTask, make_erased
-from shardline.operations.erasure.record_relations import relations_of, spread
-from shardline.readers.shard_file import shard_file
+from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
+from shardline.operations.erasure.record_relations import list_relations, spread_rows
+from shardline.readers.shard_file import open_shard_file
 from shardline.sidecars.row_map import NOTHING, RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarReader
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -28,25 +28,25 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from shardline.execution.executor import Engine, Listener
+    from shardline.execution.executor import Executor, ProgressListener
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.version import StoredVersion
     from shardline.operations.erasure.record_relations import Relation
-    from shardline.operations.source_selection import Landed
+    from shardline.operations.source_selection import KnownSource
     from shardline.sidecars.receipt import Receipt
     from shardline.tfrecord.reader import Limits
 
 
-def exchange_for(
+def make_exchange(
     version: StoredVersion,
-    replaces: Mapping[str, Sequence[Landed]],
-    engine: Engine,
-    progress: Listener | None = None,
+    replaces: Mapping[str, Sequence[KnownSource]],
+    engine: Executor,
+    progress: ProgressListener | None = None,
     *,
     limits: Limits = DEFAULT_LIMITS,
-) -> Exchange:
+) -> Replacement:
     """Write what stays of the shards that hold replaced landings, by the keys of the new sources.
 
     Nothing is committed. Raises LogError where it is not known which records came from a source.
@@ -55,12 +55,12 @@ def exchange_for(
     first = min(one.entry for one in landings)
     entries = tuple(islice(version.log.entries(first), version.state.number - first + 1))
     history = VersionHistory(version, entries)
-    relations = _relations(version, history)
+    relations = _list_relations(version, history)
     live = {shard.name: shard for shard in history.live}
     leaving: dict[str, list[IntArray]] = {}
     at: dict[str, str] = {}
     for key, some in replaces.items():
-        rows = spread(dict(_landed_rows(entries, some)), relations).rows
+        rows = spread_rows(dict(_list_appended_rows(entries, some)), relations).rows
         here = [name for name in live if len(rows.get(name, ()))]
         at |= {key: here[0]} if here else {}
         for name in here:
@@ -70,15 +70,15 @@ def exchange_for(
         name: None for name, rows in gone.items() if len(rows) == live[name].records
     }
     staying = {name: rows for name, rows in gone.items() if name not in cut}
-    tasks = [_task(version, live[name], rows, limits) for name, rows in staying.items()]
-    receipts = make_fresh(version, tasks, make_erased, engine, progress)
-    cut |= dict(_checked(version, tasks, receipts))
+    tasks = [_make_task(version, live[name], rows, limits) for name, rows in staying.items()]
+    receipts = make_fresh_shards(version, tasks, make_erased_shard, engine, progress)
+    cut |= dict(_validate_written(version, tasks, receipts))
     sidecars = {name: digest for one in receipts for name, digest in one.sidecars.items()}
-    return Exchange([one.key for one in landings], cut, at, sidecars)
+    return Replacement([one.key for one in landings], cut, at, sidecars)
 
 
-def _landed_rows(
-    entries: Sequence[Entry], landings: Iterable[Landed]
+def _list_appended_rows(
+    entries: Sequence[Entry], landings: Iterable[KnownSource]
 ) -> Iterator[tuple[str, IntArray]]:
     """All records of the shards that sources landed with."""
     first = entries[0].number
@@ -88,20 +88,20 @@ def _landed_rows(
                 yield one.shard.name, np.arange(one.shard.records)
 
 
-def _relations(version: StoredVersion, history: VersionHistory) -> list[Relation]:
+def _list_relations(version: StoredVersion, history: VersionHistory) -> list[Relation]:
     """How records moved from shard to shard since; also what repairs salvaged of them."""
     log = version.log
     known = DatasetHistory(version.store, log.dataset, {log.version: history})
     salvaged = [
-        _Salvaged(version, str(entry.parameters["shard"]), entry.added[0].shard)
+        _SalvagedRelation(version, str(entry.parameters["shard"]), entry.added[0].shard)
         for entry in history.entries
         if entry.operation == "repair" and entry.parameters.get("lost_records") and entry.added
     ]
-    return [*relations_of(known), *salvaged]
+    return [*list_relations(known), *salvaged]
 
 
 @dataclass(frozen=True, slots=True)
-class _Salvaged:
+class _SalvagedRelation:
     """What a repair left of a shard, as its row map tells."""
 
     version: StoredVersion
@@ -146,10 +146,10 @@ class _Salvaged:
         )
 
 
-def _task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
+def _make_task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
     """A shard to be written once more, without the rows that go."""
     log = version.log
-    records = shard_file(version.newest(), shard)
+    records = open_shard_file(version.newest(), shard)
     return EraseTask(
         version.store,
         log.dataset,
@@ -163,7 +163,7 @@ def _task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) 
     )
 
 
-def _checked(
+def _validate_written(
     version: StoredVersion, tasks: Sequence[EraseTask], receipts: Sequence[Receipt]
 ) -> Iterator[tuple[str, Shard]]:
     """The new shards by the names of the old ones; LogError if one is not as planned."""

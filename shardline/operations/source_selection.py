@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
 from shardline.hints import Hint, Option
-from shardline.log.indexes import content_hash, place_hash
+from shardline.log.indexes import hash_content, hash_location
 from shardline.log.model import INTEGRITY
-from shardline.operations.append_task import Refusal
-from shardline.operations.row_stream import rows_digest
-from shardline.sources.source_identity import source_changed
+from shardline.operations.append_task import SourceRejection
+from shardline.operations.row_stream import digest_rows
+from shardline.sources.source_identity import make_source_changed_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardline.sources import RecordSource
 
 
-class Landed(NamedTuple):
+class KnownSource(NamedTuple):
     """A source, and the entry that it landed with."""
 
     source: Source
@@ -99,44 +99,44 @@ class KnownSources:
             return word
         return None if source.key in self._of(-word).passing else word
 
-    def at_place(self, source: Source) -> list[Landed]:
+    def at_place(self, source: Source) -> list[KnownSource]:
         """The landings of the same path or batch that are held, oldest first."""
         return [one for one in self._landings(source) if self.holds(one)]
 
     def with_content(
         self, source: Source, leaving: Collection[tuple[str, int]] = ()
-    ) -> Landed | None:
+    ) -> KnownSource | None:
         """The first landing of the same content under another path that is held and stays.
 
         `leaving` are landings that are about to be replaced.
         """
-        hashed = content_hash(source)
+        hashed = hash_content(source)
         for number in [] if hashed is None else self._state.landings.find(hashed):
             for other in self._of(number).by_content.get((source.sha256, source.size), ()):
-                found = Landed(other, number)
+                found = KnownSource(other, number)
                 if other.path != source.path and found.key not in leaving and self.holds(found):
                     return found
         return None
 
-    def digest(self, landed: Landed) -> str | None:
+    def digest(self, landed: KnownSource) -> str | None:
         """What the rows of a batch amounted to; None if an earlier release appended it."""
         return self._of(landed.entry).digests.get(landed.source.key)
 
-    def holds(self, landed: Landed) -> bool:
+    def holds(self, landed: KnownSource) -> bool:
         """Return True if the newest snapshot holds what landed, itself or in a rebuilt shard."""
         if self._stands(landed) and not self.was_replaced(landed):
             return True
         return landed.key in self._live
 
-    def _landings(self, source: Source) -> Iterator[Landed]:
-        for number in self._state.landings.find(place_hash(source)):
+    def _landings(self, source: Source) -> Iterator[KnownSource]:
+        for number in self._state.landings.find(hash_location(source)):
             found = self._of(number).by_place.get((source.path, source.batch))
             if found is not None:
-                yield Landed(found, number)
+                yield KnownSource(found, number)
 
-    def was_replaced(self, landed: Landed) -> bool:
+    def was_replaced(self, landed: KnownSource) -> bool:
         """Return True if a later landing of the same path or batch replaced it, and stands."""
-        numbers = self._state.landings.find(place_hash(landed.source))
+        numbers = self._state.landings.find(hash_location(landed.source))
         if numbers[-1:] <= [landed.entry]:
             return False
         return any(
@@ -146,7 +146,7 @@ class KnownSources:
             for one in self._landings(landed.source)
         )
 
-    def _stands(self, landed: Landed) -> bool:
+    def _stands(self, landed: KnownSource) -> bool:
         """Return True if the entry is neither rolled back nor rejected."""
         timeline = self._state.timeline
         snapshot = timeline.of_entry(landed.entry)
@@ -194,7 +194,7 @@ _HINT = Hint.of(
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedSource:
     """A source that was left out, and why. `out` says that it landed once and was taken out.
 
     `code` is the reason for scripts; `entry` is the log entry that appended or rejected it. Of a
@@ -230,7 +230,7 @@ class SourceRules:
 
 
 @dataclass(slots=True)
-class Choice:
+class SourceSelection:
     """The sources that land, and what becomes of the others.
 
     `words` are what the log said of those that it knows. `replaces` are the landings that a source
@@ -238,30 +238,30 @@ class Choice:
     """
 
     new: list[tuple[RecordSource, Identity]] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
+    skipped: list[SkippedSource] = field(default_factory=list)
+    refused: list[SourceRejection] = field(default_factory=list)
     words: dict[str, int] = field(default_factory=dict)
-    replaces: dict[str, tuple[Landed, ...]] = field(default_factory=dict)
+    replaces: dict[str, tuple[KnownSource, ...]] = field(default_factory=dict)
 
 
-def choose(
+def select_sources(
     version: StoredVersion, sources: Sequence[tuple[RecordSource, Identity]], rules: SourceRules
-) -> Choice:
+) -> SourceSelection:
     """Decide on each source, as the log stands now; the order of the sources does not matter.
 
     Only which of several duplicates in one call is the first depends on it.
     """
     known = KnownSources(version)
-    choice = Choice()
-    held: dict[str, tuple[Landed, ...]] = {}
+    choice = SourceSelection()
+    held: dict[str, tuple[KnownSource, ...]] = {}
     candidates = []
-    for source, identity in _distinct(version, sources, choice):
-        if (skipped := _settled(version, known, source, identity, rules)) is not None:
+    for source, identity in _list_distinct(version, sources, choice):
+        if (skipped := _find_skipped(version, known, source, identity, rules)) is not None:
             choice.skipped.append(skipped)
             continue
         held[identity.key] = tuple(known.at_place(identity))
         if held[identity.key] and rules.on_changed == "reject":
-            choice.refused.append(changed_source(identity, held[identity.key]))
+            choice.refused.append(make_changed_rejection(identity, held[identity.key]))
         else:
             candidates.append((source, identity))
         word = version.state.sources.get(identity.key)
@@ -271,12 +271,14 @@ def choose(
     if rules.on_duplicate == "append":
         choice.new = candidates
     else:
-        _part_duplicates(known, candidates, choice)
+        _split_duplicates(known, candidates, choice)
     return choice
 
 
-def _distinct(
-    version: StoredVersion, sources: Sequence[tuple[RecordSource, Identity]], choice: Choice
+def _list_distinct(
+    version: StoredVersion,
+    sources: Sequence[tuple[RecordSource, Identity]],
+    choice: SourceSelection,
 ) -> list[tuple[RecordSource, Identity]]:
     """The sources, each path and batch once."""
     found: dict[tuple[str | None, str | None], tuple[RecordSource, Identity]] = {}
@@ -292,35 +294,35 @@ def _distinct(
                 version=version.name,
             )
         elif found[place][1] != identity:
-            raise source_changed(source.shown)
+            raise make_source_changed_error(source.shown)
         else:
-            choice.skipped.append(Skipped(identity, "it is named twice", code="named-twice"))
+            choice.skipped.append(SkippedSource(identity, "it is named twice", code="named-twice"))
     return list(found.values())
 
 
-def _settled(
+def _find_skipped(
     version: StoredVersion,
     known: KnownSources,
     source: RecordSource,
     identity: Identity,
     rules: SourceRules,
-) -> Skipped | None:
+) -> SkippedSource | None:
     """Why exactly this source is left out; None if it may land."""
     word = known.word(identity)
     if word is None or (word < 0 and rules.reland):
         return None
     if word < 0:
         why = f"it was rejected in entry {-word} of the log"
-        return Skipped(identity, why, out=True, code="rejected", entry=-word)
-    landed = Landed(identity, word)
+        return SkippedSource(identity, why, out=True, code="rejected", entry=-word)
+    landed = KnownSource(identity, word)
     if known.holds(landed):
         if identity.batch is not None and _has_changed(version, known, source, identity):
             return None
-        return Skipped(identity, f"it landed in entry {word} of the log", entry=word)
+        return SkippedSource(identity, f"it landed in entry {word} of the log", entry=word)
     if rules.reland or known.was_replaced(landed):
         return None
     why = f"it landed in entry {word} of the log, and was rolled back since"
-    return Skipped(identity, why, out=True, code="rolled-back", entry=word)
+    return SkippedSource(identity, why, out=True, code="rolled-back", entry=word)
 
 
 def _has_changed(
@@ -331,25 +333,31 @@ def _has_changed(
     What an earlier release appended has no digest, and counts as the same.
     """
     digests = {known.digest(one) for one in known.at_place(identity)}
-    return None not in digests and rows_digest(source, version.schema) not in digests
+    return None not in digests and digest_rows(source, version.schema) not in digests
 
 
-def changed_source(identity: Identity, held: Sequence[Landed], detail: str = "") -> Refusal:
+def make_changed_rejection(
+    identity: Identity, held: Sequence[KnownSource], detail: str = ""
+) -> SourceRejection:
     """Build the refusal of a source whose path or batch landed with other content."""
     entry = held[-1].entry
     why = f"{identity.shown}: changed since it landed in entry {entry}{detail}"
-    return Refusal(identity, INTEGRITY, why, code=ChangedSourceError.code, hint=_HINT, entry=entry)
+    return SourceRejection(
+        identity, INTEGRITY, why, code=ChangedSourceError.code, hint=_HINT, entry=entry
+    )
 
 
-def _part_duplicates(
-    known: KnownSources, candidates: Sequence[tuple[RecordSource, Identity]], choice: Choice
+def _split_duplicates(
+    known: KnownSources,
+    candidates: Sequence[tuple[RecordSource, Identity]],
+    choice: SourceSelection,
 ) -> None:
     """Tell duplicates from what lands, by what the version holds after all replacements.
 
     A path that would be replaced by content of another one is left as it is: the caller has to say
     whether the content is to be there twice, or not at all.
     """
-    refused: dict[str, Refusal] = {}
+    refused: dict[str, SourceRejection] = {}
     while True:
         replaces = {key: some for key, some in choice.replaces.items() if key not in refused}
         leaving = {one.key for some in replaces.values() for one in some}
@@ -366,13 +374,13 @@ def _part_duplicates(
             if first is None and content not in new:
                 new[content] = (source, identity)
                 continue
-            other, entry = first or Landed(new[content][1], 0)
+            other, entry = first or KnownSource(new[content][1], 0)
             if identity.key in replaces:
                 detail = f", and has the content of {other.shown}"
-                refusal = changed_source(identity, replaces[identity.key], detail)
+                refusal = make_changed_rejection(identity, replaces[identity.key], detail)
                 refused[identity.key] = refusal.with_hint(Option("on_duplicate", "append"))
             else:
-                skipped.append(duplicate_of(identity, other, entry or None))
+                skipped.append(make_duplicate(identity, other, entry or None))
         if len(refused) == before:
             break
     choice.replaces = replaces
@@ -382,8 +390,8 @@ def _part_duplicates(
     choice.new = [one for one in candidates if id(one[0]) in chosen]
 
 
-def duplicate_of(identity: Identity, first: Identity, entry: int | None) -> Skipped:
+def make_duplicate(identity: Identity, first: Identity, entry: int | None) -> SkippedSource:
     """Build the report on a source whose content landed under another path."""
     where = "in the same append" if entry is None else f"in entry {entry} of the log"
     why = f"duplicate of {first.shown}, which landed {where}"
-    return Skipped(identity, why, code="duplicate", entry=entry, first=first)
+    return SkippedSource(identity, why, code="duplicate", entry=entry, first=first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline.log.publication import are_published
+from shardline.log.publication import list_published
 from shardline.log.state import REJECTION, VACUUM
 from shardline.log.version import refuse_no_version
 from shardline.operations.rejected_sources import open_sources
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.log.entry import Entry
-    from shardline.log.shard_history import Stay
+    from shardline.log.shard_history import ShardInterval
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.rejected_sources import OpenSources
 
 MAX_SNAPSHOTS = 20
 _LOOKED_AT = 50
-_FATES = (
+_REMOVALS = (
     ("rejected", REJECTION, "came in with a rejected snapshot"),
     ("vacuumed", VACUUM, "went to vacuum, or were erased"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class Blocker:
     """One reason why a snapshot is not published.
 
     `what` is "missing" or "failed" for a check, or "rejected", "vacuumed" or "empty". `shards` are
@@ -42,11 +42,11 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BlockedSnapshot:
     """A snapshot that is not published, and why."""
 
     snapshot: StoredSnapshot
-    obstacles: tuple[Obstacle, ...]
+    obstacles: tuple[Blocker, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,20 @@ class VersionStatus:
     entries: int
     newest: StoredSnapshot | None
     published: StoredSnapshot | None
-    held: tuple[Held, ...]
+    held: tuple[BlockedSnapshot, ...]
     tags: dict[str, int]
     pins: dict[str, int]
     checks: tuple[str, ...]
     sources: OpenSources
 
 
-def status_of(version: StoredVersion) -> VersionStatus:
+def get_status(version: StoredVersion) -> VersionStatus:
     """How a version stands. Of the snapshots newer than the published one, the last few."""
     refuse_no_version(version=version)
     state = version.state
     published = version.published() if state.published else None
     first = max((state.published or 0) + 1, state.snapshot - MAX_SNAPSHOTS + 1)
-    good = are_published(state) if state.snapshot else ()
+    good = list_published(state) if state.snapshot else ()
     waiting = [n for n in range(first, state.snapshot + 1) if not good[n - 1]]
     rejected = [
         n
@@ -85,7 +85,7 @@ def status_of(version: StoredVersion) -> VersionStatus:
         state.number,
         version.newest() if state.snapshot else None,
         published,
-        tuple(_held(version, number) for number in rejected + waiting),
+        tuple(_list_blocked(version, number) for number in rejected + waiting),
         {name: hold.snapshot or 0 for name, hold in sorted(state.tags.items())},
         {name: hold.snapshot or 0 for name, hold in sorted(state.pins.items())},
         (*state.checks.shard, *state.checks.snapshot),
@@ -93,47 +93,51 @@ def status_of(version: StoredVersion) -> VersionStatus:
     )
 
 
-def _held(version: StoredVersion, number: int) -> Held:
-    return Held(version.snapshot(number), tuple(obstacles_of(version, number)))
+def _list_blocked(version: StoredVersion, number: int) -> BlockedSnapshot:
+    return BlockedSnapshot(version.snapshot(number), tuple(iter_blockers(version, number)))
 
 
-def obstacles_of(version: StoredVersion, number: int) -> Iterator[Obstacle]:
+def iter_blockers(version: StoredVersion, number: int) -> Iterator[Blocker]:
     """Yield each reason why a snapshot is not published."""
     state = version.state
     moment = state.timeline.moment(number)
     if moment.rejected:
         entry = version.log.entry(moment.rejected)
-        yield Obstacle("", "rejected", 0, _failures(entry) or entry.parameters.get("reason", ""))
+        yield Blocker("", "rejected", 0, _failures(entry) or entry.parameters.get("reason", ""))
     if not moment.totals.shards:
-        yield Obstacle("", "empty", 0, "it holds no shards")
+        yield Blocker("", "empty", 0, "it holds no shards")
     stays = state.stays.at(number)
-    for what, mark, fate in _FATES:
+    for what, mark, fate in _REMOVALS:
         marked = sum(bool(stay.failed >> state.bits[mark] & 1) for stay in stays)
         if marked and not (what == "rejected" and moment.rejected):
-            yield Obstacle("", what, marked, f"{marked} of its shards {fate}")
+            yield Blocker("", what, marked, f"{marked} of its shards {fate}")
     needed = state.checks_of(number)
     for check in needed.shard:
-        yield from _on_shards(version, stays, check)
+        yield from _iter_shard_blockers(version, stays, check)
     for check in needed.snapshot:
         flag = 1 << state.bits.get(check, 31)
         if moment.failed & flag:
-            yield Obstacle(check, "failed", 0, _why(version, moment.told, moment.entry, check))
+            yield Blocker(
+                check, "failed", 0, _get_failure_reason(version, moment.told, moment.entry, check)
+            )
         elif not moment.passed & flag:
-            yield Obstacle(check, "missing", 0, "")
+            yield Blocker(check, "missing", 0, "")
 
 
-def _on_shards(version: StoredVersion, stays: Sequence[Stay], check: str) -> Iterator[Obstacle]:
+def _iter_shard_blockers(
+    version: StoredVersion, stays: Sequence[ShardInterval], check: str
+) -> Iterator[Blocker]:
     flag = 1 << version.state.bits.get(check, 31)
     failed = [stay for stay in stays if stay.failed & flag]
     unknown = [stay for stay in stays if not (stay.failed | stay.passed) & flag]
     if failed:
-        detail = _why(version, failed[0].told, failed[0].landed, check)
-        yield Obstacle(check, "failed", len(failed), detail)
+        detail = _get_failure_reason(version, failed[0].told, failed[0].landed, check)
+        yield Blocker(check, "failed", len(failed), detail)
     if unknown:
-        yield Obstacle(check, "missing", len(unknown), "")
+        yield Blocker(check, "missing", len(unknown), "")
 
 
-def _why(version: StoredVersion, told: int, first: int, check: str) -> str:
+def _get_failure_reason(version: StoredVersion, told: int, first: int, check: str) -> str:
     """What the latest failure of a check says.
 
     `told` is the entry of the latest failure of any check: that of this one may stand before it.

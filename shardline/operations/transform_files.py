@@ -7,28 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.operations.extend import extension, settled
-from shardline.operations.migrate import migration
-from shardline.operations.transform_records import MEND, MEND_CAST, refuse_records, transformed
+from shardline.operations.extend import make_extend_transform, settle_udfs
+from shardline.operations.migrate import make_migrate_transform
+from shardline.operations.transform_records import (
+    FIX_CAST_HINT,
+    FIX_UDF_HINT,
+    raise_invalid_records,
+    transform_records,
+)
 from shardline.schema.inference import infer_schema, schema_of
 from shardline.schema.schema import Schema
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.tfrecord.writer import RecordSink
-from shardline.udf.transform import Makers, Transform, refuse_doubling
+from shardline.udf.transform import BoundUDFs, Transform, validate_side_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from shardline.hints import Hint
-    from shardline.operations.migrate import Steps
+    from shardline.operations.migrate import MigrationSpec
     from shardline.tfrecord.compression import Compression
-    from shardline.udf.udf_declaration import Fields
+    from shardline.udf.udf_declaration import UDF
 
 
 @dataclass(frozen=True, slots=True)
-class FileChange:
+class FileTransformReport:
     """A file that was written, what is in it, and the schema of that."""
 
     file: Path
@@ -41,7 +46,7 @@ class FileChange:
 def extend_file(
     path: Path | str,
     out: Path | str,
-    fields: Fields | Iterable[Fields],
+    fields: UDF | Iterable[UDF],
     *,
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -50,7 +55,7 @@ def extend_file(
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[int], None] | None = None,
-) -> FileChange:
+) -> FileTransformReport:
     """Write the records of a file with new fields behind what they hold.
 
     The schema of the file is what its records suggest, unless it is told; so it is read twice. Of
@@ -58,15 +63,15 @@ def extend_file(
     Raises DamagedFileError at damage and BadRecordsError at a record whose fields cannot be made,
     and leaves nothing behind.
     """
-    makers = settled(fields)
-    return change_file(
+    makers = settle_udfs(fields)
+    return transform_file(
         path,
         out,
-        _transform(
+        _make_transform(
             path,
             schema,
             limits,
-            lambda known: extension(known, makers, replaces=replaces, drop=drop),
+            lambda known: make_extend_transform(known, makers, replaces=replaces, drop=drop),
         ),
         compression=compression,
         overwrite=overwrite,
@@ -78,20 +83,20 @@ def extend_file(
 def migrate_file(
     path: Path | str,
     out: Path | str,
-    steps: Steps,
+    steps: MigrationSpec,
     *,
     schema: Schema | None = None,
     compression: Compression | str | None = None,
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[int], None] | None = None,
-) -> FileChange:
+) -> FileTransformReport:
     """Write the records of a file under another schema; see `migrate` and `extend_file`."""
-    return change_file(
+    return transform_file(
         path,
         out,
-        _transform(path, schema, limits, lambda known: migration(known, steps)),
-        advice=MEND_CAST,
+        _make_transform(path, schema, limits, lambda known: make_migrate_transform(known, steps)),
+        advice=FIX_CAST_HINT,
         compression=compression,
         overwrite=overwrite,
         limits=limits,
@@ -99,47 +104,47 @@ def migrate_file(
     )
 
 
-def _transform(
+def _make_transform(
     path: Path | str, schema: Schema | None, limits: Limits, change: Callable[[Schema], Transform]
 ) -> Transform:
     """What becomes of the records of a file, whose schema is what they suggest unless told."""
     if schema is not None:
         return change(schema)
     found = infer_schema([path], limits=limits).merged
-    return change(schema_of(found)) if found.records else nothing_to_change()
+    return change(schema_of(found)) if found.records else make_empty_transform()
 
 
-def nothing_to_change() -> Transform:
+def make_empty_transform() -> Transform:
     """What becomes of no records: they suggest no schema that could be asked for a feature."""
     return Transform(Schema(), Schema(), {})
 
 
-def change_file(
+def transform_file(
     path: Path | str,
     out: Path | str,
     transform: Transform,
     *,
-    advice: Hint = MEND,
+    advice: Hint = FIX_UDF_HINT,
     compression: Compression | str | None = None,
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
-) -> FileChange:
+) -> FileTransformReport:
     """Write what becomes of the records of a file; packed as that is, unless told.
 
     `advice` is what to do about a record that cannot become what it should.
     """
-    refuse_doubling(transform)
+    validate_side_names(transform)
     shown = str(path)
     with (
         RecordFile(Path(path), limits=limits) as file,
         DurableFile(Path(out), overwrite=overwrite) as durable,
-        Makers(transform) as makers,
+        BoundUDFs(transform) as makers,
     ):
         packed = file.compression if compression is None else parse_compression(compression)
         sink = RecordSink(durable, packed)
-        for changed in transformed(
+        for changed in transform_records(
             shown,
             file.blocks(),
             makers,
@@ -148,10 +153,10 @@ def change_file(
             max_record_bytes=limits.max_record_bytes,
             workers=workers or os.cpu_count() or 1,
         ):
-            refuse_records(shown, shown, changed, advice)
+            raise_invalid_records(shown, shown, changed, advice)
             framed = changed.framed
             sink.add(framed.data, framed.starts, framed.lengths)
             if progress is not None:
                 progress(file.stream.position)
         written = sink.finish()
-    return FileChange(Path(out), written.records, written.bytes, packed, transform.after)
+    return FileTransformReport(Path(out), written.records, written.bytes, packed, transform.after)

@@ -14,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.errors import BadRecordsError, ColumnError, ExampleError
-from shardline.execution.prefetch import shared
+from shardline.errors import ColumnError, ExampleError, InvalidRecordsError
+from shardline.execution.prefetch import share_stream
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
 from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import Column, Framed
 from shardline.schema.arrow_types import column_of, schema_of, to_column
-from shardline.schema.encoding import KEPT_BYTES, Refused, Rows, encoded
-from shardline.text import counted_of
-from shardline.tfrecord.examples import placed
-from shardline.udf.transform import unchanged
-from shardline.udf.udf_result import BatchMisfit
+from shardline.schema.encoding import KEPT_BYTES, QuarantinedRow, Rows, build_frames
+from shardline.text import format_count_of
+from shardline.tfrecord.examples import add_location
+from shardline.udf.transform import map_unchanged_names
+from shardline.udf.udf_result import BatchMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Key
     from shardline.sources import Frames
     from shardline.tfrecord.reader import Block
-    from shardline.udf.transform import Makers
-    from shardline.udf.udf_result import Made
+    from shardline.udf.transform import BoundUDFs
+    from shardline.udf.udf_result import UDFResult
 
 
 _NO_BYTES = memoryview(b"")
@@ -45,7 +45,7 @@ _GATHERED_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class TransformedBlock:
     """What became of a block of records: frames to write, and the records that gave none.
 
     `end` is the number of the record behind the block.
@@ -53,43 +53,45 @@ class Changed:
 
     framed: Framed
     end: int
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[QuarantinedRow, ...] = ()
     error: BaseException | None = None
 
 
-def transformed(
+def transform_records(
     path: str,
     blocks: Iterator[Block],
-    makers: Makers,
+    makers: BoundUDFs,
     *,
     alone: bool,
     every: bool,
     max_record_bytes: int,
     workers: int = 1,
-) -> Iterator[Changed]:
+) -> Iterator[TransformedBlock]:
     """The records of `path` as they become, block by block and in order.
 
     With `alone`, only the new features of each record are given, and none where they were refused.
     With `every`, all records of a block that are refused are told, else maybe the first only.
     """
-    work = _Work(path, makers, alone=alone, every=every, max_record_bytes=max_record_bytes)
+    work = _BlockTransformer(
+        path, makers, alone=alone, every=every, max_record_bytes=max_record_bytes
+    )
     ready = work.with_fields(blocks, workers=workers)
     yield from run_tasks(lambda one: work.finish(*one), ready, workers=workers)
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _SourceBlock:
     """A block of records. `walked` if it was decoded, and all features are set and stay."""
 
     block: Block
     walked: bool = False
 
 
-class _Work:
+class _BlockTransformer:
     """What is the same for all blocks of a file, worked out once."""
 
     def __init__(
-        self, path: str, makers: Makers, *, alone: bool, every: bool, max_record_bytes: int
+        self, path: str, makers: BoundUDFs, *, alone: bool, every: bool, max_record_bytes: int
     ) -> None:
         self._path = path
         self._bound = makers.bound()
@@ -104,42 +106,46 @@ class _Work:
 
     def with_fields(
         self, blocks: Iterator[Block], *, workers: int
-    ) -> Iterator[tuple[_Held, Sequence[Made]]]:
+    ) -> Iterator[tuple[_SourceBlock, Sequence[UDFResult]]]:
         """Each block with what the functions made of it."""
         if not self._bound:
             for block in blocks:
-                yield _Held(block), ()
+                yield _SourceBlock(block), ()
             return
-        waiting: deque[_Held] = deque()
+        waiting: deque[_SourceBlock] = deque()
 
         def columns() -> Iterator[pa.RecordBatch]:
             decoded = run_tasks(self._decoded, blocks, workers=workers)
-            for held, batch in _gathered(decoded) if self._forgets else decoded:
+            for held, batch in _gather_blocks(decoded) if self._forgets else decoded:
                 waiting.append(held)
                 yield batch
 
         places = {feature.key: at for at, feature in enumerate(self._reads)}
         streams = [
             one.stream(
-                _only(batches, one.reads, [places[feature.key] for feature in one.reads]),
+                _select_positions(
+                    batches, one.reads, [places[feature.key] for feature in one.reads]
+                ),
                 every=self._every,
                 workers=workers,
             )
-            for one, batches in zip(self._bound, shared(columns(), len(self._bound)), strict=True)
+            for one, batches in zip(
+                self._bound, share_stream(columns(), len(self._bound)), strict=True
+            )
         ]
         try:
             for made in zip(*streams, strict=True):
                 yield waiting.popleft(), made
-        except BatchMisfit as error:
+        except BatchMismatchError as error:
             block = waiting[0].block
-            raise misfit_batch(self._path, block.record, error) from error.__cause__
+            raise make_batch_error(self._path, block.record, error) from error.__cause__
 
     @property
     def _forgets(self) -> bool:
         """Whether nothing but the columns is needed of a block, once they are decoded."""
         return self._alone and not self._every and bool(self._reads)
 
-    def _decoded(self, block: Block) -> tuple[_Held, pa.RecordBatch]:
+    def _decoded(self, block: Block) -> tuple[_SourceBlock, pa.RecordBatch]:
         """A block with the features of it that are read. A new one must not be there already."""
         met: set[Key] = set()
         unset: set[str] = set()
@@ -159,8 +165,8 @@ class _Work:
                     raise ColumnError(at, feature.name, detail, code="undeclared-feature")
             arrays = [to_column(*one) for one in zip(self._reads, decoded, strict=False)]
         except (ExampleError, ColumnError) as error:
-            raise placed(self._path, block, error) from None
-        held = _Held(block, walked=met <= self._staying and not unset)
+            raise add_location(self._path, block, error) from None
+        held = _SourceBlock(block, walked=met <= self._staying and not unset)
         if arrays:
             return held, pa.RecordBatch.from_arrays(arrays, schema=self._types)
         nothing = pa.array([{}] * len(block.starts), pa.struct([]))
@@ -182,13 +188,13 @@ class _Work:
                 hint = Hint.of("set ", Option("mode", "rewrite"))
                 raise ColumnError(at, min(here & merging), detail, code="unset-feature", hint=hint)
 
-    def finish(self, held: _Held, made: Sequence[Made]) -> Changed:
+    def finish(self, held: _SourceBlock, made: Sequence[UDFResult]) -> TransformedBlock:
         """Lay old and new together."""
         block = held.block
         end = block.record + len(block.starts)
         if not made:
             rows = np.arange(len(block.starts))
-            return Changed(kernel.join([self._old(held)], [rows]), end)
+            return TransformedBlock(kernel.join([self._old(held)], [rows]), end)
         frames = self._made(block, made)
         error = next((one.error for one in made if one.error is not None), None)
         kept = frames.rows - block.record
@@ -207,16 +213,16 @@ class _Work:
                 left = np.delete(np.arange(len(kept)), large)
                 framed = kernel.join(parts, [kept[left], left])
                 told = sorted((*frames.refused, *refused), key=lambda one: one.row)
-                return Changed(framed, end, tuple(told), error)
-        return Changed(framed, end, frames.refused, error)
+                return TransformedBlock(framed, end, tuple(told), error)
+        return TransformedBlock(framed, end, frames.refused, error)
 
-    def _too_large(self, block: Block, places: IntArray, sizes: IntArray) -> list[Refused]:
+    def _too_large(self, block: Block, places: IntArray, sizes: IntArray) -> list[QuarantinedRow]:
         """Why records are refused that get too large by what is new."""
         new = ", ".join(feature.name for feature in self._new.features)
         rows = self._rows(block)
         most = self._max_record_bytes
         return [
-            Refused(
+            QuarantinedRow(
                 int(rows.numbers[at]),
                 rows.where(at),
                 new,
@@ -227,26 +233,28 @@ class _Work:
             for at, size in zip(places.tolist(), sizes.tolist(), strict=True)
         ]
 
-    def _old(self, held: _Held) -> Insides:
+    def _old(self, held: _SourceBlock) -> Insides:
         block = held.block
         found = (block.data, block.starts, block.lengths)
         try:
             return kernel.insides(*found, self._names, walked=held.walked)
         except (ExampleError, ColumnError) as error:
-            raise placed(self._path, block, error) from None
+            raise add_location(self._path, block, error) from None
 
     def _laid(self, frames: Frames) -> Insides:
         found = (frames.data, frames.starts, frames.lengths)
         if any(feature.sequence for feature in self._new.features):
-            return kernel.insides(*found, unchanged(self._new))
+            return kernel.insides(*found, map_unchanged_names(self._new))
         return encoded_insides(*found)
 
-    def _made(self, block: Block, made: Sequence[Made]) -> Frames:
+    def _made(self, block: Block, made: Sequence[UDFResult]) -> Frames:
         """The new features as records of their own; those that do not fit are left out."""
         reasons = {at: why for one in reversed(made) for at, why in one.reasons.items()}
         columns = [column for one in made for column in one.columns]
         tried = min(reasons, default=len(block.starts))
-        frames = encoded(self._new, columns, self._rows(block), reasons, self._max_record_bytes)
+        frames = build_frames(
+            self._new, columns, self._rows(block), reasons, self._max_record_bytes
+        )
         if self._every or not frames.refused:
             return frames
         # Behind the first that gave nothing, others may not have been tried at all.
@@ -264,9 +272,9 @@ class _Work:
         )
 
 
-def _gathered(
-    decoded: Iterator[tuple[_Held, pa.RecordBatch]],
-) -> Iterator[tuple[_Held, pa.RecordBatch]]:
+def _gather_blocks(
+    decoded: Iterator[tuple[_SourceBlock, pa.RecordBatch]],
+) -> Iterator[tuple[_SourceBlock, pa.RecordBatch]]:
     """The columns of several blocks together, and those blocks as one that has lost its bytes."""
     blocks: list[Block] = []
     batches: list[pa.RecordBatch] = []
@@ -276,24 +284,24 @@ def _gathered(
         batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
-            yield _put_together(blocks, batches)
+            yield _join_columns(blocks, batches)
             blocks, batches, rows, size = [], [], 0, 0
     if blocks:
-        yield _put_together(blocks, batches)
+        yield _join_columns(blocks, batches)
 
 
-def _put_together(
+def _join_columns(
     blocks: Sequence[Block], batches: Sequence[pa.RecordBatch]
-) -> tuple[_Held, pa.RecordBatch]:
+) -> tuple[_SourceBlock, pa.RecordBatch]:
     if len(blocks) == 1:
-        return _Held(blocks[0]), batches[0]
+        return _SourceBlock(blocks[0]), batches[0]
     starts = np.concatenate([block.starts for block in blocks])
     lengths = np.concatenate([block.lengths for block in blocks])
     (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return _Held(replace(blocks[0], starts=starts, lengths=lengths)), batch
+    return _SourceBlock(replace(blocks[0], starts=starts, lengths=lengths)), batch
 
 
-def _only(
+def _select_positions(
     batches: Iterator[pa.RecordBatch], reads: Sequence[Feature], places: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """The columns at these places."""
@@ -305,40 +313,40 @@ def _only(
             yield pa.RecordBatch.from_arrays([batch.column(at) for at in places], schema=schema)
 
 
-_TOLD = 10
-MEND = Hint.of(
+_MAX_REASONS = 10
+FIX_UDF_HINT = Hint.of(
     "fix the function that computes the features, for a key missing from a table set ",
     Option("defaults"),
     " or ",
     Option("missing", "absent"),
 )
 """What to do where a record cannot become what it should."""
-MEND_CAST = Hint.of("leave the cast out, or compute a new feature with extend")
+FIX_CAST_HINT = Hint.of("leave the cast out, or compute a new feature with extend")
 """The same of a migration, where nothing but a cast depends on values."""
-QUARANTINE = Hint.of("quarantine such records by raising ", Option("quarantine_share"))
+QUARANTINE_HINT = Hint.of("quarantine such records by raising ", Option("quarantine_share"))
 """What else to do where some may be missing."""
 
 
-def refuse_records(what: str, path: str, changed: Changed, advice: Hint) -> None:
+def raise_invalid_records(what: str, path: str, changed: TransformedBlock, advice: Hint) -> None:
     """Refuse to go on where a record cannot become what it should; `advice` is what to do."""
     if not changed.refused:
         return
-    told = tuple(f"{path}, {one}" for one in changed.refused[:_TOLD])
+    told = tuple(f"{path}, {one}" for one in changed.refused[:_MAX_REASONS])
     bad, rows = len(changed.refused), changed.end
-    found = f"{counted_of(bad, rows, 'record', complete=False)} refused"
-    error = _bad_records(f"{what}: {found}", told, bad, rows, advice, complete=False)
+    found = f"{format_count_of(bad, rows, 'record', complete=False)} refused"
+    error = _make_invalid_records_error(f"{what}: {found}", told, bad, rows, advice, complete=False)
     error.path = path
     error.record, error.feature = changed.refused[0].row, changed.refused[0].feature
     raise error from changed.error
 
 
-def misfit_batch(path: str, record: int, error: BatchMisfit) -> BadRecordsError:
+def make_batch_error(path: str, record: int, error: BatchMismatchError) -> InvalidRecordsError:
     """The error to raise where a function gave for records of a file what cannot be theirs.
 
     `record` is the number of the first record of the batch.
     """
     told = f"{path}, {error.moved(record)}"
-    return BadRecordsError(
+    return InvalidRecordsError(
         told,
         (told,),
         error.last - error.first + 1,
@@ -352,19 +360,21 @@ def misfit_batch(path: str, record: int, error: BatchMisfit) -> BadRecordsError:
     )
 
 
-def refuse_share(
+def validate_lost_share(
     what: str, told: Sequence[str], bad: int, rows: int, *, share: float, advice: Hint
 ) -> None:
     """Refuse what was made if more than a share of the records is missing in it."""
     if bad > share * rows:
-        found = f"{counted_of(bad, rows, 'record')} refused (limit: {share:.2%})"
-        raise _bad_records(f"{what}: {found}", tuple(told[:_TOLD]), bad, rows, advice)
+        found = f"{format_count_of(bad, rows, 'record')} refused (limit: {share:.2%})"
+        raise _make_invalid_records_error(
+            f"{what}: {found}", tuple(told[:_MAX_REASONS]), bad, rows, advice
+        )
 
 
-def _bad_records(
+def _make_invalid_records_error(
     found: str, told: tuple[str, ...], bad: int, rows: int, advice: Hint, *, complete: bool = True
-) -> BadRecordsError:
+) -> InvalidRecordsError:
     more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
     lines = "\n  ".join(told)
     message = f"{found}: nothing was written\n  {lines}{more}"
-    return BadRecordsError(message, told, bad, rows, complete=complete, hint=advice)
+    return InvalidRecordsError(message, told, bad, rows, complete=complete, hint=advice)

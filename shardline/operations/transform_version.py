@@ -10,48 +10,48 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.arguments import validate_share
-from shardline.errors import BadRecordsError, InvalidArgumentError, LogError
+from shardline.errors import InvalidArgumentError, InvalidRecordsError, LogError
 from shardline.hints import Hint, Option
 from shardline.log.model import Base
-from shardline.log.version import Origin
+from shardline.log.version import DerivedFrom
 from shardline.operations.derive import (
     Derivation,
-    MadeShards,
-    checked_digests,
+    WrittenShards,
+    apply_rebuilds,
     derive,
-    kept_or_made,
+    get_checked_digests,
+    reuse_shards,
     validate_same_root,
-    with_rebuilt,
 )
-from shardline.operations.shard_writer import ShardPlan, make_shard, shard_compression, stem_in
+from shardline.operations.shard_writer import ShardPlan, get_shard_compression, get_stem, make_shard
 from shardline.operations.transform_records import (
-    MEND,
-    MEND_CAST,
-    QUARANTINE,
-    refuse_records,
-    refuse_share,
-    transformed,
+    FIX_CAST_HINT,
+    FIX_UDF_HINT,
+    QUARANTINE_HINT,
+    raise_invalid_records,
+    transform_records,
+    validate_lost_share,
 )
-from shardline.readers.records import bytes_read, records_of
+from shardline.readers.records import count_read_bytes, list_records
 from shardline.tfrecord.compression import (
     Compression,
     parse_compression,
     validate_shard_compression,
 )
-from shardline.udf.transform import Makers, refuse_doubling
+from shardline.udf.transform import BoundUDFs, validate_side_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Engine, Listener, Running
+    from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Added, Checks, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
     from shardline.log.version import StoredVersion
-    from shardline.operations.derive import Derived
-    from shardline.operations.shard_writer import Part
+    from shardline.operations.derive import DerivationReport
+    from shardline.operations.shard_writer import OpenShard
     from shardline.readers.records import Records
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
     from shardline.udf.transform import Transform
 
-Mode: TypeAlias = Literal["overlay", "rewrite"]
+TransformMode: TypeAlias = Literal["overlay", "rewrite"]
 _BLOCK_BYTES = 8 * 1024 * 1024
 """Large, so that what is done once for each block does not show."""
 _SMALL_BLOCK_BYTES = 4 * 1024 * 1024
@@ -67,7 +67,7 @@ _SMALL_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeTask:
+class TransformTask:
     """One shard of the base for which a shard is to be made.
 
     `run` tells one operation from others, where what a function does cannot be told. `functions`
@@ -80,8 +80,8 @@ class ChangeTask:
     operation: str
     shard: Shard
     records: Records
-    makers: Makers
-    mode: Mode
+    makers: BoundUDFs
+    mode: TransformMode
     compression: Compression
     limits: Limits
     quarantined: bool = False
@@ -102,7 +102,7 @@ class ChangeTask:
     @property
     def size(self) -> int:
         """How many bytes it reads."""
-        return bytes_read([self.records])
+        return count_read_bytes([self.records])
 
     @property
     def plan(self) -> ShardPlan:
@@ -112,7 +112,7 @@ class ChangeTask:
             self.store,
             self.dataset,
             self.version,
-            changed_identity(
+            make_transform_identity(
                 self.operation,
                 self.mode,
                 self.shard,
@@ -127,12 +127,12 @@ class ChangeTask:
             functions=self.functions,
         )
 
-    def at(self, attempt: int) -> ChangeTask:
+    def at(self, attempt: int) -> TransformTask:
         """The same at another attempt."""
         return replace(self, attempt=attempt)
 
 
-def changed_identity(
+def make_transform_identity(
     operation: str,
     mode: str,
     base: Shard,
@@ -155,7 +155,7 @@ def changed_identity(
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeReport(MadeShards):
+class TransformReport(WrittenShards):
     """What an extension or migration did. `entry` is None if there was nothing to do.
 
     `made` are the shards that were computed, `reused` those that were there. `refused` records
@@ -173,7 +173,7 @@ class ChangeReport(MadeShards):
 
 
 @dataclass(frozen=True, slots=True)
-class ChangePlan:
+class TransformPlan:
     """What an extension or migration would do: the schema it makes, and what it computes for that.
 
     `reads` is how many bytes it has to read, of `compute` shards of the base; `reuse` of its
@@ -182,7 +182,7 @@ class ChangePlan:
 
     source: StoredSnapshot
     into: str
-    mode: Mode
+    mode: TransformMode
     schema: Schema
     compute: int
     reuse: int
@@ -190,7 +190,7 @@ class ChangePlan:
     reads: int
 
 
-def packing(wanted: Compression | str | None) -> Compression | None:
+def parse_shard_compression(wanted: Compression | str | None) -> Compression | None:
     """How to pack, None for as the base is."""
     chosen = None if wanted is None else parse_compression(wanted)
     validate_shard_compression(chosen)
@@ -198,7 +198,7 @@ def packing(wanted: Compression | str | None) -> Compression | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardChange:
+class VersionTransform:
     """An extension or migration that is planned.
 
     A version that is new gets `checks`, or those of its base if they are not told.
@@ -209,7 +209,7 @@ class ShardChange:
     snapshot: StoredSnapshot
     into: StoredVersion
     transform: Transform
-    mode: Mode
+    mode: TransformMode
     compression: Compression | None
     quarantine_share: float
     limits: Limits
@@ -236,16 +236,16 @@ class ShardChange:
                 ),
                 version=self.into.name,
             )
-        refuse_doubling(self.transform)
+        validate_side_names(self.transform)
         validate_share("quarantine_share", self.quarantine_share)
 
-    def plan(self) -> ChangePlan:
+    def plan(self) -> TransformPlan:
         """What it would do, without reading a record."""
-        with Makers(self.transform) as makers:
+        with BoundUDFs(self.transform) as makers:
             tasks = self._tasks(makers, "")
         wanted = self._wanted(self.into.state, tasks) if self._reusable else list(tasks)
-        left = [one for one in wanted if isinstance(one, ChangeTask)]
-        return ChangePlan(
+        left = [one for one in wanted if isinstance(one, TransformTask)]
+        return TransformPlan(
             self.snapshot,
             self.into.name,
             self.mode,
@@ -256,22 +256,22 @@ class ShardChange:
             sum(task.size for task in left),
         )
 
-    def _wanted(self, state: State, tasks: Sequence[ChangeTask]) -> list[Shard | ChangeTask]:
-        return with_rebuilt(self.into.log, state, kept_or_made(state, tasks))
+    def _wanted(self, state: State, tasks: Sequence[TransformTask]) -> list[Shard | TransformTask]:
+        return apply_rebuilds(self.into.log, state, reuse_shards(state, tasks))
 
     @property
     def _reusable(self) -> bool:
         return self.transform.identity() is not None
 
-    def done(self, engine: Engine, progress: Listener | None) -> ChangeReport:
+    def done(self, engine: Executor, progress: ProgressListener | None) -> TransformReport:
         """Do it."""
         run = "" if self._reusable else secrets.token_hex(8)
-        with Makers(self.transform) as makers:
+        with BoundUDFs(self.transform) as makers:
             makers.bound()
             tasks = self._tasks(makers, run)
             derived = self._derived(tasks, engine, progress)
         files = tuple(one.quarantine for one in derived.receipts if one.quarantine is not None)
-        return ChangeReport(
+        return TransformReport(
             self.snapshot,
             self.into.name,
             derived.entry,
@@ -283,8 +283,8 @@ class ShardChange:
         )
 
     def _derived(
-        self, tasks: Sequence[ChangeTask], engine: Engine, progress: Listener | None
-    ) -> Derived:
+        self, tasks: Sequence[TransformTask], engine: Executor, progress: ProgressListener | None
+    ) -> DerivationReport:
         try:
             return derive(
                 Derivation(
@@ -292,11 +292,11 @@ class ShardChange:
                     operation=self.operation,
                     schema=self.transform.after,
                     checks=self.checks or self.base.state.checks_of(self.snapshot.number),
-                    origins=(Origin(self.base, self.snapshot),),
+                    origins=(DerivedFrom(self.base, self.snapshot),),
                     wanted=lambda state: self._wanted(state, tasks),
-                    make=make_changed,
+                    make=make_transformed_shard,
                     accept=self._accept,
-                    describe=lambda added: _described(tasks, added),
+                    describe=lambda added: _describe_added(tasks, added),
                     parameters=self.told,
                     pinned=self.mode == "overlay",
                     makers=self.transform.fields,
@@ -304,17 +304,17 @@ class ShardChange:
                 engine,
                 progress,
             )
-        except BadRecordsError as error:
+        except InvalidRecordsError as error:
             error.version = error.version or self.into.name
             raise
 
-    def _tasks(self, makers: Makers, run: str) -> list[ChangeTask]:
+    def _tasks(self, makers: BoundUDFs, run: str) -> list[TransformTask]:
         features = None if self.mode == "rewrite" else makers.reads()
         self.into.refresh()
-        remembered = shard_compression(self.into, self.compression)
-        functions = checked_digests(self.transform.fields)
+        remembered = get_shard_compression(self.into, self.compression)
+        functions = get_checked_digests(self.transform.fields)
         tasks = [
-            ChangeTask(
+            TransformTask(
                 self.into.store,
                 self.into.log.dataset,
                 self.into.log.version,
@@ -330,7 +330,7 @@ class ShardChange:
                 functions=functions,
             )
             for shard, records in zip(
-                self.snapshot.shards, records_of(self.snapshot, features), strict=True
+                self.snapshot.shards, list_records(self.snapshot, features), strict=True
             )
         ]
         return tasks if run or self.compression is not None else self._as_they_are(tasks)
@@ -340,13 +340,13 @@ class ShardChange:
         packed = self.mode == "rewrite" and shard.compression == "gzip"
         return Compression.GZIP if packed else Compression.NONE
 
-    def _as_they_are(self, tasks: list[ChangeTask]) -> list[ChangeTask]:
+    def _as_they_are(self, tasks: list[TransformTask]) -> list[TransformTask]:
         """The tasks, with the packing of a shard that the version has under another one.
 
         Else a change of how the version is packed would compute all its shards once more.
         """
         state = self.into.state
-        live = {stem_in(stay.shard.name) for stay in state.stays.at(state.snapshot)}
+        live = {get_stem(stay.shard.name) for stay in state.stays.at(state.snapshot)}
         packings = (Compression.NONE, Compression.GZIP)
         for at, task in enumerate(tasks if live else ()):
             others = (replace(task, compression=one) for one in packings if one != task.compression)
@@ -359,8 +359,10 @@ class ShardChange:
         rows = sum(receipt.end for receipt in receipts)
         bad = sum(receipt.refused_rows for receipt in receipts)
         told = [why for receipt in receipts for why in receipt.told]
-        advice = _advice(self.operation, self.mode)
-        refuse_share(self.into.name, told, bad, rows, share=self.quarantine_share, advice=advice)
+        advice = _get_hint(self.operation, self.mode)
+        validate_lost_share(
+            self.into.name, told, bad, rows, share=self.quarantine_share, advice=advice
+        )
         quarantined = [
             {"rows": receipt.refused_rows, "files": [receipt.quarantine]}
             for receipt in receipts
@@ -369,44 +371,44 @@ class ShardChange:
         return {"quarantine": quarantined} if quarantined else {}
 
 
-def _advice(operation: str, mode: Mode) -> Hint:
+def _get_hint(operation: str, mode: TransformMode) -> Hint:
     """Return what to do where records cannot become what they should."""
-    mend = MEND_CAST if operation == "migrate" else MEND
+    mend = FIX_CAST_HINT if operation == "migrate" else FIX_UDF_HINT
     optional = (" (in an overlay, declare the features with ", Option("required", value=False), ")")
-    return Hint.of(mend, ", or ", QUARANTINE, *(optional if mode == "overlay" else ()))
+    return Hint.of(mend, ", or ", QUARANTINE_HINT, *(optional if mode == "overlay" else ()))
 
 
-def _described(tasks: Sequence[ChangeTask], added: Sequence[Added]) -> Json:
+def _describe_added(tasks: Sequence[TransformTask], added: Sequence[Added]) -> Json:
     """Of which shard of the base each is made that an entry adds, in its order."""
     bases = {task.plan.stem: task.shard.name for task in tasks}
-    return {"of": [bases[stem_in(one.shard.name)] for one in added]}
+    return {"of": [bases[get_stem(one.shard.name)] for one in added]}
 
 
-def make_changed(task: ChangeTask, running: Running) -> Receipt:
+def make_transformed_shard(task: TransformTask, running: TaskContext) -> Receipt:
     """Do one task: make the shard, or find it made."""
     plan = replace(task.plan, aside=running.workers > 1 and task.mode == "rewrite")
-    receipt = make_shard(plan, _Filling(task, running), attempt=task.attempt)
+    receipt = make_shard(plan, _TransformShardWriter(task, running), attempt=task.attempt)
     return replace(receipt, told=tuple(f"{plan.shown}, {why}" for why in receipt.told))
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
+class _TransformShardWriter:
     """Fills a shard with what becomes of the records of another."""
 
-    task: ChangeTask
-    running: Running
+    task: TransformTask
+    running: TaskContext
 
     def begin(self) -> None:
         """Every attempt begins with the first record."""
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         """Transform all of them. Where none is left, there is a shard that tells just that."""
         task, sink = self.task, part.shard
         small = self.running.workers > 1 or task.mode == "overlay"
         block_bytes = _SMALL_BLOCK_BYTES if small else _BLOCK_BYTES
         blocks = task.records.blocks(limits=task.limits, block_bytes=block_bytes)
         what, path = f"{task.dataset}/{task.version}", task.records.path
-        for changed in transformed(
+        for changed in transform_records(
             path,
             blocks,
             task.makers,
@@ -416,7 +418,7 @@ class _Filling:
             workers=self.running.workers,
         ):
             if not task.quarantined:
-                refuse_records(what, path, changed, _advice(task.operation, task.mode))
+                raise_invalid_records(what, path, changed, _get_hint(task.operation, task.mode))
             framed = changed.framed
             if len(framed.starts):
                 sink.add(framed.data, framed.starts, framed.lengths)

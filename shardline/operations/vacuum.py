@@ -17,26 +17,26 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import (
-    BadNameError,
+    InvalidNameError,
     ShardlineError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     UnsyncedWriteError,
     VacuumStoppedError,
 )
 from shardline.execution.threads import run_tasks
-from shardline.log.changes import Condemn
+from shardline.log.changes import AddTombstones
 from shardline.log.log import CHECKPOINT_NAME
 from shardline.log.model import RECEIPT, ROWS, SHARD_NAME
-from shardline.log.retention import unreferenced
+from shardline.log.retention import find_unreferenced
 from shardline.log.version import StoredVersion, utc_now
-from shardline.operations.partial_commit import incomplete_error
-from shardline.provenance.dependencies import Needs, holder_of, needless_pins
+from shardline.operations.partial_commit import make_incomplete_error
+from shardline.provenance.dependencies import Dependencies, list_needless_pins, parse_pin_holder
 from shardline.provenance.log_evidence import LogEvidence
-from shardline.provenance.retainers import keeper_without_log, keepers_of
-from shardline.storage import PROBE_NAME, TEMPORARY_NAME, check_name, open_store
+from shardline.provenance.retainers import iter_logless_retainers, iter_retainers
+from shardline.storage import PROBE_NAME, TEMPORARY_NAME, open_store, validate_name
 from shardline.storage.store import probe_time
 from shardline.storage.temporary_files import is_abandoned, remove_abandoned
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.log.state import State
-    from shardline.provenance.retainers import Keeper
+    from shardline.provenance.retainers import Retainer
     from shardline.storage import ObjectInfo, Store
 
-DEFAULT_KEEP = timedelta(days=7)
-_KEPT_CHECKPOINTS = 2
-_PROBE_LIFE = timedelta(hours=1)
+DEFAULT_RETENTION = timedelta(days=7)
+_RETAINED_CHECKPOINTS = 2
+_PROBE_LIFETIME = timedelta(hours=1)
 """How long a probe may be in use: far longer than it takes."""
 _BESIDE = re.compile(r"\.(index|receipt|rows)$")
 
-Why: TypeAlias = Literal[
+VacuumReason: TypeAlias = Literal[
     "in no snapshot that is kept",
     "written and never committed",
     "it held erased records",
@@ -64,17 +64,17 @@ Why: TypeAlias = Literal[
     "a newer checkpoint replaces it",
 ]
 
-_LEFT_BEHIND: Why = "left behind by a writer that was stopped"
+_ABANDONED: VacuumReason = "left behind by a writer that was stopped"
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class VacuumCandidate:
     """A file that vacuum deletes, or would."""
 
     name: str
     bytes: int
     modified: datetime
-    why: Why
+    why: VacuumReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class VacuumReport:
 
     dataset: str
     dry_run: bool
-    files: list[Doomed] = field(default_factory=list)
+    files: list[VacuumCandidate] = field(default_factory=list)
     kept: int = 0
-    keepers: list[Keeper] = field(default_factory=list)
+    keepers: list[Retainer] = field(default_factory=list)
     let_go: list[str] = field(default_factory=list)
 
     @property
@@ -99,7 +99,7 @@ class VacuumReport:
 
 
 @dataclass(slots=True)
-class _Run:
+class _VacuumRun:
     """A vacuum at work: what it goes by, and what it has done so far."""
 
     store: Store
@@ -112,9 +112,9 @@ class _Run:
     deleted: list[str] = field(default_factory=list)
     released_pins: list[str] = field(default_factory=list)
 
-    def needs(self) -> Needs:
+    def needs(self) -> Dependencies:
         """What versions need of others, as the logs are now."""
-        return Needs(self.store, self.now, self.keep, self.evidence)
+        return Dependencies(self.store, self.now, self.keep, self.evidence)
 
     def is_old(self, file: ObjectInfo) -> bool:
         """Return True for a file from before the time to keep; without one, for every file."""
@@ -136,12 +136,12 @@ class _Run:
 
     def _stopped(self, error: ShardlineError) -> VacuumStoppedError:
         done = (
-            f"{self.dataset}: vacuum announced {counted(len(self.announced), 'shard')}, deleted "
-            f"{counted(len(self.deleted), 'file')} and released "
-            f"{counted(len(self.released_pins), 'pin')}"
+            f"{self.dataset}: vacuum announced {format_count(len(self.announced), 'shard')}, deleted "
+            f"{format_count(len(self.deleted), 'file')} and released "
+            f"{format_count(len(self.released_pins), 'pin')}"
         )
         again = "run again: the next vacuum deletes what was announced"
-        stopped = incomplete_error(VacuumStoppedError, done, error, again)
+        stopped = make_incomplete_error(VacuumStoppedError, done, error, again)
         stopped.announced, stopped.deleted = tuple(self.announced), tuple(self.deleted)
         stopped.released_pins = tuple(self.released_pins)
         return stopped
@@ -151,11 +151,11 @@ def vacuum(
     root: Store | Path | str,
     dataset: str,
     *,
-    keep: timedelta = DEFAULT_KEEP,
+    keep: timedelta = DEFAULT_RETENTION,
     delete: bool = False,
     without_log: Collection[str] = (),
     clock: Callable[[], datetime] | None = None,
-    progress: Callable[[Doomed], None] | None = None,
+    progress: Callable[[VacuumCandidate], None] | None = None,
 ) -> VacuumReport:
     """Find what a dataset no longer needs, and with `delete` delete it.
 
@@ -169,67 +169,69 @@ def vacuum(
     Raises IncompleteLogError, before anything is changed, if a log is missing or shorter than
     others imply. Raises VacuumStoppedError if it fails after it has changed something.
     """
-    check_name(dataset, "dataset")
+    validate_name(dataset, "dataset")
     store = open_store(root)
-    files = _shards_folder(store, dataset)
-    names = {*_versions(store, dataset), *_owners(files)}
+    files = _list_shards_folder(store, dataset)
+    names = {*_list_versions(store, dataset), *_list_owners(files)}
     evidence = LogEvidence(store, dataset)
     evidence.follow(names)
-    evidence.validate(_owners(files))
-    now = clock() if clock else _present(store, dataset, probe=delete and bool(keep))
-    run = _Run(store, dataset, keep, now, evidence, frozenset(without_log))
+    evidence.validate(_list_owners(files))
+    now = clock() if clock else _get_current_time(store, dataset, probe=delete and bool(keep))
+    run = _VacuumRun(store, dataset, keep, now, evidence, frozenset(without_log))
     with run.reporting():
-        return _vacuum(run, files, names, clock or utc_now, progress, delete=delete)
+        return _run_vacuum(run, files, names, clock or utc_now, progress, delete=delete)
 
 
-def _vacuum(
-    run: _Run,
+def _run_vacuum(
+    run: _VacuumRun,
     files: list[ObjectInfo],
     names: set[str],
     clock: Callable[[], datetime],
-    progress: Callable[[Doomed], None] | None,
+    progress: Callable[[VacuumCandidate], None] | None,
     *,
     delete: bool,
 ) -> VacuumReport:
-    versions = _holders_first(
+    versions = _sort_holders_first(
         StoredVersion(run.store, f"{run.dataset}/{one}", clock=clock) for one in names
     )
     at_once = delete and not run.keep
-    needless = _let_go(versions, run) if at_once else {}
+    needless = _release_pins(versions, run) if at_once else {}
     needs = run.needs()
     if not at_once:
-        needless = {version.name: needless_pins(version, needs) for version in versions}
-    doomed: list[Doomed] = []
-    keepers: list[Keeper] = []
+        needless = {version.name: list_needless_pins(version, needs) for version in versions}
+    doomed: list[VacuumCandidate] = []
+    keepers: list[Retainer] = []
     for version in versions:
-        own = _own(version, files)
+        own = _list_own_shards(version, files)
         if not run.believes(version):
-            keepers += keeper_without_log(version, own)
+            keepers += iter_logless_retainers(version, own)
             continue
-        erased = _erased(version, own)
+        erased = _list_erased_shards(version, own)
         let_go = needless[version.name]
         # With a time to keep, what they held was in use until now.
         but = let_go if not delete and not run.keep else ()
-        going = _shards_to_go(version, files, run, needs, erased=erased, but=but, delete=delete)
-        gone = {_leaf(file.name) for file in going}
+        going = _list_shard_candidates(
+            version, files, run, needs, erased=erased, but=but, delete=delete
+        )
+        gone = {_get_leaf(file.name) for file in going}
         staying = {name: file for name, file in own.items() if name not in gone}
-        keepers += keepers_of(version, staying, erased, needs, let_go)
+        keepers += iter_retainers(version, staying, erased, needs, let_go)
         doomed += going
-        doomed += _checkpoints_to_go(version, run)
-    doomed += _leftovers(run)
+        doomed += _list_checkpoint_candidates(version, run)
+    doomed += _list_temporary_candidates(run)
     if delete:
         # Others may have put logs back meanwhile that say more than those that were read.
         run.evidence.follow(names)
-        run.evidence.validate(_owners(files))
+        run.evidence.validate(_list_owners(files))
         _delete(run, doomed, progress)
     if delete and not at_once:
-        needless = _let_go(versions, run)
-    kept = len(files) - _shard_files(doomed)
+        needless = _release_pins(versions, run)
+    kept = len(files) - _list_shard_files(doomed)
     pins = [f"{name}: {pin}" for name, found in sorted(needless.items()) for pin in found]
     return VacuumReport(run.dataset, not delete, doomed, kept, keepers, pins)
 
 
-def _present(store: Store, dataset: str, *, probe: bool) -> datetime:
+def _get_current_time(store: Store, dataset: str, *, probe: bool) -> datetime:
     """Return the time by this machine and by the store, whichever is earlier.
 
     The store is asked with a `probe`, a small file. A clock that is ahead must not make anything
@@ -239,7 +241,7 @@ def _present(store: Store, dataset: str, *, probe: bool) -> datetime:
     return min(now, probe_time(store, dataset)) if probe else now
 
 
-def _holders_first(versions: Iterable[StoredVersion]) -> list[StoredVersion]:
+def _sort_holders_first(versions: Iterable[StoredVersion]) -> list[StoredVersion]:
     """The versions of a dataset in an order in which those that hold others come before these.
 
     What a holder gives up is announced in its own log before it is looked at what it needs: so it
@@ -251,7 +253,7 @@ def _holders_first(versions: Iterable[StoredVersion]) -> list[StoredVersion]:
     def place(name: str) -> None:
         version = left.pop(name, None)
         if version is not None:
-            for holder in sorted(filter(None, map(holder_of, version.state.pins))):
+            for holder in sorted(filter(None, map(parse_pin_holder, version.state.pins))):
                 place(holder)
             order.append(version)
 
@@ -260,7 +262,7 @@ def _holders_first(versions: Iterable[StoredVersion]) -> list[StoredVersion]:
     return order
 
 
-def _let_go(versions: list[StoredVersion], run: _Run) -> dict[str, list[str]]:
+def _release_pins(versions: list[StoredVersion], run: _VacuumRun) -> dict[str, list[str]]:
     """Let go of the pins that nothing needs, and tell which, by version.
 
     Whoever derives a version pins its inputs before and behind its commit. So it is looked once
@@ -268,14 +270,14 @@ def _let_go(versions: list[StoredVersion], run: _Run) -> dict[str, list[str]]:
     """
     found = {}
     for version in versions:
-        pins = needless_pins(version, run.needs())
+        pins = list_needless_pins(version, run.needs())
         held = {pin: version.state.pins[pin] for pin in pins}
         for pin in pins:
-            with contextlib.suppress(SnapshotMissingError):  # another vacuum was faster
+            with contextlib.suppress(SnapshotNotFoundError):  # another vacuum was faster
                 version.pin(pin, None)
                 run.released_pins.append(f"{version.name}: {pin}")
         if held:
-            pins = needless_pins(version, run.needs(), held)
+            pins = list_needless_pins(version, run.needs(), held)
         for pin in held.keys() - set(pins):
             version.pin(pin, held[pin].snapshot, held[pin].reason)
             if f"{version.name}: {pin}" in run.released_pins:
@@ -284,15 +286,19 @@ def _let_go(versions: list[StoredVersion], run: _Run) -> dict[str, list[str]]:
     return found
 
 
-def _delete(run: _Run, doomed: list[Doomed], progress: Callable[[Doomed], None] | None) -> None:
-    def delete_one(file: Doomed) -> Doomed:
-        path = run.store.local_path(file.name) if file.why == _LEFT_BEHIND else None
+def _delete(
+    run: _VacuumRun,
+    doomed: list[VacuumCandidate],
+    progress: Callable[[VacuumCandidate], None] | None,
+) -> None:
+    def delete_one(file: VacuumCandidate) -> VacuumCandidate:
+        path = run.store.local_path(file.name) if file.why == _ABANDONED else None
         if path is not None and is_abandoned(path) is not None:
             # Only under its lock: its writer may have created it a moment ago.
             if remove_abandoned(str(path)):
                 run.deleted.append(file.name)
         else:
-            with _noting(run.deleted, file.name):
+            with _record_deletion(run.deleted, file.name):
                 run.store.delete(file.name)
         return file
 
@@ -302,7 +308,7 @@ def _delete(run: _Run, doomed: list[Doomed], progress: Callable[[Doomed], None] 
 
 
 @contextmanager
-def _noting(done: list[str], name: str) -> Iterator[None]:
+def _record_deletion(done: list[str], name: str) -> Iterator[None]:
     """Note what was done, also if the disk did not confirm it."""
     try:
         yield
@@ -312,62 +318,64 @@ def _noting(done: list[str], name: str) -> Iterator[None]:
     done.append(name)
 
 
-def _versions(store: Store, dataset: str) -> set[str]:
+def _list_versions(store: Store, dataset: str) -> set[str]:
     """The versions that have a folder; one of another name is not ours."""
     found = set()
     for name in store.folders(dataset):
-        with contextlib.suppress(BadNameError):
-            found.add(check_name(name, "version"))
+        with contextlib.suppress(InvalidNameError):
+            found.add(validate_name(name, "version"))
     return found
 
 
-def _shards_folder(store: Store, dataset: str) -> list[ObjectInfo]:
+def _list_shards_folder(store: Store, dataset: str) -> list[ObjectInfo]:
     """The files right in the shards folder; what lies in folders below it is not ours."""
     folder = f"{dataset}/shards"
-    return [file for file in store.list(folder) if file.name == f"{folder}/{_leaf(file.name)}"]
+    return [file for file in store.list(folder) if file.name == f"{folder}/{_get_leaf(file.name)}"]
 
 
-def _owners(files: list[ObjectInfo]) -> set[str]:
+def _list_owners(files: list[ObjectInfo]) -> set[str]:
     """The versions to which the files in the shards folder belong, by their names."""
     found = set()
     for file in files:
-        match = SHARD_NAME.fullmatch(_BESIDE.sub("", _leaf(file.name)))
+        match = SHARD_NAME.fullmatch(_BESIDE.sub("", _get_leaf(file.name)))
         if match:
-            with contextlib.suppress(BadNameError):
-                found.add(check_name(match["version"], "version"))
+            with contextlib.suppress(InvalidNameError):
+                found.add(validate_name(match["version"], "version"))
     return found
 
 
-def _leaf(name: str) -> str:
+def _get_leaf(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _shard_files(doomed: list[Doomed]) -> int:
-    return sum("/shards/" in file.name and not _leaf(file.name).startswith(".") for file in doomed)
+def _list_shard_files(doomed: list[VacuumCandidate]) -> int:
+    return sum(
+        "/shards/" in file.name and not _get_leaf(file.name).startswith(".") for file in doomed
+    )
 
 
-def _shards_to_go(
+def _list_shard_candidates(
     version: StoredVersion,
     files: list[ObjectInfo],
-    run: _Run,
-    needs: Needs,
+    run: _VacuumRun,
+    needs: Dependencies,
     *,
     erased: set[str],
     but: Collection[str],
     delete: bool,
-) -> list[Doomed]:
+) -> list[VacuumCandidate]:
     """The shards of one version that may go, announced in its log if they are to be deleted.
 
     The pins in `but` are as good as let go of.
     """
-    own = _own(version, files)
+    own = _list_own_shards(version, files)
 
-    def choose(state: State) -> dict[str, Why]:
+    def choose(state: State) -> dict[str, VacuumReason]:
         released = run.evidence.released(state, run.now)
-        free = unreferenced(state, run.now, run.keep, but=but, released=released)
-        free_of_erased = _free_of_erased(state, needs) if erased else set()
+        free = find_unreferenced(state, run.now, run.keep, but=but, released=released)
+        free_of_erased = _list_unneeded_erased(state, needs) if erased else set()
         known = set(state.stays.names().to_pylist())
-        chosen: dict[str, Why] = {}
+        chosen: dict[str, VacuumReason] = {}
         for name, file in own.items():
             if name in erased & free_of_erased:
                 chosen[name] = "it held erased records"
@@ -382,7 +390,7 @@ def _shards_to_go(
     chosen = choose(version.state)
     if delete and chosen:
         parameters = {"keep_seconds": int(run.keep.total_seconds())}
-        entry = version.commit(Condemn(lambda state: sorted(choose(state)), parameters))
+        entry = version.commit(AddTombstones(lambda state: sorted(choose(state)), parameters))
         announced = set(entry.condemned) if entry else set()
         run.announced += sorted(announced)
         chosen = {name: why for name, why in chosen.items() if name in announced}
@@ -390,22 +398,22 @@ def _shards_to_go(
         condemned = version.state.condemned_in(name) is not None
         if condemned and name not in chosen and name not in erased:
             chosen[name] = "announced by an earlier vacuum"
-    doomed = [_doomed(own[name], why) for name, why in chosen.items()]
-    doomed += _files_beside_to_go(version, files, set(own) - set(chosen), set(chosen), run)
-    return doomed + _quarantine_to_go(version, set(own), set(chosen), run)
+    doomed = [_make_candidate(own[name], why) for name, why in chosen.items()]
+    doomed += _list_sidecar_candidates(version, files, set(own) - set(chosen), set(chosen), run)
+    return doomed + _list_quarantine_candidates(version, set(own), set(chosen), run)
 
 
-def _own(version: StoredVersion, files: list[ObjectInfo]) -> dict[str, ObjectInfo]:
+def _list_own_shards(version: StoredVersion, files: list[ObjectInfo]) -> dict[str, ObjectInfo]:
     """The files that are shards of a version, by their names."""
     return {
         name: file
         for file in files
-        if (match := SHARD_NAME.fullmatch(name := _leaf(file.name)))
+        if (match := SHARD_NAME.fullmatch(name := _get_leaf(file.name)))
         and match["version"] == version.log.version
     }
 
 
-def _erased(version: StoredVersion, names: Iterable[str]) -> set[str]:
+def _list_erased_shards(version: StoredVersion, names: Iterable[str]) -> set[str]:
     """The shards that an erase gave up, and no vacuum has announced yet.
 
     They never come back, but whoever holds a snapshot with them may read it for as long as before.
@@ -416,25 +424,25 @@ def _erased(version: StoredVersion, names: Iterable[str]) -> set[str]:
     return {name for name, number in found if number in erasing}
 
 
-def _free_of_erased(state: State, needs: Needs) -> set[str]:
+def _list_unneeded_erased(state: State, needs: Dependencies) -> set[str]:
     """The shards that stay neither for a snapshot of their own version nor for those of others.
 
     Of erased shards, a version that holds a snapshot with them by a pin keeps only what it needs.
     """
     needs.refresh()
-    pins = {pin for pin in state.pins if holder_of(pin) is not None}
+    pins = {pin for pin in state.pins if parse_pin_holder(pin) is not None}
     released = needs.released(state, erased=True)
-    free = unreferenced(state, needs.now, needs.keep, but=pins, released=released)
+    free = find_unreferenced(state, needs.now, needs.keep, but=pins, released=released)
     return free.difference(*needs.of(needs.opened(state.name)).values())
 
 
-def _files_beside_to_go(
+def _list_sidecar_candidates(
     version: StoredVersion,
     files: list[ObjectInfo],
     staying: set[str],
     going: set[str],
-    run: _Run,
-) -> list[Doomed]:
+    run: _VacuumRun,
+) -> list[VacuumCandidate]:
     """What lies beside shards that go or are gone: indexes, and of those never committed all.
 
     The receipt and the row map of a shard that was committed stay: what was made of it can still
@@ -443,7 +451,7 @@ def _files_beside_to_go(
     known = set(version.state.stays.names().to_pylist())
     doomed = []
     for file in files:
-        shard, beside = _BESIDE.subn("", _leaf(file.name))
+        shard, beside = _BESIDE.subn("", _get_leaf(file.name))
         match = SHARD_NAME.fullmatch(shard)
         if not beside or not match or shard in staying:
             continue
@@ -451,19 +459,19 @@ def _files_beside_to_go(
             continue
         gone = shard in going or version.state.condemned_in(shard) is not None
         if match["version"] == version.log.version and (gone or run.is_old(file)):
-            doomed.append(_doomed(file, "beside a shard that goes or is gone"))
+            doomed.append(_make_candidate(file, "beside a shard that goes or is gone"))
     return doomed
 
 
-def _quarantine_to_go(
-    version: StoredVersion, shards: set[str], going: set[str], run: _Run
-) -> list[Doomed]:
+def _list_quarantine_candidates(
+    version: StoredVersion, shards: set[str], going: set[str], run: _VacuumRun
+) -> list[VacuumCandidate]:
     """The refused rows of parts that were never committed: with their shard, or without one."""
     known = set(version.state.stays.names().to_pylist())
     doomed: list[ObjectInfo] = []
     alone: list[ObjectInfo] = []
     for file in version.store.list(f"{version.log.dataset}/quarantine"):
-        shard = f"{_leaf(file.name).removesuffix('.jsonl')}.tfrecord"
+        shard = f"{_get_leaf(file.name).removesuffix('.jsonl')}.tfrecord"
         match = SHARD_NAME.fullmatch(shard)
         if match is None or match["version"] != version.log.version or shard in known:
             continue
@@ -473,13 +481,13 @@ def _quarantine_to_go(
             alone.append(file)
     if alone:
         # A part of which no row gave a record has no shard to be known by.
-        told = _files_told(version)
+        told = _list_referenced_quarantine(version)
         doomed += [file for file in alone if file.name not in told]
-    why: Why = "refused rows of an append that was never committed"
-    return [_doomed(file, why) for file in doomed]
+    why: VacuumReason = "refused rows of an append that was never committed"
+    return [_make_candidate(file, why) for file in doomed]
 
 
-def _files_told(version: StoredVersion) -> set[str]:
+def _list_referenced_quarantine(version: StoredVersion) -> set[str]:
     """The quarantine files that entries refer to."""
     return {
         name
@@ -489,37 +497,37 @@ def _files_told(version: StoredVersion) -> set[str]:
     }
 
 
-def _checkpoints_to_go(version: StoredVersion, run: _Run) -> list[Doomed]:
+def _list_checkpoint_candidates(version: StoredVersion, run: _VacuumRun) -> list[VacuumCandidate]:
     found = version.store.list(version.log.folder)
-    checkpoints = [file for file in found if CHECKPOINT_NAME.fullmatch(_leaf(file.name))]
+    checkpoints = [file for file in found if CHECKPOINT_NAME.fullmatch(_get_leaf(file.name))]
     return [
-        _doomed(file, "a newer checkpoint replaces it")
-        for file in checkpoints[:-_KEPT_CHECKPOINTS]
+        _make_candidate(file, "a newer checkpoint replaces it")
+        for file in checkpoints[:-_RETAINED_CHECKPOINTS]
         if run.is_old(file)
     ]
 
 
-def _leftovers(run: _Run) -> list[Doomed]:
+def _list_temporary_candidates(run: _VacuumRun) -> list[VacuumCandidate]:
     """Temporary files and probes of writers that were stopped."""
     return [
-        _doomed(file, _LEFT_BEHIND)
+        _make_candidate(file, _ABANDONED)
         for file in run.store.list(run.dataset, hidden=True)
-        if _is_left_behind(file, run)
+        if _is_abandoned(file, run)
     ]
 
 
-def _is_left_behind(file: ObjectInfo, run: _Run) -> bool:
+def _is_abandoned(file: ObjectInfo, run: _VacuumRun) -> bool:
     """Return True for a temporary file that no live writer has, and for an old probe.
 
     On a local disk a live writer has a lock on its file, whatever the clocks say.
     """
-    is_old = file.modified < run.now - max(run.keep, _PROBE_LIFE)
-    if TEMPORARY_NAME.fullmatch(_leaf(file.name)):
+    is_old = file.modified < run.now - max(run.keep, _PROBE_LIFETIME)
+    if TEMPORARY_NAME.fullmatch(_get_leaf(file.name)):
         path = run.store.local_path(file.name)
         abandoned = None if path is None else is_abandoned(path)
         return is_old if abandoned is None else abandoned
-    return is_old and PROBE_NAME.fullmatch(_leaf(file.name)) is not None
+    return is_old and PROBE_NAME.fullmatch(_get_leaf(file.name)) is not None
 
 
-def _doomed(file: ObjectInfo, why: Why) -> Doomed:
-    return Doomed(file.name, file.size, file.modified, why)
+def _make_candidate(file: ObjectInfo, why: VacuumReason) -> VacuumCandidate:
+    return VacuumCandidate(file.name, file.size, file.modified, why)

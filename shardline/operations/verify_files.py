@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.arguments import each_of
-from shardline.errors import DamagedFileError, Fault
-from shardline.execution.threads import run_tasks, workers_per_task
-from shardline.tfrecord.examples import _example_faults, refuse_bad_examples
+from shardline.arguments import list_items
+from shardline.errors import CorruptFileError, Fault
+from shardline.execution.threads import divide_workers, run_tasks
+from shardline.tfrecord.examples import _example_faults, validate_examples
 from shardline.tfrecord.parallel import map_blocks
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Damage, Limits, RecordFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Corruption, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,13 +68,13 @@ def verify_file(
 
     def check(block: Block) -> int:
         if examples:
-            refuse_bad_examples(source, block)
+            validate_examples(source, block)
         return len(block.starts)
 
     try:
         counts = map_blocks(source, check, limits=limits, workers=workers, progress=progress)
         return FileReport(str(source), sum(counts), size, compression, [])
-    except DamagedFileError as error:
+    except CorruptFileError as error:
         fault = Fault(error.kind, error.record, error.offset, error.detail)
         return FileReport(str(source), error.record, size, compression, [fault])
 
@@ -85,7 +85,7 @@ def _find_every_fault(
     records = 0
     faults: list[Fault] = []
     for event in file.events(go_on=True):
-        if isinstance(event, Damage):
+        if isinstance(event, Corruption):
             faults.append(event.fault)
         elif isinstance(event, Block):
             records += len(event.starts)
@@ -106,8 +106,8 @@ def verify_files(
     progress: Callable[[Path, int], None] | None = None,
 ) -> list[FileReport]:
     """Verify several files side by side; the reports are in the order of the paths."""
-    paths = list(each_of(paths, "paths"))  # type: ignore[arg-type] # each is checked when opened
-    each = workers_per_task(len(paths), workers)
+    paths = list(list_items(paths, "paths"))  # type: ignore[arg-type] # each is checked when opened
+    each = divide_workers(len(paths), workers)
 
     def verify_one(path: Path) -> FileReport:
         return verify_file(

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from shardline.errors import DamagedLogError
-from shardline.log.checkpoint import CheckpointError, agrees, read_checkpoint
+from shardline.errors import CorruptLogError
+from shardline.log.checkpoint import CheckpointError, matches_replay, read_checkpoint
 from shardline.log.entry import read_entry
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME
-from shardline.log.replay import Ledger
+from shardline.log.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,41 +42,41 @@ class LogReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ProvedLog:
+class VerifiedLog:
     """A log that was read whole, and what it amounts to, up to the first entry that is not sound.
 
     If it is `whole`, every entry is sound.
     """
 
     report: LogReport
-    ledger: Ledger
+    ledger: Replay
     whole: bool
 
 
 def verify_log(log: Log) -> LogReport:
     """Read every entry and checkpoint; nothing is changed."""
-    return prove_log(log).report
+    return read_verified_log(log).report
 
 
-def prove_log(log: Log, each: Callable[[Entry, Ledger], None] | None = None) -> ProvedLog:
+def read_verified_log(log: Log, each: Callable[[Entry, Replay], None] | None = None) -> VerifiedLog:
     """The same; `each` is told every sound entry, and how the version stands after it."""
     leaves = [info.name.rpartition("/")[2] for info in log.store.list(log.folder)]
     numbers = sorted(int(match[1]) for leaf in leaves if (match := ENTRY_NAME.fullmatch(leaf)))
     marks = sorted(int(match[1]) for leaf in leaves if (match := CHECKPOINT_NAME.fullmatch(leaf)))
-    problems = list(_misplaced(log, numbers, marks))
-    ledger = Ledger(log.dataset, log.version)
+    problems = list(_find_misplaced(log, numbers, marks))
+    ledger = Replay(log.dataset, log.version)
     before: Entry | None = None
     checkpoints = set(marks)
     sound = True
     misfit = 0
-    for number, found in _read(log, numbers):
+    for number, found in _read_entries(log, numbers):
         if isinstance(found, LogProblem):
             problems.append(found)
             before, sound = None, False
             continue
         sound = sound and number == ledger.number + 1
         if sound:
-            wrong = _misfits(ledger, found)
+            wrong = _find_mismatches(ledger, found)
             problems += wrong
             sound = not wrong
             misfit = number if wrong else 0
@@ -89,23 +89,25 @@ def prove_log(log: Log, each: Callable[[Entry, Ledger], None] | None = None) -> 
             problems.append(LogProblem(number, what, "broken-chain"))
         before = found
     if misfit:
-        ledger = _replayed(log, misfit - 1)  # this one has left its marks in what it did not fit
+        ledger = _replay_entries(
+            log, misfit - 1
+        )  # this one has left its marks in what it did not fit
     whole = sound and not any(one.kind == "missing-entry" for one in problems)
     problems.sort(key=lambda problem: problem.entry)
-    return ProvedLog(LogReport(len(numbers), len(marks), tuple(problems)), ledger, whole)
+    return VerifiedLog(LogReport(len(numbers), len(marks), tuple(problems)), ledger, whole)
 
 
-def _replayed(log: Log, last: int) -> Ledger:
+def _replay_entries(log: Log, last: int) -> Replay:
     """What the entries up to one amount to, which are sound."""
-    ledger = Ledger(log.dataset, log.version)
-    for _, found in _read(log, list(range(1, last + 1))):
+    ledger = Replay(log.dataset, log.version)
+    for _, found in _read_entries(log, list(range(1, last + 1))):
         if isinstance(found, LogProblem):
-            raise DamagedLogError(log.shown, found.entry, found.detail, found.kind)
+            raise CorruptLogError(log.shown, found.entry, found.detail, found.kind)
         ledger.take(found)
     return ledger
 
 
-def _misplaced(log: Log, numbers: list[int], marks: list[int]) -> Iterator[LogProblem]:
+def _find_misplaced(log: Log, numbers: list[int], marks: list[int]) -> Iterator[LogProblem]:
     """What the names alone tell."""
     last = numbers[-1] if numbers else 0
     for before, behind in pairwise([0, *numbers]):
@@ -123,40 +125,40 @@ def _misplaced(log: Log, numbers: list[int], marks: list[int]) -> Iterator[LogPr
             yield LogProblem(int(match[1]), "a folder has its name", "missing-entry")
 
 
-def _read(log: Log, numbers: list[int]) -> Iterator[tuple[int, Entry | LogProblem]]:
+def _read_entries(log: Log, numbers: list[int]) -> Iterator[tuple[int, Entry | LogProblem]]:
     """Each entry, or what is wrong with it by itself."""
     for first in range(0, len(numbers), _BATCH):
         batch = numbers[first : first + _BATCH]
         found = log.store.read_many([log.entry_name(number) for number in batch])
         yield from [
-            (number, _entry(log, number, data or b""))
+            (number, _read_entry(log, number, data or b""))
             for number, data in zip(batch, found, strict=True)
         ]
 
 
-def _entry(log: Log, number: int, data: bytes) -> Entry | LogProblem:
+def _read_entry(log: Log, number: int, data: bytes) -> Entry | LogProblem:
     try:
         return read_entry(log.shown, number, data)
-    except DamagedLogError as error:
+    except CorruptLogError as error:
         return LogProblem(number, error.detail, error.kind)
 
 
-def _misfits(ledger: Ledger, entry: Entry) -> list[LogProblem]:
+def _find_mismatches(ledger: Replay, entry: Entry) -> list[LogProblem]:
     """What is wrong with an entry in its place: behind the one before, and in its claims."""
     try:
         false = ledger.take(entry)
-    except DamagedLogError as error:
+    except CorruptLogError as error:
         return [LogProblem(entry.number, error.detail, error.kind)]
     except ValueError as error:
         return [LogProblem(entry.number, str(error), "false-entry")]
     return [LogProblem(entry.number, detail, "false-entry") for detail in false]
 
 
-def _checkpoint_problems(log: Log, ledger: Ledger) -> Iterable[LogProblem]:
+def _checkpoint_problems(log: Log, ledger: Replay) -> Iterable[LogProblem]:
     number = ledger.number
     try:
         kept = read_checkpoint(log.store, log.checkpoint_name(number), log.dataset, log.version)
-        what = "" if agrees(ledger, kept) else "says something else than the log"
+        what = "" if matches_replay(ledger, kept) else "says something else than the log"
     except CheckpointError as error:
         what = f"is damaged: {error}"
     except (ValueError, KeyError, TypeError):
@@ -169,7 +171,7 @@ def _checkpoint_problems(log: Log, ledger: Ledger) -> Iterable[LogProblem]:
 _HISTORY_BATCH = 64
 
 
-def history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
+def read_log_history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
     """The last `count` entries, or all; in the place of one that cannot be read, why not.
 
     Each entry is checked by itself. Whether they hang together is for `verify_log` to say.
@@ -178,7 +180,7 @@ def history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
     newer: list[Entry | LogProblem] = []
     try:
         newer += log.entries(last + 1)  # committed while the head was sought
-    except DamagedLogError as error:
+    except CorruptLogError as error:
         newer.append(LogProblem(error.entry, error.detail, error.kind))
     if count is not None:
         newer = newer[-count:] if count else []
@@ -188,13 +190,13 @@ def history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
         numbers = range(top, max(first, top - _HISTORY_BATCH + 1) - 1, -1)
         found = log.store.read_many([log.entry_name(number) for number in numbers])
         for number, data in zip(numbers, found, strict=True):
-            yield _read_history(log, number, data)
+            yield _read_or_report(log, number, data)
 
 
-def _read_history(log: Log, number: int, data: bytes | None) -> Entry | LogProblem:
+def _read_or_report(log: Log, number: int, data: bytes | None) -> Entry | LogProblem:
     if data is None:
         return LogProblem(number, "it is missing", "missing-entry")
     try:
         return read_entry(log.shown, number, data)
-    except DamagedLogError as error:
+    except CorruptLogError as error:
         return LogProblem(number, error.detail, error.kind)

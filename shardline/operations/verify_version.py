@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from shardline.errors import DamagedLogError, ShardlineError
-from shardline.execution.task_groups import small_groups
+from shardline.errors import CorruptLogError, ShardlineError
+from shardline.execution.task_groups import group_small_tasks
 from shardline.execution.threads import run_tasks
-from shardline.log.layers import stacks_of
+from shardline.log.layers import list_stacks
 from shardline.log.version import refuse_no_version
 from shardline.operations.inspect_shard import (
+    get_joinable_bytes,
     inspect_shard,
+    inspect_shard_size,
     inspect_small_shards,
-    joinable_bytes,
-    look_at_shard,
 )
 from shardline.operations.verify_log import LogReport, verify_log
-from shardline.provenance.dependencies import layers_below, object_of
+from shardline.provenance.dependencies import get_shard_object, list_dependency_layers
 from shardline.readers.shard_file import SMALL_BYTES
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
@@ -76,21 +76,23 @@ def verify_version(
     log = None if quick else verify_log(version.log)
     try:
         snapshot = version.find(which)
-    except DamagedLogError:
+    except CorruptLogError:
         if log is None or not log.problems:
             raise
         return VersionReport(None, log, [])
 
-    verifier = _Verifier(version, quick, limits, progress)
-    stacks = stacks_of(snapshot)
-    layers = [*(stack.top for stack in stacks), *_below(snapshot, stacks)]
-    groups = [layers[cut] for cut in small_groups([joinable_bytes(one.shard) for one in layers])]
+    verifier = _ShardVerifier(version, quick, limits, progress)
+    stacks = list_stacks(snapshot)
+    layers = [*(stack.top for stack in stacks), *_list_dependencies(snapshot, stacks)]
+    groups = [
+        layers[cut] for cut in group_small_tasks([get_joinable_bytes(one.shard) for one in layers])
+    ]
     found = [
         report for some in run_tasks(verifier.verify, groups, workers=workers) for report in some
     ]
     vacuumed = []
     for place, layer in enumerate(layers):
-        deleted = _deleted(version, layer)
+        deleted = _find_vacuum_entry(version, layer)
         if deleted and not found[place].ok:
             found[place] = replace(found[place], problems=(deleted,))
             vacuumed.append(layer.shard.name)
@@ -103,7 +105,7 @@ def verify_version(
 
 
 @dataclass(frozen=True, slots=True)
-class _Verifier:
+class _ShardVerifier:
     """Verifies shards as files: small ones together, as long as all are sound."""
 
     version: StoredVersion
@@ -115,7 +117,7 @@ class _Verifier:
         """Verify the shards of a group."""
         if self.quick or len(layers) == 1:
             return [self._verify_alone(layer) for layer in layers]
-        shards = [(object_of(layer), layer.shard) for layer in layers]
+        shards = [(get_shard_object(layer), layer.shard) for layer in layers]
         reports = inspect_small_shards(self.version.store, shards, None, limits=self.limits)
         if self.progress is not None:
             for report in filter(None, reports):
@@ -126,9 +128,9 @@ class _Verifier:
         ]
 
     def _verify_alone(self, layer: Layer) -> ShardReport:
-        shard, name = layer.shard, object_of(layer)
+        shard, name = layer.shard, get_shard_object(layer)
         if self.quick:
-            return look_at_shard(self.version.store, name, shard)
+            return inspect_shard_size(self.version.store, name, shard)
         return inspect_shard(
             self.version.store,
             name,
@@ -142,19 +144,19 @@ class _Verifier:
         )
 
 
-def _below(snapshot: StoredSnapshot, stacks: list[Stack]) -> list[Layer]:
+def _list_dependencies(snapshot: StoredSnapshot, stacks: list[Stack]) -> list[Layer]:
     """What the shards are read from; of a plan that leads nowhere, its own report tells that."""
     found: dict[str, Layer] = {}
     for stack in stacks:
         try:
-            layers = layers_below(snapshot, [stack])
+            layers = list_dependency_layers(snapshot, [stack])
         except (ShardlineError, ValueError):
             layers = list(stack.layers[:-1])
-        found |= {object_of(layer): layer for layer in layers}
+        found |= {get_shard_object(layer): layer for layer in layers}
     return list(found.values())
 
 
-def _deleted(version: StoredVersion, layer: Layer) -> str:
+def _find_vacuum_entry(version: StoredVersion, layer: Layer) -> str:
     """In which entry vacuum announced that it deletes a shard; empty if it did not."""
     own = layer.version == version.name
     entry = version.state.condemned_in(layer.shard.name) if own else layer.condemned
@@ -163,7 +165,7 @@ def _deleted(version: StoredVersion, layer: Layer) -> str:
     return f"vacuum deleted it in entry {entry}" + ("" if own else f" of {layer.version}")
 
 
-def bytes_to_verify(snapshot: StoredSnapshot) -> int:
+def count_bytes_to_verify(snapshot: StoredSnapshot) -> int:
     """How many bytes verifying a snapshot reads."""
-    below = _below(snapshot, stacks_of(snapshot))
+    below = _list_dependencies(snapshot, list_stacks(snapshot))
     return snapshot.bytes + sum(layer.shard.bytes for layer in below)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from shardline.kernel.types import Insides
-from shardline.pairing.pair_side import Part, joined
+from shardline.pairing.pair_side import RecordPart, join_parts
 from shardline.storage.temporary_files import Spool
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _CLOSE_BYTES = 4096
 """Records of a spool that lie so close together are read in one go."""
 
 
-class Window(Protocol):
+class BuildWindow(Protocol):
     """Some records of the right, which may have to be read first."""
 
     @property
@@ -50,13 +50,13 @@ class Window(Protocol):
         """How many bytes of features they have."""
         ...
 
-    def load(self) -> Part:
+    def load(self) -> RecordPart:
         """The records."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Spooled:
+class _SpooledWindow:
     """Records in a spool: from `offset` on what tells where they lie, then `size` bytes of them."""
 
     spool: Spool
@@ -71,12 +71,12 @@ class _Spooled:
         """How many bytes of features they have."""
         return self.feature_bytes
 
-    def load(self) -> Part:
+    def load(self) -> RecordPart:
         """Read them."""
         table = _OFFSET_BYTES * self.records
         data = self.spool.read(self.offset, table + self.size)
         starts, lengths = self._cut(data[:table])
-        return Part(Insides(memoryview(data)[table:], starts, lengths), self.first)
+        return RecordPart(Insides(memoryview(data)[table:], starts, lengths), self.first)
 
     def offsets(self) -> tuple[IntArray, IntArray]:
         """Where in the spool their features lie, and how long they are."""
@@ -90,10 +90,10 @@ class _Spooled:
 
 
 @dataclass(frozen=True)
-class Held:
+class BuildSide:
     """Records that can be asked for again and again. In memory they are one window."""
 
-    windows: Sequence[Window]
+    windows: Sequence[BuildWindow]
     _spool: Spool | None = field(default=None, repr=False)
 
     @property
@@ -104,16 +104,16 @@ class Held:
     @property
     def memory_bytes(self) -> int:
         """How much memory they take."""
-        return 0 if self._spool is not None else sum(map(_footprint, self._parts))
+        return 0 if self._spool is not None else sum(map(_get_memory_bytes, self._parts))
 
     @property
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[RecordPart]:
         return [window.load() for window in self.windows]
 
     @cached_property
     def _offsets(self) -> tuple[IntArray, IntArray]:
         """Of all records in a spool; 32 bytes each, so only where records are chosen from it."""
-        found = [window.offsets() for window in self.windows if isinstance(window, _Spooled)]
+        found = [window.offsets() for window in self.windows if isinstance(window, _SpooledWindow)]
         starts = np.concatenate([one[0] for one in found], axis=1)
         return starts, np.concatenate([one[1] for one in found], axis=1)
 
@@ -126,7 +126,7 @@ class Held:
         found[there] = self._offsets[1][:, rows[there]].sum(axis=0)
         return found
 
-    def gather(self, rows: IntArray) -> tuple[Part, IntArray]:
+    def gather(self, rows: IntArray) -> tuple[RecordPart, IntArray]:
         """A part that has these records, and their places in it; -1 stays."""
         if self._spool is None:
             return self._whole, rows
@@ -135,10 +135,10 @@ class Held:
         return self._read(self._spool, wanted[absent:]), places.reshape(-1) - absent
 
     @property
-    def _whole(self) -> Part:
-        return self._parts[0] if self.windows else joined((), 0)
+    def _whole(self) -> RecordPart:
+        return self._parts[0] if self.windows else join_parts((), 0)
 
-    def _read(self, spool: Spool, rows: IntArray) -> Part:
+    def _read(self, spool: Spool, rows: IntArray) -> RecordPart:
         starts, lengths = (np.ascontiguousarray(one[:, rows]) for one in self._offsets)
         ends = starts + lengths
         # The features of a record may lie in two places; one that is not there lies nowhere.
@@ -154,55 +154,57 @@ class Held:
             moved[run] = size - begin
             size += end - begin
         starts = np.where(lengths > 0, starts + moved, 0)
-        return Part(Insides(b"".join(data), starts, lengths), 0)
+        return RecordPart(Insides(b"".join(data), starts, lengths), 0)
 
 
 @contextmanager
-def held(
-    parts: Iterable[Part], folder: Path | None, *, first: int = 0, most: int | None = None
-) -> Iterator[Held]:
+def open_build_side(
+    parts: Iterable[RecordPart], folder: Path | None, *, first: int = 0, most: int | None = None
+) -> Iterator[BuildSide]:
     """Hold records, the first of which has that number.
 
     Up to `most` bytes are held in memory, more in a spool in that folder.
     """
     most = IN_MEMORY_BYTES if most is None else most
-    kept: deque[Part] = deque()
+    kept: deque[RecordPart] = deque()
     size = 0
     coming = iter(parts)
     for part in coming:
         kept.append(part)
-        size += _footprint(part)
+        size += _get_memory_bytes(part)
         if size > most:
             with Spool(folder) as spool:
-                yield Held(list(_spooled(spool, kept, coming, first)), spool)
+                yield BuildSide(list(_spool_windows(spool, kept, coming, first)), spool)
             return
-    yield Held([joined(kept, first)] if kept else [])
+    yield BuildSide([join_parts(kept, first)] if kept else [])
 
 
-def _footprint(part: Part) -> int:
+def _get_memory_bytes(part: RecordPart) -> int:
     return len(memoryview(part.insides.data)) + _OFFSET_BYTES * part.records
 
 
-def _spooled(
-    spool: Spool, kept: deque[Part], coming: Iterator[Part], first: int
-) -> Iterator[_Spooled]:
+def _spool_windows(
+    spool: Spool, kept: deque[RecordPart], coming: Iterator[RecordPart], first: int
+) -> Iterator[_SpooledWindow]:
     """Put all parts into the spool, in windows of a size."""
     offset = 0
-    for window in _windows(kept, coming):
-        part = joined(window, first)
+    for window in _iter_windows(kept, coming):
+        part = join_parts(window, first)
         data = memoryview(part.insides.data)
         spool.write(part.insides.starts.tobytes() + part.insides.lengths.tobytes())
         spool.write(data)
-        yield _Spooled(spool, offset, len(data), first, part.records, part.bytes)
+        yield _SpooledWindow(spool, offset, len(data), first, part.records, part.bytes)
         offset += _OFFSET_BYTES * part.records + len(data)
         first += part.records
 
 
-def _windows(kept: deque[Part], coming: Iterator[Part]) -> Iterator[list[Part]]:
-    window: list[Part] = []
+def _iter_windows(
+    kept: deque[RecordPart], coming: Iterator[RecordPart]
+) -> Iterator[list[RecordPart]]:
+    window: list[RecordPart] = []
     while (part := kept.popleft() if kept else next(coming, None)) is not None:
         window.append(part)
-        if sum(map(_footprint, window)) >= WINDOW_BYTES:
+        if sum(map(_get_memory_bytes, window)) >= WINDOW_BYTES:
             yield window
             window = []
     if window:

@@ -14,32 +14,32 @@ from shardline.errors import InvalidArgumentError, SchemaMismatchError, UnknownA
 from shardline.hints import Hint, Option
 from shardline.kernel.types import Column
 from shardline.pairing.pair_features import (
-    Naming,
-    combined_schema,
+    PairNaming,
+    combine_schemas,
     name_features,
-    refuse_opaque,
     refuse_same_names,
+    validate_has_features,
 )
-from shardline.udf.transform import Makers, Transform
-from shardline.udf.udf_declaration import is_deterministic, is_maker
+from shardline.udf.transform import BoundUDFs, Transform
+from shardline.udf.udf_declaration import is_deterministic, is_udf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from typing import Unpack
 
     from shardline.canonical_json import Json
-    from shardline.pairing.pair_features import Key, Names, OnCollision
+    from shardline.pairing.pair_features import Key, OnCollision, PairFeatureNames
     from shardline.schema.schema import Feature, Schema
-    from shardline.udf import Fields
+    from shardline.udf import UDF
 
 
-How: TypeAlias = Literal["inner", "left"]
-On: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
+JoinType: TypeAlias = Literal["inner", "left"]
+JoinKeys: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 _KEY_KINDS = ("int64", "bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class CombineSpec:
     """All pairs, unless `on` names features that must be the same, as pairs of left and right.
 
     With `how` "left", a record of the left without a match is there once, alone. With `once` both
@@ -47,11 +47,11 @@ class Rule:
     the pairs, `fields` make more features of them. `limit` takes the first, `sample` some of all.
     """
 
-    naming: Naming = field(default_factory=Naming)
+    naming: PairNaming = field(default_factory=PairNaming)
     on: tuple[tuple[str, str], ...] = ()
-    how: How = "inner"
-    where: Fields | None = None
-    fields: tuple[Fields, ...] = ()
+    how: JoinType = "inner"
+    where: UDF | None = None
+    fields: tuple[UDF, ...] = ()
     limit: int | None = None
     sample: int | None = None
     seed: int = 0
@@ -59,7 +59,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
-        validate_choice("how", self.how, get_args(How))
+        validate_choice("how", self.how, get_args(JoinType))
         if self.how == "left" and not self.on:
             raise InvalidArgumentError(
                 "how: a left join needs key features",
@@ -77,7 +77,7 @@ class Rule:
             ("sample", self.sample, 1),
             ("seed", self.seed, 0),
         ):
-            _refuse_no_count(name, count, least)
+            _validate_count(name, count, least)
         if self.sample is not None and (self.on or self.where or self.limit is not None):
             given = [name for name in ("on", "where", "limit") if getattr(self, name)]
             raise InvalidArgumentError(
@@ -86,7 +86,7 @@ class Rule:
                 hint=Hint.of("a sample is taken of all pairs: leave out ", Option("sample")),
             )
         for option, maker in (("where", self.where), *(("fields", one) for one in self.fields)):
-            if maker is not None and not is_maker(maker):
+            if maker is not None and not is_udf(maker):
                 raise InvalidArgumentError(
                     f"{option}: the function does not declare its features",
                     code="undeclared-udf",
@@ -114,11 +114,11 @@ class Rule:
         return bool(self.on) or self.where is not None or not self.incremental
 
     @property
-    def makers(self) -> tuple[Fields, ...]:
+    def makers(self) -> tuple[UDF, ...]:
         """The functions and tables that choose among pairs or make features of them."""
         return self.fields if self.where is None else (self.where, *self.fields)
 
-    def settled(self) -> Rule:
+    def settled(self) -> CombineSpec:
         """The same, with what lies outside of this process read, once."""
         where = None if self.where is None else self.where.settled()
         return replace(self, where=where, fields=tuple(one.settled() for one in self.fields))
@@ -134,13 +134,13 @@ class Rule:
         if self.once:
             told["once"] = True
         if self.where is not None:
-            told["where"] = _identity(self.where, run)
+            told["where"] = _get_identity(self.where, run)
         if self.fields:
-            told["fields"] = [_identity(one, run) for one in self.fields]
+            told["fields"] = [_get_identity(one, run) for one in self.fields]
         return told
 
 
-def _refuse_no_count(name: str, given: object, least: int) -> None:
+def _validate_count(name: str, given: object, least: int) -> None:
     if given is None:
         return
     if isinstance(given, bool) or not isinstance(given, Integral):
@@ -150,14 +150,14 @@ def _refuse_no_count(name: str, given: object, least: int) -> None:
     validate_minimum(name, int(given), least)
 
 
-def _identity(fields: Fields, run: str) -> Json:
+def _get_identity(fields: UDF, run: str) -> Json:
     told = fields.identity()
     declared: Json = {"features": [feature.to_json() for feature in fields.features]}
     declared |= {} if is_deterministic(fields) else {"deterministic": False}
     return declared | ({"run": run} if told is None else {"identity": told})
 
 
-class Options(TypedDict, total=False):
+class SpecOptions(TypedDict, total=False):
     """What the callers of a combination may say of its rule; see `Rule`.
 
     `on` is a feature of both sides, several of them, or names of the left with those of the right.
@@ -166,22 +166,22 @@ class Options(TypedDict, total=False):
     on_collision: OnCollision
     left_prefix: str
     right_prefix: str
-    on: On
-    how: How
-    where: Fields | None
-    fields: Fields | Sequence[Fields]
+    on: JoinKeys
+    how: JoinType
+    where: UDF | None
+    fields: UDF | Sequence[UDF]
     limit: int | None
     sample: int | None
     seed: int
     once: bool
 
 
-def refuse_unknown(function: Callable[..., object], options: Iterable[str]) -> None:
+def validate_option_names(function: Callable[..., object], options: Iterable[str]) -> None:
     """Refuse what is no option of a function that takes these beside its own."""
     own = [
         one.name for one in signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY
     ]
-    known = [*Options.__annotations__, *own]
+    known = [*SpecOptions.__annotations__, *own]
     for name in options:
         if name not in known:
             near = get_close_matches(name.lower(), known, 1)
@@ -192,22 +192,22 @@ def refuse_unknown(function: Callable[..., object], options: Iterable[str]) -> N
             )
 
 
-def make_rule(**options: Unpack[Options]) -> Rule:
+def make_spec(**options: Unpack[SpecOptions]) -> CombineSpec:
     """The rule of these options, with its tables read. Raises ValueError if they make none."""
-    return declare_rule(**options).settled()
+    return declare_spec(**options).settled()
 
 
-def declare_rule(**options: Unpack[Options]) -> Rule:
+def declare_spec(**options: Unpack[SpecOptions]) -> CombineSpec:
     """Return the rule of these options, with no table read. Raises ValueError if they make none."""
     given = options.get("fields", ())
-    fields: Sequence[Fields] = given if isinstance(given, list | tuple) else (given,)
-    return Rule(
-        naming=Naming(
+    fields: Sequence[UDF] = given if isinstance(given, list | tuple) else (given,)
+    return CombineSpec(
+        naming=PairNaming(
             options.get("on_collision", "refuse"),
             options.get("left_prefix", ""),
             options.get("right_prefix", ""),
         ),
-        on=_pairs(options.get("on", ())),
+        on=_list_key_pairs(options.get("on", ())),
         how=options.get("how", "inner"),
         where=options.get("where"),
         fields=tuple(fields),
@@ -218,7 +218,7 @@ def declare_rule(**options: Unpack[Options]) -> Rule:
     )
 
 
-def _pairs(on: object) -> tuple[tuple[str, str], ...]:
+def _list_key_pairs(on: object) -> tuple[tuple[str, str], ...]:
     if isinstance(on, str):
         return ((on, on),)
     pairs: list[tuple[object, object]] = []
@@ -249,11 +249,14 @@ class KeyColumns:
     right: tuple[Column, ...] = ()
 
 
-def key_columns(rule: Rule, left: Schema, right: Schema) -> KeyColumns:
+def get_key_columns(rule: CombineSpec, left: Schema, right: Schema) -> KeyColumns:
     """The features that must be the same in a pair. Raises SchemaMismatchError for unfit ones."""
     columns: tuple[list[Column], list[Column]] = ([], [])
     for names in rule.on:
-        pair = [_key(*side) for side in zip(("left", "right"), (left, right), names, strict=True)]
+        pair = [
+            _get_key_column(*side)
+            for side in zip(("left", "right"), (left, right), names, strict=True)
+        ]
         if pair[0].kind != pair[1].kind:
             raise SchemaMismatchError(
                 f"key {names[0]!r} of the left has type {pair[0].kind}, key {names[1]!r} of the "
@@ -267,7 +270,7 @@ def key_columns(rule: Rule, left: Schema, right: Schema) -> KeyColumns:
     return KeyColumns(tuple(columns[0]), tuple(columns[1]))
 
 
-def _key(side: str, schema: Schema, name: str) -> Feature:
+def _get_key_column(side: str, schema: Schema, name: str) -> Feature:
     feature = schema.find(name, sequence=False)
     if feature is None:
         known = (one.name for one in schema.features if not one.sequence)
@@ -288,17 +291,17 @@ def _key(side: str, schema: Schema, name: str) -> Feature:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class BoundCombineSpec:
     """How pairs are made. `where` and `fields` are the functions of the rule, if there are any.
 
     All tasks share them; sent to another process they are made ready there.
     """
 
-    rule: Rule
-    names: Names
+    rule: CombineSpec
+    names: PairFeatureNames
     keys: KeyColumns = field(default_factory=KeyColumns)
-    where: Makers | None = None
-    fields: Makers | None = None
+    where: BoundUDFs | None = None
+    fields: BoundUDFs | None = None
 
     def refuse_same_names(self) -> None:
         """Refuse to make pairs in which the context and the feature_lists get the same name.
@@ -315,19 +318,21 @@ class Recipe:
                 makers.__exit__()
 
 
-def plain_recipe(rule: Rule, left: Collection[Key], right: Collection[Key]) -> Recipe:
+def bind_plain_spec(
+    rule: CombineSpec, left: Collection[Key], right: Collection[Key]
+) -> BoundCombineSpec:
     """The recipe of a rule that reads no values: names are enough."""
-    return Recipe(rule, name_features(rule.naming, left, right))
+    return BoundCombineSpec(rule, name_features(rule.naming, left, right))
 
 
-def make_recipe(rule: Rule, left: Schema, right: Schema) -> tuple[Recipe, Schema]:
+def bind_spec(rule: CombineSpec, left: Schema, right: Schema) -> tuple[BoundCombineSpec, Schema]:
     """The recipe for records of two schemas, and the schema of the pairs.
 
     Raises SchemaMismatchError where names collide, or where a feature is not there that is needed.
     """
     for shown, schema in (("the left", left), ("the right", right)):
-        refuse_opaque(shown, schema)
-    keys = key_columns(rule, left, right)
+        validate_has_features(shown, schema)
+    keys = get_key_columns(rule, left, right)
     shared = [one for one, other in rule.on if one == other]
     names = name_features(
         rule.naming,
@@ -335,7 +340,7 @@ def make_recipe(rule: Rule, left: Schema, right: Schema) -> tuple[Recipe, Schema
         [feature.key for feature in right.features],
         shared,
     )
-    pairs = combined_schema(left, right, names, optional=rule.how == "left")
+    pairs = combine_schemas(left, right, names, optional=rule.how == "left")
     there = {feature.key for feature in pairs.features}
     new = [feature for one in rule.fields for feature in one.features]
     for feature in new:
@@ -350,7 +355,7 @@ def make_recipe(rule: Rule, left: Schema, right: Schema) -> tuple[Recipe, Schema
     after = replace(pairs, features=(*pairs.features, *new))
     where = fields = None
     if rule.where is not None:
-        where = Makers(Transform(pairs, pairs, {}, (rule.where,)))
+        where = BoundUDFs(Transform(pairs, pairs, {}, (rule.where,)))
     if rule.fields:
-        fields = Makers(Transform(pairs, after, {}, rule.fields))
-    return Recipe(rule, names, keys, where, fields), after
+        fields = BoundUDFs(Transform(pairs, after, {}, rule.fields))
+    return BoundCombineSpec(rule, names, keys, where, fields), after

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardline.errors import LogError
 from shardline.log.version import StoredVersion
-from shardline.pairing.pair_grid import Estimate, triangle_row
+from shardline.pairing.pair_grid import PairEstimate, locate_triangle_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
     from shardline.log.state import State
-    from shardline.log.version import Origin
-    from shardline.pairing.pair_grid import Grid
+    from shardline.log.version import DerivedFrom
+    from shardline.pairing.pair_grid import PairGrid
 
 
-OPERATION = "combine"
+COMBINE_OPERATION = "combine"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _EntryCoverage:
     """What an entry tells: what its shards cover, and where the shards of its inputs are now."""
 
-    covers: dict[str, Cover]
+    covers: dict[str, Coverage]
     left: IntArray
     right: IntArray
 
 
-def keep(
+def list_covering_shards(
     into: StoredVersion,
     state: State,
-    origins: tuple[Origin, Origin],
+    origins: tuple[DerivedFrom, DerivedFrom],
     told: Json,
-    covered: Covered,
+    covered: CoveredPairs,
     *,
     matched: bool,
 ) -> list[Shard]:
@@ -58,7 +58,7 @@ def keep(
     """
     if not state.snapshot:
         return []
-    reading = _Reading(into, origins, told)
+    reading = _EntryReader(into, origins, told)
     whole = len(covered.grid.right) if matched else None
     kept = []
     for stay in state.stays.at(state.snapshot):
@@ -71,20 +71,22 @@ def keep(
         if whole is None:
             fits = covered.add(cover, entry.left, entry.right)
         else:
-            fits = _all_of(entry.right, cover, whole) and covered.add_rows(cover, entry.left)
+            fits = _covers_all(entry.right, cover, whole) and covered.add_rows(cover, entry.left)
         kept += [stay.shard] if fits else []
     return kept
 
 
-def _all_of(right: IntArray, cover: Cover, count: int) -> bool:
+def _covers_all(right: IntArray, cover: Coverage, count: int) -> bool:
     """Whether what was matched with was just the shards that there are on the right."""
     return cover.right == (0, count) and np.array_equal(right, np.arange(count))
 
 
-class _Reading:
+class _EntryReader:
     """Entries of a combination, each read once."""
 
-    def __init__(self, into: StoredVersion, origins: tuple[Origin, Origin], told: Json) -> None:
+    def __init__(
+        self, into: StoredVersion, origins: tuple[DerivedFrom, DerivedFrom], told: Json
+    ) -> None:
         self._into = into
         self._told = told
         self._origins = origins
@@ -92,19 +94,19 @@ class _Reading:
             {(shard.name, shard.content): at for at, shard in enumerate(origin.snapshot.shards)}
             for origin in origins
         ]
-        self._entries: dict[int, _Told | None] = {}
+        self._entries: dict[int, _EntryCoverage | None] = {}
 
-    def entry(self, number: int) -> _Told | None:
+    def entry(self, number: int) -> _EntryCoverage | None:
         """What an entry tells, None if that is of no use."""
         if number not in self._entries:
             self._entries[number] = self._read(self._into.log.entry(number))
         return self._entries[number]
 
-    def _read(self, entry: Entry) -> _Told | None:
+    def _read(self, entry: Entry) -> _EntryCoverage | None:
         """What an entry tells, if it is one of the same combination."""
         outputs = entry.parameters.get("outputs")
         if (
-            entry.operation != OPERATION
+            entry.operation != COMBINE_OPERATION
             or not self._told.items() <= entry.parameters.items()
             or len(entry.inputs) != len(self._origins)
             or not isinstance(outputs, list)
@@ -119,15 +121,15 @@ class _Reading:
             return None
         names = (one.shard.name for one in entry.added)
         try:
-            covers = dict(zip(names, map(Cover.from_json, outputs), strict=True))
+            covers = dict(zip(names, map(Coverage.from_json, outputs), strict=True))
         except ValueError:
             return None
         listed = covers.values()
         outside = any(one.left[1] > len(left) or one.right[1] > len(right) for one in listed)
-        return None if outside else _Told(covers, left, right)
+        return None if outside else _EntryCoverage(covers, left, right)
 
     def _places(
-        self, told: Input, origin: Origin, now: dict[tuple[str, str], int]
+        self, told: Input, origin: DerivedFrom, now: dict[tuple[str, str], int]
     ) -> IntArray | None:
         """Where the shards of an input are in that of today; None if it is of another dataset."""
         version = origin.version
@@ -147,7 +149,7 @@ class _Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class Coverage:
     """What a shard of a combination covers: left shards and right shards, by their places.
 
     Both are half open. `span` are the records of the one left shard, if it is one pair of shards
@@ -163,7 +165,7 @@ class Cover:
         return [*self.left, *self.right, *(self.span or ())]
 
     @classmethod
-    def from_json(cls, value: object) -> Cover:
+    def from_json(cls, value: object) -> Coverage:
         """Read it back; refuses with ValueError what is none."""
         listed = value if isinstance(value, list) else []
         if len(listed) not in {4, 6} or not all(type(one) is int and one >= 0 for one in listed):
@@ -172,7 +174,7 @@ class Cover:
         return cls(pairs[0], pairs[1], pairs[2] if len(pairs) > 2 else None)
 
 
-def estimate(grid: Grid, cover: Cover) -> Estimate:
+def estimate(grid: PairGrid, cover: Coverage) -> PairEstimate:
     """How many pairs a cover has, and how many bytes."""
     pairs = size = 0
     columns = slice(*cover.right)
@@ -181,12 +183,12 @@ def estimate(grid: Grid, cover: Cover) -> Estimate:
         pairs += int(counts[columns].sum())
         size += int(sizes[columns].sum())
     if cover.span is None:
-        return Estimate(pairs, size)
-    cut = _pairs_of_span(grid, cover)
-    return Estimate(cut, size * cut // max(pairs, 1))
+        return PairEstimate(pairs, size)
+    cut = _count_span_pairs(grid, cover)
+    return PairEstimate(cut, size * cut // max(pairs, 1))
 
 
-def _pairs_of_span(grid: Grid, cover: Cover) -> int:
+def _count_span_pairs(grid: PairGrid, cover: Coverage) -> int:
     first, last = cover.span or (0, 0)
     count = grid.right[cover.right[0]].records
     if grid.once and cover.left[0] == cover.right[0]:
@@ -195,19 +197,19 @@ def _pairs_of_span(grid: Grid, cover: Cover) -> int:
 
 
 @dataclass(frozen=True)
-class Covered:
+class CoveredPairs:
     """Which pairs of shards are covered by what is there: whole, or some records of the left."""
 
-    grid: Grid
+    grid: PairGrid
     whole: NDArray[np.bool_]
     spans: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
     @classmethod
-    def nothing(cls, grid: Grid) -> Covered:
+    def nothing(cls, grid: PairGrid) -> CoveredPairs:
         """Nothing is there."""
         return cls(grid, np.zeros((len(grid.left), len(grid.right)), np.bool_))
 
-    def add(self, cover: Cover, left: IntArray, right: IntArray) -> bool:
+    def add(self, cover: Coverage, left: IntArray, right: IntArray) -> bool:
         """Note what a shard covers, if all of it is wanted and not there yet; says whether it is.
 
         `left` and `right` tell the places of its shards now; -1 is for one that is gone.
@@ -233,7 +235,7 @@ class Covered:
             return True
         return self._add_span((int(rows[0, 0]), int(columns[0, 0])), cover.span)
 
-    def add_rows(self, cover: Cover, left: IntArray) -> bool:
+    def add_rows(self, cover: Coverage, left: IntArray) -> bool:
         """The same for records that are matched with all right shards, which count as one."""
         rows = left[slice(*cover.left)].tolist()
         if min(rows, default=0) < 0:
@@ -266,18 +268,20 @@ class Covered:
         return [*gaps, (end, records)] if end < records else gaps
 
 
-def missing_covers(covered: Covered, target: int) -> Iterator[tuple[Cover, Estimate]]:
+def list_missing_coverages(
+    covered: CoveredPairs, target: int
+) -> Iterator[tuple[Coverage, PairEstimate]]:
     """What is to be made so that all pairs are there, in order, each of about the target size."""
-    for cover in _missing(covered, target):
+    for cover in _iter_missing(covered, target):
         found = estimate(covered.grid, cover)
         if found.pairs:
             yield cover, found
 
 
-def _missing(covered: Covered, target: int) -> Iterator[Cover]:
-    waiting: _Waiting | None = None
+def _iter_missing(covered: CoveredPairs, target: int) -> Iterator[Coverage]:
+    waiting: _PendingCoverage | None = None
     for row in range(len(covered.grid.left)):
-        found = list(_of_row(covered, row, target))
+        found = list(_split_row(covered, row, target))
         whole = found[0] if len(found) == 1 and found[0].span is None else None
         if waiting is not None:
             if whole is not None and waiting.takes(covered.grid, whole, target):
@@ -285,7 +289,7 @@ def _missing(covered: Covered, target: int) -> Iterator[Cover]:
             yield waiting.cover
             waiting = None
         if whole is not None:
-            waiting = _Waiting(whole, estimate(covered.grid, whole).bytes)
+            waiting = _PendingCoverage(whole, estimate(covered.grid, whole).bytes)
         else:
             yield from found
     if waiting is not None:
@@ -293,25 +297,25 @@ def _missing(covered: Covered, target: int) -> Iterator[Cover]:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingCoverage:
     """What is to be made of whole rows, to which the next may be added."""
 
-    cover: Cover
+    cover: Coverage
     bytes: int
 
-    def takes(self, grid: Grid, row: Cover, target: int) -> bool:
+    def takes(self, grid: PairGrid, row: Coverage, target: int) -> bool:
         """Add a row, if it has the same right shards and there is room for it."""
         begin, end = self.cover.right
         begin = max(begin, row.left[0]) if grid.once else begin
         size = estimate(grid, row).bytes
         if row.right != (begin, end) or self.bytes + size > target:
             return False
-        self.cover = Cover((self.cover.left[0], row.left[1]), self.cover.right)
+        self.cover = Coverage((self.cover.left[0], row.left[1]), self.cover.right)
         self.bytes += size
         return True
 
 
-def _of_row(covered: Covered, row: int, target: int) -> Iterator[Cover]:
+def _split_row(covered: CoveredPairs, row: int, target: int) -> Iterator[Coverage]:
     """What is to be made of the pairs of one left shard."""
     _, sizes = covered.grid.row(row)
     free = ~covered.whole[row]
@@ -323,18 +327,18 @@ def _of_row(covered: Covered, row: int, target: int) -> Iterator[Cover]:
     run: list[int] = []
     for column in np.flatnonzero(free).tolist():
         if run and (alone[column] or column != run[-1] + 1):
-            yield from _cut_run(row, run, sizes, target)
+            yield from _split_run(row, run, sizes, target)
             run = []
         if alone[column]:
             for gap in covered.gaps(row, column):
-                yield from _cut_gap(covered.grid, row, column, gap, target)
+                yield from _split_gap(covered.grid, row, column, gap, target)
         else:
             run.append(column)
     if run:
-        yield from _cut_run(row, run, sizes, target)
+        yield from _split_run(row, run, sizes, target)
 
 
-def _cut_run(row: int, run: Sequence[int], sizes: IntArray, target: int) -> Iterator[Cover]:
+def _split_run(row: int, run: Sequence[int], sizes: IntArray, target: int) -> Iterator[Coverage]:
     """Pairs of a left shard with right ones that follow each other, in pieces that are even.
 
     None of the sizes is over the target, and no piece is.
@@ -347,52 +351,52 @@ def _cut_run(row: int, run: Sequence[int], sizes: IntArray, target: int) -> Iter
         enough = int(np.searchsorted(ends, done + even)) + 1
         fits = int(np.searchsorted(ends, done + target, "right"))
         last = min(enough, fits, len(run))
-        yield Cover((row, row + 1), (run[0] + first, run[0] + last))
+        yield Coverage((row, row + 1), (run[0] + first, run[0] + last))
         first = last
 
 
-def _cut_gap(
-    grid: Grid, row: int, column: int, gap: tuple[int, int], target: int
-) -> Iterator[Cover]:
+def _split_gap(
+    grid: PairGrid, row: int, column: int, gap: tuple[int, int], target: int
+) -> Iterator[Coverage]:
     """Pairs of some records of a left shard with a right one, in even pieces of whole records."""
-    cover = Cover((row, row + 1), (column, column + 1), gap)
+    cover = Coverage((row, row + 1), (column, column + 1), gap)
     found = estimate(grid, cover)
     pieces = max(1, -(-found.bytes // target))
     records = grid.left[row].records
     if pieces == 1 and gap == (0, records):
-        yield Cover(cover.left, cover.right)
+        yield Coverage(cover.left, cover.right)
         return
     first, last = gap
     if grid.once and row == column:
         before = first * (2 * records - first - 1) // 2
         marks = (before + found.pairs * number // pieces for number in range(1, pieces))
-        inner = [triangle_row(records, mark) for mark in marks]
+        inner = [locate_triangle_row(records, mark) for mark in marks]
     else:
         inner = [first + (last - first) * number // pieces for number in range(1, pieces)]
     for span in pairwise(sorted({first, *inner, last})):
-        yield Cover(cover.left, cover.right, span)
+        yield Coverage(cover.left, cover.right, span)
 
 
-def missing_rows(covered: Covered) -> list[tuple[int, tuple[int, int]]]:
+def list_missing_rows(covered: CoveredPairs) -> list[tuple[int, tuple[int, int]]]:
     """The records of left shards that are not there yet, matched with all right ones."""
     return [(row, gap) for row in range(len(covered.grid.left)) for gap in covered.gaps(row, 0)]
 
 
-def matched_covers(
-    grid: Grid, rows: Iterable[tuple[int, tuple[int, int], int]], target: int
-) -> Iterator[tuple[Cover, Estimate]]:
+def list_matched_coverages(
+    grid: PairGrid, rows: Iterable[tuple[int, tuple[int, int], int]], target: int
+) -> Iterator[tuple[Coverage, PairEstimate]]:
     """What is to be made of left shards that are matched with all right ones.
 
     `rows` are places of left shards, the records of them that are meant, and how many pairs these
     have.
     """
-    for cover, pairs in _matched(grid, rows, target):
-        yield cover, Estimate(pairs, grid.bytes_of(pairs))
+    for cover, pairs in _iter_matched(grid, rows, target):
+        yield cover, PairEstimate(pairs, grid.bytes_of(pairs))
 
 
-def _matched(
-    grid: Grid, rows: Iterable[tuple[int, tuple[int, int], int]], target: int
-) -> Iterator[tuple[Cover, int]]:
+def _iter_matched(
+    grid: PairGrid, rows: Iterable[tuple[int, tuple[int, int], int]], target: int
+) -> Iterator[tuple[Coverage, int]]:
     whole = (0, len(grid.right))
     run: list[int] = []
     total = 0
@@ -400,7 +404,7 @@ def _matched(
         size = grid.bytes_of(pairs)
         alone = gap != (0, grid.left[row].records) or size > target
         if run and (alone or row != run[-1] + 1 or grid.bytes_of(total) + size > target):
-            yield Cover((run[0], run[-1] + 1), whole), total
+            yield Coverage((run[0], run[-1] + 1), whole), total
             run, total = [], 0
         if not alone:
             run.append(row)
@@ -410,18 +414,18 @@ def _matched(
         pieces = max(1, min(-(-size // target), records))
         cuts = [gap[0] + records * number // pieces for number in range(pieces + 1)]
         for span in pairwise(cuts):
-            yield Cover((row, row + 1), whole, span), pairs * (span[1] - span[0]) // records
+            yield Coverage((row, row + 1), whole, span), pairs * (span[1] - span[0]) // records
     if run:
-        yield Cover((run[0], run[-1] + 1), whole), total
+        yield Coverage((run[0], run[-1] + 1), whole), total
 
 
-def first_covers(
-    covers: Iterable[tuple[Cover, Estimate]], limit: int
-) -> Iterator[tuple[Cover, Estimate]]:
+def list_first_coverages(
+    covers: Iterable[tuple[Coverage, PairEstimate]], limit: int
+) -> Iterator[tuple[Coverage, PairEstimate]]:
     """Those that have the first pairs, and how many of these each has."""
     for cover, found in covers:
         pairs = min(found.pairs, limit)
-        yield cover, Estimate(pairs, found.bytes * pairs // max(found.pairs, 1))
+        yield cover, PairEstimate(pairs, found.bytes * pairs // max(found.pairs, 1))
         limit -= pairs
         if not limit:
             return

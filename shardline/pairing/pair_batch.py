@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.pairing.build_side import IN_MEMORY_BYTES, held
-from shardline.pairing.pair_side import EACH_PAIR_BYTES
+from shardline.pairing.build_side import IN_MEMORY_BYTES, open_build_side
+from shardline.pairing.pair_side import PAIR_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.kernel.types import Column, IntArray
-    from shardline.pairing.build_side import Held, Window
-    from shardline.pairing.combine_spec import How, Recipe
-    from shardline.pairing.pair_side import Keys, Numbered, Part, Together
+    from shardline.pairing.build_side import BuildSide, BuildWindow
+    from shardline.pairing.combine_spec import BoundCombineSpec, JoinType
+    from shardline.pairing.pair_side import KeyValues, NumberedUnit, RecordPart, UnitGroup
     from shardline.tfrecord.reader import Limits
 
 
-LOT_BYTES = 4 * 1024 * 1024
-LOT_PAIRS = 64 * 1024
+PAIR_BATCH_BYTES = 4 * 1024 * 1024
+PAIR_BATCH_PAIRS = 64 * 1024
 
 
-class Lot(Protocol):
+class PairBatch(Protocol):
     """Some pairs that follow each other."""
 
-    def list(self) -> Pairs:
+    def list(self) -> RecordPairs:
         """The pairs."""
         ...
 
@@ -45,21 +45,21 @@ class Lot(Protocol):
         """The numbers of the two records of one of them; -1 stands for no record."""
         ...
 
-    def all_numbers(self, listed: Pairs) -> tuple[IntArray, IntArray]:
+    def all_numbers(self, listed: RecordPairs) -> tuple[IntArray, IntArray]:
         """The numbers of the two records of each pair that `list` gave."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class RecordPairs:
     """Pairs of records, by their rows in two parts; -1 stands for no record.
 
     `places` are theirs in the lot, if that has others too.
     """
 
-    lot: Lot
-    left: Part
-    right: Part
+    lot: PairBatch
+    left: RecordPart
+    right: RecordPart
     lefts: IntArray
     rights: IntArray
     places: IntArray | None = None
@@ -67,7 +67,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.lefts)
 
-    def where(self, chosen: NDArray[np.bool_]) -> Pairs:
+    def where(self, chosen: NDArray[np.bool_]) -> RecordPairs:
         """Some of them."""
         if chosen.all():
             return self
@@ -86,74 +86,76 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class PairBlock:
     """All pairs of the records `rows` of a part with the records `columns` of a window.
 
     With `once`, only those in which the number of the left record is the lower one.
     """
 
-    left: Part
-    right: Window
+    left: RecordPart
+    right: BuildWindow
     rows: tuple[int, int]
     columns: tuple[int, int]
     once: bool
 
-    def list(self) -> Pairs:
+    def list(self) -> RecordPairs:
         """The pairs, in parts that have no other records."""
         left = self.left.slice(*self.rows)
         right = self.right.load().slice(*self.columns)
         if not self.once:
             lefts = np.repeat(np.arange(left.records), right.records)
             rights = np.tile(np.arange(right.records), left.records)
-            return Pairs(self, left, right, lefts, rights)
-        lows = _lows(left, right)
+            return RecordPairs(self, left, right, lefts, rights)
+        lows = _get_first_partners(left, right)
         counts = right.records - lows
         lefts = np.repeat(np.arange(left.records), counts)
         before = np.cumsum(counts) - counts
         rights = np.arange(len(lefts)) + np.repeat(lows - before, counts)
-        return Pairs(self, left, right, lefts, rights)
+        return RecordPairs(self, left, right, lefts, rights)
 
     def numbers(self, at: int) -> tuple[int, int]:
         """The numbers of the two records of one of the pairs."""
         pairs = self.list()
         return pairs.left.first + int(pairs.lefts[at]), pairs.right.first + int(pairs.rights[at])
 
-    def all_numbers(self, listed: Pairs) -> tuple[IntArray, IntArray]:
+    def all_numbers(self, listed: RecordPairs) -> tuple[IntArray, IntArray]:
         """Those of their parts, which have no other records."""
         return listed.left.first + listed.lefts, listed.right.first + listed.rights
 
 
-def _lows(left: Part, right: Window) -> IntArray:
+def _get_first_partners(left: RecordPart, right: BuildWindow) -> IntArray:
     """For each record of the left the first of the right that has a higher number."""
     numbers = np.arange(left.first, left.first + left.records)
     return np.clip(numbers + 1 - right.first, 0, right.records)
 
 
-def all_pairs(
-    left: Part, windows: Sequence[Window], *, once: bool, most: int = LOT_BYTES
-) -> Iterator[Patch]:
+def iter_all_pairs(
+    left: RecordPart, windows: Sequence[BuildWindow], *, once: bool, most: int = PAIR_BATCH_BYTES
+) -> Iterator[PairBlock]:
     """All pairs of a part with the records of the windows, in lots of `most` bytes, about."""
     if len(windows) == 1:
-        yield from _with_one(left, windows[0], once=once, most=most)
+        yield from _iter_window_pairs(left, windows[0], once=once, most=most)
         return
     for row in range(left.records):
         one = left.slice(row, row + 1)
         for window in windows:
             if once and window.first + window.records <= one.first + 1:
                 continue
-            if (one.bytes + EACH_PAIR_BYTES) * window.records + window.bytes <= 2 * most:
-                yield Patch(one, window, (0, 1), (0, window.records), once)
+            if (one.bytes + PAIR_OVERHEAD_BYTES) * window.records + window.bytes <= 2 * most:
+                yield PairBlock(one, window, (0, 1), (0, window.records), once)
             else:
-                yield from _with_one(one, window, once=once, most=most)
+                yield from _iter_window_pairs(one, window, once=once, most=most)
 
 
-def _with_one(left: Part, window: Window, *, once: bool, most: int) -> Iterator[Patch]:
+def _iter_window_pairs(
+    left: RecordPart, window: BuildWindow, *, once: bool, most: int
+) -> Iterator[PairBlock]:
     """As many records of the left as fit at a time, each with all of the window, or one with some.
 
     One pair always fits.
     """
     right = window.load()
-    lows = _lows(left, right) if once else np.zeros(left.records, np.int64)
+    lows = _get_first_partners(left, right) if once else np.zeros(left.records, np.int64)
     costs = (right.records - lows) * left.sizes + (right.ends[-1] - right.ends[lows])
     ends = np.cumsum(costs)
     row = 0
@@ -162,85 +164,85 @@ def _with_one(left: Part, window: Window, *, once: bool, most: int) -> Iterator[
         last = int(np.searchsorted(ends, done + most, "right"))
         if last > row:
             if ends[last - 1] > done:
-                yield Patch(left, window, (row, last), (0, right.records), once)
+                yield PairBlock(left, window, (row, last), (0, right.records), once)
             row = last
             continue
         cost = right.ends + int(left.sizes[row]) * np.arange(right.records + 1)
         low = int(lows[row])
         while low < right.records:
             high = max(int(np.searchsorted(cost, cost[low] + most, "right")) - 1, low + 1)
-            yield Patch(left, window, (row, row + 1), (low, high), once)
+            yield PairBlock(left, window, (row, row + 1), (low, high), once)
             low = high
         row += 1
 
 
-class Choice(Protocol):
+class GatherableRecords(Protocol):
     """Records of one side, of which some are chosen by their rows; -1 stands for none."""
 
     def sizes_of(self, rows: IntArray) -> IntArray:
         """How many bytes of features each of them has."""
         ...
 
-    def gather(self, rows: IntArray) -> tuple[Part, IntArray]:
+    def gather(self, rows: IntArray) -> tuple[RecordPart, IntArray]:
         """A part that has them, and their rows in it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedPairs:
     """Pairs that were chosen one by one: which rows of either side, and their numbers there."""
 
-    left: Choice
-    right: Choice
+    left: GatherableRecords
+    right: GatherableRecords
     rows: tuple[IntArray, IntArray]
     records: tuple[IntArray, IntArray]
 
-    def list(self) -> Pairs:
+    def list(self) -> RecordPairs:
         """The pairs, in parts that may have other records too."""
         left, lefts = self.left.gather(self.rows[0])
         right, rights = self.right.gather(self.rows[1])
-        return Pairs(self, left, right, lefts, rights)
+        return RecordPairs(self, left, right, lefts, rights)
 
     def numbers(self, at: int) -> tuple[int, int]:
         """The numbers of the two records of one of the pairs."""
         return int(self.records[0][at]), int(self.records[1][at])
 
-    def all_numbers(self, listed: Pairs) -> tuple[IntArray, IntArray]:
+    def all_numbers(self, listed: RecordPairs) -> tuple[IntArray, IntArray]:
         """Those that were told when they were chosen."""
         places = slice(None) if listed.places is None else listed.places
         return self.records[0][places], self.records[1][places]
 
 
-def chosen_pairs(
-    left: Choice,
-    right: Choice,
+def iter_selected_pairs(
+    left: GatherableRecords,
+    right: GatherableRecords,
     rows: tuple[IntArray, IntArray],
     records: tuple[IntArray, IntArray],
     *,
-    most: int = LOT_BYTES,
-) -> Iterator[Chosen]:
+    most: int = PAIR_BATCH_BYTES,
+) -> Iterator[SelectedPairs]:
     """The pairs of these rows, which are the records of these numbers, in lots of `most` bytes."""
-    ends = np.cumsum(left.sizes_of(rows[0]) + right.sizes_of(rows[1]) + EACH_PAIR_BYTES)
+    ends = np.cumsum(left.sizes_of(rows[0]) + right.sizes_of(rows[1]) + PAIR_OVERHEAD_BYTES)
     first = 0
     while first < len(ends):
         done = int(ends[first - 1]) if first else 0
         last = max(int(np.searchsorted(ends, done + most, "right")), first + 1)
         some = slice(first, last)
-        yield Chosen(
+        yield SelectedPairs(
             left, right, (rows[0][some], rows[1][some]), (records[0][some], records[1][some])
         )
         first = last
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class KeyMatches:
     """For each record of a part of the left, where its matches begin and how many there are."""
 
     begins: IntArray
     counts: IntArray
 
 
-class _Numbers:
+class _IntegerCodes:
     """The values of one int64 feature, as numbers from 0 on."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
@@ -257,7 +259,7 @@ class _Numbers:
         return np.where(known, places, -1)
 
 
-class _Texts:
+class _BytesCodes:
     """The values of one bytes feature, as numbers from 0 on."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
@@ -276,30 +278,32 @@ class KeyIndex:
     It is in memory, some 8 bytes for each record beside the keys themselves.
     """
 
-    def __init__(self, columns: Sequence[Column], parts: Sequence[Keys]) -> None:
+    def __init__(self, columns: Sequence[Column], parts: Sequence[KeyValues]) -> None:
         self.records = sum(map(len, parts))
-        self._features: list[_Numbers | _Texts] = []
+        self._features: list[_IntegerCodes | _BytesCodes] = []
         self._steps: list[IntArray] = []
         codes = np.zeros(self.records, np.int64)
         for place, column in enumerate(columns):
             kind = pa.int64() if column.kind == "int64" else pa.binary()
             values = pa.chunked_array([keys.columns[place] for keys in parts], kind)
-            feature = _Numbers(values) if column.kind == "int64" else _Texts(values)
+            feature = _IntegerCodes(values) if column.kind == "int64" else _BytesCodes(values)
             own = [feature.codes(keys.columns[place]) for keys in parts]
-            codes = _both(codes, np.concatenate(own) if own else codes, feature.count)
+            codes = _combine_codes(codes, np.concatenate(own) if own else codes, feature.count)
             self._features.append(feature)
             # Numbers from 0 on again: with another feature they would soon be too large.
             step = np.unique(codes[codes >= 0])
             self._steps.append(step)
-            codes = _places(step, codes)
+            codes = _find_positions(step, codes)
         rows = np.flatnonzero(codes >= 0)
         self._sorted = np.sort(codes[rows] * self.records + rows)
 
-    def match(self, keys: Keys, *, once: bool) -> Matches:
+    def match(self, keys: KeyValues, *, once: bool) -> KeyMatches:
         """The matches of some records; with `once` only those of a higher number."""
         codes = np.zeros(len(keys), np.int64)
         for feature, step, values in zip(self._features, self._steps, keys.columns, strict=True):
-            codes = _places(step, _both(codes, feature.codes(values), feature.count))
+            codes = _find_positions(
+                step, _combine_codes(codes, feature.codes(values), feature.count)
+            )
         known = codes >= 0
         low = codes * self.records
         high = low + self.records
@@ -307,32 +311,32 @@ class KeyIndex:
             low += np.minimum(np.arange(keys.first, keys.first + len(keys)) + 1, self.records)
         begins = np.searchsorted(self._sorted, low)
         ends = np.searchsorted(self._sorted, high)
-        return Matches(np.where(known, begins, 0), np.where(known, ends - begins, 0))
+        return KeyMatches(np.where(known, begins, 0), np.where(known, ends - begins, 0))
 
     def pairs(
-        self, part: Part, right: Held, matches: Matches, how: How, most: int
-    ) -> Iterator[Chosen]:
+        self, part: RecordPart, right: BuildSide, matches: KeyMatches, how: JoinType, most: int
+    ) -> Iterator[SelectedPairs]:
         """The pairs of a part's records with their matches, in order, in lots of `most` bytes."""
         counts = np.maximum(matches.counts, 1) if how == "left" else matches.counts
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
-        for first in range(0, total, LOT_PAIRS):
-            place = np.arange(first, min(first + LOT_PAIRS, total))
+        for first in range(0, total, PAIR_BATCH_PAIRS):
+            place = np.arange(first, min(first + PAIR_BATCH_PAIRS, total))
             lefts = np.searchsorted(ends, place, "right")
             at = matches.begins[lefts] + place - (ends - counts)[lefts]
             alone = matches.counts[lefts] == 0
             rights = np.full(len(place), -1, np.int64)
             rights[~alone] = self._sorted[at[~alone]] % self.records
             numbers = (lefts + part.first, rights)
-            yield from chosen_pairs(part, right, (lefts, rights), numbers, most=most)
+            yield from iter_selected_pairs(part, right, (lefts, rights), numbers, most=most)
 
 
-def _both(codes: IntArray, more: IntArray, count: int) -> IntArray:
+def _combine_codes(codes: IntArray, more: IntArray, count: int) -> IntArray:
     """The number of a key that has one more feature; -1 where either has none."""
     return np.where((codes >= 0) & (more >= 0), codes * count + more, -1)
 
 
-def _places(known: IntArray, codes: IntArray) -> IntArray:
+def _find_positions(known: IntArray, codes: IntArray) -> IntArray:
     """The places of numbers among those that are known; -1 for others."""
     if not len(known):
         return np.full(len(codes), -1, np.int64)
@@ -342,34 +346,34 @@ def _places(known: IntArray, codes: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class PairSides:
     """The two sides of a combination. `span` are the records of the one left unit that are meant.
 
     What is spooled goes to `folder`, and is there until the `stack` is closed: lots are worked on
     after they are given. Together the spools are not larger than what is made of them.
     """
 
-    left: Sequence[Numbered]
-    right: Sequence[Numbered | Together]
-    recipe: Recipe
+    left: Sequence[NumberedUnit]
+    right: Sequence[NumberedUnit | UnitGroup]
+    recipe: BoundCombineSpec
     limits: Limits
     stack: ExitStack
     folder: Path | None = None
     span: tuple[int, int] | None = None
-    lot_bytes: int = LOT_BYTES
+    lot_bytes: int = PAIR_BATCH_BYTES
     memory_bytes: int = IN_MEMORY_BYTES
 
-    def lots(self) -> Iterator[Lot]:
+    def lots(self) -> Iterator[PairBatch]:
         """All pairs that the rule wants, but for limit and sample."""
         return self._matched() if self.recipe.rule.on else self._all()
 
-    def _all(self) -> Iterator[Lot]:
+    def _all(self) -> Iterator[PairBatch]:
         once = self.recipe.rule.once
-        kept: dict[int, Held] = {}
+        kept: dict[int, BuildSide] = {}
         room = self.memory_bytes
         for left in self.left:
             rights = [
-                one for one in self.right if one.records and not (once and _before(one, left))
+                one for one in self.right if one.records and not (once and _is_before(one, left))
             ]
             whole = None
             if len(rights) > 1:
@@ -383,40 +387,40 @@ class Sides:
                     kept[right.first] = found
                     room -= found.memory_bytes
                 for part in self._lefts(left, whole):
-                    yield from all_pairs(part, found.windows, once=once, most=self.lot_bytes)
+                    yield from iter_all_pairs(part, found.windows, once=once, most=self.lot_bytes)
 
     def _one_row(
-        self, left: Numbered, whole: Held | None, right: Numbered | Together
-    ) -> Iterator[Lot]:
+        self, left: NumberedUnit, whole: BuildSide | None, right: NumberedUnit | UnitGroup
+    ) -> Iterator[PairBatch]:
         """The pairs of a single record: the right is needed only once, so it is not held."""
         once, most = self.recipe.rule.once, self.lot_bytes
         for part in self._lefts(left, whole):
             for window in right.parts(self.recipe.names.right, self.limits):
-                yield from all_pairs(part, [window], once=once, most=most)
+                yield from iter_all_pairs(part, [window], once=once, most=most)
 
-    def _rows(self, left: Numbered) -> int:
+    def _rows(self, left: NumberedUnit) -> int:
         return left.records if self.span is None else self.span[1] - self.span[0]
 
-    def _lefts(self, left: Numbered, whole: Held | None) -> Iterator[Part]:
+    def _lefts(self, left: NumberedUnit, whole: BuildSide | None) -> Iterator[RecordPart]:
         if whole is None:
             return self._parts_of_left(left)
         return (window.load() for window in whole.windows)
 
-    def _parts_of_left(self, left: Numbered) -> Iterator[Part]:
+    def _parts_of_left(self, left: NumberedUnit) -> Iterator[RecordPart]:
         return left.parts(self.recipe.names.left, self.limits, span=self.span)
 
-    def _held_right(self, right: Numbered | Together) -> Held:
+    def _held_right(self, right: NumberedUnit | UnitGroup) -> BuildSide:
         return self._held(right.parts(self.recipe.names.right, self.limits), right.first)
 
-    def _held(self, parts: Iterator[Part], first: int) -> Held:
-        holding = held(parts, self.folder, first=first, most=self.memory_bytes)
+    def _held(self, parts: Iterator[RecordPart], first: int) -> BuildSide:
+        holding = open_build_side(parts, self.folder, first=first, most=self.memory_bytes)
         return self.stack.enter_context(holding)
 
-    def _matched(self) -> Iterator[Lot]:
+    def _matched(self) -> Iterator[PairBatch]:
         rule, names, columns = self.recipe.rule, self.recipe.names, self.recipe.keys
-        keys: list[Keys] = []
+        keys: list[KeyValues] = []
 
-        def parts() -> Iterator[Part]:
+        def parts() -> Iterator[RecordPart]:
             for one in self.right:
                 for part in one.parts(names.right, self.limits, keys=columns.right):
                     if part.keys is not None:
@@ -431,7 +435,7 @@ class Sides:
                     matches = index.match(part.keys, once=rule.once)
                     yield from index.pairs(part, right, matches, rule.how, self.lot_bytes)
 
-    def sampled(self, lefts: IntArray, rights: IntArray) -> Iterator[Lot]:
+    def sampled(self, lefts: IntArray, rights: IntArray) -> Iterator[PairBatch]:
         """The pairs of the records of these numbers."""
         sides = []
         for units, names, numbers in (
@@ -442,13 +446,13 @@ class Sides:
             parts = (
                 part
                 for one in units
-                for part in one.picked(_within(one, wanted), names, self.limits)
+                for part in one.picked(_select_unit_numbers(one, wanted), names, self.limits)
             )
             sides.append((self._held(parts, 0), rows.reshape(-1)))
         (left, left_rows), (right, right_rows) = sides
-        for first in range(0, len(lefts), LOT_PAIRS):
-            some = slice(first, first + LOT_PAIRS)
-            yield from chosen_pairs(
+        for first in range(0, len(lefts), PAIR_BATCH_PAIRS):
+            some = slice(first, first + PAIR_BATCH_PAIRS)
+            yield from iter_selected_pairs(
                 left,
                 right,
                 (left_rows[some], right_rows[some]),
@@ -457,19 +461,22 @@ class Sides:
             )
 
 
-def _before(right: Numbered | Together, left: Numbered) -> bool:
+def _is_before(right: NumberedUnit | UnitGroup, left: NumberedUnit) -> bool:
     """Whether no record of the right has a higher number than the first of the left."""
     return right.first + right.records <= left.first + 1
 
 
-def _within(unit: Numbered | Together, numbers: IntArray) -> IntArray:
+def _select_unit_numbers(unit: NumberedUnit | UnitGroup, numbers: IntArray) -> IntArray:
     """Those of the numbers that are a unit's, as it counts its records."""
     low, high = np.searchsorted(numbers, (unit.first, unit.first + unit.records))
     return numbers[low:high] - unit.first
 
 
 def count_matches(
-    left: Sequence[Numbered], right: Sequence[Numbered | Together], recipe: Recipe, limits: Limits
+    left: Sequence[NumberedUnit],
+    right: Sequence[NumberedUnit | UnitGroup],
+    recipe: BoundCombineSpec,
+    limits: Limits,
 ) -> list[int]:
     """How many pairs there are of the records of each unit of the left: only keys are looked at."""
     rule, columns = recipe.rule, recipe.keys

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.errors import BadRecordsError
-from shardline.execution.prefetch import ahead, shared
+from shardline.errors import InvalidRecordsError
+from shardline.execution.prefetch import prefetch, share_stream
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
 from shardline.kernel.types import FOOTER_BYTES, Framed, Insides
 from shardline.schema.arrow_types import schema_of
-from shardline.schema.encoding import Rows, encoded
-from shardline.text import counted
-from shardline.udf.transform import unchanged
-from shardline.udf.udf_result import BatchMisfit
+from shardline.schema.encoding import Rows, build_frames
+from shardline.text import format_count
+from shardline.udf.transform import map_unchanged_names
+from shardline.udf.udf_result import BatchMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.kernel.types import IntArray
-    from shardline.pairing.combine_spec import Recipe
-    from shardline.pairing.pair_batch import Lot, Pairs
-    from shardline.pairing.pair_side import Part
+    from shardline.pairing.combine_spec import BoundCombineSpec
+    from shardline.pairing.pair_batch import PairBatch, RecordPairs
+    from shardline.pairing.pair_side import RecordPart
     from shardline.schema.encoding import Reasons
     from shardline.schema.schema import Feature
-    from shardline.udf import Made
-    from shardline.udf.transform import Makers
+    from shardline.udf import UDFResult
+    from shardline.udf.transform import BoundUDFs
 
-_TOLD = 10
+_MAX_REASONS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class EncodedPairs:
     """Records of pairs; `numbers` are those of the two records of each, if they were asked for."""
 
     framed: Framed
@@ -49,37 +49,39 @@ class Laid:
     def __len__(self) -> int:
         return len(self.framed.starts)
 
-    def first(self, count: int) -> Laid:
+    def first(self, count: int) -> EncodedPairs:
         """The first so many."""
         framed = self.framed
         end = int(framed.starts[count - 1] + framed.lengths[count - 1]) + FOOTER_BYTES
         cut = Framed(framed.data[:end], framed.starts[:count], framed.lengths[:count])
         numbers = self.numbers and (self.numbers[0][:count], self.numbers[1][:count])
-        return Laid(cut, numbers)
+        return EncodedPairs(cut, numbers)
 
 
 @dataclass(frozen=True, slots=True)
-class Laying:
+class PairEncoder:
     """Makes records of pairs, on threads, some lots ahead of who takes them.
 
     If `numbered`, the numbers of their records come with them.
     """
 
-    recipe: Recipe
+    recipe: BoundCombineSpec
     max_record_bytes: int
     workers: int
     numbered: bool = False
 
-    def records(self, lots: Iterator[Lot], limit: int | None = None) -> Iterator[Framed]:
+    def records(self, lots: Iterator[PairBatch], limit: int | None = None) -> Iterator[Framed]:
         """The records of the pairs, in order; with a limit the first so many.
 
-        Raises BadRecordsError at a pair that is too large, or for which a function gives nothing.
+        Raises InvalidRecordsError at a pair that is too large, or for which a function gives nothing.
         """
         with closing(self.laid(lots, limit)) as made:
             for one in made:
                 yield one.framed
 
-    def laid(self, lots: Iterator[Lot], limit: int | None = None) -> Generator[Laid, None, None]:
+    def laid(
+        self, lots: Iterator[PairBatch], limit: int | None = None
+    ) -> Generator[EncodedPairs, None, None]:
         """The same, with their numbers."""
         with closing(self._records(lots)) as made:
             for one in made:
@@ -89,34 +91,34 @@ class Laying:
                 yield one
                 limit = None if limit is None else limit - len(one)
 
-    def _records(self, lots: Iterator[Lot]) -> Generator[Laid, None, None]:
+    def _records(self, lots: Iterator[PairBatch]) -> Generator[EncodedPairs, None, None]:
         where, fields = self.recipe.where, self.recipe.fields
         if where is None and fields is None:
             yield from self._plain(lots)
             return
         pairs = run_tasks(lambda lot: lot.list(), lots, workers=self.workers)
         if where is not None:
-            pairs = (one.where(_mask(one, made)) for one, (made,) in self._made(where, pairs))
+            pairs = (one.where(_get_mask(one, made)) for one, (made,) in self._made(where, pairs))
         if fields is None:
             yield from run_tasks(self._laid, pairs, workers=self.workers)
             return
         extended = self._made(fields, pairs)
         yield from run_tasks(lambda one: self._with(fields, *one), extended, workers=self.workers)
 
-    def _plain(self, lots: Iterator[Lot]) -> Iterator[Laid]:
+    def _plain(self, lots: Iterator[PairBatch]) -> Iterator[EncodedPairs]:
         """The records of pairs as they are. Who takes and writes them needs a worker as well."""
         if self.workers == 2:
-            return ahead(map(self._of_lot, lots))
+            return prefetch(map(self._of_lot, lots))
         return run_tasks(self._of_lot, lots, workers=max(1, self.workers - 1))
 
     def _made(
-        self, makers: Makers, pairs: Iterator[Pairs]
-    ) -> Iterator[tuple[Pairs, Sequence[Made]]]:
+        self, makers: BoundUDFs, pairs: Iterator[RecordPairs]
+    ) -> Iterator[tuple[RecordPairs, Sequence[UDFResult]]]:
         """Pairs, with what the functions make of them."""
         bound = makers.bound()
-        waiting: deque[Pairs] = deque()
+        waiting: deque[RecordPairs] = deque()
 
-        def read(one: Pairs) -> tuple[Pairs, list[pa.RecordBatch]]:
+        def read(one: RecordPairs) -> tuple[RecordPairs, list[pa.RecordBatch]]:
             return one, [self._columns(one, maker.reads) for maker in bound]
 
         def given() -> Iterator[list[pa.RecordBatch]]:
@@ -130,15 +132,19 @@ class Laying:
 
         streams = [
             maker.stream(of(at, lane), every=False, workers=self.workers)
-            for at, (maker, lane) in enumerate(zip(bound, shared(given(), len(bound)), strict=True))
+            for at, (maker, lane) in enumerate(
+                zip(bound, share_stream(given(), len(bound)), strict=True)
+            )
         ]
         try:
             for made in zip(*streams, strict=True):
                 yield waiting.popleft(), made
-        except BatchMisfit as error:
-            raise _refused([_misfit(waiting[0], error)], len(waiting[0])) from error.__cause__
+        except BatchMismatchError as error:
+            raise _make_invalid_record_error(
+                [_make_mismatch_error(waiting[0], error)], len(waiting[0])
+            ) from error.__cause__
 
-    def _columns(self, pairs: Pairs, reads: Sequence[Feature]) -> pa.RecordBatch:
+    def _columns(self, pairs: RecordPairs, reads: Sequence[Feature]) -> pa.RecordBatch:
         """Features of the pairs, each taken from the side that it is of."""
         if not reads:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(pairs), pa.struct([])))
@@ -156,31 +162,35 @@ class Laying:
             [found[feature.key] for feature in reads], schema=schema_of(reads)
         )
 
-    def _of_lot(self, lot: Lot) -> Laid:
+    def _of_lot(self, lot: PairBatch) -> EncodedPairs:
         return self._laid(lot.list())
 
-    def _with(self, makers: Makers, pairs: Pairs, made: Sequence[Made]) -> Laid:
+    def _with(
+        self, makers: BoundUDFs, pairs: RecordPairs, made: Sequence[UDFResult]
+    ) -> EncodedPairs:
         """The records of pairs, the new fields last."""
         new = makers.transform.new
         reasons: Reasons = {at: why for one in reversed(made) for at, why in one.reasons.items()}
         columns = [column for one in made for column in one.columns]
         rows = Rows(np.arange(len(pairs)), pairs.shown, lambda _: b"")
-        frames = encoded(new, columns, rows, reasons, self.max_record_bytes)
+        frames = build_frames(new, columns, rows, reasons, self.max_record_bytes)
         if frames.refused:
             error = next((one.error for one in made if one.error is not None), None)
-            raise _refused([str(one) for one in frames.refused], len(pairs)) from error
-        names = unchanged(new)
+            raise _make_invalid_record_error(
+                [str(one) for one in frames.refused], len(pairs)
+            ) from error
+        names = map_unchanged_names(new)
         return self._laid(pairs, kernel.insides(frames.data, frames.starts, frames.lengths, names))
 
-    def _laid(self, pairs: Pairs, more: Insides | None = None) -> Laid:
-        parts = [_only(pairs.left, pairs.lefts), _only(pairs.right, pairs.rights)]
+    def _laid(self, pairs: RecordPairs, more: Insides | None = None) -> EncodedPairs:
+        parts = [_select_rows(pairs.left, pairs.lefts), _select_rows(pairs.right, pairs.rights)]
         if more is not None:
             parts.append((more, np.arange(len(pairs))))
         framed = kernel.join([part for part, _ in parts], [rows for _, rows in parts])
         over = np.flatnonzero(framed.lengths > self.max_record_bytes)
         if len(over):
             at = int(over[0])
-            raise BadRecordsError(
+            raise InvalidRecordsError(
                 f"{pairs.shown(at)}: the pair takes {framed.lengths[at]} bytes (limit: "
                 f"{self.max_record_bytes})",
                 (pairs.shown(at),),
@@ -190,10 +200,10 @@ class Laying:
                 code="record-too-large",
                 hint=Hint.of("raise ", Option("max_record"), ", or leave features out"),
             )
-        return Laid(framed, pairs.numbers() if self.numbered else None)
+        return EncodedPairs(framed, pairs.numbers() if self.numbered else None)
 
 
-def _only(part: Part, rows: IntArray) -> tuple[Insides, IntArray]:
+def _select_rows(part: RecordPart, rows: IntArray) -> tuple[Insides, IntArray]:
     """Insides with little else than these rows: all of them are looked at when they are joined."""
     if part.records <= 2 * len(rows):
         return part.insides, rows
@@ -204,7 +214,7 @@ def _only(part: Part, rows: IntArray) -> tuple[Insides, IntArray]:
     return Insides(part.insides.data, starts, lengths), places
 
 
-def _mask(pairs: Pairs, made: Made) -> NDArray[np.bool_]:
+def _get_mask(pairs: RecordPairs, made: UDFResult) -> NDArray[np.bool_]:
     """Which of the pairs are wanted; no value is no."""
     ((feature, fitted),) = made.columns
     reasons = dict(made.reasons)
@@ -218,22 +228,22 @@ def _mask(pairs: Pairs, made: Made) -> NDArray[np.bool_]:
             f"{pairs.shown(at)}{'' if name is None else f', feature {name!r}'}: {why}"
             for at, (name, why) in sorted(reasons.items())
         ]
-        raise _refused(told, len(pairs)) from made.error
+        raise _make_invalid_record_error(told, len(pairs)) from made.error
     wanted: NDArray[np.bool_] = answers == 1
     return wanted
 
 
-def _misfit(pairs: Pairs, error: BatchMisfit) -> str:
+def _make_mismatch_error(pairs: RecordPairs, error: BatchMismatchError) -> str:
     first, last = pairs.shown(error.first), pairs.shown(error.last)
     which = first if first == last else f"from {first} to {last}"
     return f"{which}: {error.detail}"
 
 
-def _refused(told: Sequence[str], rows: int) -> BadRecordsError:
-    lines = "\n  ".join(told[:_TOLD])
-    return BadRecordsError(
-        f"cannot combine at least {counted(len(told), 'pair')}, nothing was written:\n  {lines}",
-        tuple(told[:_TOLD]),
+def _make_invalid_record_error(told: Sequence[str], rows: int) -> InvalidRecordsError:
+    lines = "\n  ".join(told[:_MAX_REASONS])
+    return InvalidRecordsError(
+        f"cannot combine at least {format_count(len(told), 'pair')}, nothing was written:\n  {lines}",
+        tuple(told[:_MAX_REASONS]),
         len(told),
         rows,
         complete=False,

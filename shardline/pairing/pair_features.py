@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from shardline.arguments import validate_choice
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
 from shardline.hints import Hint, Option
-from shardline.schema.schema import Schema, doubled, refuse_doubled
+from shardline.schema.schema import Schema, find_duplicate_names, validate_unique_sides
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ _PREFIX = Hint.of(
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class PairNaming:
     """What to do about features that both sides have."""
 
     on_collision: OnCollision = "refuse"
@@ -62,7 +62,7 @@ class Naming:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class PairFeatureNames:
     """What each feature of either side is called in a pair; None for one that is left out."""
 
     left: Mapping[Key, str | None]
@@ -70,8 +70,8 @@ class Names:
 
 
 def name_features(
-    naming: Naming, left: Collection[Key], right: Collection[Key], shared: Collection[str] = ()
-) -> Names:
+    naming: PairNaming, left: Collection[Key], right: Collection[Key], shared: Collection[str] = ()
+) -> PairFeatureNames:
     """What the features are called in a pair. Raises SchemaMismatchError if two would be the same.
 
     The context and the feature_lists of a SequenceExample have names of their own. `shared` are
@@ -83,7 +83,7 @@ def name_features(
         for prefix, keys in ((naming.left_prefix, left), (naming.right_prefix, right))
     ]
     of_left, of_right = ({(key[0], name) for key, name in side.items()} for side in prefixed)
-    names, common = Names(prefixed[0], prefixed[1]), of_left & of_right
+    names, common = PairFeatureNames(prefixed[0], prefixed[1]), of_left & of_right
     if naming.on_collision != "prefix":
         # Of the left, which every pair has: a record without a match keeps its key.
         same = {key for key in common if not key[0] and key[1] in shared}
@@ -95,7 +95,9 @@ def name_features(
         return replace(names, left=_without(names.left, common))
     if not common:
         return names
-    listed = ", ".join(_shown(key) for key in sorted(common, key=lambda key: (key[1], key[0])))
+    listed = ", ".join(
+        _format_feature(key) for key in sorted(common, key=lambda key: (key[1], key[0]))
+    )
     first = min(common, key=lambda key: (key[1], key[0]))[1]
     if naming.on_collision == "prefix":
         raise SchemaMismatchError(
@@ -118,7 +120,7 @@ def name_features(
     )
 
 
-def refuse_same_names(names: Names, new: Collection[Key] = ()) -> None:
+def refuse_same_names(names: PairFeatureNames, new: Collection[Key] = ()) -> None:
     """Refuse pairs in which the context and the feature_lists get the same name.
 
     A side that has such a name may keep it.
@@ -127,34 +129,36 @@ def refuse_same_names(names: Names, new: Collection[Key] = ()) -> None:
         {(key[0], name) for key, name in side.items() if name is not None}
         for side in (names.left, names.right)
     ]
-    known = doubled(sides[0]) | doubled(sides[1])
-    refuse_doubled(
-        doubled({*sides[0], *sides[1]}) - known,
+    known = find_duplicate_names(sides[0]) | find_duplicate_names(sides[1])
+    validate_unique_sides(
+        find_duplicate_names({*sides[0], *sides[1]}) - known,
         _PREFIX,
     )
     rename = Hint.of("rename the new feature")
-    refuse_doubled(doubled({*sides[0], *sides[1], *new}) - known, rename)
+    validate_unique_sides(find_duplicate_names({*sides[0], *sides[1], *new}) - known, rename)
 
 
 def _without(names: Mapping[Key, str | None], left_out: Collection[Key]) -> dict[Key, str | None]:
     return {key: None if (key[0], name) in left_out else name for key, name in names.items()}
 
 
-def _shown(key: Key) -> str:
+def _format_feature(key: Key) -> str:
     return f"{key[1]!r}{' (in the feature_lists)' if key[0] else ''}"
 
 
-def combined_schema(left: Schema, right: Schema, names: Names, *, optional: bool) -> Schema:
+def combine_schemas(
+    left: Schema, right: Schema, names: PairFeatureNames, *, optional: bool
+) -> Schema:
     """The schema of the pairs; with `optional`, the features of the right may be missing in one."""
-    of_left = _renamed(left, names.left)
-    of_right = _renamed(right, names.right)
+    of_left = _rename_features(left, names.left)
+    of_right = _rename_features(right, names.right)
     if optional:
         of_right = [replace(feature, required=False) for feature in of_right]
     steps = "sequence_example" in {left.payload, right.payload}
     return Schema((*of_left, *of_right), "sequence_example" if steps else "example")
 
 
-def _renamed(schema: Schema, names: Mapping[Key, str | None]) -> list[Feature]:
+def _rename_features(schema: Schema, names: Mapping[Key, str | None]) -> list[Feature]:
     return [
         replace(feature, name=name)
         for feature in schema.features
@@ -162,7 +166,7 @@ def _renamed(schema: Schema, names: Mapping[Key, str | None]) -> list[Feature]:
     ]
 
 
-def refuse_opaque(shown: str, schema: Schema) -> None:
+def validate_has_features(shown: str, schema: Schema) -> None:
     """Refuse records that have no features to lay together."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
@@ -170,7 +174,7 @@ def refuse_opaque(shown: str, schema: Schema) -> None:
         )
 
 
-def growth(names: Mapping[Key, str | None]) -> int:
+def get_name_growth(names: Mapping[Key, str | None]) -> int:
     """How many bytes longer the names in a record get, if it has every feature that is kept."""
     kept = ((key[1], name) for key, name in names.items() if name is not None)
     return sum(len(name.encode()) - len(old.encode()) for old, name in kept)

@@ -18,7 +18,7 @@ from shardline.arguments import validate_minimum
 from shardline.errors import BudgetError, InvalidArgumentError
 from shardline.hints import Hint, Option
 from shardline.kernel.types import FRAME_BYTES
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
 
 
-_MOST = 2**62
+_MAX_PAIRS = 2**62
 """Pairs that can be numbered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class RecordExtent:
     """How many records a unit has, and how many bytes of features, about."""
 
     records: int
     bytes: int
 
 
-def extent(records: int, payloads: int, grown: int = 0) -> Extent:
+def estimate_extent(records: int, payloads: int, grown: int = 0) -> RecordExtent:
     """The extent of records with so many bytes of payload.
 
     `grown` is by how much the names of their features get longer in each.
     """
     header = 1 + _varint(payloads // records) if records else 0
-    return Extent(records, max(payloads - records * header, 0) + records * grown)
+    return RecordExtent(records, max(payloads - records * header, 0) + records * grown)
 
 
 def _varint(value: int) -> int:
@@ -53,11 +53,11 @@ def _varint(value: int) -> int:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PairGrid:
     """The units of two sides; with `once` they are the same, and pairs ascend."""
 
-    left: tuple[Extent, ...]
-    right: tuple[Extent, ...]
+    left: tuple[RecordExtent, ...]
+    right: tuple[RecordExtent, ...]
     once: bool = False
 
     @cached_property
@@ -111,9 +111,9 @@ class Grid:
 
     def sample(self, count: int, seed: int) -> IntArray:
         """The places of so many pairs, in order: all alike, and the same on every machine."""
-        if self.pairs >= _MOST:
+        if self.pairs >= _MAX_PAIRS:
             raise InvalidArgumentError(
-                f"sample: cannot number {self.pairs:,} pairs (limit: {_MOST:,})",
+                f"sample: cannot number {self.pairs:,} pairs (limit: {_MAX_PAIRS:,})",
                 code="too-many-pairs",
                 hint=Hint.of("combine fewer records of a side"),
             )
@@ -145,28 +145,28 @@ class Grid:
         row, column = np.divmod(within, width)
         if self.once:
             same = left == right
-            row[same], column[same] = _of_triangle(within[same], width[same])
+            row[same], column[same] = _locate_in_triangle(within[same], width[same])
         firsts = [np.cumsum(counts) - counts for counts in self._records]
         return firsts[0][left] + row, firsts[1][right] + column
 
 
-def _of_triangle(within: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
+def _locate_in_triangle(within: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
     """The two of so many that are the nth to be paired, each two once and in order."""
     low, high = np.zeros_like(within), np.maximum(count - 1, 0)
     # By halving, in whole numbers: the root of a square as large as these is not exact.
     for _ in range(int(count.max(initial=0)).bit_length()):
         middle = (low + high + 1) // 2
-        fits = _before(middle, count) <= within
+        fits = _count_before(middle, count) <= within
         low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
-    return low, within - _before(low, count) + low + 1
+    return low, within - _count_before(low, count) + low + 1
 
 
-def _before(row: IntArray, count: IntArray) -> IntArray:
+def _count_before(row: IntArray, count: IntArray) -> IntArray:
     """How many pairs have a lower first one."""
     return row * (2 * count - row - 1) // 2
 
 
-def triangle_row(count: int, pairs: int) -> int:
+def locate_triangle_row(count: int, pairs: int) -> int:
     """The first row before which there are so many pairs or more, of so many records."""
     low, high = 0, count
     while low < high:
@@ -186,7 +186,7 @@ BUDGET_BYTES = 100 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class PairEstimate:
     """How many pairs there will be and how many bytes, about, before they are packed.
 
     With `most`, there may be fewer of both: that is known only when the pairs have been looked at.
@@ -198,22 +198,22 @@ class Estimate:
 
     def __str__(self) -> str:
         most = "at most " if self.most else ""
-        return f"{most}{counted(self.pairs, 'pair')}, about {counted(self.bytes, 'byte')}"
+        return f"{most}{format_count(self.pairs, 'pair')}, about {format_count(self.bytes, 'byte')}"
 
 
-def together(found: Iterable[Estimate]) -> Estimate:
+def sum_estimates(found: Iterable[PairEstimate]) -> PairEstimate:
     """Several estimates as one."""
     listed = list(found)
-    return Estimate(
+    return PairEstimate(
         sum(one.pairs for one in listed),
         sum(one.bytes for one in listed),
         any(one.most for one in listed),
     )
 
 
-def refuse_over_budget(
+def validate_budget(
     what: str,
-    found: Estimate,
+    found: PairEstimate,
     budget: int | None,
     folder: Path | None,
     *,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Fields
+from shardline.canonical_json import JsonReader
 from shardline.log.model import Input, Shard
-from shardline.pairing.combine_spec import Rule
-from shardline.pairing.coverage import Cover
-from shardline.pairing.pair_features import Naming
+from shardline.pairing.combine_spec import CombineSpec
+from shardline.pairing.coverage import Coverage
+from shardline.pairing.pair_features import PairNaming
 
 if TYPE_CHECKING:
     from shardline.canonical_json import Json
@@ -30,8 +30,8 @@ class PairPlan:
 
     left: Input
     right: Input
-    cover: Cover
-    naming: Naming
+    cover: Coverage
+    naming: PairNaming
     once: bool
     pairs: int
 
@@ -41,9 +41,9 @@ class PairPlan:
         return (self.left, self.cover.left), (self.right, self.cover.right)
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> CombineSpec:
         """The rule of a combination with these pairs."""
-        return Rule(naming=self.naming, once=self.once)
+        return CombineSpec(naming=self.naming, once=self.once)
 
     def encode(self) -> bytes:
         """The plan as it lies in the place of a shard."""
@@ -69,15 +69,15 @@ class PairPlan:
     @classmethod
     def decode(cls, data: bytes) -> PairPlan:
         """Read a plan back; refuses with ValueError what is none."""
-        fields = Fields("a plan of pairs", canonical.decode(data.removesuffix(b"\n")))
+        fields = JsonReader("a plan of pairs", canonical.decode(data.removesuffix(b"\n")))
         if fields.take("format", int) != _FORMAT:
             raise ValueError("it is of a format that this release does not know")
-        naming = Fields("a naming", fields.take("naming", dict))
+        naming = JsonReader("a naming", fields.take("naming", dict))
         plan = cls(
             Input.from_json(fields.take("left", dict)),
             Input.from_json(fields.take("right", dict)),
-            Cover.from_json(fields.take("cover", list)),
-            Naming(
+            Coverage.from_json(fields.take("cover", list)),
+            PairNaming(
                 naming.take("on_collision", str),  # type: ignore[arg-type] # checked there
                 naming.maybe("left_prefix", str) or "",
                 naming.maybe("right_prefix", str) or "",

@@ -18,8 +18,8 @@ from shardline.errors import ColumnError, ExampleError
 from shardline.kernel.columns import to_arrow
 from shardline.kernel.types import Insides
 from shardline.schema.arrow_types import column_of, to_column
-from shardline.tfrecord.examples import placed
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Picked, RecordFile
+from shardline.tfrecord.examples import add_location
+from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile, RecordSelection
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Block, Limits
 
 BLOCK_BYTES = 1024 * 1024
-EACH_PAIR_BYTES = 28
+PAIR_OVERHEAD_BYTES = 28
 """What a pair has at most beside the features of its records: the frame and two headers."""
 
 
-class Unit(Protocol):
+class RecordUnit(Protocol):
     """Records that lie together: a shard, or a loose file."""
 
     @property
@@ -48,13 +48,13 @@ class Unit(Protocol):
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[Picked, None, None]:
+    ) -> Generator[RecordSelection, None, None]:
         """The records of these numbers, which ascend."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class LooseFile:
+class StandaloneFile:
     """A file that is no shard of anything."""
 
     path: str
@@ -66,7 +66,7 @@ class LooseFile:
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[Picked, None, None]:
+    ) -> Generator[RecordSelection, None, None]:
         """The records of these numbers; there is no index, so all up to the last are read."""
         done = 0
         for block in self.blocks(limits=limits, block_bytes=BLOCK_BYTES):
@@ -75,12 +75,14 @@ class LooseFile:
             last = int(np.searchsorted(numbers, block.record + len(block.starts)))
             at = numbers[done:last] - block.record
             if len(at):
-                yield Picked(block.data, block.starts[at], block.lengths[at], numbers[done:last])
+                yield RecordSelection(
+                    block.data, block.starts[at], block.lengths[at], numbers[done:last]
+                )
             done = last
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyValues:
     """The key features of some records, a column for each; `first` is the number of the first."""
 
     columns: tuple[pa.Array, ...]
@@ -91,12 +93,12 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordPart:
     """Records that were taken apart; `first` is the number of the first among those of its side."""
 
     insides: Insides
     first: int
-    keys: Keys | None = field(default=None, repr=False)
+    keys: KeyValues | None = field(default=None, repr=False)
     _decoded: dict[Key, pa.Array] = field(default_factory=dict, repr=False)
 
     @property
@@ -112,18 +114,18 @@ class Part:
     @cached_property
     def ends(self) -> IntArray:
         """What the first records bring to pairs, in bytes: none of them, one, two, and so on."""
-        return np.concatenate(([0], np.cumsum(self.sizes + EACH_PAIR_BYTES)))
+        return np.concatenate(([0], np.cumsum(self.sizes + PAIR_OVERHEAD_BYTES)))
 
     @property
     def bytes(self) -> int:
         """How many bytes of features there are."""
         return int(self.sizes.sum())
 
-    def load(self) -> Part:
+    def load(self) -> RecordPart:
         """It is in memory."""
         return self
 
-    def slice(self, first: int, last: int) -> Part:
+    def slice(self, first: int, last: int) -> RecordPart:
         """Some of the records; of the others nothing is looked at when these are joined."""
         if (first, last) == (0, self.records):
             return self
@@ -131,9 +133,10 @@ class Part:
         lengths = np.ascontiguousarray(self.insides.lengths[:, first:last])
         insides = Insides(self.insides.data, starts, lengths)
         decoded = {
-            key: _copied(array.slice(first, last - first)) for key, array in self._decoded.items()
+            key: _copy_array(array.slice(first, last - first))
+            for key, array in self._decoded.items()
         }
-        return Part(insides, self.first + first, _decoded=decoded)
+        return RecordPart(insides, self.first + first, _decoded=decoded)
 
     def sizes_of(self, rows: IntArray) -> IntArray:
         """How many bytes of features each of these records has; the one -1 has none."""
@@ -142,7 +145,7 @@ class Part:
         found[there] = self.sizes[rows[there]]
         return found
 
-    def gather(self, rows: IntArray) -> tuple[Part, IntArray]:
+    def gather(self, rows: IntArray) -> tuple[RecordPart, IntArray]:
         """It has them all."""
         return self, rows
 
@@ -165,16 +168,16 @@ class Part:
         return [self._decoded[feature.key] for feature in features]
 
 
-def _copied(array: pa.Array) -> pa.Array:
+def _copy_array(array: pa.Array) -> pa.Array:
     """A slice as an array of its own: Arrow's `take` goes wrong on slices of lists in lists."""
     return pa.concat_arrays([array, array.slice(0, 0)])
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedUnit:
     """A unit of one side: how many records it has, and the number of the first on that side."""
 
-    unit: Unit
+    unit: RecordUnit
     first: int
     records: int
 
@@ -202,7 +205,7 @@ class Numbered:
         *,
         span: tuple[int, int] | None = None,
         keys: Sequence[Column] = (),
-    ) -> Iterator[Part]:
+    ) -> Iterator[RecordPart]:
         """The same, taken apart. Raises what reading raises, and ColumnError at unknown features.
 
         With `keys`, each part has the columns of these features.
@@ -213,39 +216,39 @@ class Numbered:
 
     def picked(
         self, numbers: IntArray, names: Mapping[Key, str | None], limits: Limits
-    ) -> Iterator[Part]:
+    ) -> Iterator[RecordPart]:
         """The records of these numbers in the unit, which ascend, taken apart."""
         for some in self.unit.pick(numbers, limits=limits):
             part = self._taken_apart(some, names, 0)
             # What was picked is good until the next is; what was taken apart may be those bytes.
             yield replace(part, insides=replace(part.insides, data=bytes(part.insides.data)))
 
-    def keys(self, columns: Sequence[Column], limits: Limits) -> Iterator[Keys]:
+    def keys(self, columns: Sequence[Column], limits: Limits) -> Iterator[KeyValues]:
         """The key features of its records; nothing else of them is looked at."""
         for block in self.blocks(limits):
             yield self._keys(block, columns)
 
     def _taken_apart(
-        self, some: Block | Picked, names: Mapping[Key, str | None], first: int
-    ) -> Part:
+        self, some: Block | RecordSelection, names: Mapping[Key, str | None], first: int
+    ) -> RecordPart:
         try:
-            return Part(kernel.insides(some.data, some.starts, some.lengths, names), first)
+            return RecordPart(kernel.insides(some.data, some.starts, some.lengths, names), first)
         except (ExampleError, ColumnError) as error:
-            raise placed(self.unit.path, some, error) from None
+            raise add_location(self.unit.path, some, error) from None
 
-    def _keys(self, block: Block, columns: Sequence[Column]) -> Keys:
+    def _keys(self, block: Block, columns: Sequence[Column]) -> KeyValues:
         try:
             decoded = kernel.decode(block.data, block.starts, block.lengths, columns)
         except (ExampleError, ColumnError) as error:
-            raise placed(self.unit.path, block, error) from None
-        return Keys(tuple(to_arrow(one) for one in decoded), self.first + block.record)
+            raise add_location(self.unit.path, block, error) from None
+        return KeyValues(tuple(to_arrow(one) for one in decoded), self.first + block.record)
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class UnitGroup:
     """Units that count as one: all of their records stand in a row."""
 
-    units: tuple[Numbered, ...]
+    units: tuple[NumberedUnit, ...]
 
     @property
     def first(self) -> int:
@@ -259,36 +262,36 @@ class Together:
 
     def parts(
         self, names: Mapping[Key, str | None], limits: Limits, *, keys: Sequence[Column] = ()
-    ) -> Iterator[Part]:
+    ) -> Iterator[RecordPart]:
         """The records, taken apart; see `Numbered.parts`."""
         for one in self.units:
             yield from one.parts(names, limits, keys=keys)
 
     def picked(
         self, numbers: IntArray, names: Mapping[Key, str | None], limits: Limits
-    ) -> Iterator[Part]:
+    ) -> Iterator[RecordPart]:
         """The records of these numbers, which ascend and count from the first, taken apart."""
         for one in self.units:
             at = one.first - self.first
             low, high = np.searchsorted(numbers, (at, at + one.records))
             yield from one.picked(numbers[low:high] - at, names, limits)
 
-    def keys(self, columns: Sequence[Column], limits: Limits) -> Iterator[Keys]:
+    def keys(self, columns: Sequence[Column], limits: Limits) -> Iterator[KeyValues]:
         """The key features of the records."""
         for one in self.units:
             yield from one.keys(columns, limits)
 
 
-def numbered(units: Iterable[tuple[Unit, int]]) -> tuple[Numbered, ...]:
+def number_units(units: Iterable[tuple[RecordUnit, int]]) -> tuple[NumberedUnit, ...]:
     """Units and the number of their records, as they follow each other on one side."""
     made, first = [], 0
     for unit, records in units:
-        made.append(Numbered(unit, first, records))
+        made.append(NumberedUnit(unit, first, records))
         first += records
     return tuple(made)
 
 
-def joined(parts: Sequence[Part], first: int) -> Part:
+def join_parts(parts: Sequence[RecordPart], first: int) -> RecordPart:
     """The records of several parts as one."""
     if len(parts) == 1 and parts[0].first == first:
         return parts[0]
@@ -304,4 +307,4 @@ def joined(parts: Sequence[Part], first: int) -> Part:
         np.ascontiguousarray(np.concatenate(starts, axis=1)),
         np.ascontiguousarray(np.concatenate(lengths, axis=1)),
     )
-    return Part(insides, first)
+    return RecordPart(insides, first)

@@ -6,11 +6,11 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.errors import BadNameError, SchemaMismatchError
+from shardline.errors import InvalidNameError, SchemaMismatchError
 from shardline.log.version import StoredVersion
-from shardline.pairing.pair_features import Naming, name_features
-from shardline.schema.schema import full_name
-from shardline.storage import check_name, open_store
+from shardline.pairing.pair_features import PairNaming, name_features
+from shardline.schema.schema import get_full_name
+from shardline.storage import open_store, validate_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 def find_datasets(store: Store) -> list[str]:
     """The datasets of a root: the folders in which there is a version."""
-    return [name for name in _named(store, "", "dataset") if find_versions(store, name)]
+    return [name for name in _list_names(store, "", "dataset") if find_versions(store, name)]
 
 
 def find_versions(store: Store, dataset: str) -> list[str]:
     """The versions of a dataset: the folders in which there is a log."""
-    check_name(dataset, "dataset")
+    validate_name(dataset, "dataset")
     return [
         name
-        for name in _named(store, dataset, "version")
+        for name in _list_names(store, dataset, "version")
         if "log" in store.folders(f"{dataset}/{name}")
     ]
 
@@ -47,20 +47,20 @@ def find_all_versions(store: Store) -> list[str]:
     ]
 
 
-def _named(store: Store, folder: str, what: str) -> list[str]:
+def _list_names(store: Store, folder: str, what: str) -> list[str]:
     """The folders in a folder; what has a name that we never give is not ours."""
     found = []
     for name in store.folders(folder):
-        with contextlib.suppress(BadNameError):
-            found.append(check_name(name, what))
+        with contextlib.suppress(InvalidNameError):
+            found.append(validate_name(name, what))
     return found
 
 
-How: TypeAlias = Literal["kept", "renamed", "cast", "filled", "computed"]
+FeatureChange: TypeAlias = Literal["kept", "renamed", "cast", "filled", "computed"]
 
 
 @dataclass(frozen=True, slots=True)
-class FieldOrigin:
+class FeatureOrigin:
     """What a feature is made of: features of other versions, and what made it of them.
 
     `of` are names of versions, with the features there. `by` is the function or table that made
@@ -68,92 +68,92 @@ class FieldOrigin:
     "filled" has a value of its own where the records had none.
     """
 
-    how: How
+    how: FeatureChange
     of: tuple[tuple[str, str], ...]
     by: str = ""
 
 
-def field_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FieldOrigin]:
+def infer_feature_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
     """Where each feature comes from; none, if the entry was not made of other versions.
 
     `inputs` are the schemas of its inputs, in their order. Replay reads nothing from an entry's
     parameters, so another writer may tell them in another form: then nothing is known.
     """
     try:
-        return _told_by(entry, inputs)
+        return _infer_origins(entry, inputs)
     except (AttributeError, KeyError, TypeError, ValueError, SchemaMismatchError):
         return {}
 
 
-def _told_by(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FieldOrigin]:
+def _infer_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
     names = [one.shown for one in entry.inputs]
     told = entry.parameters
     if entry.operation == "rebuild" and names:
-        return _kept(names[0], inputs[0])
+        return _get_kept_origins(names[0], inputs[0])
     if entry.operation == "extend":
-        base = _kept(names[0], inputs[0])
+        base = _get_kept_origins(names[0], inputs[0])
         kept = {name: one for name, one in base.items() if name not in told.get("drop", ())}
-        return {**kept, **_computed(base, inputs[0], told.get("fields", ()))}
+        return {**kept, **_get_computed_origins(base, inputs[0], told.get("fields", ()))}
     if entry.operation == "migrate":
-        return _migrated(names[0], inputs[0], told)
+        return _get_migrated_origins(names[0], inputs[0], told)
     if entry.operation == "combine":
-        return _combined(names, inputs, told)
+        return _get_combined_origins(names, inputs, told)
     return {}
 
 
-def _kept(version: str, schema: Schema) -> dict[str, FieldOrigin]:
-    return {one.name: FieldOrigin("kept", ((version, one.name),)) for one in schema.features}
+def _get_kept_origins(version: str, schema: Schema) -> dict[str, FeatureOrigin]:
+    return {one.name: FeatureOrigin("kept", ((version, one.name),)) for one in schema.features}
 
 
-def _computed(
-    known: Mapping[str, FieldOrigin], schema: Schema | None, makers: Iterable[Json]
-) -> dict[str, FieldOrigin]:
+def _get_computed_origins(
+    known: Mapping[str, FeatureOrigin], schema: Schema | None, makers: Iterable[Json]
+) -> dict[str, FeatureOrigin]:
     """The new features: each is made of what those come from that its maker reads."""
     context = list(known)
     if schema is not None:
         context = [feature.name for feature in schema.features if not feature.sequence]
-    found: dict[str, FieldOrigin] = {}
+    found: dict[str, FeatureOrigin] = {}
     for maker in makers:
         reads = context if maker["reads"] is None else maker["reads"]
         of = dict.fromkeys(one for name in reads if name in known for one in known[name].of)
-        origin = FieldOrigin("computed", tuple(of), maker["by"])
+        origin = FeatureOrigin("computed", tuple(of), maker["by"])
         found |= dict.fromkeys(maker["features"], origin)
     return found
 
 
-def _migrated(version: str, schema: Schema, told: Json) -> dict[str, FieldOrigin]:
+def _get_migrated_origins(version: str, schema: Schema, told: Json) -> dict[str, FeatureOrigin]:
     rename, cast, filled = told.get("rename", {}), told.get("cast", {}), told.get("default", ())
     there = [feature.name for feature in schema.features]
     found = {}
-    known = [(said, one.name) for one in schema.features for said in (one.name, full_name(one))]
+    known = [(said, one.name) for one in schema.features for said in (one.name, get_full_name(one))]
     for said, name in (*known, *((one, one) for one in filled if one not in dict(known))):
-        how: How = "renamed" if said in rename else "kept"
+        how: FeatureChange = "renamed" if said in rename else "kept"
         how = "cast" if said in cast else "filled" if said in filled else how
         of = ((version, name),) if name in there else ()
         if said == name or how != "kept":
-            found[rename.get(said, name)] = FieldOrigin(how, of)
+            found[rename.get(said, name)] = FeatureOrigin(how, of)
     for name in told.get("drop", ()):
         found.pop(name, None)
     return found
 
 
-def _combined(
+def _get_combined_origins(
     names: Sequence[str], schemas: Sequence[Schema], told: Json
-) -> dict[str, FieldOrigin]:
+) -> dict[str, FeatureOrigin]:
     rule = told["rule"]
     prefixes = (rule.get("left_prefix", ""), rule.get("right_prefix", ""))
     shared = [left for left, right in rule.get("on", ()) if left == right]
     left, right = ([feature.key for feature in schema.features] for schema in schemas)
-    called = name_features(Naming(rule["on_collision"], *prefixes), left, right, shared)
-    found: dict[str, FieldOrigin] = {}
+    called = name_features(PairNaming(rule["on_collision"], *prefixes), left, right, shared)
+    found: dict[str, FeatureOrigin] = {}
     for version, side in zip(names, (called.left, called.right), strict=True):
         for (_, feature), name in side.items():
             if name is not None:
-                how: How = "kept" if name == feature else "renamed"
+                how: FeatureChange = "kept" if name == feature else "renamed"
                 # A name may stand in the context of one side, and in the feature_lists of another.
                 known = found[name].of if name in found else ()
-                found[name] = FieldOrigin(how, (*known, (version, feature)))
-    return {**found, **_computed(found, None, told.get("fields", ()))}
+                found[name] = FeatureOrigin(how, (*known, (version, feature)))
+    return {**found, **_get_computed_origins(found, None, told.get("fields", ()))}
 
 
 class Catalog:
@@ -191,7 +191,7 @@ class Catalog:
         version = self.version(name)
         return version.log.entry(version.snapshot(snapshot).entry)
 
-    def origins_of(self, snapshot: StoredSnapshot) -> Mapping[str, FieldOrigin]:
+    def origins_of(self, snapshot: StoredSnapshot) -> Mapping[str, FeatureOrigin]:
         """Where each feature of a snapshot comes from; none, if its records were appended."""
         version, number = self.version(snapshot.version), snapshot.number
         timeline = version.state.timeline
@@ -202,7 +202,7 @@ class Catalog:
             number = int(timeline.column("made_from")[number - 1])
         return {}
 
-    def origins(self, entry: Entry) -> Mapping[str, FieldOrigin]:
+    def origins(self, entry: Entry) -> Mapping[str, FeatureOrigin]:
         """Where each feature of a version comes from, by the entry that made a snapshot of it."""
         schemas = [self.version(one.shown).schema for one in entry.inputs]
-        return field_origins(entry, schemas)
+        return infer_feature_origins(entry, schemas)

@@ -10,9 +10,9 @@ from shardline.hints import Command, Hint
 from shardline.log.model import INTEGRITY
 from shardline.log.publication import is_in
 from shardline.log.version import StoredVersion
-from shardline.provenance.consumers import consumers_of
-from shardline.provenance.dependencies import layers_below, object_of
-from shardline.provenance.log_index import landing_of
+from shardline.provenance.consumers import list_consumers
+from shardline.provenance.dependencies import get_shard_object, list_dependency_layers
+from shardline.provenance.log_index import find_added_shard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.provenance.log_index import Histories
+    from shardline.provenance.log_index import LogIndex
     from shardline.storage import Store
 
 
-DERIVES = frozenset({"extend", "migrate", "combine"})
+DERIVING_OPERATIONS = frozenset({"extend", "migrate", "combine"})
 """What makes shards that only it can make anew."""
 _FUNCTION = "MODULE:OBJECT"
 """What stands for a function of which the entry does not tell where it is."""
 
 
-def command_again(entry: Entry) -> Command:
+def get_recreate_command(entry: Entry) -> Command:
     """Return the command that makes a derived version follow its inputs."""
-    return Command(words_again(entry))
+    return Command(get_recreate_words(entry))
 
 
-def words_again(entry: Entry) -> tuple[str, ...]:
+def get_recreate_words(entry: Entry) -> tuple[str, ...]:
     """The arguments of that command.
 
     What must be filled in is in capitals: an entry does not tell where a function without a code
@@ -49,15 +49,15 @@ def words_again(entry: Entry) -> tuple[str, ...]:
     return entry.operation, *words
 
 
-def arguments_again(version: StoredVersion) -> tuple[str, ...] | None:
+def get_recreate_arguments(version: StoredVersion) -> tuple[str, ...] | None:
     """The arguments that make a version follow its inputs; None if the log does not tell all."""
-    entry = made_by(version, version.state.snapshot)
-    words = () if entry is None else words_again(entry)
+    entry = find_deriving_entry(version, version.state.snapshot)
+    words = () if entry is None else get_recreate_words(entry)
     known = not any(word == _FUNCTION or word.endswith("=VALUE") for word in words)
     return words if words and known else None
 
 
-def made_by(version: StoredVersion, snapshot: int) -> Entry | None:
+def find_deriving_entry(version: StoredVersion, snapshot: int) -> Entry | None:
     """The entry that last made a snapshot, or one that it goes back to, of its inputs."""
     timeline = version.state.timeline
     while snapshot:
@@ -68,58 +68,60 @@ def made_by(version: StoredVersion, snapshot: int) -> Entry | None:
     return None
 
 
-def again_advice(store: Store, name: str, snapshot: int, lost: str = "") -> Hint:
+def get_recreate_hint(store: Store, name: str, snapshot: int, lost: str = "") -> Hint:
     """Return how to derive a version again; with `lost`, without that object.
 
     If its newest snapshot does without that object already, the hint releases the old snapshot.
     """
     try:
         version = StoredVersion(store, name)
-        if lost and (other := moving_on(version, snapshot, {lost})):
+        if lost and (other := get_release_hint(version, snapshot, {lost})):
             return other
-        entry = made_by(version, snapshot)
-        before = [] if entry is None else list(_between(store, entry, lost))
+        entry = find_deriving_entry(version, snapshot)
+        before = [] if entry is None else list(_iter_input_commands(store, entry, lost))
     except (ShardlineError, ValueError):
         entry, before = None, []
     if entry is None:
         return Hint.of(f"derive {name} again as it was derived")
-    commands = Hint.join(" and then ", (Hint.of(one) for one in (*before, command_again(entry))))
+    commands = Hint.join(
+        " and then ", (Hint.of(one) for one in (*before, get_recreate_command(entry)))
+    )
     return Hint.of("derive it again, which writes only what is new: run ", commands)
 
 
-def _between(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
+def _iter_input_commands(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
     """The commands for those inputs that are themselves read from what is lost."""
     for told in dict.fromkeys(one.shown for one in entry.inputs) if lost else ():
         version = StoredVersion(store, told)
         newest = version.newest()
-        if any(object_of(one) == lost for one in layers_below(newest)):
-            made = made_by(version, newest.number)
+        if any(get_shard_object(one) == lost for one in list_dependency_layers(newest)):
+            made = find_deriving_entry(version, newest.number)
             if made is not None:
-                yield from _between(store, made, lost)
-                yield command_again(made)
+                yield from _iter_input_commands(store, made, lost)
+                yield get_recreate_command(made)
 
 
-def _input(entry: Entry, place: int) -> str:
+def _format_input(entry: Entry, place: int) -> str:
     return entry.inputs[place].shown
 
 
-def _into(entry: Entry) -> tuple[str, str]:
+def _format_output(entry: Entry) -> tuple[str, str]:
     same = entry.inputs[0].dataset == entry.dataset
     return "--into", entry.version if same else entry.shown
 
 
-def _extended(entry: Entry) -> Iterator[str]:
+def _list_extend_arguments(entry: Entry) -> Iterator[str]:
     told = entry.parameters
-    yield from (_input(entry, 0), *_into(entry))
+    yield from (_format_input(entry, 0), *_format_output(entry))
     for one in told["fields"]:
-        yield from _maker(one)
+        yield from _list_udf_arguments(one)
     if told.get("mode") == "rewrite":
         yield from ("--mode", "rewrite")
     for name in told.get("drop", ()):
         yield from ("--drop", name)
 
 
-def _maker(told: Json) -> Iterator[str]:
+def _list_udf_arguments(told: Json) -> Iterator[str]:
     identity: Any = told["identity"] or {}
     if identity.get("maker") != "table":
         yield from ("--fields", identity.get("function") or _FUNCTION)
@@ -136,10 +138,10 @@ def _maker(told: Json) -> Iterator[str]:
         yield from ("--doubled", identity["doubled"])
 
 
-def _combined(entry: Entry) -> Iterator[str]:
+def _list_combine_arguments(entry: Entry) -> Iterator[str]:
     told: Any = entry.parameters
-    yield from (_input(entry, 0), _input(entry, 1), "--into", entry.shown)
-    yield from _rule(told["rule"])
+    yield from (_format_input(entry, 0), _format_input(entry, 1), "--into", entry.shown)
+    yield from _list_spec_arguments(told["rule"])
     for one in told.get("fields", ()):
         yield from ("--fields", (one["identity"] or {}).get("function") or _FUNCTION)
     for option in ("limit", "sample", "seed"):
@@ -149,7 +151,7 @@ def _combined(entry: Entry) -> Iterator[str]:
         yield from ("--mode", "virtual")
 
 
-def _rule(rule: Json) -> Iterator[str]:
+def _list_spec_arguments(rule: Json) -> Iterator[str]:
     for option in ("on_collision", "left_prefix", "right_prefix"):
         if rule.get(option):
             yield from (f"--{option.replace('_', '-')}", rule[option])
@@ -164,9 +166,9 @@ def _rule(rule: Json) -> Iterator[str]:
         yield "--once"
 
 
-def _migrated(entry: Entry) -> Iterator[str]:
+def _list_migrate_arguments(entry: Entry) -> Iterator[str]:
     told = entry.parameters
-    yield from (_input(entry, 0), *_into(entry))
+    yield from (_format_input(entry, 0), *_format_output(entry))
     for name, new in told.get("rename", {}).items():
         yield from ("--rename", f"{name}={new}")
     for name in told.get("drop", ()):
@@ -177,25 +179,25 @@ def _migrated(entry: Entry) -> Iterator[str]:
         yield from ("--default", f"{name}=VALUE")
 
 
-def _rebuilt(entry: Entry) -> Iterator[str]:
-    yield from (_input(entry, 0), *_into(entry))
+def _list_rebuild_arguments(entry: Entry) -> Iterator[str]:
+    yield from (_format_input(entry, 0), *_format_output(entry))
 
 
 _WORDS = {
-    "extend": _extended,
-    "combine": _combined,
-    "migrate": _migrated,
-    "rebuild": _rebuilt,
+    "extend": _list_extend_arguments,
+    "combine": _list_combine_arguments,
+    "migrate": _list_migrate_arguments,
+    "rebuild": _list_rebuild_arguments,
 }
 
 
-def moving_on(version: StoredVersion, snapshot: int, lost: Collection[str]) -> Hint | None:
+def get_release_hint(version: StoredVersion, snapshot: int, lost: Collection[str]) -> Hint | None:
     """Return the way out for an old snapshot that needs lost objects; None if there is none.
 
     Nothing makes them anew for it, but the newest may do without them.
     """
     newest = version.newest()
-    if snapshot >= newest.number or _needs(newest, lost):
+    if snapshot >= newest.number or _needs_lost_shard(newest, lost):
         return None
     old = f"{version.name}@{snapshot}"
     hint = Hint.of(
@@ -203,30 +205,34 @@ def moving_on(version: StoredVersion, snapshot: int, lost: Collection[str]) -> H
     )
     if not newest.published:
         hint = Hint.of(hint, "; to publish that, run ", Command.of("check", str(newest)))
-    commands = [Hint.of(command) for command in _holds(version, snapshot, newest)]
+    commands = [Hint.of(command) for command in _iter_release_commands(version, snapshot, newest)]
     if not commands:
         return hint
     return Hint.of(hint, f"; to release {old}, run ", Hint.join(" and ", commands))
 
 
-def _needs(snapshot: StoredSnapshot, lost: Collection[str]) -> bool:
+def _needs_lost_shard(snapshot: StoredSnapshot, lost: Collection[str]) -> bool:
     own = (snapshot.shard_name(shard) for shard in snapshot.shards)
-    return any(one in lost for one in (*own, *map(object_of, layers_below(snapshot))))
+    return any(
+        one in lost for one in (*own, *map(get_shard_object, list_dependency_layers(snapshot)))
+    )
 
 
-def _holds(version: StoredVersion, snapshot: int, newest: StoredSnapshot) -> Iterator[Command]:
+def _iter_release_commands(
+    version: StoredVersion, snapshot: int, newest: StoredSnapshot
+) -> Iterator[Command]:
     """The commands that move, or take away, what keeps a snapshot."""
     for tag, hold in sorted(version.state.tags.items()):
         if hold.snapshot == snapshot:
             yield Command.of("tag", str(newest), tag)
-    for one in consumers_of(version):
+    for one in list_consumers(version):
         if one.snapshot == snapshot:
             run = ("--run", one.run) if one.run else ()
             of = f"{version.name}@{snapshot}"
             yield Command.of("consumers", of, "--release", one.name, *run)
 
 
-def combined_anew(histories: Histories, entry: Entry) -> Hint:
+def get_recombine_hint(histories: LogIndex, entry: Entry) -> Hint:
     """Return how to combine the same pairs in another version, with row maps."""
     left, right = (f"{one.shown}@{one.snapshot}" for one in entry.inputs)
     told = entry.parameters.get("rule", {})
@@ -236,7 +242,7 @@ def combined_anew(histories: Histories, entry: Entry) -> Hint:
             f"entry {entry.number} in ",
             Command.of("log", entry.shown, "--json"),
         )
-    into = _unused(histories, entry.shown)
+    into = _choose_unused_name(histories, entry.shown)
     options = [f"--on={'='.join(dict.fromkeys(pair))}" for pair in told.get("on", ())]
     options += [f"--how={told['how']}"] if told.get("how", "inner") != "inner" else []
     options += ["--once"] if told.get("once") else []
@@ -252,7 +258,7 @@ def combined_anew(histories: Histories, entry: Entry) -> Hint:
     return Hint.of("to combine the same pairs in another version, run ", command)
 
 
-def _unused(histories: Histories, version: str) -> str:
+def _choose_unused_name(histories: LogIndex, version: str) -> str:
     """The name of a version that is not there."""
     there, count = set(histories.catalog.found()), 1
     while (name := f"{version}anew{count if count > 1 else ''}") in there:
@@ -260,21 +266,21 @@ def _unused(histories: Histories, version: str) -> str:
     return name
 
 
-def command_to_mend(version: StoredVersion, damaged: Iterable[Shard]) -> Command | None:
+def get_repair_command(version: StoredVersion, damaged: Iterable[Shard]) -> Command | None:
     """Return the command that recreates corrupt shards of the latest snapshot, if known.
 
     What derived one leaves the others as they are, if the log says which are damaged.
     """
     try:
         if any(is_derived(version, shard) for shard in damaged):
-            made = made_by(version, version.state.snapshot)
-            return None if made is None else command_again(made)
+            made = find_deriving_entry(version, version.state.snapshot)
+            return None if made is None else get_recreate_command(made)
     except ShardlineError:
         return None  # the log reports its own problem
     return Command.of("repair", version.name)
 
 
-def known_damaged(version: StoredVersion) -> list[Shard]:
+def list_corrupt_shards(version: StoredVersion) -> list[Shard]:
     """The shards of the newest snapshot of which the log says that they are damaged."""
     stays = version.state.stays.at(version.state.snapshot)
     return [stay.shard for stay in stays if is_in(version, stay.failed, INTEGRITY)]
@@ -284,4 +290,4 @@ def is_derived(version: StoredVersion, shard: Shard) -> bool:
     """Whether a shard was made of others by a function or a rule, and not copied or appended."""
     if shard.base is not None or shard.virtual:
         return True
-    return landing_of(version, shard)[0].operation in DERIVES
+    return find_added_shard(version, shard)[0].operation in DERIVING_OPERATIONS

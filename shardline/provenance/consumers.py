@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from shardline.errors import BadNameError, InvalidTypeError, SnapshotMissingError
-from shardline.log.changes import Draft, SetPin
+from shardline.errors import InvalidNameError, InvalidTypeError, SnapshotNotFoundError
+from shardline.log.changes import EntryDraft, SetPin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shardline.canonical_json import Json
     from shardline.log.entry import Entry
-    from shardline.log.model import Hold
+    from shardline.log.model import Ref
     from shardline.log.state import State
     from shardline.log.version import StoredVersion
 
@@ -54,7 +54,7 @@ class Consumer:
                 raise InvalidTypeError(f"{what}: expected text, got {type(told).__name__}")
             fits = told.isprintable() and not any(map(str.isspace, told)) and len(told) <= _MAX_WORD
             if not fits or not (told or what != "name"):
-                raise BadNameError(
+                raise InvalidNameError(
                     f"invalid {what} of a consumer {told[:_MAX_WORD]!r}: expected 1 to "
                     f"{_MAX_WORD} printable characters without spaces"
                 )
@@ -85,7 +85,7 @@ class SetConsumer:
     consumer: Consumer
     released: bool = False
 
-    def on(self, state: State) -> Draft | None:
+    def on(self, state: State) -> EntryDraft | None:
         """Keep both, as a pin does."""
         consumer = self.consumer
         told = {"name": consumer.name, "run": consumer.run, "commit": consumer.commit}
@@ -117,14 +117,14 @@ def release(
     version.refresh()
     held = [
         one
-        for one in consumers_of(version)
+        for one in list_consumers(version)
         if one.name == name and run in (None, one.run) and snapshot in (None, one.snapshot)
     ]
     if not held:
-        known = ", ".join(dict.fromkeys(one.name for one in consumers_of(version))) or "none"
+        known = ", ".join(dict.fromkeys(one.name for one in list_consumers(version))) or "none"
         run_told = f" (run {run!r})" if run is not None else ""
         on = f"@{snapshot}" if snapshot is not None else ""
-        raise SnapshotMissingError(
+        raise SnapshotNotFoundError(
             f"{version.name}{on}: unknown consumer {name!r}{run_told} (known: {known})",
             code="consumer-not-found",
             version=version.name,
@@ -135,24 +135,24 @@ def release(
     return held
 
 
-def consumers_of(version: StoredVersion) -> list[Consumer]:
+def list_consumers(version: StoredVersion) -> list[Consumer]:
     """Those who hold snapshots of a version; no entry of the log is read."""
     holds = sorted(version.state.pins.items())
-    found = [_held(version.name, name, hold) for name, hold in holds]
-    return sorted((one for one in found if one), key=_order)
+    found = [_parse_consumer(version.name, name, hold) for name, hold in holds]
+    return sorted((one for one in found if one), key=_get_consumer_order)
 
 
-def _held(version: str, pin: str, hold: Hold) -> Consumer | None:
+def _parse_consumer(version: str, pin: str, hold: Ref) -> Consumer | None:
     told = _PIN.fullmatch(pin)
     if told is None or hold.snapshot is None:
         return None
     try:
         return Consumer(version, hold.snapshot, told["name"], told["run"] or "", hold.reason)
-    except BadNameError:  # a pin that someone else set
+    except InvalidNameError:  # a pin that someone else set
         return None
 
 
-def all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]:
+def list_all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]:
     """Everyone who ever registered in a log, of which these are the entries, and until when."""
     found: dict[str, Consumer] = {}
     for entry in entries:
@@ -162,14 +162,14 @@ def all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]:
             known = found.get(entry.pin.name)
             if known is not None:
                 found[entry.pin.name] = replace(known, released=entry.time)
-        elif (told := _held(version, entry.pin.name, entry.pin)) is not None:
+        elif (told := _parse_consumer(version, entry.pin.name, entry.pin)) is not None:
             before = found.get(entry.pin.name)
             since = before.since if before is not None else entry.time
             found[entry.pin.name] = replace(told, since=since)
-    return sorted(found.values(), key=_order)
+    return sorted(found.values(), key=_get_consumer_order)
 
 
-def who_read(
+def select_consumers(
     version: StoredVersion, shards: Iterable[str], consumers: Sequence[Consumer]
 ) -> list[Consumer]:
     """Those of a version's consumers whose snapshot holds one of these shards.
@@ -186,5 +186,5 @@ def who_read(
     return [one for one in consumers if one.snapshot in holding]
 
 
-def _order(consumer: Consumer) -> tuple[int, str, str]:
+def _get_consumer_order(consumer: Consumer) -> tuple[int, str, str]:
     return consumer.snapshot, consumer.name, consumer.run

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.errors import DamagedLogError, ObjectMissingError
-from shardline.log.layers import Layer, stacks_of
+from shardline.errors import CorruptLogError, ObjectNotFoundError
+from shardline.log.layers import Layer, list_stacks
 from shardline.log.model import PLAN
-from shardline.log.retention import retained
+from shardline.log.retention import find_retained
 from shardline.log.version import StoredVersion
-from shardline.pairing.coverage import Cover
+from shardline.pairing.coverage import Coverage
 from shardline.pairing.pair_plan import PairPlan
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.layers import Stack
-    from shardline.log.model import Hold, Input, Shard
+    from shardline.log.model import Input, Ref, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
-    from shardline.log.version import Origin
+    from shardline.log.version import DerivedFrom
     from shardline.provenance.log_evidence import LogEvidence
     from shardline.storage import Store
 
@@ -43,32 +43,32 @@ if TYPE_CHECKING:
 _PIN = re.compile(r"(?P<holder>[^ /]+/[^ /]+) on (?P<snapshot>\d+)")
 
 
-def pin_name(into: str, snapshot: int) -> str:
+def get_pin_name(into: str, snapshot: int) -> str:
     """Under which name a version holds a snapshot of another."""
     return f"{into} on {snapshot}"
 
 
-def holder_of(pin: str) -> str | None:
+def parse_pin_holder(pin: str) -> str | None:
     """The version that holds a snapshot by a pin of this name; None if it is another's."""
     told = _PIN.fullmatch(pin)
     return None if told is None else told["holder"]
 
 
-def hold_inputs(into: StoredVersion, origins: Sequence[Origin]) -> None:
+def pin_inputs(into: StoredVersion, origins: Sequence[DerivedFrom]) -> None:
     """Pin the snapshots that a version is about to need.
 
     Raises CondemnedShardError if vacuum took a shard of one.
     """
     for origin in origins:
         number = origin.snapshot.number
-        origin.version.pin(pin_name(into.name, number), number, f"{into.name} is read with it")
+        origin.version.pin(get_pin_name(into.name, number), number, f"{into.name} is read with it")
 
 
-def let_go(into: StoredVersion, origins: Sequence[Origin]) -> None:
+def let_go(into: StoredVersion, origins: Sequence[DerivedFrom]) -> None:
     """Let go of the pins that those on these snapshots make needless."""
     for origin in origins:
         kept = {shard.name for shard in origin.snapshot.shards}
-        for name, number in list(pins_of(origin.version, into.name)):
+        for name, number in list(list_pins(origin.version, into.name)):
             if number == origin.snapshot.number:
                 continue
             held = {shard.name for shard in origin.version.snapshot(number).shards}
@@ -76,7 +76,7 @@ def let_go(into: StoredVersion, origins: Sequence[Origin]) -> None:
                 origin.version.pin(name, None)
 
 
-def pins_of(version: StoredVersion, into: str) -> Iterator[tuple[str, int]]:
+def list_pins(version: StoredVersion, into: str) -> Iterator[tuple[str, int]]:
     """The pins by which a version holds snapshots of this one."""
     for name, hold in sorted(version.state.pins.items()):
         told = _PIN.fullmatch(name)
@@ -84,7 +84,7 @@ def pins_of(version: StoredVersion, into: str) -> Iterator[tuple[str, int]]:
             yield name, hold.snapshot
 
 
-class Needs:
+class Dependencies:
     """What is needed of any version of a root, if what was in use within `keep` is kept."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Needs:
         return self._by(self.opened(holder), version, ())
 
     def _of(self, version: StoredVersion, above: tuple[str, ...]) -> dict[str, set[str]]:
-        holders = {holder_of(pin) for pin in version.state.pins} - {None, version.name}
+        holders = {parse_pin_holder(pin) for pin in version.state.pins} - {None, version.name}
         return {
             name: self._by(self.opened(name), version, above)
             for name in sorted(one for one in holders if one is not None)
@@ -158,7 +158,7 @@ class Needs:
             # Two that hold each other: all that is pinned counts as needed.
             return self._listed(version, frozenset())
         if version.name not in self._kept:
-            pins = frozenset(pin for pin in version.state.pins if holder_of(pin) is not None)
+            pins = frozenset(pin for pin in version.state.pins if parse_pin_holder(pin) is not None)
             found = self._listed(version, pins)
             needed = {name for names in self._of(version, above).values() for name in names}
             stays = version.state.stays.named(sorted(needed - set(found))) if needed else {}
@@ -169,7 +169,7 @@ class Needs:
     def _listed(self, version: StoredVersion, but: frozenset[str]) -> dict[str, Shard]:
         """The shards of the kept snapshots that vacuum has not announced yet."""
         state = version.state
-        kept = retained(state, self.now, self.keep, but=but, released=self.released(state))
+        kept = find_retained(state, self.now, self.keep, but=but, released=self.released(state))
         found = {
             stay.shard.name: stay.shard
             for number in kept.tolist()
@@ -185,8 +185,8 @@ class Needs:
         try:
             if path not in self._plans:
                 self._plans[path] = PairPlan.read(self._store, path, shard)
-        except (ObjectMissingError, ValueError):
-            pinned = [number for _, number in pins_of(version, holder.name)]
+        except (ObjectNotFoundError, ValueError):
+            pinned = [number for _, number in list_pins(version, holder.name)]
             return {one.name for number in pinned for one in version.snapshot(number).shards}
         plan = self._plans[path]
         names: set[str] = set()
@@ -197,8 +197,8 @@ class Needs:
         return names
 
 
-def needless_pins(
-    version: StoredVersion, needs: Needs, let_go: Mapping[str, Hold] | None = None
+def list_needless_pins(
+    version: StoredVersion, needs: Dependencies, let_go: Mapping[str, Ref] | None = None
 ) -> list[str]:
     """The pins on snapshots of a version by which their holders keep nothing that they need.
 
@@ -208,7 +208,7 @@ def needless_pins(
     holds = {**version.state.pins, **(let_go or {})}
     pins: dict[str, list[tuple[int, str]]] = {}
     for name, hold in holds.items():
-        holder = holder_of(name)
+        holder = parse_pin_holder(name)
         if holder is not None and hold.snapshot is not None:
             pins.setdefault(holder, []).append((hold.snapshot, name))
     found = []
@@ -222,35 +222,39 @@ def needless_pins(
     return sorted(found)
 
 
-def let_go_of_erased(into: StoredVersion, base: StoredVersion, now: datetime) -> None:
+def release_erased_pins(into: StoredVersion, base: StoredVersion, now: datetime) -> None:
     """Let go of pins on snapshots of a base with erased shards, if the newest one has what is left.
 
     What a version needs is that of its kept snapshots; an old one with a tag still needs the old.
     """
     state = base.state
     newest = {shard.name for shard in base.newest().shards}
-    needed = Needs(base.store, now, timedelta(0)).by(into.name, base) - newest
-    for name, number in list(pins_of(base, into.name)):
+    needed = Dependencies(base.store, now, timedelta(0)).by(into.name, base) - newest
+    for name, number in list(list_pins(base, into.name)):
         held = {shard.name for shard in base.snapshot(number).shards}
         if any(state.condemned_in(shard) is not None for shard in held) and not held & needed:
             base.pin(name, None)
 
 
-def object_of(layer: Layer) -> str:
+def get_shard_object(layer: Layer) -> str:
     """Where the shard of a layer lies."""
     return f"{layer.version.partition('/')[0]}/shards/{layer.shard.name}"
 
 
-def layers_below(snapshot: StoredSnapshot, stacks: Iterable[Stack] | None = None) -> list[Layer]:
+def list_dependency_layers(
+    snapshot: StoredSnapshot, stacks: Iterable[Stack] | None = None
+) -> list[Layer]:
     """The shards of other versions that a snapshot is read from, each once.
 
     Raises LogError, StorageError or ValueError if a plan does not lead to what it pairs.
     """
-    listed = stacks_of(snapshot) if stacks is None else stacks
-    return list({object_of(one): one for one in _below(snapshot, listed)}.values())
+    listed = list_stacks(snapshot) if stacks is None else stacks
+    return list(
+        {get_shard_object(one): one for one in _iter_layers_below(snapshot, listed)}.values()
+    )
 
 
-def read_directly(snapshot: StoredSnapshot) -> dict[str, set[str]]:
+def list_direct_dependencies(snapshot: StoredSnapshot) -> dict[str, set[str]]:
     """The shards that those of a snapshot lie on or pair, by the versions in whose logs they are.
 
     Raises LogError, StorageError or ValueError if a plan does not lead to what it pairs.
@@ -261,27 +265,29 @@ def read_directly(snapshot: StoredSnapshot) -> dict[str, set[str]]:
             dataset = snapshot.version.partition("/")[0]
             found.setdefault(f"{dataset}/{shard.base.owner}", set()).add(shard.base.name)
         elif shard.virtual:
-            for told, places in _sides(snapshot, shard):
+            for told, places in _iter_plan_inputs(snapshot, shard):
                 side = StoredVersion(snapshot.store, told.shown).snapshot(told.snapshot)
                 names = found.setdefault(told.shown, set())
                 names.update(one.name for one in side.shards[slice(*places)])
     return found
 
 
-def _sides(snapshot: StoredSnapshot, shard: Shard) -> Sequence[tuple[Input, tuple[int, int]]]:
+def _iter_plan_inputs(
+    snapshot: StoredSnapshot, shard: Shard
+) -> Sequence[tuple[Input, tuple[int, int]]]:
     """The snapshots that a plan pairs, and which of their shards."""
     return PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard).sides
 
 
-def _below(snapshot: StoredSnapshot, stacks: Iterable[Stack]) -> Iterator[Layer]:
+def _iter_layers_below(snapshot: StoredSnapshot, stacks: Iterable[Stack]) -> Iterator[Layer]:
     for stack in stacks:
         yield from stack.layers[:-1]
         if not stack.top.shard.virtual:
             continue
-        for told, places in _sides(snapshot, stack.top.shard):
+        for told, places in _iter_plan_inputs(snapshot, stack.top.shard):
             version = StoredVersion(snapshot.store, told.shown)
             side = version.snapshot(told.snapshot)
-            paired = stacks_of(side)[slice(*places)]
+            paired = list_stacks(side)[slice(*places)]
             for one in paired:
                 yield Layer(
                     one.top.shard,
@@ -289,7 +295,7 @@ def _below(snapshot: StoredSnapshot, stacks: Iterable[Stack]) -> Iterator[Layer]
                     None,
                     condemned=version.state.condemned_in(one.top.shard.name),
                 )
-            yield from _below(side, paired)
+            yield from _iter_layers_below(side, paired)
 
 
 _MISSING, _LOG = "missing", "log"
@@ -315,7 +321,7 @@ class BrokenDependency:
         return f"shard {self.shard} of {self.version} failed {self.problem}"
 
 
-def broken_dependencies(
+def list_broken_dependencies(
     version: StoredVersion,
     snapshot: int,
     open_version: Callable[[str], StoredVersion] | None = None,
@@ -334,7 +340,7 @@ def broken_dependencies(
     opened = open_version or (lambda name: StoredVersion(version.store, name))
     broken: dict[tuple[str, str], BrokenDependency] = {}
     rows = version.state.stays.rows_at(snapshot)
-    left = list(_needed(version, rows, opened, broken).items())
+    left = list(_find_needed_shards(version, rows, opened, broken).items())
     seen: dict[str, set[str]] = {}
     while left:
         owner, names = left.pop()
@@ -344,15 +350,15 @@ def broken_dependencies(
         seen[owner] |= names
         try:
             holder = opened(owner)
-            rows = _rows_of(holder, names, broken)
-        except DamagedLogError:
+            rows = _find_shard_rows(holder, names, broken)
+        except CorruptLogError:
             broken[owner, ""] = BrokenDependency(owner, "", _LOG)
             continue
-        left += _needed(holder, rows, opened, broken).items()
+        left += _find_needed_shards(holder, rows, opened, broken).items()
     return list(broken.values())
 
 
-def _rows_of(
+def _find_shard_rows(
     holder: StoredVersion, names: set[str], broken: dict[tuple[str, str], BrokenDependency]
 ) -> NDArray[np.int64]:
     """Return the rows of named shards, and note those that failed a check or are unknown."""
@@ -372,7 +378,7 @@ def _rows_of(
     return rows
 
 
-def _needed(
+def _find_needed_shards(
     version: StoredVersion,
     rows: NDArray[np.int64],
     opened: Callable[[str], StoredVersion],
@@ -394,7 +400,7 @@ def _needed(
         for given, span in _paired(version.log.entry(entry), plan):
             try:
                 shards = opened(given.shown).snapshot(given.snapshot).shards[span]
-            except DamagedLogError:
+            except CorruptLogError:
                 broken[given.shown, ""] = BrokenDependency(given.shown, "", _LOG)
                 continue
             needed.setdefault(given.shown, set()).update(shard.name for shard in shards)
@@ -410,6 +416,6 @@ def _paired(entry: Entry, plan: str) -> Iterator[tuple[Input, slice]]:
     names = [one.shard.name for one in entry.added]
     spans = [slice(None)] * len(entry.inputs)
     if plan in names and len(outputs) == len(names):
-        cover = Cover.from_json(outputs[names.index(plan)])
+        cover = Coverage.from_json(outputs[names.index(plan)])
         spans = [slice(*cover.left), slice(*cover.right)]
     yield from zip(entry.inputs, spans, strict=False)

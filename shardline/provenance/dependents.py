@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
-from shardline.log.layers import stacks_of
+from shardline.log.layers import list_stacks
 from shardline.log.version import StoredVersion
 from shardline.provenance.catalog import find_all_versions
-from shardline.provenance.commands import command_again, made_by
-from shardline.provenance.dependencies import layers_below, object_of
-from shardline.provenance.log_index import landing_of
+from shardline.provenance.commands import find_deriving_entry, get_recreate_command
+from shardline.provenance.dependencies import get_shard_object, list_dependency_layers
+from shardline.provenance.log_index import find_added_shard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Follower:
+class Dependent:
     """A version that stands on replaced shards, and the command that makes it follow.
 
     If it `reads` them, its `snapshot` cannot be read until then; else it holds copies.
@@ -33,9 +33,9 @@ class Follower:
     command: Command
 
 
-def followers_of(
+def list_dependents(
     version: StoredVersion, replaced: Collection[str], changed: Collection[str]
-) -> list[Follower]:
+) -> list[Dependent]:
     """The versions of the root that stand on shards of this one, in the order to make them again.
 
     They are read from shards that were `replaced`, or hold copies of those that are `changed`.
@@ -43,12 +43,12 @@ def followers_of(
     """
     store = version.store
     folder = f"{version.log.dataset}/shards"
-    stands_on = _StandsOn(
+    stands_on = _DependentSearch(
         version.name,
         frozenset(f"{folder}/{name}" for name in replaced),
         frozenset(f"{folder}/{name}" for name in changed),
     )
-    found: dict[str, tuple[Entry, Follower]] = {}
+    found: dict[str, tuple[Entry, Dependent]] = {}
     for name in find_all_versions(store):
         try:
             told = stands_on.follower(StoredVersion(store, name))
@@ -56,36 +56,36 @@ def followers_of(
             continue
         if told is not None:
             found[name] = told
-    return [found[name][1] for name in _in_order(found)]
+    return [found[name][1] for name in _sort_by_dependency(found)]
 
 
 @dataclass(frozen=True, slots=True)
-class _StandsOn:
+class _DependentSearch:
     """Objects of a version that others may stand on."""
 
     origin: str
     replaced: frozenset[str]
     changed: frozenset[str]
 
-    def follower(self, version: StoredVersion) -> tuple[Entry, Follower] | None:
+    def follower(self, version: StoredVersion) -> tuple[Entry, Dependent] | None:
         """A version that does, and the entry that made it."""
         if not version.exists or not version.state.snapshot or version.name == self.origin:
             return None
         snapshot = version.newest()
-        entry = made_by(version, snapshot.number)
+        entry = find_deriving_entry(version, snapshot.number)
         if entry is None:
             return None
-        below = layers_below(snapshot)
-        reads = any(object_of(one) in self.replaced for one in below)
+        below = list_dependency_layers(snapshot)
+        reads = any(get_shard_object(one) in self.replaced for one in below)
         if not reads and (below or not self._is_copied(version, snapshot)):
             return None
-        return entry, Follower(str(snapshot), reads, command_again(entry))
+        return entry, Dependent(str(snapshot), reads, get_recreate_command(entry))
 
     def _is_copied(self, version: StoredVersion, snapshot: StoredSnapshot) -> bool:
         """Whether a shard of a snapshot was made of a changed one, as far as its entry tells."""
         seen: dict[tuple[str, int], set[str]] = {}
         for shard in snapshot.shards if self.changed else ():
-            entry, first = landing_of(version, shard)
+            entry, first = find_added_shard(version, shard)
             places = [one.shard.name for one in entry.added]
             base = entry.bases[places.index(first.name)] if entry.bases else None
             for told in entry.inputs:
@@ -100,15 +100,15 @@ class _StandsOn:
         """The shards of a snapshot that are changed, or are read from what is."""
         return {
             stack.top.shard.name
-            for stack in stacks_of(snapshot)
+            for stack in list_stacks(snapshot)
             if any(
-                object_of(one) in self.changed
-                for one in (stack.top, *layers_below(snapshot, [stack]))
+                get_shard_object(one) in self.changed
+                for one in (stack.top, *list_dependency_layers(snapshot, [stack]))
             )
         }
 
 
-def _in_order(found: dict[str, tuple[Entry, Follower]]) -> Iterator[str]:
+def _sort_by_dependency(found: dict[str, tuple[Entry, Dependent]]) -> Iterator[str]:
     """Each behind those that it is made of."""
     left = dict.fromkeys(found)
     while left:

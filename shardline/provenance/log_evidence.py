@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shardline.errors import DamagedLogError, IncompleteLogError
+from shardline.errors import CorruptLogError, IncompleteLogError
 from shardline.hints import Hint
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, Log
 from shardline.log.retention import ReleaseTimes
 from shardline.log.version import StoredVersion
 from shardline.provenance.catalog import find_all_versions
-from shardline.provenance.dependencies import holder_of
+from shardline.provenance.dependencies import parse_pin_holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -35,7 +35,7 @@ _PUT_BACK = "put the log back from a copy of the root, then run again"
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingEvidence:
     """Something that a log lacks: what it is, and who names it."""
 
     version: str
@@ -73,13 +73,13 @@ class _LogRecord:
         try:
             for entry in self.log.entries(self.number + 1):
                 self._take(entry)
-        except DamagedLogError as error:
+        except CorruptLogError as error:
             if error.kind != "missing-entry":
                 raise
-            raise incomplete([self._without(error.entry, "a later entry")]) from None
+            raise make_incomplete_log_error([self._without(error.entry, "a later entry")]) from None
         lacking = [self._without(number, by) for number, by in implied if number > self.number]
         if lacking:
-            raise incomplete(lacking)
+            raise make_incomplete_log_error(lacking)
 
     def _implied(self) -> Iterator[tuple[int, str]]:
         """The entries that must be there by the files next to them: listed before they are read."""
@@ -93,9 +93,9 @@ class _LogRecord:
         if hinted := self.log.hinted():
             yield hinted, "newest-checkpoint.json"
 
-    def _without(self, number: int, by: str) -> Missing:
+    def _without(self, number: int, by: str) -> MissingEvidence:
         entry = min(number, self.number + 1)
-        return Missing(
+        return MissingEvidence(
             self.log.shown,
             f"entry {entry} is missing",
             f"{by} of {self.log.shown}",
@@ -106,7 +106,7 @@ class _LogRecord:
     def _take(self, entry: Entry) -> None:
         if entry.previous != self.digest:
             what = f"it does not follow entry {self.number} as that is here"
-            raise DamagedLogError(self.log.shown, entry.number, what, "broken-chain")
+            raise CorruptLogError(self.log.shown, entry.number, what, "broken-chain")
         self.number, self.digest = entry.number, entry.digest
         self.times.take(entry)
         if entry.changes_data:
@@ -157,9 +157,9 @@ class LogEvidence:
         """
         missing = list(dict.fromkeys(self._missing(owners)))
         if missing:
-            raise incomplete(missing)
+            raise make_incomplete_log_error(missing)
 
-    def _missing(self, owners: Collection[str]) -> Iterator[Missing]:
+    def _missing(self, owners: Collection[str]) -> Iterator[MissingEvidence]:
         believed = {f"{self._dataset}/{owner}" for owner in owners}
         holders = self._holders()
         for name, record in self._logs.items():
@@ -172,10 +172,10 @@ class LogEvidence:
                 if owner in believed | holders:
                     yield from self._shard(owner, shard, f"{name} entry {number}", known)
             for pin in sorted(record.pins):
-                holder = holder_of(pin)
+                holder = parse_pin_holder(pin)
                 needed = holder in believed or name in believed | holders
                 if holder is not None and needed and not self.has_log(holder):
-                    yield _without_holder(name, pin, holder)
+                    yield _make_missing_holder(name, pin, holder)
 
     def _holders(self) -> set[str]:
         """The versions of which a pin keeps shards of the dataset, directly or through others."""
@@ -183,36 +183,38 @@ class LogEvidence:
         left = [name for name in self._logs if name.startswith(f"{self._dataset}/")]
         while left:
             record = self._logs.get(left.pop())
-            holders = set() if record is None else set(map(holder_of, record.pins))
+            holders = set() if record is None else set(map(parse_pin_holder, record.pins))
             new = {one for one in holders if one is not None} - found
             found |= new
             left += new
         return found
 
-    def _input(self, told: Input, by: str) -> Iterator[Missing]:
+    def _input(self, told: Input, by: str) -> Iterator[MissingEvidence]:
         if not self.has_log(told.shown):
-            yield Missing(told.shown, "its log is missing", by, told.snapshot)
+            yield MissingEvidence(told.shown, "its log is missing", by, told.snapshot)
             return
         snapshots = self._logs[told.shown].snapshots
         if told.snapshot not in snapshots:
             last = max(snapshots, default=0)
-            yield Missing(told.shown, f"its log ends at snapshot {last}", by, told.snapshot)
+            yield MissingEvidence(told.shown, f"its log ends at snapshot {last}", by, told.snapshot)
         elif snapshots[told.snapshot] != told.entry:
-            yield Missing(told.shown, "its log has another entry there", by, told.snapshot)
+            yield MissingEvidence(told.shown, "its log has another entry there", by, told.snapshot)
 
-    def _shard(self, owner: str, shard: str, by: str, known: dict[str, State]) -> Iterator[Missing]:
+    def _shard(
+        self, owner: str, shard: str, by: str, known: dict[str, State]
+    ) -> Iterator[MissingEvidence]:
         if not self.has_log(owner):
-            yield Missing(owner, "its log is missing", by, shard=shard)
+            yield MissingEvidence(owner, "its log is missing", by, shard=shard)
             return
         if owner not in known:
             known[owner] = StoredVersion(self._store, owner).state
         if not known[owner].knows(shard):
-            yield Missing(owner, "its log does not know the shard", by, shard=shard)
+            yield MissingEvidence(owner, "its log does not know the shard", by, shard=shard)
 
 
-def _without_holder(name: str, pin: str, holder: str) -> Missing:
+def _make_missing_holder(name: str, pin: str, holder: str) -> MissingEvidence:
     release = f"Version(root, {name!r}).pin({pin!r}, None)"
-    return Missing(
+    return MissingEvidence(
         holder,
         "its log is missing",
         f"pin {pin!r} of {name}",
@@ -223,7 +225,7 @@ def _without_holder(name: str, pin: str, holder: str) -> Missing:
     )
 
 
-def incomplete(missing: list[Missing]) -> IncompleteLogError:
+def make_incomplete_log_error(missing: list[MissingEvidence]) -> IncompleteLogError:
     """Build the error to raise for what logs lack."""
     first = missing[0]
     what = f"snapshot {first.snapshot}" if first.snapshot else first.shard or "it"

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow.compute as pc
 
 from shardline.errors import (
-    DamagedLogError,
+    CorruptLogError,
     ShardlineError,
     UnknownFormatError,
-    VersionMissingError,
+    VersionNotFoundError,
 )
 from shardline.hints import Hint
 from shardline.log.model import RECEIPT, ROWS
-from shardline.pairing.pair_grid import Extent, Grid
+from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarMismatchError, SidecarReader
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
-    from shardline.log.shard_history import Stay
+    from shardline.log.shard_history import ShardInterval
     from shardline.log.version import StoredVersion
-    from shardline.provenance.catalog import Catalog, FieldOrigin
+    from shardline.provenance.catalog import Catalog, FeatureOrigin
     from shardline.sidecars.receipt import Receipt
 
 
-class Untold(ShardlineError):  # noqa: N818 - it is an answer, not a failure
+class TraceGapError(ShardlineError):  # noqa: N818 - it is an answer, not a failure
     """An origin that the logs and the files next to the shards do not record."""
 
     code = "origin-not-recorded"
 
 
 @dataclass(frozen=True)
-class Listing:
+class ShardListing:
     """The shards of a snapshot, in order, and where in it the records of each begin."""
 
     version: str
     snapshot: int
-    stays: Sequence[Stay]
+    stays: Sequence[ShardInterval]
 
     @cached_property
     def ends(self) -> IntArray:
@@ -67,7 +67,7 @@ class Listing:
         """The number of the first record of the shard at a place."""
         return int(self.ends[place - 1]) if place else 0
 
-    def locate(self, record: int) -> tuple[Stay, int]:
+    def locate(self, record: int) -> tuple[ShardInterval, int]:
         """The shard that holds a record, and its number in that."""
         place = int(np.searchsorted(self.ends, record, "right"))
         return self.stays[place], record - self.start(place)
@@ -78,32 +78,32 @@ class Listing:
         return None if place is None else self.start(place) + inside
 
 
-class Histories:
+class LogIndex:
     """The logs of a catalog, and what lies beside the shards, each part of it read once."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._listings: dict[tuple[str, int], Listing] = {}
+        self._listings: dict[tuple[str, int], ShardListing] = {}
         self._entries: dict[tuple[str, int], Entry] = {}
         self._receipts: dict[str, Receipt | None] = {}
         self._sidecars: dict[str, SidecarReader] = {}
-        self._origins: dict[tuple[str, int], Mapping[str, FieldOrigin]] = {}
-        self._grids: dict[tuple[str, int], Grid] = {}
+        self._origins: dict[tuple[str, int], Mapping[str, FeatureOrigin]] = {}
+        self._grids: dict[tuple[str, int], PairGrid] = {}
 
-    def listing(self, version: str, snapshot: int) -> Listing:
+    def listing(self, version: str, snapshot: int) -> ShardListing:
         """The shards of a snapshot; Untold if there is none of that number."""
         key = (version, snapshot)
         if key not in self._listings:
             state = self.catalog.version(version).state
             if not 1 <= snapshot <= state.snapshot:
                 what = f"snapshot {snapshot}" if state.number else "log"
-                raise Untold(
+                raise TraceGapError(
                     f"{version} has no {what} in this root: deleted or moved",
                     code="snapshot-not-found" if state.number else "version-not-found",
                     version=version,
                     snapshot=snapshot,
                 )
-            self._listings[key] = Listing(version, snapshot, state.stays.at(snapshot))
+            self._listings[key] = ShardListing(version, snapshot, state.stays.at(snapshot))
         return self._listings[key]
 
     def first_landed(self, version: str, shard: str) -> int:
@@ -119,13 +119,13 @@ class Histories:
             self._entries[key] = self.catalog.version(version).log.entry(number)
         return self._entries[key]
 
-    def input(self, told: Input) -> Listing:
+    def input(self, told: Input) -> ShardListing:
         """The snapshot that an operation read; Untold if it is not there, or another by now."""
         version = told.shown
         try:
             listing = self.listing(version, told.snapshot)
-        except (DamagedLogError, UnknownFormatError) as error:
-            raise Untold(
+        except (CorruptLogError, UnknownFormatError) as error:
+            raise TraceGapError(
                 f"its input {version} cannot be read: {error.message}",
                 code=error.code,
                 hint=error.hint,
@@ -133,7 +133,7 @@ class Histories:
             ) from None
         moment = self.catalog.version(version).state.timeline.moment(told.snapshot)
         if self.entry(version, moment.entry).digest != told.entry:
-            raise Untold(
+            raise TraceGapError(
                 f"{version}@{told.snapshot} differs from the snapshot that was read: its log was "
                 "rewritten",
                 code="log-rewritten",
@@ -143,7 +143,7 @@ class Histories:
             )
         return listing
 
-    def before(self, entry: Entry) -> Listing:
+    def before(self, entry: Entry) -> ShardListing:
         """The shards of a version as an entry found them."""
         return self.listing(entry.shown, entry.snapshot - 1)
 
@@ -161,7 +161,7 @@ class Histories:
                     [f"{shards[at].name}{RECEIPT}" for at in missing]
                 )
             except SidecarMismatchError as error:
-                raise Untold(
+                raise TraceGapError(
                     f"{error.path} differs from the committed receipt",
                     code=error.code,
                     path=error.path,
@@ -174,9 +174,11 @@ class Histories:
         for shard, name in zip(shards, names, strict=True):
             receipt = self._receipts[name]
             if receipt is None:
-                raise Untold(f"{shard.name} has no receipt", code="receipt-not-found", path=name)
+                raise TraceGapError(
+                    f"{shard.name} has no receipt", code="receipt-not-found", path=name
+                )
             if receipt.shard is None or receipt.shard.sha256 != shard.sha256:
-                raise Untold(
+                raise TraceGapError(
                     f"the receipt of {shard.name} is for another file",
                     code="receipt-mismatch",
                     path=name,
@@ -211,26 +213,28 @@ class Histories:
     def _beside(self, version: str, shard: Shard, suffix: str) -> str:
         return f"{self.catalog.version(version).shard_name(shard)}{suffix}"
 
-    def origins(self, entry: Entry) -> Mapping[str, FieldOrigin]:
+    def origins(self, entry: Entry) -> Mapping[str, FeatureOrigin]:
         """Where the features come from of what an entry made; none if an input cannot be read."""
         key = (entry.shown, entry.number)
         if key not in self._origins:
             try:
                 self._origins[key] = self.catalog.origins(entry)
-            except (VersionMissingError, DamagedLogError, UnknownFormatError):
+            except (VersionNotFoundError, CorruptLogError, UnknownFormatError):
                 self._origins[key] = {}
         return self._origins[key]
 
-    def grid(self, entry: Entry) -> Grid:
+    def grid(self, entry: Entry) -> PairGrid:
         """The shards of the two inputs of a combination, and how many records they have."""
         key = (entry.shown, entry.number)
         if key not in self._grids:
             if len(entry.inputs) != 2:
-                raise Untold(f"entry {entry.number} does not list its two inputs")
+                raise TraceGapError(f"entry {entry.number} does not list its two inputs")
             sides = [self.input(told).stays for told in entry.inputs]
-            left, right = (tuple(Extent(one.shard.records, 0) for one in side) for side in sides)
+            left, right = (
+                tuple(RecordExtent(one.shard.records, 0) for one in side) for side in sides
+            )
             once = bool(entry.parameters.get("rule", {}).get("once"))
-            self._grids[key] = Grid(left, right, once)
+            self._grids[key] = PairGrid(left, right, once)
         return self._grids[key]
 
     def place(self, entry: Entry, shard: str) -> int:
@@ -238,39 +242,39 @@ class Histories:
         for at, one in enumerate(entry.added):
             if one.shard.name == shard:
                 return at
-        raise DamagedLogError(entry.shown, entry.number, f"it does not add {shard}")
+        raise CorruptLogError(entry.shown, entry.number, f"it does not add {shard}")
 
 
-def base_of(entry: Entry, place: int) -> str:
+def get_base_shard(entry: Entry, place: int) -> str:
     """The shard that one is made of which an entry adds; Untold if the entry does not say."""
     if len(entry.bases) == len(entry.added):
         return entry.bases[place]
     base = entry.added[place].shard.base
     if base is not None and entry.inputs:
         return base.name
-    raise Untold(
+    raise TraceGapError(
         f"entry {entry.number} of {entry.shown} does not name the input of "
         f"{entry.added[place].shard.name}: an earlier release wrote it",
         version=entry.shown,
     )
 
 
-def landing_of(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard]:
+def find_added_shard(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard]:
     """The entry that brought a shard in, and the shard; of one made by a repair, the first one."""
     stay = version.state.stays.named([shard.name])[shard.name]
     entry = version.log.entry(stay.landed)
     if entry.operation == "repair":
         old = str(entry.parameters["shard"])
-        return landing_of(version, version.state.stays.named([old])[old].shard)
+        return find_added_shard(version, version.state.stays.named([old])[old].shard)
     return entry, stay.shard
 
 
-def is_in_place(entry: Entry) -> bool:
+def is_in_place_entry(entry: Entry) -> bool:
     """Return True if an entry made shards of those of its own version: so does a replacement."""
     if entry.operation == "append":
         return bool(entry.removed)
-    return entry.operation in IN_PLACE
+    return entry.operation in IN_PLACE_OPERATIONS
 
 
-IN_PLACE = frozenset({"rebuild", "erase", "repair"})
+IN_PLACE_OPERATIONS = frozenset({"rebuild", "erase", "repair"})
 """What makes shards of those of its own version, if it has no inputs."""

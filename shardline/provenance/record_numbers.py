@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
-    from shardline.pairing.coverage import Cover
-    from shardline.pairing.pair_grid import Grid
+    from shardline.pairing.coverage import Coverage
+    from shardline.pairing.pair_grid import PairGrid
 
 
-def row_of(first: int, refused: Sequence[tuple[int, int]], record: int) -> int:
+def map_record_to_row(first: int, refused: Sequence[tuple[int, int]], record: int) -> int:
     """The row that became a record, of rows from `first` on without the refused spans."""
     row = first + record
     for begin, end in refused:
@@ -27,7 +27,7 @@ def row_of(first: int, refused: Sequence[tuple[int, int]], record: int) -> int:
     return row
 
 
-def records_of(first: int, refused: Sequence[tuple[int, int]], rows: IntArray) -> IntArray:
+def map_rows_to_records(first: int, refused: Sequence[tuple[int, int]], rows: IntArray) -> IntArray:
     """The records that rows became; -1 for one that was refused."""
     spans = np.array(refused, np.int64).reshape(-1, 2)
     counts = np.concatenate(([0], np.cumsum(spans[:, 1] - spans[:, 0] + 1)))
@@ -45,7 +45,7 @@ def refused_before(refused: Sequence[tuple[int, int]], row: int) -> int:
 Row = TypeVar("Row", int, "IntArray")
 
 
-def chooses(parameters: Json) -> bool:
+def has_pair_selection(parameters: Json) -> bool:
     """Whether a combination took some of the pairs, so that a row map tells which."""
     rule = parameters.get("rule", {})
     return bool(
@@ -53,40 +53,44 @@ def chooses(parameters: Json) -> bool:
     )
 
 
-def pairs_of(grid: Grid, cover: Cover) -> int:
+def count_pairs(grid: PairGrid, cover: Coverage) -> int:
     """How many pairs a shard covers."""
     return estimate(grid, cover).pairs
 
 
-def pair_at(grid: Grid, cover: Cover, place: int) -> tuple[int, int]:
+def locate_pair(grid: PairGrid, cover: Coverage, place: int) -> tuple[int, int]:
     """The numbers of the two records of the pair at a place."""
-    places = np.array([place + _before_span(grid, cover)], np.int64)
+    places = np.array([place + _count_pairs_before_span(grid, cover)], np.int64)
     lefts, rights = grid.locate(places, cover.left, cover.right)
     return int(lefts[0]), int(rights[0])
 
 
-def places_of_left(grid: Grid, cover: Cover, shard: int, record: int) -> Iterator[IntArray]:
+def iter_left_positions(
+    grid: PairGrid, cover: Coverage, shard: int, record: int
+) -> Iterator[IntArray]:
     """The places of the pairs whose left is a record of the left shard at this place."""
-    if not cover.left[0] <= shard < cover.left[1] or not _in_span(cover, record):
+    if not cover.left[0] <= shard < cover.left[1] or not _is_in_span(cover, record):
         return
-    start = _before(grid, cover, shard) - _before_span(grid, cover)
+    start = _count_pairs_before_shard(grid, cover, shard) - _count_pairs_before_span(grid, cover)
     pairs = grid.row(shard)[0]
     for column in range(*cover.right):
         width = grid.right[column].records
         if grid.once and column == shard:
-            first = start + _before_row(width, record)
+            first = start + _count_pairs_before_row(width, record)
             yield np.arange(first, first + width - 1 - record)
         elif not grid.once or column > shard:
             yield np.arange(start + record * width, start + (record + 1) * width)
         start += int(pairs[column])
 
 
-def places_of_right(grid: Grid, cover: Cover, shard: int, record: int) -> Iterator[IntArray]:
+def iter_right_positions(
+    grid: PairGrid, cover: Coverage, shard: int, record: int
+) -> Iterator[IntArray]:
     """The places of the pairs whose right is a record of the right shard at this place."""
     if not cover.right[0] <= shard < cover.right[1]:
         return
     width = grid.right[shard].records
-    begin = -_before_span(grid, cover)
+    begin = -_count_pairs_before_span(grid, cover)
     for row in range(*cover.left):
         if grid.once and row > shard:
             return
@@ -96,31 +100,31 @@ def places_of_right(grid: Grid, cover: Cover, shard: int, record: int) -> Iterat
         first, last = cover.span or (0, grid.left[row].records)
         if grid.once and row == shard:
             lefts = np.arange(first, min(last, record))
-            yield start + _before_row(width, lefts) + record - lefts - 1
+            yield start + _count_pairs_before_row(width, lefts) + record - lefts - 1
         else:
             yield start + np.arange(first, last) * width + record
 
 
-def _in_span(cover: Cover, record: int) -> bool:
+def _is_in_span(cover: Coverage, record: int) -> bool:
     return cover.span is None or cover.span[0] <= record < cover.span[1]
 
 
-def _before(grid: Grid, cover: Cover, shard: int) -> int:
+def _count_pairs_before_shard(grid: PairGrid, cover: Coverage, shard: int) -> int:
     """How many pairs the left shards before this one have."""
     columns = slice(*cover.right)
     return sum(int(grid.row(row)[0][columns].sum()) for row in range(cover.left[0], shard))
 
 
-def _before_span(grid: Grid, cover: Cover) -> int:
+def _count_pairs_before_span(grid: PairGrid, cover: Coverage) -> int:
     """How many pairs the records of the one left shard have that stand before the span."""
     if cover.span is None:
         return 0
     width = grid.right[cover.right[0]].records
     if grid.once and cover.left[0] == cover.right[0]:
-        return _before_row(width, cover.span[0])
+        return _count_pairs_before_row(width, cover.span[0])
     return cover.span[0] * width
 
 
-def _before_row(count: int, row: Row) -> Row:
+def _count_pairs_before_row(count: int, row: Row) -> Row:
     """How many pairs have a lower first one, where each two of so many are paired once."""
     return row * (2 * count - row - 1) // 2

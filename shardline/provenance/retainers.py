@@ -6,40 +6,40 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.log.retention import recently_released
-from shardline.provenance.commands import arguments_again
+from shardline.log.retention import find_recently_unreferenced
+from shardline.provenance.commands import get_recreate_arguments
 from shardline.provenance.consumers import CONSUMER_PREFIX
-from shardline.provenance.dependencies import holder_of, pins_of
+from shardline.provenance.dependencies import list_pins, parse_pin_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from shardline.canonical_json import Json
     from shardline.log.version import StoredVersion
-    from shardline.provenance.dependencies import Needs
+    from shardline.provenance.dependencies import Dependencies
     from shardline.storage import ObjectInfo
 
     Command = Callable[..., str]
     Commands = tuple[tuple[str, ...], ...]
 
-KeeperKind: TypeAlias = Literal[
+RetainerKind: TypeAlias = Literal[
     "published", "tag", "pin", "consumer", "version", "time", "writer", "log"
 ]
 
 
-def plain_command(*arguments: str) -> str:
+def get_plain_command(*arguments: str) -> str:
     """A command to paste where the root is told by SHARDLINE_ROOT."""
     return shlex.join(("shardline", *arguments))
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class Retainer:
     """Someone who keeps shards, what of, and what to do about it.
 
     `files` are shards, of so many `bytes`; `erased` of them held records that were erased.
     """
 
-    kind: KeeperKind
+    kind: RetainerKind
     where: str
     why: str
     advice: str
@@ -48,26 +48,26 @@ class Keeper:
     bytes: int
     erased: int
 
-    def to_json(self, command: Command = plain_command) -> Json:
+    def to_json(self, command: Command = get_plain_command) -> Json:
         """The keeper for machines, with its commands as people paste them."""
         told = {name: getattr(self, name) for name in self.__slots__}
         return {**told, "commands": [command(*one) for one in self.commands]}
 
 
-def vacuum_command(dataset: str) -> tuple[str, ...]:
+def get_vacuum_command(dataset: str) -> tuple[str, ...]:
     """What deletes all that nobody holds, at once."""
     return ("vacuum", dataset, "--delete", "--keep", "0")
 
 
-def tag_let_go(version: str, tag: str) -> tuple[str, Commands]:
+def get_tag_release(version: str, tag: str) -> tuple[str, Commands]:
     """What to do about a tag that keeps an old snapshot."""
     moved, gone = ("tag", f"{version}@published", tag), ("tag", version, "--delete", tag)
     return "let the tag name the newest published snapshot, or take it away", (moved, gone)
 
 
-def pin_let_go(version: str, pin: str) -> tuple[KeeperKind, str, Commands]:
+def get_pin_release(version: str, pin: str) -> tuple[RetainerKind, str, Commands]:
     """What kind of pin it is, and what to do about one that keeps an old snapshot."""
-    if (holder := holder_of(pin)) is not None:
+    if (holder := parse_pin_holder(pin)) is not None:
         return "version", f"make {holder} anew of the newest snapshot", ()
     if pin.startswith(CONSUMER_PREFIX):
         consumer = pin.removeprefix(CONSUMER_PREFIX).split(" ")[0]
@@ -79,7 +79,7 @@ def pin_let_go(version: str, pin: str) -> tuple[KeeperKind, str, Commands]:
     return "pin", f"let go of it, in Python: Version(root, {version!r}).pin({pin!r}, None)", ()
 
 
-def consumer_words(pin: str) -> str:
+def format_consumer_pin(pin: str) -> str:
     """Who reads a snapshot, as the pin tells: its name, and its run if it told one."""
     name, _, run = pin.removeprefix(CONSUMER_PREFIX).rpartition(" on ")[0].partition(" ")
     return f"{name}, run {run}," if run else name or pin
@@ -89,7 +89,7 @@ _NOW_IF_UNREAD = "delete them now if nothing reads them"
 
 
 @dataclass(frozen=True, slots=True)
-class _Staying:
+class _RetainedShards:
     """The shards of a version that stay though its newest snapshot does without them."""
 
     version: StoredVersion
@@ -102,19 +102,24 @@ class _Staying:
         return {stay.shard.name for stay in listed} & set(self.files)
 
     def keeper(
-        self, kind: KeeperKind, where: str, why: str, let_go: tuple[str, Commands], names: set[str]
-    ) -> Keeper:
+        self,
+        kind: RetainerKind,
+        where: str,
+        why: str,
+        let_go: tuple[str, Commands],
+        names: set[str],
+    ) -> Retainer:
         size = sum(self.files[name].size for name in names)
-        return Keeper(kind, where, why, *let_go, len(names), size, len(names & set(self.erased)))
+        return Retainer(kind, where, why, *let_go, len(names), size, len(names & set(self.erased)))
 
 
-def keepers_of(
+def iter_retainers(
     version: StoredVersion,
     staying: Mapping[str, ObjectInfo],
     erased: Collection[str],
-    needs: Needs,
+    needs: Dependencies,
     let_go: Collection[str] = (),
-) -> Iterator[Keeper]:
+) -> Iterator[Retainer]:
     """Who keeps which of the shards that a vacuum leaves, of all but the newest snapshot's.
 
     Whatever has a name comes first: time is told only of what nobody else keeps. The pins in
@@ -122,17 +127,20 @@ def keepers_of(
     """
     state = version.state
     live = {stay.shard.name for stay in state.stays.at(state.snapshot)} if state.snapshot else set()
-    old = _Staying(version, {n: f for n, f in staying.items() if n not in live}, erased)
+    old = _RetainedShards(version, {n: f for n, f in staying.items() if n not in live}, erased)
     if not old.files:
         return
     named: set[str] = set()
-    for keeper, names in (*_named(old), *_versions(old, needs, let_go)):
+    for keeper, names in (
+        *_iter_named_retainers(old),
+        *_iter_version_retainers(old, needs, let_go),
+    ):
         named |= names
         if names:
             yield keeper
-    again = vacuum_command(version.log.dataset)
+    again = get_vacuum_command(version.log.dataset)
     known = set(state.stays.names().to_pylist())
-    young = _young(version, needs)
+    young = _get_recent_snapshots(version, needs)
     young |= {state.pins[pin].snapshot or 0 for pin in let_go if pin in state.pins}
     recent = {name for number in young for name in old.of(number)} - named
     if recent:
@@ -145,13 +153,17 @@ def keepers_of(
         yield old.keeper("writer", version.name, why, let_go_of, unknown)
 
 
-def _young(version: StoredVersion, needs: Needs) -> set[int]:
+def _get_recent_snapshots(version: StoredVersion, needs: Dependencies) -> set[int]:
     """The snapshots that were in use within the time to keep."""
     state = version.state
-    return set(recently_released(state, needs.now, needs.keep, needs.released(state)).tolist())
+    return set(
+        find_recently_unreferenced(state, needs.now, needs.keep, needs.released(state)).tolist()
+    )
 
 
-def keeper_without_log(version: StoredVersion, files: Mapping[str, ObjectInfo]) -> Iterator[Keeper]:
+def iter_logless_retainers(
+    version: StoredVersion, files: Mapping[str, ObjectInfo]
+) -> Iterator[Retainer]:
     """The version itself as the keeper of its shards, since nothing says which it needs."""
     if files:
         dataset, name = version.log.dataset, version.log.version
@@ -160,14 +172,16 @@ def keeper_without_log(version: StoredVersion, files: Mapping[str, ObjectInfo]) 
             "put its log back from a copy; delete them only if it never had one",
             (("vacuum", dataset, "--delete", "--without-log", name),),
         )
-        yield _Staying(version, files, ()).keeper("log", version.name, why, let_go, set(files))
+        yield _RetainedShards(version, files, ()).keeper(
+            "log", version.name, why, let_go, set(files)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Hold:
+class _HeldSnapshot:
     """A snapshot that is held, but not by another version, and what lets go of it."""
 
-    kind: KeeperKind
+    kind: RetainerKind
     snapshot: int
     before: str
     after: str
@@ -178,56 +192,56 @@ class _Hold:
         return f"{self.before}{snapshot}{self.after}"
 
 
-def _holds(version: StoredVersion) -> Iterator[_Hold]:
+def _iter_held_snapshots(version: StoredVersion) -> Iterator[_HeldSnapshot]:
     state = version.state
     if state.published and state.published != state.snapshot:
         why = " is the newest snapshot that is published"
         let_go = ("check the newest one, so that it is published", (("check", version.name),))
-        yield _Hold("published", state.published, "", why, let_go)
+        yield _HeldSnapshot("published", state.published, "", why, let_go)
     for tag, hold in sorted(state.tags.items()):
         if hold.snapshot is not None:
-            told = tag_let_go(version.name, tag)
-            yield _Hold("tag", hold.snapshot, "", f" has the tag {tag}", told)
+            told = get_tag_release(version.name, tag)
+            yield _HeldSnapshot("tag", hold.snapshot, "", f" has the tag {tag}", told)
     for pin, hold in sorted(state.pins.items()):
-        if hold.snapshot is not None and holder_of(pin) is None:
-            kind, advice, commands = pin_let_go(version.name, pin)
-            who = f"{consumer_words(pin)} reads " if kind == "consumer" else f"{pin} keeps "
-            yield _Hold(kind, hold.snapshot, who, "", (advice, commands))
+        if hold.snapshot is not None and parse_pin_holder(pin) is None:
+            kind, advice, commands = get_pin_release(version.name, pin)
+            who = f"{format_consumer_pin(pin)} reads " if kind == "consumer" else f"{pin} keeps "
+            yield _HeldSnapshot(kind, hold.snapshot, who, "", (advice, commands))
 
 
-def _named(old: _Staying) -> Iterator[tuple[Keeper, set[str]]]:
+def _iter_named_retainers(old: _RetainedShards) -> Iterator[tuple[Retainer, set[str]]]:
     """Those who keep a snapshot of a version in their own name, with what they keep."""
-    for hold in _holds(old.version):
+    for hold in _iter_held_snapshots(old.version):
         names = old.of(hold.snapshot)
         where = f"{old.version.name}@{hold.snapshot}"
         yield old.keeper(hold.kind, where, hold.why("it"), hold.let_go, names), names
 
 
-def _versions(
-    old: _Staying, needs: Needs, let_go: Collection[str]
-) -> Iterator[tuple[Keeper, set[str]]]:
+def _iter_version_retainers(
+    old: _RetainedShards, needs: Dependencies, let_go: Collection[str]
+) -> Iterator[tuple[Retainer, set[str]]]:
     """The versions that are read with old shards, with what they keep."""
     version = old.version
     for holder, needed in needs.of(version).items():
-        pins = [number for pin, number in pins_of(version, holder) if pin not in let_go]
+        pins = [number for pin, number in list_pins(version, holder) if pin not in let_go]
         held = {number: old.of(number) for number in sorted(pins, reverse=True)}
         wanted = set().union(*held.values())
-        found = list(_reasons(needs, version, wanted & needed, (holder,)))
+        found = list(_iter_retain_reasons(needs, version, wanted & needed, (holder,)))
         # A pin keeps a snapshot whole; of erased shards only what is needed stays.
         beside = wanted - needed - set(old.erased)
         why = f"{holder} is read with other shards of it"
-        found.append(("version", why, _anew(needs.opened(holder)), beside))
+        found.append(("version", why, _get_recreate_advice(needs.opened(holder)), beside))
         for kind, why, what, names in found:
             where = next((number for number, has in held.items() if has & names), 0)
             yield old.keeper(kind, f"{version.name}@{where}", why, what, names), names
 
 
-_Reason: TypeAlias = "tuple[KeeperKind, str, tuple[str, Commands], set[str]]"
+_RetainReason: TypeAlias = "tuple[RetainerKind, str, tuple[str, Commands], set[str]]"
 
 
-def _reasons(
-    needs: Needs, version: StoredVersion, names: set[str], holders: tuple[str, ...]
-) -> Iterator[_Reason]:
+def _iter_retain_reasons(
+    needs: Dependencies, version: StoredVersion, names: set[str], holders: tuple[str, ...]
+) -> Iterator[_RetainReason]:
     """Why the last of these holders needs shards of a version, and what ends that for which."""
     if not names:
         return
@@ -243,8 +257,8 @@ def _reasons(
 
     read = f"{holders[0]} is read with it" + "".join(f", {one} with that" for one in holders[1:])
     told = of(state.snapshot) if state.snapshot else set()
-    yield "version", read, _anew(holder), set(told)
-    for hold in _holds(holder):
+    yield "version", read, _get_recreate_advice(holder), set(told)
+    for hold in _iter_held_snapshots(holder):
         why = f"{read}, and {hold.why(f'{holder.name}@{hold.snapshot}')}"
         yield "version", why, hold.let_go, of(hold.snapshot)
         told |= of(hold.snapshot)
@@ -252,15 +266,17 @@ def _reasons(
         if above in holders:
             continue
         through = {one for one in needed if below.get(one)}
-        for kind, why, let_go, shards in _reasons(needs, holder, through, (*holders, above)):
+        for kind, why, let_go, shards in _iter_retain_reasons(
+            needs, holder, through, (*holders, above)
+        ):
             yield kind, why, let_go, under(shards)
             told |= under(shards)
     why = f"{read}, and was in use until lately"
-    let_go = (_NOW_IF_UNREAD, (vacuum_command(version.log.dataset),))
+    let_go = (_NOW_IF_UNREAD, (get_vacuum_command(version.log.dataset),))
     yield "time", why, let_go, names - told
 
 
-def _anew(holder: StoredVersion) -> tuple[str, Commands]:
+def _get_recreate_advice(holder: StoredVersion) -> tuple[str, Commands]:
     """What lets a version follow the newest snapshots of those that it is read with."""
-    command = arguments_again(holder)
+    command = get_recreate_arguments(holder)
     return f"make {holder.name} anew of the newest snapshot", (command,) if command else ()

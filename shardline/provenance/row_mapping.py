@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.pairing.coverage import Cover
-from shardline.provenance.commands import combined_anew
-from shardline.provenance.log_index import Untold, base_of, is_in_place
+from shardline.pairing.coverage import Coverage
+from shardline.provenance.commands import get_recombine_hint
+from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
 from shardline.provenance.record_numbers import (
-    chooses,
-    pair_at,
-    pairs_of,
-    places_of_left,
-    places_of_right,
-    records_of,
+    count_pairs,
+    has_pair_selection,
+    iter_left_positions,
+    iter_right_positions,
+    locate_pair,
+    map_record_to_row,
+    map_rows_to_records,
     refused_before,
-    row_of,
 )
 from shardline.sidecars.row_map import NOTHING, RowMapError
-from shardline.sources.source_format import format_of_name
-from shardline.text import counted
+from shardline.sources.source_format import infer_format_from_name
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Shard, Source
-    from shardline.provenance.log_index import Histories, Listing
+    from shardline.provenance.log_index import LogIndex, ShardListing
 
 
 _MAY_BE_BLANK = frozenset({"jsonl", "csv", None})
@@ -42,27 +42,27 @@ _MOST_PARTS = 64
 """Shards of a source whose receipts are read to count what went to quarantine before one."""
 
 
-def source_row(histories: Histories, entry: Entry, shard: Shard, inside: int) -> SourceRow:
+def trace_source_row(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> SourceRow:
     """The row of record `inside` of a shard that an append brought in; Untold if it is lost."""
     source = next((one for one in entry.sources if one.key == shard.source), None)
     if source is None:
-        raise Untold(
+        raise TraceGapError(
             f"entry {entry.number} does not name the source of {shard.name}", version=entry.shown
         )
     try:
         receipt = histories.receipt(entry.shown, shard)
         if receipt.counts(shard.records):
-            row = row_of(receipt.first, receipt.refused, inside)
+            row = map_record_to_row(receipt.first, receipt.refused, inside)
         else:
             (row,) = histories.row_map(entry.shown, shard, 1).find(inside)
-    except (Untold, RowMapError) as error:
-        raise Untold(
+    except (TraceGapError, RowMapError) as error:
+        raise TraceGapError(
             f"source row unknown: {error.message} (source: {source.shown})",
             code=error.code,
             path=error.path,
             version=entry.shown,
         ) from None
-    kind = entry.parameters.get("format") or format_of_source(source)
+    kind = entry.parameters.get("format") or infer_format_of_source(source)
     parts = [one.shard for one in entry.added if one.shard.source == shard.source]
     place = next(at for at, one in enumerate(parts) if one.name == shard.name)
     records = sum(one.records for one in parts[:place])
@@ -70,14 +70,16 @@ def source_row(histories: Histories, entry: Entry, shard: Shard, inside: int) ->
     told = any(one.get("source") == source.key for one in entry.parameters.get("quarantine", ()))
     if earlier and kind in _MAY_BE_BLANK:
         # Of the shards before it is only known how many rows gave none: some may be blank.
-        earlier = _refused_in(histories, entry, parts[:place], receipt.first) if told else 0
+        earlier = (
+            _count_quarantined_in(histories, entry, parts[:place], receipt.first) if told else 0
+        )
     here = refused_before(receipt.refused, row)
     refused = None if earlier is None else here + earlier
-    return SourceRow(source, row, words_for(kind, row), row - records - inside, refused)
+    return SourceRow(source, row, format_row_label(kind, row), row - records - inside, refused)
 
 
-def _refused_in(
-    histories: Histories, entry: Entry, parts: Sequence[Shard], rows: int
+def _count_quarantined_in(
+    histories: LogIndex, entry: Entry, parts: Sequence[Shard], rows: int
 ) -> int | None:
     """How many of the first rows were refused, of which these shards are; None if too much to ask.
 
@@ -87,20 +89,20 @@ def _refused_in(
         return None
     try:
         receipts = histories.receipts(entry.shown, parts)
-    except Untold:
+    except TraceGapError:
         return None
     covered = sum(receipt.end - receipt.first for receipt in receipts)
     return sum(receipt.refused_rows for receipt in receipts) if covered == rows else None
 
 
-def format_of_source(source: Source) -> str | None:
+def infer_format_of_source(source: Source) -> str | None:
     """What a source is, if that is told by its name; rows in memory are none of the formats."""
     if source.path is None:
         return "batch"
-    return format_of_name(source.path)
+    return infer_format_from_name(source.path)
 
 
-def words_for(kind: str | None, row: int) -> str:
+def format_row_label(kind: str | None, row: int) -> str:
     """A row in the words of its source.
 
     A cell of a CSV file may hold line ends, so its rows are told by their number, and the files of
@@ -116,7 +118,7 @@ def words_for(kind: str | None, row: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SnapshotRecord:
     """A record of a snapshot, by its number there."""
 
     version: str
@@ -125,21 +127,21 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RecordOrigin:
     """What a record was made of, and what is to be said of it."""
 
-    of: tuple[Held | SourceRow, ...]
+    of: tuple[SnapshotRecord | SourceRow, ...]
     remark: str = ""
 
 
-def made_of(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+def map_record_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """What record `inside` of a shard was made of, which landed with this entry.
 
     Raises Untold, with the reason, where that cannot be told.
     """
     find = _BY_OPERATION.get(entry.operation)
     if find is None:
-        raise Untold(
+        raise TraceGapError(
             f"unknown operation {entry.operation!r}: another release wrote it",
             code="unknown-operation",
             version=entry.shown,
@@ -147,193 +149,209 @@ def made_of(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Ma
     return find(histories, entry, shard, inside)
 
 
-def _appended(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+def _map_appended_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     if entry.bases and entry.bases[histories.place(entry, shard.name)]:
-        return _changed(histories, entry, shard, inside)  # What a replacement left of a shard.
-    return Made((source_row(histories, entry, shard, inside),))
+        return _map_transformed_up(
+            histories, entry, shard, inside
+        )  # What a replacement left of a shard.
+    return RecordOrigin((trace_source_row(histories, entry, shard, inside),))
 
 
-def _rebuilt(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+def _map_rebuilt_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """All records in order: of those that it took out, or of a whole snapshot."""
     if entry.inputs:
         listing = histories.input(entry.inputs[0])
         after = histories.listing(entry.shown, entry.snapshot)
-        _refuse_other_count(entry, after.records, listing.records)
+        _validate_record_count(entry, after.records, listing.records)
         record = after.number(shard.name, inside)
     else:
         listing = histories.before(entry)
-        _refuse_other_count(entry, *replaced(listing, entry))
+        _validate_record_count(entry, *replaced(listing, entry))
         place = histories.place(entry, shard.name)
         record = sum(one.shard.records for one in entry.added[:place]) + inside
         record += listing.number(entry.removed[0], 0) or 0
     if record is None:
-        raise Untold(
+        raise TraceGapError(
             f"{shard.name} is not in the snapshot of entry {entry.number}", code="shard-not-found"
         )
-    return Made((Held(listing.version, listing.snapshot, record),))
+    return RecordOrigin((SnapshotRecord(listing.version, listing.snapshot, record),))
 
 
-def replaced(before: Listing, entry: Entry) -> tuple[int, int]:
+def replaced(before: ShardListing, entry: Entry) -> tuple[int, int]:
     """How many records an entry adds, and how many it takes out."""
     added = sum(one.shard.records for one in entry.added)
     taken = [before.stays[before.places[name]].shard.records for name in entry.removed]
     return added, sum(taken)
 
 
-def _refuse_other_count(entry: Entry, made: int, read: int) -> None:
+def _validate_record_count(entry: Entry, made: int, read: int) -> None:
     if made != read:
-        raise Untold(
-            f"entry {entry.number} of {entry.shown} wrote {counted(made, 'record')}, expected "
+        raise TraceGapError(
+            f"entry {entry.number} of {entry.shown} wrote {format_count(made, 'record')}, expected "
             f"{read}",
             code="count-mismatch",
             version=entry.shown,
         )
 
 
-def _changed(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+def _map_transformed_up(
+    histories: LogIndex, entry: Entry, shard: Shard, inside: int
+) -> RecordOrigin:
     """Extend, migrate, erase, replace: a shard of a shard, all records but the refused ones."""
     place = histories.place(entry, shard.name)
-    old = base_of(entry, place)
+    old = get_base_shard(entry, place)
     listing = histories.input(entry.inputs[0]) if entry.inputs else histories.before(entry)
     if shard.base is not None and entry.inputs:
-        remark = _without_fields(histories, entry, shard, inside)
-        return Made((_held(listing, old, inside),), remark)
+        remark = _get_missing_fields_remark(histories, entry, shard, inside)
+        return RecordOrigin((_get_snapshot_record(listing, old, inside),), remark)
     receipt = histories.receipt(entry.shown, shard)
     if not receipt.counts(shard.records):
-        raise Untold(
+        raise TraceGapError(
             f"the receipt of {shard.name} does not cover all its records", code="receipt-mismatch"
         )
-    return Made((_held(listing, old, row_of(receipt.first, receipt.refused, inside)),))
+    return RecordOrigin(
+        (
+            _get_snapshot_record(
+                listing, old, map_record_to_row(receipt.first, receipt.refused, inside)
+            ),
+        )
+    )
 
 
-def _without_fields(histories: Histories, entry: Entry, shard: Shard, inside: int) -> str:
+def _get_missing_fields_remark(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> str:
     """What is to be said of a record of an overlay of which no new fields could be made."""
     try:
         receipt = histories.receipt(entry.shown, shard)
-    except Untold:
+    except TraceGapError:
         return ""
     refused = any(first <= inside <= last for first, last in receipt.refused)
     return f"no new features, quarantined in {receipt.quarantine}" if refused else ""
 
 
-def _held(listing: Listing, shard: str, inside: int) -> Held:
+def _get_snapshot_record(listing: ShardListing, shard: str, inside: int) -> SnapshotRecord:
     record = listing.number(shard, inside)
     if record is None:
-        raise Untold(
+        raise TraceGapError(
             f"{shard} is not in its input {listing.version}@{listing.snapshot}",
             code="shard-not-found",
             version=listing.version,
             snapshot=listing.snapshot,
         )
-    return Held(listing.version, listing.snapshot, record)
+    return SnapshotRecord(listing.version, listing.snapshot, record)
 
 
-def _paired(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+def _map_paired_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """The two records of a pair; one, if the left has no match."""
     grid = histories.grid(entry)
     sides = [histories.input(told) for told in entry.inputs]
-    cover = cover_of(histories, entry, shard.name)
-    if chooses(entry.parameters):
+    cover = get_shard_coverage(histories, entry, shard.name)
+    if has_pair_selection(entry.parameters):
         try:
             found = histories.row_map(entry.shown, shard, 2).find(inside)
         except RowMapError as error:
-            raise no_pairs(histories, entry, shard, error) from None
+            raise make_unknown_pairs_error(histories, entry, shard, error) from None
         first = (0, 0) if cover is None else (cover.left[0], cover.right[0])
         numbers = [
             number if number < 0 else number + side.start(at)
             for number, side, at in zip(found, sides, first, strict=True)
         ]
     elif cover is None:
-        raise Untold(f"entry {entry.number} does not list the shards that {shard.name} pairs")
+        raise TraceGapError(
+            f"entry {entry.number} does not list the shards that {shard.name} pairs"
+        )
     else:
-        _refuse_other_pairs(shard, pairs_of(grid, cover))
-        numbers = list(pair_at(grid, cover, inside))
+        _validate_pair_count(shard, count_pairs(grid, cover))
+        numbers = list(locate_pair(grid, cover, inside))
     alone = " alone: it has no match" if min(numbers) < 0 else ""
     of = tuple(
-        Held(side.version, side.snapshot, number)
+        SnapshotRecord(side.version, side.snapshot, number)
         for side, number in zip(sides, numbers, strict=True)
         if number >= 0
     )
-    return Made(of, f"the record of the left{alone}" if alone else "")
+    return RecordOrigin(of, f"the record of the left{alone}" if alone else "")
 
 
-def no_pairs(histories: Histories, entry: Entry, shard: Shard, error: RowMapError) -> Untold:
+def make_unknown_pairs_error(
+    histories: LogIndex, entry: Entry, shard: Shard, error: RowMapError
+) -> TraceGapError:
     """Build the error that the pairs of a shard are unknown, since its row map is."""
-    return Untold(
+    return TraceGapError(
         f"the pairs of {shard.name} are unknown: {error.message}",
         code=error.code,
-        hint=combined_anew(histories, entry),
+        hint=get_recombine_hint(histories, entry),
         path=error.path,
         version=entry.shown,
     )
 
 
-def _refuse_other_pairs(shard: Shard, pairs: int) -> None:
+def _validate_pair_count(shard: Shard, pairs: int) -> None:
     if pairs != shard.records:
-        raise Untold(
-            f"{shard.name} has {counted(shard.records, 'record')}, expected {pairs} pairs",
+        raise TraceGapError(
+            f"{shard.name} has {format_count(shard.records, 'record')}, expected {pairs} pairs",
             code="count-mismatch",
         )
 
 
-def cover_of(histories: Histories, entry: Entry, shard: str) -> Cover | None:
+def get_shard_coverage(histories: LogIndex, entry: Entry, shard: str) -> Coverage | None:
     """Which shards of its inputs a combined one covers; None if the entry does not tell."""
     outputs = entry.parameters.get("outputs")
     if not isinstance(outputs, list) or len(outputs) != len(entry.added):
         return None
-    return Cover.from_json(outputs[histories.place(entry, shard)])
+    return Coverage.from_json(outputs[histories.place(entry, shard)])
 
 
-def _repaired(histories: Histories, entry: Entry, shard: Shard, inside: int) -> Made:
+def _map_repaired_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """Made anew of what it was first made of, record for record; or what was left of it."""
     if entry.parameters.get("how") != "salvage":
-        first, old = first_of(histories, entry)
+        first, old = find_first_repair(histories, entry)
         listing = histories.before(first)
         if listing.stays[listing.places[old]].shard.records != shard.records:
-            raise Untold(
+            raise TraceGapError(
                 f"{shard.name} replaced {old} and has another number of records",
                 code="count-mismatch",
             )
-        return Made((_held(listing, old, inside),))
+        return RecordOrigin((_get_snapshot_record(listing, old, inside),))
     try:
         (number,) = histories.row_map(entry.shown, shard, 1).find(inside)
     except RowMapError as error:
-        raise salvage_unknown(error) from None
+        raise make_unknown_salvage_error(error) from None
     if number < 0:
-        raise Untold("the corruption moved it: its earlier number is unknown")
-    return Made((_held(histories.before(entry), str(entry.parameters["shard"]), number),))
+        raise TraceGapError("the corruption moved it: its earlier number is unknown")
+    return RecordOrigin(
+        (_get_snapshot_record(histories.before(entry), str(entry.parameters["shard"]), number),)
+    )
 
 
-def salvage_unknown(error: RowMapError) -> Untold:
+def make_unknown_salvage_error(error: RowMapError) -> TraceGapError:
     """Build the error that a row map does not say which records a repair salvaged."""
     what = f"the salvaged records are unknown: {error.message}"
-    return Untold(what, code=error.code, path=error.path)
+    return TraceGapError(what, code=error.code, path=error.path)
 
 
-def first_of(histories: Histories, entry: Entry) -> tuple[Entry, str]:
+def find_first_repair(histories: LogIndex, entry: Entry) -> tuple[Entry, str]:
     """Of a shard that was repaired, maybe again and again, the first repair and the first shard."""
     old = str(entry.parameters["shard"])
     listing = histories.before(entry)
     place = listing.places.get(old)
     if place is None:
-        raise Untold(
+        raise TraceGapError(
             f"the repaired shard {old} is not in {listing.version}@{listing.snapshot}",
             code="shard-not-found",
             version=listing.version,
             snapshot=listing.snapshot,
         )
     landed = histories.entry(listing.version, listing.stays[place].landed)
-    return first_of(histories, landed) if landed.operation == "repair" else (entry, old)
+    return find_first_repair(histories, landed) if landed.operation == "repair" else (entry, old)
 
 
-_BY_OPERATION: dict[str, Callable[[Histories, Entry, Shard, int], Made]] = {
-    "append": _appended,
-    "rebuild": _rebuilt,
-    "extend": _changed,
-    "migrate": _changed,
-    "erase": _changed,
-    "combine": _paired,
-    "repair": _repaired,
+_BY_OPERATION: dict[str, Callable[[LogIndex, Entry, Shard, int], RecordOrigin]] = {
+    "append": _map_appended_up,
+    "rebuild": _map_rebuilt_up,
+    "extend": _map_transformed_up,
+    "migrate": _map_transformed_up,
+    "erase": _map_transformed_up,
+    "combine": _map_paired_up,
+    "repair": _map_repaired_up,
 }
 
 
@@ -343,7 +361,7 @@ _GONE = {"append": "replaced", "erase": "erased"}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RecordOutcome:
     """What became of records: `records` of a shard, each of the one in `of` at its place.
 
     Where there is none, or it cannot be told which, `why` says so, and `records` is empty; `code`
@@ -359,74 +377,76 @@ class Outcome:
     hint: Hint | None = None
 
 
-def none_told(shard: str, of: IntArray, error: Untold) -> Outcome:
+def make_unknown_outcome(shard: str, of: IntArray, error: TraceGapError) -> RecordOutcome:
     """Build the outcome of records whose fate is unknown."""
-    return Outcome(shard, of, of[:0], error.message, untold=True, code=error.code, hint=error.hint)
+    return RecordOutcome(
+        shard, of, of[:0], error.message, untold=True, code=error.code, hint=error.hint
+    )
 
 
-def _none(shard: str, of: IntArray, code: str, why: str) -> Outcome:
-    return Outcome(shard, of, of[:0], why, code=code)
+def _make_empty_outcome(shard: str, of: IntArray, code: str, why: str) -> RecordOutcome:
+    return RecordOutcome(shard, of, of[:0], why, code=code)
 
 
-def taken_by(histories: Histories, entry: Entry) -> Sequence[str]:
+def list_replaced_shards(histories: LogIndex, entry: Entry) -> Sequence[str]:
     """The shards of its own version that an entry made others of."""
-    if entry.inputs or not is_in_place(entry):
+    if entry.inputs or not is_in_place_entry(entry):
         return ()
     if entry.operation == "repair" and entry.parameters.get("how") != "salvage":
-        with suppress(Untold):
-            return [first_of(histories, entry)[1]]
+        with suppress(TraceGapError):
+            return [find_first_repair(histories, entry)[1]]
     return entry.removed
 
 
-def made_into(
-    histories: Histories, entry: Entry, version: str, shard: str, insides: IntArray
-) -> Iterator[Outcome]:
+def map_records_down(
+    histories: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
+) -> Iterator[RecordOutcome]:
     """What an entry made of these records of a shard of a version.
 
     Raises Untold, with the reason, where that cannot be told.
     """
     if entry.operation in _ONE_TO_ONE:
-        yield from _changed_downstream_rows(histories, entry, shard, insides)
+        yield from _map_transformed_down(histories, entry, shard, insides)
     elif entry.operation == "rebuild":
-        yield from _rebuilt_downstream_rows(histories, entry, shard, insides)
+        yield from _map_rebuilt_down(histories, entry, shard, insides)
     elif entry.operation == "repair":
-        yield from _repaired_downstream_rows(histories, entry, insides)
+        yield from _map_repaired_down(histories, entry, insides)
     elif entry.operation == "combine":
-        yield from _paired_downstream_rows(histories, entry, version, shard, insides)
+        yield from _map_paired_down(histories, entry, version, shard, insides)
 
 
-def _changed_downstream_rows(
-    histories: Histories, entry: Entry, shard: str, insides: IntArray
-) -> Iterator[Outcome]:
+def _map_transformed_down(
+    histories: LogIndex, entry: Entry, shard: str, insides: IntArray
+) -> Iterator[RecordOutcome]:
     found, gone = False, _GONE.get(entry.operation)
     # A replacement that took whole shards out made none of them.
     told = entry.operation != "append" or entry.bases
     for at, one in enumerate(entry.added if told else ()):
-        if base_of(entry, at) != shard:
+        if get_base_shard(entry, at) != shard:
             continue
         found = True
         made = one.shard
         if made.base is not None and entry.inputs:
-            yield Outcome(made.name, insides, insides)
+            yield RecordOutcome(made.name, insides, insides)
             continue
         receipt = histories.receipt(entry.shown, made)
-        records = records_of(receipt.first, receipt.refused, insides)
+        records = map_rows_to_records(receipt.first, receipt.refused, insides)
         there = records >= 0
         if there.any():
-            yield Outcome(made.name, insides[there], records[there])
+            yield RecordOutcome(made.name, insides[there], records[there])
         if not there.all():
             if gone is not None:
-                yield _none(made.name, insides[~there], gone, gone)
+                yield _make_empty_outcome(made.name, insides[~there], gone, gone)
             else:
                 why = f"quarantined in {receipt.quarantine}"
-                yield _none(made.name, insides[~there], "quarantined", why)
+                yield _make_empty_outcome(made.name, insides[~there], "quarantined", why)
     if not found and gone is not None:
-        yield _none("", insides, gone, f"{gone} with all of its shard")
+        yield _make_empty_outcome("", insides, gone, f"{gone} with all of its shard")
 
 
-def _rebuilt_downstream_rows(
-    histories: Histories, entry: Entry, shard: str, insides: IntArray
-) -> Iterator[Outcome]:
+def _map_rebuilt_down(
+    histories: LogIndex, entry: Entry, shard: str, insides: IntArray
+) -> Iterator[RecordOutcome]:
     """All records in order: of those that it took out, or of a whole snapshot."""
     if entry.inputs:
         before = histories.input(entry.inputs[0])
@@ -448,19 +468,19 @@ def _rebuilt_downstream_rows(
     for one, new in made:
         inside = (numbers >= start) & (numbers < start + one.records)
         if new and inside.any():
-            yield Outcome(one.name, insides[inside], numbers[inside] - start)
+            yield RecordOutcome(one.name, insides[inside], numbers[inside] - start)
         start += one.records
 
 
-def _repaired_downstream_rows(
-    histories: Histories, entry: Entry, insides: IntArray
-) -> Iterator[Outcome]:
+def _map_repaired_down(
+    histories: LogIndex, entry: Entry, insides: IntArray
+) -> Iterator[RecordOutcome]:
     if not entry.added:
-        yield _none("", insides, "lost", "lost with all of its shard")
+        yield _make_empty_outcome("", insides, "lost", "lost with all of its shard")
         return
     made = entry.added[0].shard
     if entry.parameters.get("how") != "salvage":
-        yield Outcome(made.name, insides, insides)
+        yield RecordOutcome(made.name, insides, insides)
         return
     lost, moved = insides, False
     try:
@@ -469,54 +489,54 @@ def _repaired_downstream_rows(
             hits = np.isin(rows[:, 0], insides).nonzero()[0]
             if len(hits):
                 of = rows[hits, 0]
-                yield Outcome(made.name, of, first + hits)
+                yield RecordOutcome(made.name, of, first + hits)
                 lost = np.setdiff1d(lost, of)
     except RowMapError as error:
-        raise salvage_unknown(error) from None
+        raise make_unknown_salvage_error(error) from None
     if len(lost) and moved:
         why = "lost to corruption, or salvaged under an unknown number"
-        yield none_told(made.name, lost, Untold(why))
+        yield make_unknown_outcome(made.name, lost, TraceGapError(why))
     elif len(lost):
-        yield _none(made.name, lost, "lost", "lost to corruption")
+        yield _make_empty_outcome(made.name, lost, "lost", "lost to corruption")
 
 
-def _paired_downstream_rows(
-    histories: Histories, entry: Entry, version: str, shard: str, insides: IntArray
-) -> Iterator[Outcome]:
+def _map_paired_down(
+    histories: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
+) -> Iterator[RecordOutcome]:
     for side, told in enumerate(entry.inputs):
         if told.shown != version:
             continue
         listing = histories.input(told)
         if listing.places.get(shard) is None:
             continue
-        sought = _Sought(histories, entry, side, listing, shard, insides)
+        sought = _PairSearch(histories, entry, side, listing, shard, insides)
         for one in entry.added:
             yield from sought.among(one.shard)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sought:
+class _PairSearch:
     """Records of one side of a combination, whose pairs are looked for."""
 
-    histories: Histories
+    histories: LogIndex
     entry: Entry
     side: int
-    listing: Listing
+    listing: ShardListing
     shard: str
     insides: IntArray
 
-    def among(self, made: Shard) -> Iterator[Outcome]:
+    def among(self, made: Shard) -> Iterator[RecordOutcome]:
         """Their pairs in a shard."""
-        if chooses(self.entry.parameters):
+        if has_pair_selection(self.entry.parameters):
             yield from self._chosen(made)
             return
-        cover = cover_of(self.histories, self.entry, made.name)
+        cover = get_shard_coverage(self.histories, self.entry, made.name)
         grid = self.histories.grid(self.entry)
-        if cover is None or pairs_of(grid, cover) != made.records:
-            unknown = Untold(f"entry {self.entry.number} does not list its pairs")
-            yield none_told(made.name, self.insides, unknown)
+        if cover is None or count_pairs(grid, cover) != made.records:
+            unknown = TraceGapError(f"entry {self.entry.number} does not list its pairs")
+            yield make_unknown_outcome(made.name, self.insides, unknown)
             return
-        find = places_of_right if self.side else places_of_left
+        find = iter_right_positions if self.side else iter_left_positions
         place = self.listing.places[self.shard]
         found = [
             (inside, records)
@@ -524,15 +544,15 @@ class _Sought:
             for records in find(grid, cover, place, inside)
         ]
         if any(len(records) for _, records in found):
-            yield Outcome(
+            yield RecordOutcome(
                 made.name,
                 np.repeat([inside for inside, _ in found], [len(one) for _, one in found]),
                 np.concatenate([records for _, records in found]),
             )
 
-    def _chosen(self, made: Shard) -> Iterator[Outcome]:
+    def _chosen(self, made: Shard) -> Iterator[RecordOutcome]:
         """Among those that were chosen: the row map is looked through."""
-        cover = cover_of(self.histories, self.entry, made.name)
+        cover = get_shard_coverage(self.histories, self.entry, made.name)
         listing = self.listing
         first = listing.start(listing.places[self.shard])
         if cover is not None:
@@ -545,10 +565,10 @@ class _Sought:
                 numbers = rows[:, self.side]
                 hits = np.isin(numbers, self.insides + first).nonzero()[0]
                 if len(hits):
-                    yield Outcome(made.name, numbers[hits] - first, begin + hits)
+                    yield RecordOutcome(made.name, numbers[hits] - first, begin + hits)
         except RowMapError as error:
-            unknown = no_pairs(self.histories, self.entry, made, error)
-            yield none_told(made.name, self.insides, unknown)
+            unknown = make_unknown_pairs_error(self.histories, self.entry, made, error)
+            yield make_unknown_outcome(made.name, self.insides, unknown)
 
 
 @dataclass(frozen=True, slots=True)

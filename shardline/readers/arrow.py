@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.arguments import each_of
+from shardline.arguments import list_items
 from shardline.errors import ColumnError, ExampleError, InvalidArgumentError, SchemaMismatchError
-from shardline.execution.prefetch import work_ahead
+from shardline.execution.prefetch import prefetch_blocks
 from shardline.hints import Hint
-from shardline.readers.records import records_of
+from shardline.readers.records import list_records
 from shardline.schema.arrow_types import column_of, schema_of, to_column
-from shardline.tfrecord.examples import placed
+from shardline.tfrecord.examples import add_location
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.schema.schema import Feature, Schema
     from shardline.storage import Store
-    from shardline.tfrecord.reader import Block, Picked
+    from shardline.tfrecord.reader import Block, RecordSelection
 
 
-def chosen_features(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:
+def select_columns(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:
     """The features of these names in their order, all of them for None.
 
     A name in both the context and the feature_lists selects both. `raw` says how to read records
@@ -43,7 +43,7 @@ def chosen_features(schema: Schema, columns: Sequence[str] | None, raw: Hint) ->
             hint=Hint.of(f"pass [{columns!r}]"),
         )
     if columns is not None:
-        columns = [str(name) for name in each_of(columns, "columns")]
+        columns = [str(name) for name in list_items(columns, "columns")]
     if columns is None:
         found = list(schema.features)
     else:
@@ -76,7 +76,7 @@ def _named(schema: Schema, name: str) -> list[Feature]:
     return found
 
 
-class Batches:
+class BatchBuilder:
     """Makes record batches of these features."""
 
     def __init__(self, features: Sequence[Feature]) -> None:
@@ -84,7 +84,7 @@ class Batches:
         self._features = features
         self._asked = [column_of(feature) for feature in features]
 
-    def of(self, records: Records, some: Block | Picked) -> pa.RecordBatch:
+    def of(self, records: Records, some: Block | RecordSelection) -> pa.RecordBatch:
         """Some of a shard's records as a batch, as `Snapshot.to_arrow` gives them.
 
         Raises ColumnError at one that does not fit, and at a payload that is no Example
@@ -97,7 +97,7 @@ class Batches:
                 for feature, buffers in zip(self._features, decoded, strict=True)
             ]
         except (ExampleError, ColumnError) as error:
-            raise placed(records.path, some, error) from None
+            raise add_location(records.path, some, error) from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -118,19 +118,19 @@ def to_arrow(
     if size < 1:
         raise InvalidArgumentError(f"invalid batch_bytes {size}: expected at least 1")
     raw = Hint.of("read whole records with `to_tf(parse=False)` or `RecordFile`")
-    features = chosen_features(snapshot.schema, columns, raw)
-    records = records_of(snapshot, features)
-    batches = Batches(features)
+    features = select_columns(snapshot.schema, columns, raw)
+    records = list_records(snapshot, features)
+    batches = BatchBuilder(features)
 
     def blocks_of(one: Records) -> Generator[Block, None, None]:
         return one.blocks(limits=limits or DEFAULT_LIMITS, block_bytes=size)
 
-    threads = threads_for(snapshot.store, workers)
-    read = work_ahead(records, blocks_of, batches.of, threads=threads)
+    threads = choose_threads(snapshot.store, workers)
+    read = prefetch_blocks(records, blocks_of, batches.of, threads=threads)
     return pa.RecordBatchReader.from_batches(batches.schema, read)
 
 
-def threads_for(store: Store, workers: int | None) -> int:
+def choose_threads(store: Store, workers: int | None) -> int:
     """How many threads read and work: more than there are cores where answers are waited for."""
     if workers is not None:
         return workers

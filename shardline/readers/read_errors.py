@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from shardline.errors import DamagedFileError, ShardlineError
+from shardline.errors import CorruptFileError, ShardlineError
 from shardline.hints import Command, Hint
 from shardline.log.version import StoredVersion
-from shardline.provenance.commands import again_advice, moving_on
+from shardline.provenance.commands import get_recreate_hint, get_release_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ def split_snapshot(snapshot: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
+def get_dependency_hint(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
     """Return the way out for a snapshot that is read from an unusable shard of `owner`.
 
     A repair puts another shard in its place, and what lies on the old one has to follow.
@@ -35,9 +35,9 @@ def advice_below(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
     name, number = split_snapshot(snapshot)
     lost = f"{owner.partition('/')[0]}/shards/{shard.name}"
     with suppress(ShardlineError, ValueError):
-        if hint := moving_on(StoredVersion(store, name), number, {lost}):
+        if hint := get_release_hint(StoredVersion(store, name), number, {lost}):
             return hint
-    again = again_advice(store, name, number, lost)
+    again = get_recreate_hint(store, name, number, lost)
     if _is_in_newest(store, owner, shard):
         return Hint.of("run ", Command.of("repair", owner), " and then ", again)
     return again
@@ -50,7 +50,7 @@ def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
         return True
 
 
-def became_of(store: Store, owner: str, shard: Shard) -> str:
+def describe_fate(store: Store, owner: str, shard: Shard) -> str:
     """Return how and in which entry a shard of `owner` was deleted; empty if it was not."""
     try:
         entries = StoredVersion(store, owner).log.entries(1)
@@ -63,9 +63,9 @@ def became_of(store: Store, owner: str, shard: Shard) -> str:
     return f"{what} in entry {first.number} of {owner}"
 
 
-def told_below(
-    snapshot: str, store: Store, files: Iterable[ShardFile], error: DamagedFileError
-) -> DamagedFileError:
+def locate_error(
+    snapshot: str, store: Store, files: Iterable[ShardFile], error: CorruptFileError
+) -> CorruptFileError:
     """Add the snapshot and the way out to an error at a file that the snapshot is read from."""
     name, number = split_snapshot(snapshot)
     for file in files:
@@ -76,21 +76,21 @@ def told_below(
             continue
         owner = f"{file.snapshot.partition('/')[0]}/{file.shard.owner}"
         if owner != name:
-            return error.set_hint(advice_below(store, snapshot, owner, file.shard))
-        hint = advice_on_own(store, snapshot, owner, file.shard)
+            return error.set_hint(get_dependency_hint(store, snapshot, owner, file.shard))
+        hint = get_shard_hint(store, snapshot, owner, file.shard)
         return error if hint is None else error.set_hint(hint)
     return error
 
 
-def advice_on_own(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
+def get_shard_hint(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
     """Return the way out for a snapshot with an unusable shard of its own."""
-    from shardline.provenance.commands import command_to_mend  # noqa: PLC0415 - it builds on us
+    from shardline.provenance.commands import get_repair_command  # noqa: PLC0415 - it builds on us
 
     version, number = StoredVersion(store, owner), split_snapshot(snapshot)[1]
     try:
         if not _is_in_newest(store, owner, shard):
-            return moving_on(version, number, {version.shard_name(shard)})
-        command = command_to_mend(version, [shard])
+            return get_release_hint(version, number, {version.shard_name(shard)})
+        command = get_repair_command(version, [shard])
     except (ShardlineError, ValueError):
         return None
     if command is not None and command.arguments[0] == "repair":

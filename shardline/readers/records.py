@@ -12,11 +12,11 @@ import numpy as np
 from shardline import kernel
 from shardline.errors import ColumnError, ExampleError, UnreadableSnapshotError
 from shardline.hints import Command, Hint
-from shardline.log.layers import stacks_of
-from shardline.provenance.commands import again_advice
-from shardline.readers.shard_file import shard_file
-from shardline.tfrecord.examples import placed
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Picked
+from shardline.log.layers import list_stacks
+from shardline.provenance.commands import get_recreate_hint
+from shardline.readers.shard_file import open_shard_file
+from shardline.tfrecord.examples import add_location
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, RecordSelection
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 
-Some = TypeVar("Some", Block, Picked)
+Some = TypeVar("Some", Block, RecordSelection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class LayerFile:
     file: ShardFile
     keys: frozenset[FeatureKey]
 
-    def insides(self, some: Block | Picked) -> Insides:
+    def insides(self, some: Block | RecordSelection) -> Insides:
         """What some of its records hold, without the messages around that."""
         names = {(sequence, name): name for sequence, name in self.keys}
         try:
             return kernel.insides(some.data, some.starts, some.lengths, names)
         except (ExampleError, ColumnError) as error:
-            raise placed(self.file.path, some, error) from None
+            raise add_location(self.file.path, some, error) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,15 @@ class LayeredShard:
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[Picked, None, None]:
+    ) -> Generator[RecordSelection, None, None]:
         """Some records."""
         streams = [file.pick(numbers, limits=limits) for file in self.files]
         with closing(_in_step(streams)) as steps:
             for parts in steps:
                 made = self._joined(parts)
-                yield Picked(made.data, made.starts, made.lengths, parts[0].numbers)
+                yield RecordSelection(made.data, made.starts, made.lengths, parts[0].numbers)
 
-    def _joined(self, parts: Sequence[Block | Picked]) -> Framed:
+    def _joined(self, parts: Sequence[Block | RecordSelection]) -> Framed:
         insides = [layer.insides(some) for layer, some in zip(self.layers, parts, strict=True)]
         rows = np.arange(len(parts[0].starts))
         return kernel.join(insides, [rows] * len(insides))
@@ -170,7 +170,7 @@ class Records(Protocol):
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[Picked, None, None]:
+    ) -> Generator[RecordSelection, None, None]:
         """The records of these numbers, which ascend, some at a time; the checksums of each hold.
 
         Raises as `blocks` does, but of a payload that is no Example ExampleError.
@@ -178,7 +178,7 @@ class Records(Protocol):
         ...
 
 
-def records_of(
+def list_records(
     snapshot: StoredSnapshot, features: Sequence[Feature] | None = None
 ) -> list[Records]:
     """The records of each shard of a snapshot, in order, with these features at least.
@@ -187,17 +187,17 @@ def records_of(
     its base do not belong together. Nothing but logs is looked at.
     """
     if all(shard.base is None and not shard.virtual for shard in snapshot.shards):
-        return [shard_file(snapshot, shard) for shard in snapshot.shards]
-    return [as_records(snapshot, one, features) for one in needed_layers(snapshot, features)]
+        return [open_shard_file(snapshot, shard) for shard in snapshot.shards]
+    return [open_records(snapshot, one, features) for one in list_needed_layers(snapshot, features)]
 
 
-def needed_layers(
+def list_needed_layers(
     snapshot: StoredSnapshot, features: Sequence[Feature] | None = None
 ) -> list[tuple[Layer, ...]]:
-    """The layers of each shard that `records_of` reads."""
+    """The layers of each shard that `list_records` reads."""
     asked = snapshot.schema.features if features is None else features
     wanted = {feature.key for feature in asked}
-    return [_needed(snapshot, stack, wanted) for stack in stacks_of(snapshot)]
+    return [_needed(snapshot, stack, wanted) for stack in list_stacks(snapshot)]
 
 
 def _needed(snapshot: StoredSnapshot, stack: Stack, wanted: set[FeatureKey]) -> tuple[Layer, ...]:
@@ -209,7 +209,7 @@ def _needed(snapshot: StoredSnapshot, stack: Stack, wanted: set[FeatureKey]) -> 
                 "run ",
                 Command.of("verify", str(snapshot)),
                 " to list all mismatches. Read an earlier snapshot, or ",
-                again_advice(snapshot.store, snapshot.version, snapshot.number),
+                get_recreate_hint(snapshot.store, snapshot.version, snapshot.number),
             ),
             path=snapshot.shard_name(stack.top.shard),
             version=snapshot.version,
@@ -220,7 +220,7 @@ def _needed(snapshot: StoredSnapshot, stack: Stack, wanted: set[FeatureKey]) -> 
     return tuple(layer for layer in stack.layers if layer.keys & wanted) or stack.layers
 
 
-def as_records(
+def open_records(
     snapshot: StoredSnapshot, layers: Sequence[Layer], features: Sequence[Feature] | None = None
 ) -> Records:
     """The records that lie in some layers of a shard, the lowest first; or those of a plan."""
@@ -232,16 +232,16 @@ def as_records(
         name = snapshot.shard_name(shard)
         return VirtualShard(str(snapshot), shard, snapshot.store, name, wanted)
     if len(layers) == 1:
-        return shard_file(snapshot, layers[0].shard)
-    files = (LayerFile(shard_file(snapshot, layer.shard), layer.keys) for layer in layers)
+        return open_shard_file(snapshot, layers[0].shard)
+    files = (LayerFile(open_shard_file(snapshot, layer.shard), layer.keys) for layer in layers)
     return LayeredShard(tuple(files))
 
 
-def bytes_read(records: Sequence[Records]) -> int:
+def count_read_bytes(records: Sequence[Records]) -> int:
     """How many bytes are read for all these records."""
     return sum(file.shard.bytes for one in records for file in one.files)
 
 
-def is_packed(records: Records) -> bool:
+def is_compressed(records: Records) -> bool:
     """Whether any of the files is packed, so that it is read from a member's start."""
     return any(file.shard.compression != "none" for file in records.files)

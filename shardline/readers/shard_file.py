@@ -17,29 +17,36 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import (
-    DamagedFileError,
+    CorruptFileError,
     IndexMismatchError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     StorageError,
     UnreadableSnapshotError,
     WrongShardError,
 )
 from shardline.hints import Command, Hint
 from shardline.kernel.types import FRAME_BYTES
-from shardline.readers.read_errors import became_of, split_snapshot, told_below
+from shardline.readers.read_errors import describe_fate, locate_error, split_snapshot
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import (
+    compute_fingerprint,
+    compute_stored_fingerprint,
     fill_index,
     fingerprint_in,
-    fingerprint_of,
     read_fingerprint,
     read_offsets,
-    stored_fingerprint,
 )
 from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import LocalFile, StoredFile
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, Picked, RecordFile, whole_block
+from shardline.tfrecord.reader import (
+    DEFAULT_LIMITS,
+    Block,
+    Limits,
+    RecordFile,
+    RecordSelection,
+    whole_block,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -70,8 +77,8 @@ def is_committed(file: ShardFile, opened: OpenFile, content: bytes | None = None
     if content is not None:
         return fingerprint_in(content) == known
     if isinstance(opened, LocalFile):
-        return fingerprint_of(opened, shard.bytes) == known
-    return stored_fingerprint(stored.store, stored.name, shard.bytes) == known
+        return compute_fingerprint(opened, shard.bytes) == known
+    return compute_stored_fingerprint(stored.store, stored.name, shard.bytes) == known
 
 
 def refuse_swapped(file: ShardFile, limits: Limits) -> None:
@@ -84,10 +91,10 @@ def refuse_swapped(file: ShardFile, limits: Limits) -> None:
     if same is None:
         rebuild_index(file, limits)
     elif not same:
-        refuse_other_content(file, limits)
+        validate_full_content(file, limits)
 
 
-def refuse_other_content(file: ShardFile, limits: Limits) -> None:
+def validate_full_content(file: ShardFile, limits: Limits) -> None:
     """Read a file whole. Raises WrongShardError if it is intact and not the committed shard."""
     hashed = HashedFile(file.file.open())
     try:
@@ -95,7 +102,7 @@ def refuse_other_content(file: ShardFile, limits: Limits) -> None:
             for _ in opened.blocks():
                 pass
             digest = hashed.finish()
-    except DamagedFileError:
+    except CorruptFileError:
         return
     if digest != file.shard.sha256:
         raise file.other_content()
@@ -116,10 +123,10 @@ def rebuild_index(file: ShardFile, limits: Limits) -> bool:
             fill_index(index, hashed, limits=limits, finish=hashed.finish)
             if hashed.finish() != file.shard.sha256:
                 raise file.other_content()
-    except DamagedFileError:
+    except CorruptFileError:
         return False
     except (StorageError, OSError):
-        refuse_other_content(file, limits)
+        validate_full_content(file, limits)
         return False
     return True
 
@@ -129,7 +136,9 @@ _SPAN_BYTES = 32 * 1024 * 1024
 """Parts of an object that lie close together come in one answer, with what is between them."""
 
 
-def pick(file: ShardFile, numbers: IntArray, *, limits: Limits) -> Generator[Picked, None, None]:
+def select_records(
+    file: ShardFile, numbers: IntArray, *, limits: Limits
+) -> Generator[RecordSelection, None, None]:
     """See `ShardFile.pick`."""
     if not len(numbers):
         return
@@ -143,11 +152,11 @@ def pick(file: ShardFile, numbers: IntArray, *, limits: Limits) -> Generator[Pic
         for picked in read(file, numbers, limits):
             yield picked
             done += len(picked.numbers)
-    except (IndexMismatchError, DamagedFileError) as error:
+    except (IndexMismatchError, CorruptFileError) as error:
         # The index or the shard is corrupt: reading all of the shard tells which.
         if rebuild_index(file, limits):
             yield from read(file, numbers[done:], limits)
-        elif isinstance(error, DamagedFileError):
+        elif isinstance(error, CorruptFileError):
             raise
         else:
             yield from _streamed(file, numbers[done:], limits)
@@ -155,7 +164,7 @@ def pick(file: ShardFile, numbers: IntArray, *, limits: Limits) -> Generator[Pic
 
 def _through_index(
     file: ShardFile,
-) -> Callable[[ShardFile, IntArray, Limits], Iterator[Picked]] | None:
+) -> Callable[[ShardFile, IntArray, Limits], Iterator[RecordSelection]] | None:
     """Return how to read a shard through its index; None if it has no random access.
 
     What it returns raises IndexMismatchError, maybe late, if the index is lost or corrupt.
@@ -168,14 +177,14 @@ def _through_index(
     return None if file.shard.compression == "zlib" or not local else _from_disk
 
 
-def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
+def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordSelection]:
     with IndexedFile(file.path, limits=limits, sha256=file.shard.sha256) as indexed:
         if len(indexed) != file.shard.records:
             raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
         if indexed.is_plain:
             done = 0
             for data, starts, lengths in indexed.frames(numbers, _PIECE_BYTES):
-                yield Picked(data, starts, lengths, numbers[done : done + len(starts)])
+                yield RecordSelection(data, starts, lengths, numbers[done : done + len(starts)])
                 done += len(starts)
             return
         payloads: list[bytes] = []
@@ -199,13 +208,13 @@ def _runs(numbers: IntArray) -> Iterator[tuple[int, int]]:
         yield int(run[0]), int(run[-1]) + 1
 
 
-def _joined(payloads: list[bytes], numbers: IntArray) -> Picked:
+def _joined(payloads: list[bytes], numbers: IntArray) -> RecordSelection:
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
     starts = np.cumsum(lengths) - lengths
-    return Picked(b"".join(payloads), starts, lengths, numbers[: len(payloads)])
+    return RecordSelection(b"".join(payloads), starts, lengths, numbers[: len(payloads)])
 
 
-def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
+def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordSelection]:
     """Parts of an object, each asked for with those near it."""
     with closing(file.file.open()) as opened:
         if not is_committed(file, opened):
@@ -223,14 +232,14 @@ def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[P
         scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
         if scan.consumed != len(data) or len(scan.starts) != len(ranges):
             bad = first + min(len(scan.starts), len(ranges) - 1)
-            raise DamagedFileError(
+            raise CorruptFileError(
                 file.path,
                 "data-crc",
                 int(numbers[bad]),
                 int(begins[bad]),
                 "the indexed record is not intact (corrupt file, or index of another file)",
             )
-        yield Picked(data, scan.starts, scan.lengths, numbers[some])
+        yield RecordSelection(data, scan.starts, scan.lengths, numbers[some])
         first = some.stop
 
 
@@ -251,13 +260,13 @@ def _spans(file: ShardFile, numbers: IntArray) -> tuple[IntArray, IntArray]:
     return begins, ends
 
 
-def _streamed(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Picked]:
+def _streamed(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordSelection]:
     done = 0
     for block in file.blocks(limits=limits, block_bytes=_PIECE_BYTES):
         last = int(np.searchsorted(numbers, block.record + len(block.starts)))
         if last > done:
             chosen = numbers[done:last] - block.record
-            yield Picked(
+            yield RecordSelection(
                 block.data, block.starts[chosen], block.lengths[chosen], numbers[done:last]
             )
         done = last
@@ -265,7 +274,7 @@ def _streamed(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Pi
             return
 
 
-Some = TypeVar("Some", Block, Picked)
+Some = TypeVar("Some", Block, RecordSelection)
 
 TF_COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 """As TensorFlow spells them. What it does not know, `gzip` too, it silently reads as plain."""
@@ -300,14 +309,14 @@ class ShardFile:
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
         """Every record, in blocks whose checksums were checked.
 
-        Raises DamagedFileError at the first damage, ObjectMissingError if the file is not there,
+        Raises CorruptFileError at the first damage, ObjectNotFoundError if the file is not there,
         StorageError if its bytes or records are not as many as the log says, and WrongShardError
         if it is another file than the committed one: at the start, or at the end if its index is
         lost.
         """
         try:
             file = self.file.open()
-        except ObjectMissingError:
+        except ObjectNotFoundError:
             raise self.missing() from None
         packed = Compression(self.shard.compression) if self.shard.bytes else Compression.NONE
         records = 0
@@ -317,7 +326,7 @@ class ShardFile:
             content = file.pread(file.size, 0) if is_small and isinstance(file, LocalFile) else None
             same = is_committed(self, file, content)
             if same is False:
-                refuse_other_content(self, limits)
+                validate_full_content(self, limits)
             hashed = HashedFile(file) if same is None else None
             whole = None if content is None or hashed else whole_block(content, limits)
             if whole is not None:
@@ -338,12 +347,12 @@ class ShardFile:
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[Picked, None, None]:
+    ) -> Generator[RecordSelection, None, None]:
         """The records of these numbers, which ascend, some at a time; the checksums of each hold.
 
         Raises as `blocks` does.
         """
-        some = pick(self, numbers, limits=limits)
+        some = select_records(self, numbers, limits=limits)
         with closing(some):
             while (picked := self._next(some)) is not None:
                 yield picked
@@ -352,8 +361,8 @@ class ShardFile:
         """What comes next; at damage to a shard of another version it is told how to go on."""
         try:
             return next(some, None)
-        except DamagedFileError as error:
-            raise told_below(self.snapshot, self.file.store, (self,), error) from None
+        except CorruptFileError as error:
+            raise locate_error(self.snapshot, self.file.store, (self,), error) from None
 
     def refuse_swapped(self, limits: Limits = DEFAULT_LIMITS) -> None:
         """Refuse a file that is not the committed one, for those who read it by other means."""
@@ -370,15 +379,15 @@ class ShardFile:
             snapshot=number,
         )
 
-    def missing(self) -> ObjectMissingError:
+    def missing(self) -> ObjectNotFoundError:
         """The error to raise if the file is not there."""
         owner = f"{self.snapshot.partition('/')[0]}/{self.shard.owner}"
-        deleted = became_of(self.file.store, owner, self.shard)
+        deleted = describe_fate(self.file.store, owner, self.shard)
         version, number = split_snapshot(self.snapshot)
         hint = Hint.of("read another snapshot")
         if not deleted:
             hint = Hint.of(self._verify(), " to see which files are affected, or ", hint)
-        return ObjectMissingError(
+        return ObjectNotFoundError(
             f"{self.path}: missing shard of {self.snapshot}{deleted and f' ({deleted})'}",
             hint=hint,
             path=self.path,
@@ -403,18 +412,18 @@ class ShardFile:
         return Hint.run("verify", self.snapshot)
 
 
-def shard_file(snapshot: StoredSnapshot, shard: Shard) -> ShardFile:
+def open_shard_file(snapshot: StoredSnapshot, shard: Shard) -> ShardFile:
     """A shard of a snapshot, or one that those lie beside, as a file."""
     return ShardFile(str(snapshot), shard, StoredFile(snapshot.store, snapshot.shard_name(shard)))
 
 
-def plain_files(snapshot: StoredSnapshot) -> list[ShardFile]:
+def list_plain_files(snapshot: StoredSnapshot) -> list[ShardFile]:
     """The files of a snapshot, in order, each with whole records; overlays are refused."""
     _refuse_overlays(snapshot)
-    return [shard_file(snapshot, shard) for shard in snapshot.shards]
+    return [open_shard_file(snapshot, shard) for shard in snapshot.shards]
 
 
-def one_compression(snapshot: StoredSnapshot) -> str:
+def get_common_compression(snapshot: StoredSnapshot) -> str:
     """How all shards are packed, as TensorFlow spells it; refused if that is not one way.
 
     A file of no bytes is read alike whatever it is said to be.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from shardline.arguments import each_of
+from shardline.arguments import list_items
 from shardline.errors import InvalidArgumentError, RecordNotFoundError
 from shardline.hints import Hint
-from shardline.readers.arrow import Batches, chosen_features
-from shardline.readers.records import records_of
-from shardline.text import counted
+from shardline.readers.arrow import BatchBuilder, select_columns
+from shardline.readers.records import list_records
+from shardline.text import format_count
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ def take(
 ) -> pa.Table:
     """The records of these numbers; see `Snapshot.take`."""
     raw = Hint.of("read whole records with `to_tf(parse=False)`")
-    features = chosen_features(snapshot.schema, columns, raw)
+    features = select_columns(snapshot.schema, columns, raw)
     asked, places = np.unique(_checked(snapshot, numbers), return_inverse=True)
     ends = np.cumsum([shard.records for shard in snapshot.shards], dtype=np.int64)
     owners = np.searchsorted(ends, asked, "right")
     hit = np.unique(owners).tolist()
     shards = tuple(snapshot.shards[place] for place in hit)
     part = replace(snapshot, list_shards=lambda: shards)
-    batches = Batches(features)
+    batches = BatchBuilder(features)
     found = []
-    for place, records in zip(hit, records_of(part, features), strict=True):
+    for place, records in zip(hit, list_records(part, features), strict=True):
         inside = asked[owners == place] - (ends[place] - records.shard.records)
         picked = records.pick(inside, limits=limits or DEFAULT_LIMITS)
         found += [batches.of(records, some) for some in picked]
@@ -51,7 +51,7 @@ def take(
 def _checked(snapshot: StoredSnapshot, numbers: Sequence[int] | IntArray) -> IntArray:
     """Refuse what are no numbers of records that the snapshot has."""
     if not hasattr(numbers, "__len__"):
-        numbers = list(each_of(numbers, "numbers"))  # type: ignore[arg-type] # checked below
+        numbers = list(list_items(numbers, "numbers"))  # type: ignore[arg-type] # checked below
     found = np.asarray(numbers) if len(numbers) > 0 else np.zeros(0, np.int64)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise InvalidArgumentError(
@@ -60,7 +60,7 @@ def _checked(snapshot: StoredSnapshot, numbers: Sequence[int] | IntArray) -> Int
         )
     for number in found[(found < 0) | (found >= snapshot.records)][:1].tolist():
         raise RecordNotFoundError(
-            f"{snapshot}: no record {number} ({counted(snapshot.records, 'record')}, from 0)",
+            f"{snapshot}: no record {number} ({format_count(snapshot.records, 'record')}, from 0)",
             record=number,
             version=snapshot.version,
             snapshot=snapshot.number,

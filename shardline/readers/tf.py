@@ -23,17 +23,22 @@ from shardline.errors import (
     PackageMissingError,
     UnreadableSnapshotError,
 )
-from shardline.execution.prefetch import work_ahead
+from shardline.execution.prefetch import prefetch_blocks
 from shardline.hints import Command, Hint, Option
-from shardline.readers.arrow import chosen_features, threads_for
-from shardline.readers.read_errors import advice_below
-from shardline.readers.records import as_records, bytes_read, is_packed, needed_layers
+from shardline.readers.arrow import choose_threads, select_columns
+from shardline.readers.read_errors import get_dependency_hint
+from shardline.readers.records import (
+    count_read_bytes,
+    is_compressed,
+    list_needed_layers,
+    open_records,
+)
 from shardline.readers.shard_file import TF_COMPRESSIONS
 from shardline.schema import shapes
 from shardline.schema.logical_types import Array
 from shardline.schema.schema import Schema
 from shardline.schema.tf_spec import to_tf_spec
-from shardline.tfrecord.examples import refuse_bad_examples
+from shardline.tfrecord.examples import validate_examples
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -269,8 +274,8 @@ def _uneven(count: int, size: int) -> int:
 def chunk_records(records: Sequence[Records]) -> int:
     """How many records make a chunk: many if they are small, few if they are large."""
     count = sum(one.shard.records for one in records)
-    size, most = bytes_read(records) // max(count, 1), _CHUNK_RECORDS
-    if any(is_packed(one) for one in records):
+    size, most = count_read_bytes(records) // max(count, 1), _CHUNK_RECORDS
+    if any(is_compressed(one) for one in records):
         size, most = size * _PACKED_SHRINKS, _PACKED_CHUNK_RECORDS
     return min(max(CHUNK_BYTES // max(size, 1), 1), most)
 
@@ -300,12 +305,12 @@ def to_tf(
             hint=Hint.of("leave out ", Option("parse", value=False), " or the columns"),
         )
     raw = Hint.of("read whole records with ", Option("parse", value=False))
-    features = chosen_features(snapshot.schema, columns, raw) if parse else []
-    layers = needed_layers(snapshot, features if parse else None)
+    features = select_columns(snapshot.schema, columns, raw) if parse else []
+    layers = list_needed_layers(snapshot, features if parse else None)
     if not unchecked:
         _refuse_unchecked(snapshot, layers)
     tf = _tensorflow()
-    shards = [as_records(snapshot, one, features if parse else None) for one in layers]
+    shards = [open_records(snapshot, one, features if parse else None) for one in layers]
     ordered = not interleave or deterministic
     if all(_read_by_tensorflow(one) for one in shards):
         chunks = local_chunks(shards, interleave=interleave, ordered=ordered)
@@ -382,7 +387,9 @@ def _refuse_unchecked(snapshot: StoredSnapshot, layers: Sequence[Sequence[Layer]
                     f"{snapshot}: shard {layer.shard.name} of {layer.version} failed "
                     f"check {check!r}",
                     code="check-failed",
-                    hint=advice_below(snapshot.store, str(snapshot), layer.version, layer.shard),
+                    hint=get_dependency_hint(
+                        snapshot.store, str(snapshot), layer.version, layer.shard
+                    ),
                     path=snapshot.shard_name(layer.shard),
                     version=snapshot.version,
                     snapshot=snapshot.number,
@@ -449,11 +456,13 @@ def _stored_chunks(
 
     def payloads(one: Records, block: Block) -> list[bytes]:
         if check:
-            refuse_bad_examples(one.path, block)
+            validate_examples(one.path, block)
         return [bytes(payload) for payload in block.payloads()]
 
     def chunks() -> Iterator[list[bytes]]:
-        return work_ahead(shards, blocks_of, payloads, threads=threads_for(snapshot.store, None))
+        return prefetch_blocks(
+            shards, blocks_of, payloads, threads=choose_threads(snapshot.store, None)
+        )
 
     return tf.data.Dataset.from_generator(
         chunks, output_signature=tf.TensorSpec((None,), tf.string)

@@ -8,30 +8,30 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardline.errors import (
-    DamagedFileError,
+    CorruptFileError,
     IndexMismatchError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     ShardlineError,
     UnreadableSnapshotError,
 )
 from shardline.hints import Command, Hint
 from shardline.kernel.types import FRAME_BYTES
 from shardline.log.version import StoredVersion
-from shardline.pairing.combine_spec import make_recipe
+from shardline.pairing.combine_spec import bind_spec
 from shardline.pairing.coverage import estimate
-from shardline.pairing.pair_batch import Sides
-from shardline.pairing.pair_encoder import Laying
-from shardline.pairing.pair_features import Names, growth
-from shardline.pairing.pair_grid import Grid, extent
+from shardline.pairing.pair_batch import PairSides
+from shardline.pairing.pair_encoder import PairEncoder
+from shardline.pairing.pair_features import PairFeatureNames, get_name_growth
+from shardline.pairing.pair_grid import PairGrid, estimate_extent
 from shardline.pairing.pair_plan import PairPlan
-from shardline.pairing.pair_side import numbered
-from shardline.provenance.commands import again_advice
-from shardline.readers.read_errors import split_snapshot, told_below
-from shardline.readers.records import records_of
+from shardline.pairing.pair_side import number_units
+from shardline.provenance.commands import get_recreate_hint
+from shardline.readers.read_errors import locate_error, split_snapshot
+from shardline.readers.records import list_records
 from shardline.storage.store import object_uri
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.index import read_offsets
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Picked
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, RecordSelection
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.model import Input, Shard
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.pairing.combine_spec import Recipe
+    from shardline.pairing.combine_spec import BoundCombineSpec
     from shardline.pairing.pair_features import Key
-    from shardline.pairing.pair_grid import Extent
-    from shardline.pairing.pair_side import Numbered
+    from shardline.pairing.pair_grid import RecordExtent
+    from shardline.pairing.pair_side import NumberedUnit
     from shardline.readers.records import Records
     from shardline.readers.shard_file import ShardFile
     from shardline.schema.schema import Schema
@@ -77,14 +77,14 @@ class VirtualShard:
         return self.opened.files
 
     @cached_property
-    def opened(self) -> Opened:
+    def opened(self) -> OpenedPairPlan:
         """The plan with what it needs; UnreadableSnapshotError if that is no longer there."""
         try:
             plan = PairPlan.read(self.store, self.name, self.shard)
             return open_plan(self.store, plan, self.wanted)
-        except (ValueError, ObjectMissingError, ShardlineError) as error:
+        except (ValueError, ObjectNotFoundError, ShardlineError) as error:
             version, number = split_snapshot(self.snapshot)
-            again = again_advice(self.store, version, number)
+            again = get_recreate_hint(self.store, version, number)
             raise UnreadableSnapshotError(
                 f"{self.snapshot}: invalid plan {self.path}: {error}",
                 code="invalid-plan",
@@ -110,7 +110,7 @@ class VirtualShard:
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[Picked, None, None]:
+    ) -> Generator[RecordSelection, None, None]:
         """The pairs of these numbers; only the records that stand in them are read."""
         if not len(numbers):
             return
@@ -119,7 +119,7 @@ class VirtualShard:
         with self._told(), self._sides(limits, _LOT_BYTES) as (sides, laying):
             for framed in laying.records(sides.sampled(lefts, rights)):
                 some = numbers[done : done + len(framed.starts)]
-                yield Picked(framed.data, framed.starts, framed.lengths, some)
+                yield RecordSelection(framed.data, framed.starts, framed.lengths, some)
                 done += len(some)
 
     @contextmanager
@@ -127,14 +127,14 @@ class VirtualShard:
         """At damage to what it pairs, tell how to go on."""
         try:
             yield
-        except DamagedFileError as error:
-            raise told_below(self.snapshot, self.store, self.files, error) from None
+        except CorruptFileError as error:
+            raise locate_error(self.snapshot, self.store, self.files, error) from None
 
     @contextmanager
-    def _sides(self, limits: Limits, lot_bytes: int) -> Iterator[tuple[Sides, Laying]]:
+    def _sides(self, limits: Limits, lot_bytes: int) -> Iterator[tuple[PairSides, PairEncoder]]:
         opened = self.opened
         with ExitStack() as stack:
-            sides = Sides(
+            sides = PairSides(
                 opened.left,
                 opened.right,
                 opened.recipe,
@@ -143,19 +143,19 @@ class VirtualShard:
                 spool_folder(self.store),
                 lot_bytes=lot_bytes,
             )
-            yield sides, Laying(opened.recipe, limits.max_record_bytes, workers=1)
+            yield sides, PairEncoder(opened.recipe, limits.max_record_bytes, workers=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedPairPlan:
     """A plan, the records of both sides that it pairs, and the schema of the pairs."""
 
     plan: PairPlan
-    recipe: Recipe
+    recipe: BoundCombineSpec
     schema: Schema
-    left: tuple[Numbered, ...]
-    right: tuple[Numbered, ...]
-    grid: Grid
+    left: tuple[NumberedUnit, ...]
+    right: tuple[NumberedUnit, ...]
+    grid: PairGrid
 
     @property
     def files(self) -> tuple[ShardFile, ...]:
@@ -178,27 +178,31 @@ class Opened:
         return self.grid.locate(numbers, cover.left, cover.right)
 
 
-def open_plan(store: Store, plan: PairPlan, wanted: Collection[Key] | None = None) -> Opened:
+def open_plan(
+    store: Store, plan: PairPlan, wanted: Collection[Key] | None = None
+) -> OpenedPairPlan:
     """Find what a plan pairs. Raises LogError or ValueError if that is not what it was."""
     left, right = (_snapshot(store, told) for told in (plan.left, plan.right))
-    recipe, schema = make_recipe(plan.rule, left.schema, right.schema)
+    recipe, schema = bind_spec(plan.rule, left.schema, right.schema)
     if wanted is not None:
-        names = Names(_only(recipe.names.left, wanted), _only(recipe.names.right, wanted))
+        names = PairFeatureNames(
+            _only(recipe.names.left, wanted), _only(recipe.names.right, wanted)
+        )
         recipe = replace(recipe, names=names)
     sides = [
-        shards_of(snapshot, names)
+        get_combination_side(snapshot, names)
         for snapshot, names in ((left, recipe.names.left), (right, recipe.names.right))
     ]
     cover = plan.cover
     if cover.left[1] > len(sides[0].units) or cover.right[1] > len(sides[1].units):
         raise ValueError("it pairs shards that the snapshots do not have")
-    return Opened(
+    return OpenedPairPlan(
         plan,
         recipe,
         schema,
         sides[0].units[slice(*cover.left)],
         sides[1].units[slice(*cover.right)],
-        Grid(sides[0].extents, sides[1].extents, plan.once),
+        PairGrid(sides[0].extents, sides[1].extents, plan.once),
     )
 
 
@@ -222,15 +226,17 @@ _PACKED_TO = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Shards:
+class CombinationSide:
     """The shards of a snapshot as a side of a combination, and how large each is."""
 
-    units: tuple[Numbered, ...]
-    extents: tuple[Extent, ...]
+    units: tuple[NumberedUnit, ...]
+    extents: tuple[RecordExtent, ...]
     packed: bool
 
 
-def shards_of(snapshot: StoredSnapshot, names: Mapping[Key, str | None]) -> Shards:
+def get_combination_side(
+    snapshot: StoredSnapshot, names: Mapping[Key, str | None]
+) -> CombinationSide:
     """The shards of a snapshot, whatever files their records lie in; no record is read."""
     if any(shard.virtual for shard in snapshot.shards):
         raise UnreadableSnapshotError(
@@ -243,11 +249,11 @@ def shards_of(snapshot: StoredSnapshot, names: Mapping[Key, str | None]) -> Shar
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    found = records_of(snapshot)
-    grown = growth(names)
-    return Shards(
-        numbered((one, one.shard.records) for one in found),
-        tuple(extent(one.shard.records, _payloads(one), grown) for one in found),
+    found = list_records(snapshot)
+    grown = get_name_growth(names)
+    return CombinationSide(
+        number_units((one, one.shard.records) for one in found),
+        tuple(estimate_extent(one.shard.records, _payloads(one), grown) for one in found),
         any(file.shard.compression != "none" for one in found for file in one.files),
     )
 

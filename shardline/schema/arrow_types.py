@@ -14,7 +14,7 @@ from shardline.kernel.types import Column
 from shardline.schema import shapes
 from shardline.schema.logical_types import Array, Category, Text
 from shardline.schema.schema import Feature
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def is_number(kind: pa.DataType) -> bool:
     )
 
 
-def kind_of(kind: pa.DataType) -> Kind | None:
+def infer_kind(kind: pa.DataType) -> Kind | None:
     """The kind of feature that holds values of this type, None if none does."""
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return "int64"
@@ -65,7 +65,7 @@ def kind_of(kind: pa.DataType) -> Kind | None:
     return "bytes" if any(test(kind) for test in _BYTES) else None
 
 
-def taken_apart(kind: pa.DataType) -> tuple[Shape, pa.DataType]:
+def unwrap_lists(kind: pa.DataType) -> tuple[Shape, pa.DataType]:
     """How lists lie in lists, with their length where it is fixed, and what is in the innermost."""
     dimensions: list[int | None] = []
     while True:
@@ -81,7 +81,7 @@ def taken_apart(kind: pa.DataType) -> tuple[Shape, pa.DataType]:
             return tuple(dimensions), kind
 
 
-def meaning_of(kind: pa.DataType) -> Meaning | None:
+def infer_logical_type(kind: pa.DataType) -> Meaning | None:
     """What values of this type mean, as far as a type tells."""
     while is_list(kind) or isinstance(kind, pa.BaseExtensionType):
         kind = kind.value_type if is_list(kind) else kind.storage_type
@@ -98,7 +98,7 @@ def column_type(feature: Feature) -> pa.DataType:
     return pa.list_(value) if feature.shape else value
 
 
-def depth_of(feature: Feature) -> int:
+def get_depth(feature: Feature) -> int:
     """How many lists lie in each other where the feature is written out as its shape tells."""
     return len(feature.shape) + feature.sequence
 
@@ -107,19 +107,19 @@ def holds_numbers(feature: Feature, kind: pa.DataType) -> bool:
     """Whether the feature is the raw bytes of arrays, and the type has the numbers for them."""
     if feature.shape or feature.sequence or not isinstance(feature.meaning, Array):
         return False
-    dimensions, leaf = taken_apart(kind)
+    dimensions, leaf = unwrap_lists(kind)
     return is_number(leaf) or (bool(dimensions) and bool(pa.types.is_null(leaf)))
 
 
-def misfit(feature: Feature, kind: pa.DataType) -> str | None:
+def find_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
     """Why no value of this type can be one of the feature; None if some can."""
-    dimensions, leaf = taken_apart(kind)
+    dimensions, leaf = unwrap_lists(kind)
     if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
         wanted, flat = len(feature.meaning.shape), 1
     else:
         if not (pa.types.is_null(leaf) or _has_kind(leaf, feature.kind)):
             return f"holds {_named(leaf)} values, not {feature.kind}"
-        wanted, flat = depth_of(feature), 1 + feature.sequence
+        wanted, flat = get_depth(feature), 1 + feature.sequence
     depth = len(dimensions)
     known = not pa.types.is_null(leaf)
     if depth == wanted or (depth == flat and wanted > flat) or (depth < wanted and not known):
@@ -131,9 +131,9 @@ def misfit(feature: Feature, kind: pa.DataType) -> str | None:
     return f"holds lists in lists {depth} deep, not {wanted}"
 
 
-def misfit_of_shape(feature: Feature, kind: pa.DataType) -> str | None:
+def find_shape_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
     """Why no value of this type has the feature's shape, where the type tells all lengths."""
-    found, _ = taken_apart(kind)
+    found, _ = unwrap_lists(kind)
     wanted: Shape = (None, *feature.shape) if feature.sequence else feature.shape
     if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
         wanted = feature.meaning.shape
@@ -145,20 +145,25 @@ def misfit_of_shape(feature: Feature, kind: pa.DataType) -> str | None:
     return None if fits else f"has the shape {shapes.shown(found)}, not {shapes.shown(wanted)}"
 
 
-def declared_by(name: str, kind: pa.DataType, *, required: bool = True) -> Feature | None:
+def infer_arrow_feature(name: str, kind: pa.DataType, *, required: bool = True) -> Feature | None:
     """The feature that a column of this type would be, None if none could hold it.
 
     Lists of a fixed length in each other are a shape; lists of lists are steps.
     """
-    dimensions, leaf = taken_apart(kind)
-    held = kind_of(leaf)
+    dimensions, leaf = unwrap_lists(kind)
+    held = infer_kind(leaf)
     sequence = len(dimensions) > 1 and None in dimensions
     shape = dimensions[1:] if sequence else dimensions
     if held is None or 0 in dimensions or None in shape[1:]:
         return None
     try:
         return Feature(
-            name, held, shape, required=required, meaning=meaning_of(kind), sequence=sequence
+            name,
+            held,
+            shape,
+            required=required,
+            meaning=infer_logical_type(kind),
+            sequence=sequence,
         )
     except SchemaMismatchError:
         return None
@@ -170,14 +175,14 @@ def _has_kind(leaf: pa.DataType, kind: Kind) -> bool:
         return is_number(leaf)
     if kind == "float":
         return is_number(leaf) and not pa.types.is_boolean(leaf)
-    return kind_of(leaf) == "bytes"
+    return infer_kind(leaf) == "bytes"
 
 
 def _named(kind: pa.DataType) -> str:
     """The type as a message tells it: the names of fields inside may be data."""
     if pa.types.is_boolean(kind):
         return "bool"
-    return kind_of(kind) or str(kind).partition("<")[0]
+    return infer_kind(kind) or str(kind).partition("<")[0]
 
 
 METADATA_KEY = b"shardline.feature"
@@ -273,7 +278,7 @@ def _row_offsets(
         record = place if buffers.steps is None else _owner(buffers.rows, place)
         step = " in a step" if feature.sequence else ""
         wanted = f"{'' if fixed else 'a multiple of '}{unit}"
-        found = f"{counted(int(counts[place]), 'value')}{step}"
+        found = f"{format_count(int(counts[place]), 'value')}{step}"
         raise ColumnError(
             record, feature.name, f"holds {found}, not {wanted}", code="length-mismatch"
         )

@@ -28,7 +28,7 @@ _HEADLINES: dict[Classification, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SchemaChange:
     """One difference. `feature` is None where it is one of the schema itself.
 
     `compatible` says that, as far as this goes, every record that fits the new schema fits the
@@ -46,7 +46,7 @@ class Change:
 class SchemaDiff:
     """All differences between two schemas."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SchemaChange, ...] = ()
 
     @property
     def compatible(self) -> bool:
@@ -74,7 +74,7 @@ class SchemaDiff:
         return "\n".join([_HEADLINES[self.classification], *self.lines()])
 
 
-def _worded(change: Change) -> str:
+def _worded(change: SchemaChange) -> str:
     if change.what in {"added", "removed"}:
         return f"{change.what} ({change.old or change.new})"
     if change.what == "doc":
@@ -92,14 +92,14 @@ def compare(old: Schema, new: Schema) -> SchemaDiff:
     return SchemaDiff(tuple(_changes(old, new)))
 
 
-def _changes(old: Schema, new: Schema) -> Iterator[Change]:
+def _changes(old: Schema, new: Schema) -> Iterator[SchemaChange]:
     if old.payload != new.payload:
         # Anything fits an opaque schema. An Example is a SequenceExample without feature lists, and
         # where there are some, they show as added features.
         fits = new.payload != "opaque"
-        yield Change(None, "payload", old.payload, new.payload, fits)
+        yield SchemaChange(None, "payload", old.payload, new.payload, fits)
     if old.doc != new.doc:
-        yield Change(None, "doc", old.doc, new.doc, compatible=True)
+        yield SchemaChange(None, "doc", old.doc, new.doc, compatible=True)
     if "opaque" in {old.payload, new.payload}:
         return
     before = {feature.key: feature for feature in old.features}
@@ -110,50 +110,52 @@ def _changes(old: Schema, new: Schema) -> Iterator[Change]:
         if one and other:
             yield from _feature_changes(one, other)
         elif one and moved in after and moved not in before:
-            yield Change(one.name, "sequence", _place(one), _place(after[moved]), compatible=False)
+            yield SchemaChange(
+                one.name, "sequence", _place(one), _place(after[moved]), compatible=False
+            )
         elif one:
-            yield Change(one.name, "removed", str(one), "", compatible=not one.required)
+            yield SchemaChange(one.name, "removed", str(one), "", compatible=not one.required)
         elif other and not (moved in before and moved not in after):
-            yield Change(other.name, "added", "", str(other), compatible=False)
+            yield SchemaChange(other.name, "added", "", str(other), compatible=False)
 
 
 def _place(feature: Feature) -> str:
     return "in the feature_lists" if feature.sequence else "in the context"
 
 
-def _feature_changes(old: Feature, new: Feature) -> Iterator[Change]:
+def _feature_changes(old: Feature, new: Feature) -> Iterator[SchemaChange]:
     name = old.name
     if old.kind != new.kind:
-        yield Change(name, "kind", old.kind, new.kind, compatible=False)
+        yield SchemaChange(name, "kind", old.kind, new.kind, compatible=False)
     if old.shape != new.shape:
         fits = shapes.fits(new.shape, old.shape)
-        yield Change(name, "shape", shapes.shown(old.shape), shapes.shown(new.shape), fits)
+        yield SchemaChange(name, "shape", shapes.shown(old.shape), shapes.shown(new.shape), fits)
     if old.required != new.required:
         words = ("optional", "required")
-        yield Change(name, "required", words[old.required], words[new.required], new.required)
+        yield SchemaChange(name, "required", words[old.required], words[new.required], new.required)
     if old.nan != new.nan:
         words = ("no NaN", "NaN")
-        yield Change(name, "nan", words[old.nan], words[new.nan], old.nan)
+        yield SchemaChange(name, "nan", words[old.nan], words[new.nan], old.nan)
     yield from _meaning_changes(old, new)
     if old.doc != new.doc:
-        yield Change(name, "doc", old.doc, new.doc, compatible=True)
+        yield SchemaChange(name, "doc", old.doc, new.doc, compatible=True)
 
 
-def _meaning_changes(old: Feature, new: Feature) -> Iterator[Change]:
+def _meaning_changes(old: Feature, new: Feature) -> Iterator[SchemaChange]:
     name, before, after = old.name, old.meaning, new.meaning
     if isinstance(before, Array) and isinstance(after, Array):
         if before.dtype != after.dtype:
-            yield Change(name, "dtype", before.dtype, after.dtype, compatible=False)
+            yield SchemaChange(name, "dtype", before.dtype, after.dtype, compatible=False)
         if before.shape != after.shape:
             fits = shapes.fits(after.shape, before.shape)
-            yield Change(name, "meaning", str(before), str(after), fits)
+            yield SchemaChange(name, "meaning", str(before), str(after), fits)
     elif isinstance(before, Category) and isinstance(after, Category):
         if old.kind == new.kind and not _same_labels(before, after, old):
             fits = _labels_fit(before, after, old)
-            yield Change(name, "labels", *_labels(before, after), fits)
+            yield SchemaChange(name, "labels", *_labels(before, after), fits)
     elif before != after:
         fits = old.kind == new.kind and _meaning_fits(before, after, old)
-        yield Change(name, "meaning", str(before or "none"), str(after or "none"), fits)
+        yield SchemaChange(name, "meaning", str(before or "none"), str(after or "none"), fits)
 
 
 def _meaning_fits(old: Meaning | None, new: Meaning | None, feature: Feature) -> bool:

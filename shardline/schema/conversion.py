@@ -20,15 +20,15 @@ import pyarrow.compute as pc
 from shardline.kernel.types import check_offsets
 from shardline.schema.arrow_types import (
     column_type,
-    depth_of,
+    find_mismatch,
+    get_depth,
     holds_numbers,
     is_list,
     is_number,
     is_text,
-    misfit,
 )
 from shardline.schema.logical_types import Array, Image
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,36 +53,38 @@ NOT_BASE64 = "holds text that is not base64"
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class ConvertedColumn:
     """A column ready to be written. `bad` tells why rows do not fit, which are null in it."""
 
     array: pa.Array
     bad: dict[int, str] = field(default_factory=dict)
 
 
-def fit(feature: Feature, array: pa.Array, *, base64: bool = False) -> Fitted:
+def convert_to_feature(
+    feature: Feature, array: pa.Array, *, base64: bool = False
+) -> ConvertedColumn:
     """Bring a column of any type into that of the feature.
 
     With `base64`, text for images and arrays is such.
     """
     array = _stored(array)
-    why = misfit(feature, array.type)
+    why = find_mismatch(feature, array.type)
     if why is not None:
         bad = dict.fromkeys(np.flatnonzero(_valid(array)).tolist(), why)
-        return Fitted(pa.nulls(len(array), column_type(feature)), bad)
+        return ConvertedColumn(pa.nulls(len(array), column_type(feature)), bad)
     packed = base64 and isinstance(feature.meaning, Image | Array)
     if isinstance(feature.meaning, Array) and holds_numbers(feature, array.type):
         lists = _Lists(array, feature.meaning.shape, 1)
         values, faults = raw_bytes(feature.meaning, lists.values, lists.cuts)
         lists.note_nulls()
         lists.note(lists.cuts, faults, TOO_LARGE)
-        return Fitted(_masked(values, lists.invalid), lists.bad)
-    if not depth_of(feature):
+        return ConvertedColumn(_masked(values, lists.invalid), lists.bad)
+    if not get_depth(feature):
         return _fit_values(feature.kind, array, packed=packed)
     return _fit_lists(feature, array, packed=packed)
 
 
-def _fit_values(kind: Kind, array: pa.Array, *, packed: bool) -> Fitted:
+def _fit_values(kind: Kind, array: pa.Array, *, packed: bool) -> ConvertedColumn:
     values, faults = _converted(kind, array, packed=packed)
     bad: dict[int, str] = {}
     for mask, why in faults:
@@ -92,10 +94,10 @@ def _fit_values(kind: Kind, array: pa.Array, *, packed: bool) -> Fitted:
         invalid = ~_valid(values)
         invalid[list(bad)] = True
         values = _masked(values, invalid)
-    return Fitted(values, bad)
+    return ConvertedColumn(values, bad)
 
 
-def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> Fitted:
+def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> ConvertedColumn:
     dimensions = (None, *feature.shape) if feature.sequence else feature.shape
     lists = _Lists(array, dimensions, 1 + feature.sequence)
     lists.note_nulls()
@@ -107,8 +109,8 @@ def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> Fitted:
     invalid = lists.invalid
     mask = pa.array(invalid) if invalid.any() else None
     if not feature.sequence:
-        return Fitted(_listed(lists.cuts, values, mask), lists.bad)
-    return Fitted(_listed(lists.levels[0], _listed(lists.steps, values), mask), lists.bad)
+        return ConvertedColumn(_listed(lists.cuts, values, mask), lists.bad)
+    return ConvertedColumn(_listed(lists.levels[0], _listed(lists.steps, values), mask), lists.bad)
 
 
 class _Lists:
@@ -142,9 +144,7 @@ class _Lists:
             lengths = np.diff(offsets)
             wrong = (lengths != wanted) & _valid(self.values)
             for place, owner in self._owners(self.cuts, wrong):
-                why = (
-                    f"holds an inner list of {counted(int(lengths[place]), 'value')}, not {wanted}"
-                )
+                why = f"holds an inner list of {format_count(int(lengths[place]), 'value')}, not {wanted}"
                 self.bad.setdefault(owner, why)
         self.levels.append(offsets)
         self.cuts = offsets if depth == 0 else offsets[self.cuts]
@@ -339,7 +339,7 @@ def _lost(before: NDArray[Any], after: NDArray[Any]) -> NDArray[np.bool_]:
     return ~same
 
 
-UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+MISMATCH = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises for values that no column can hold together."""
 
 
@@ -388,33 +388,35 @@ def array_column(array: np.ndarray[Any, Any]) -> pa.Array:
     return column
 
 
-def fit_values(feature: Feature, values: Sequence[object], *, base64: bool = False) -> Fitted:
+def convert_values(
+    feature: Feature, values: Sequence[object], *, base64: bool = False
+) -> ConvertedColumn:
     """The values as a column of the feature, and why some of them cannot be."""
     try:
         column = column_of(values)
         # Values of a wrong type may give it to others: an empty list has none of its own.
-        if len(values) == 1 or misfit(feature, column.type) is None:
-            return fit(feature, column, base64=base64)
-    except UNFIT:
+        if len(values) == 1 or find_mismatch(feature, column.type) is None:
+            return convert_to_feature(feature, column, base64=base64)
+    except MISMATCH:
         if len(values) == 1:
-            return Fitted(pa.nulls(1, column_type(feature)), {0: _why(feature, values[0])})
+            return ConvertedColumn(pa.nulls(1, column_type(feature)), {0: _why(feature, values[0])})
     middle = len(values) // 2
-    first = fit_values(feature, values[:middle], base64=base64)
-    second = fit_values(feature, values[middle:], base64=base64)
+    first = convert_values(feature, values[:middle], base64=base64)
+    second = convert_values(feature, values[middle:], base64=base64)
     later = {middle + at: why for at, why in second.bad.items()}
-    return Fitted(pa.concat_arrays([first.array, second.array]), first.bad | later)
+    return ConvertedColumn(pa.concat_arrays([first.array, second.array]), first.bad | later)
 
 
-def size_of(value: object) -> int:
+def measure_value(value: object) -> int:
     """About how many bytes a value takes."""
     if isinstance(value, Mapping):
-        return sum(map(size_of, value.values()))
+        return sum(map(measure_value, value.values()))
     if isinstance(value, np.ndarray | memoryview):
         return value.nbytes
     if isinstance(value, bytes | bytearray | str):
         return len(value)
     if isinstance(value, list | tuple) and value:
-        return len(value) * size_of(value[0])
+        return len(value) * measure_value(value[0])
     return 8
 
 
@@ -470,7 +472,7 @@ def _kind(value: object) -> str:
     return "bytes" if isinstance(value, bytes | bytearray | memoryview) else type(value).__name__
 
 
-def values_of(column: pa.Array) -> Sequence[object]:
+def list_values(column: pa.Array) -> Sequence[object]:
     """Each row: a Python value, an array in the shape of its feature, or None if it is missing.
 
     Steps of different lengths are a list of arrays.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shardline.kernel.types import Buffer, ColumnBuffers, IntArray
-    from shardline.schema.conversion import Fitted
+    from shardline.schema.conversion import ConvertedColumn
     from shardline.schema.schema import Feature, Schema
 
 Reasons: TypeAlias = dict[int, tuple[str | None, str]]
@@ -41,9 +41,9 @@ class Rows:
     columns: tuple[str, ...] = ()
 
 
-def encoded(
+def build_frames(
     schema: Schema,
-    columns: Sequence[tuple[Feature, Fitted]],
+    columns: Sequence[tuple[Feature, ConvertedColumn]],
     rows: Rows,
     reasons: Reasons,
     max_record_bytes: int,
@@ -73,10 +73,10 @@ def encode_buffers(
             buffers[number] = replace(column, valid=valid)
     made = kernel.encode(buffers, len(rows.numbers))
     found = (made.data, made.starts, made.lengths)
-    return checked(schema, found, rows, reasons, max_record_bytes)
+    return validate_frames(schema, found, rows, reasons, max_record_bytes)
 
 
-def checked(
+def validate_frames(
     schema: Schema,
     found: tuple[Buffer, IntArray, IntArray],
     rows: Rows,
@@ -107,7 +107,7 @@ def checked(
         if is_too_large:
             content = content[:KEPT_BYTES]
         refused.append(
-            Refused(
+            QuarantinedRow(
                 int(rows.numbers[at]),
                 rows.where(at),
                 *reasons[at],
@@ -144,7 +144,7 @@ TOO_LARGE_HINT = Hint.of("if the row is valid, raise ", Option("max_record"))
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class QuarantinedRow:
     """A row that cannot become a record: where it stands in its source, and why.
 
     `row` counts from 0, `where` is that in the words of the source ("line 18"). `detail` never
@@ -172,7 +172,7 @@ class Refused:
         return f"{self.where}{named}: {self.detail}"
 
 
-def refuse_too_long(
+def quarantine_long_row(
     row: int,
     where: str,
     offset: int,
@@ -181,10 +181,10 @@ def refuse_too_long(
     *,
     format: RowFormat,  # noqa: A002 - as the field is called
     columns: tuple[str, ...] = (),
-) -> Refused:
+) -> QuarantinedRow:
     """Return the refusal of a row of text that is longer than the limit."""
     detail = f"row too long (offset {offset}, limit {limit} bytes)"
-    return Refused(
+    return QuarantinedRow(
         row,
         where,
         None,
@@ -209,4 +209,4 @@ class Frames:
     starts: IntArray
     lengths: IntArray
     rows: IntArray
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[QuarantinedRow, ...] = ()

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint, Option
-from shardline.schema.arrow_types import is_list, taken_apart
+from shardline.schema.arrow_types import is_list, unwrap_lists
 from shardline.schema.conversion import cut
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ _END = 2**63
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-def first_rounded(column: pa.Array) -> int | None:
+def find_rounded(column: pa.Array) -> int | None:
     """Return the first row with a number that float32 rounds before the decimal point.
 
     Numbers of 2**63 and more have no other kind: an explicit float of that size is not reported.
     """
-    _, leaf = taken_apart(column.type)
+    _, leaf = unwrap_lists(column.type)
     if not (pa.types.is_integer(leaf) or pa.types.is_float64(leaf)):
         return None
     cuts, values = _leaves(column)
@@ -75,11 +75,13 @@ def rounded_numbers(numbers: pa.Array) -> Mask:
     return np.zeros(len(numbers), np.bool_) if marked is None else marked
 
 
-def refuse_rounded(shown: str, name: str, values: Sequence[object], first: int) -> None:
+def validate_exact(shown: str, name: str, values: Sequence[object], first: int) -> None:
     """Refuse Python integers that neither int64 nor float32 stores; `first` is the first row."""
     for row, value in enumerate(values, first):
         for leaf in python_leaves(value):
-            if isinstance(leaf, Rounded) or (_is_integer(leaf) and not -_END <= int(leaf) < _END):
+            if isinstance(leaf, RoundedFloat) or (
+                _is_integer(leaf) and not -_END <= int(leaf) < _END
+            ):
                 raise number_too_large(shown, name, row)
             if _is_integer(leaf) and int(np.float32(int(leaf))) != int(leaf):
                 raise inexact_number(shown, name, row)
@@ -87,7 +89,7 @@ def refuse_rounded(shown: str, name: str, values: Sequence[object], first: int) 
 
 def holds_large_floats(column: pa.Array) -> bool:
     """Return True if a column of floats has a number that an integer may have been rounded to."""
-    if not pa.types.is_float64(taken_apart(column.type)[1]):
+    if not pa.types.is_float64(unwrap_lists(column.type)[1]):
         return False
     _, floats = _leaves(column)
     return bool(pc.any(pc.greater_equal(pc.abs(floats), _FLOAT64_WHOLE)).as_py())
@@ -170,5 +172,5 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-class Rounded(float):
+class RoundedFloat(float):
     """A number with more digits before the decimal point than the float nearest to it."""

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.arguments import local_paths
-from shardline.errors import DamagedFileError, ExampleError, SchemaMismatchError
-from shardline.execution.threads import run_tasks, workers_per_task
+from shardline.arguments import parse_local_paths
+from shardline.errors import CorruptFileError, ExampleError, SchemaMismatchError
+from shardline.execution.threads import divide_workers, run_tasks
 from shardline.hints import Hint
 from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
 from shardline.schema.schema import Feature, Schema
-from shardline.tfrecord.examples import example_fault
+from shardline.tfrecord.examples import build_example_error
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits
 
@@ -78,7 +78,7 @@ class FileSchema:
     features: tuple[FeatureSchema, ...]
 
 
-def features_of(facts: Iterable[FeatureFacts], records: int) -> Iterator[FeatureSchema]:
+def infer_features(facts: Iterable[FeatureFacts], records: int) -> Iterator[FeatureSchema]:
     """Each feature as the facts of all these records show it, in order."""
     grouped: dict[tuple[bool, str], list[FeatureFacts]] = {}
     for fact in facts:
@@ -111,12 +111,12 @@ def schema_of(found: FileSchema) -> Schema:
     What they mean cannot be seen, so no feature has a meaning. Raises SchemaMismatchError where
     a feature has two kinds, or none that could be told.
     """
-    features = tuple(declared(feature) for feature in found.features)
+    features = tuple(build_schema(feature) for feature in found.features)
     sequence = any(feature.sequence for feature in features)
     return Schema(features, "sequence_example" if sequence else "example")
 
 
-def declared(found: FeatureSchema) -> Feature:
+def build_schema(found: FeatureSchema) -> Feature:
     """The feature that these records suggest."""
     if len(found.kinds) > 1:
         raise SchemaMismatchError(
@@ -144,7 +144,7 @@ def declared(found: FeatureSchema) -> Feature:
 
 
 __all__ = [
-    "Difference",
+    "FeatureDifference",
     "FeatureSchema",
     "FileSchema",
     "SchemaReport",
@@ -157,7 +157,7 @@ _TF_DTYPES = {"bytes": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FeatureDifference:
     """A feature that is not the same in all files: how each of them has it."""
 
     name: str
@@ -172,7 +172,7 @@ class SchemaReport:
 
     merged: FileSchema
     files: list[FileSchema]
-    differences: list[Difference]
+    differences: list[FeatureDifference]
 
 
 def infer_schema(
@@ -184,10 +184,10 @@ def infer_schema(
 ) -> SchemaReport:
     """Read every record of every file, side by side, and tell what features there are.
 
-    Raises DamagedFileError at a damaged record or a payload that is no Example.
+    Raises CorruptFileError at a damaged record or a payload that is no Example.
     """
-    named = local_paths(paths)
-    each = workers_per_task(len(named), workers)
+    named = parse_local_paths(paths)
+    each = divide_workers(len(named), workers)
 
     def gather(path: Path) -> tuple[int, dict[FactsKey, FeatureFacts]]:
         tell = None if progress is None else partial(progress, path)
@@ -197,10 +197,10 @@ def infer_schema(
     merged: dict[FactsKey, FeatureFacts] = {}
     files: list[FileSchema] = []
     for path, (count, facts) in zip(named, run_tasks(gather, named, workers=workers), strict=True):
-        files.append(FileSchema(str(path), count, tuple(features_of(facts.values(), count))))
+        files.append(FileSchema(str(path), count, tuple(infer_features(facts.values(), count))))
         merge_facts(merged, facts.values())
         records += count
-    whole = FileSchema("", records, tuple(features_of(merged.values(), records)))
+    whole = FileSchema("", records, tuple(infer_features(merged.values(), records)))
     return SchemaReport(whole, files, list(_differences(whole, files)))
 
 
@@ -211,8 +211,8 @@ def _gather_facts(
         try:
             return len(block.starts), kernel.facts(block.data, block.starts, block.lengths)
         except ExampleError as error:
-            fault = example_fault(block, error.record, error)
-            raise DamagedFileError.of(path, fault) from None
+            fault = build_example_error(block, error.record, error)
+            raise CorruptFileError.of(path, fault) from None
 
     records = 0
     facts: dict[FactsKey, FeatureFacts] = {}
@@ -222,7 +222,7 @@ def _gather_facts(
     return records, facts
 
 
-def _differences(whole: FileSchema, files: Sequence[FileSchema]) -> Iterator[Difference]:
+def _differences(whole: FileSchema, files: Sequence[FileSchema]) -> Iterator[FeatureDifference]:
     """Features that are missing, or of another kind, shape or presence, in some file with records.
 
     An empty file says nothing about features and differs from none.
@@ -245,7 +245,7 @@ def _differences(whole: FileSchema, files: Sequence[FileSchema]) -> Iterator[Dif
             if len(values) > 1
         ]
         if what:
-            yield Difference(
+            yield FeatureDifference(
                 feature.name,
                 feature.sequence,
                 tuple(what),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from shardline.canonical_json import Fields
+from shardline.canonical_json import JsonReader
 from shardline.errors import InvalidTypeError, SchemaMismatchError
 from shardline.hints import Hint
 from shardline.schema import shapes
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class Category:
         if len(set(self.labels)) < len(self.labels):
             raise _invalid("duplicate label of a category")
         for label in self.labels:
-            check_text("a label of a category", label)
+            validate_text("a label of a category", label)
 
     def __str__(self) -> str:
         return "category" if self.labels is None else f"category of {len(self.labels)} labels"
@@ -146,7 +146,7 @@ class Array:
     def size_shown(self) -> str:
         """How many bytes an array takes, in words."""
         multiple = "" if shapes.is_fixed(self.shape) else "a multiple of "
-        return f"{multiple}{counted(self.unit_bytes, 'byte')}"
+        return f"{multiple}{format_count(self.unit_bytes, 'byte')}"
 
     def holds(self, size: int) -> bool:
         """Whether so many bytes are such an array."""
@@ -198,7 +198,7 @@ class Array:
         return {"is": "array", "dtype": self.dtype, "shape": list(self.shape)}
 
 
-Meaning: TypeAlias = Text | Category | Embedding | Image | Array
+LogicalType: TypeAlias = Text | Category | Embedding | Image | Array
 
 
 def _little_endian(name: str) -> np.dtype[Any]:
@@ -213,11 +213,11 @@ def _little_endian(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def meaning_from_json(value: object) -> Meaning:
+def parse_logical_type(value: object) -> LogicalType:
     """Read a meaning back; refuses with ValueError what is none."""
-    fields = Fields("a meaning", value)
+    fields = JsonReader("a meaning", value)
     which = fields.take("is", str)
-    meaning: Meaning
+    meaning: LogicalType
     if which == "text":
         meaning = Text()
     elif which == "category":
@@ -237,7 +237,7 @@ def meaning_from_json(value: object) -> Meaning:
     return meaning
 
 
-def check_text(what: str, text: str) -> None:
+def validate_text(what: str, text: str) -> None:
     """Refuse a text that cannot be written as UTF-8."""
     if not isinstance(text, str):
         raise InvalidTypeError(f"{what}: expected text, got {type(text).__name__}")

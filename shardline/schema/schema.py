@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from shardline import canonical_json as canonical
-from shardline.arguments import each_of
-from shardline.canonical_json import Fields
+from shardline.arguments import list_items
+from shardline.canonical_json import JsonReader
 from shardline.errors import InvalidTypeError, SchemaMismatchError, ShardlineError
 from shardline.hints import Hint, Option
 from shardline.kernel.types import KINDS, Kind
@@ -19,10 +19,10 @@ from shardline.schema.logical_types import (
     Category,
     Embedding,
     Image,
-    Meaning,
+    LogicalType,
     Text,
-    check_text,
-    meaning_from_json,
+    parse_logical_type,
+    validate_text,
 )
 from shardline.schema.shapes import Shape
 
@@ -39,7 +39,7 @@ __all__ = [
     "Feature",
     "Image",
     "Kind",
-    "Meaning",
+    "LogicalType",
     "Payload",
     "Schema",
     "Shape",
@@ -63,7 +63,7 @@ class Feature:
     kind: Kind
     shape: Shape = ()
     required: bool = True
-    meaning: Meaning | None = None
+    meaning: LogicalType | None = None
     sequence: bool = False
     nan: bool = False
     doc: str = ""
@@ -71,8 +71,8 @@ class Feature:
     def __post_init__(self) -> None:
         """Refuse what no feature can be."""
         what = f"feature {self.name!r}"
-        check_text("the name of a feature", self.name)
-        check_text(f"the doc of {what}", self.doc)
+        validate_text("the name of a feature", self.name)
+        validate_text(f"the doc of {what}", self.doc)
         if self.kind not in KINDS:
             raise self._invalid(f"unknown kind {self.kind!r}, expected {', '.join(KINDS)}")
         object.__setattr__(self, "shape", shapes.checked(what, self.shape, feature=self.name))
@@ -80,7 +80,7 @@ class Feature:
             raise self._invalid(f"{self.kind} values cannot be NaN", "leave out `nan`")
         if self.meaning is None:
             return
-        if not isinstance(self.meaning, get_args(Meaning)):
+        if not isinstance(self.meaning, get_args(LogicalType)):
             raise self._invalid(
                 f"invalid meaning {self.meaning!r}",
                 "write Text(), Category(), Embedding(), Image('png') or Array('int32', (2, 3))",
@@ -146,7 +146,7 @@ class Feature:
     @classmethod
     def from_json(cls, value: object) -> Feature:
         """Read a feature back; refuses with ValueError what is none."""
-        fields = Fields("a feature", value)
+        fields = JsonReader("a feature", value)
         name = fields.take("name", str)
         required = fields.maybe("required", bool)
         meaning = fields.maybe("meaning", dict)
@@ -155,7 +155,7 @@ class Feature:
             kind=fields.take("kind", str),  # type: ignore[arg-type] # checked there
             shape=tuple(fields.maybe("shape", list) or ()),
             required=True if required is None else required,
-            meaning=None if meaning is None else meaning_from_json(meaning),
+            meaning=None if meaning is None else parse_logical_type(meaning),
             sequence=fields.maybe("sequence", bool) or False,
             nan=fields.maybe("nan", bool) or False,
             doc=fields.maybe("doc", str) or "",
@@ -177,8 +177,8 @@ class Schema:
 
     def __post_init__(self) -> None:
         """Refuse what no records can have."""
-        check_text("the doc of a schema", self.doc)
-        for feature in each_of(self.features, "features"):
+        validate_text("the doc of a schema", self.doc)
+        for feature in list_items(self.features, "features"):
             if not isinstance(feature, Feature):
                 raise InvalidTypeError(
                     f"features: expected a Feature, got {type(feature).__name__}"
@@ -268,7 +268,7 @@ class Schema:
     def from_json(cls, value: object) -> Schema:
         """Read a schema back. Raises SchemaMismatchError for what is none."""
         try:
-            fields = Fields("a schema", value)
+            fields = JsonReader("a schema", value)
             schema = cls(
                 tuple(Feature.from_json(told) for told in fields.take("features", list)),
                 fields.take("payload", str),  # type: ignore[arg-type] # checked there
@@ -309,19 +309,21 @@ _LONGEST = {"float": 4, "int64": 10}
 """A float always takes 4 bytes, an int64 up to 10."""
 
 
-def most_record_bytes(features: Iterable[Feature]) -> int | None:
+def estimate_record_bytes(features: Iterable[Feature]) -> int | None:
     """How many bytes a record of these features takes in a file at most; None if any number."""
     inside = 0
     for feature in features:
         longest = _LONGEST.get(feature.kind)
         if longest is None or not shapes.is_fixed(feature.shape):
             return None
-        values = _field(_field(longest * shapes.unit(feature.shape)))
-        inside += _field(_field(len(feature.name.encode())) + _field(values))
-    return _FRAME_BYTES + _field(inside)
+        values = _measure_field(_measure_field(longest * shapes.unit(feature.shape)))
+        inside += _measure_field(
+            _measure_field(len(feature.name.encode())) + _measure_field(values)
+        )
+    return _FRAME_BYTES + _measure_field(inside)
 
 
-def _field(size: int) -> int:
+def _measure_field(size: int) -> int:
     """A field of a message that holds so many bytes, with its tag and length."""
     return 1 + max(1, (size.bit_length() + 6) // 7) + size
 
@@ -332,12 +334,12 @@ Key: TypeAlias = tuple[bool, str]
 _SIDES = {False: "context:", True: "feature_lists:"}
 
 
-def named_feature(schema: Schema, name: str) -> Feature:
+def get_feature(schema: Schema, name: str) -> Feature:
     """The feature that a name means; `context:x` and `feature_lists:x` tell two of one name apart.
 
     Raises SchemaMismatchError if there is none, or if it may be either.
     """
-    twice = doubled(feature.key for feature in schema.features)
+    twice = find_duplicate_names(feature.key for feature in schema.features)
     if name in twice:
         both = " or ".join(repr(side + name) for side in _SIDES.values())
         raise SchemaMismatchError(
@@ -347,22 +349,22 @@ def named_feature(schema: Schema, name: str) -> Feature:
             feature=name,
         )
     for feature in schema.features:
-        if feature.name in twice and name == full_name(feature):
+        if feature.name in twice and name == get_full_name(feature):
             return feature
     return schema.feature(name)
 
 
 def has_feature(schema: Schema, name: str) -> bool:
     """Whether a name means a feature, or may mean two."""
-    return any(name in (feature.name, full_name(feature)) for feature in schema.features)
+    return any(name in (feature.name, get_full_name(feature)) for feature in schema.features)
 
 
-def full_name(feature: Feature) -> str:
+def get_full_name(feature: Feature) -> str:
     """What a feature is called where its name alone may mean another one."""
     return _SIDES[feature.sequence] + feature.name
 
 
-def doubled(keys: Iterable[Key]) -> set[str]:
+def find_duplicate_names(keys: Iterable[Key]) -> set[str]:
     """The names that are in the context and in the feature_lists."""
     names: tuple[set[str], set[str]] = (set(), set())
     for sequence, name in keys:
@@ -370,7 +372,7 @@ def doubled(keys: Iterable[Key]) -> set[str]:
     return names[0] & names[1]
 
 
-def refuse_doubled(names: Iterable[str], advice: Hint) -> None:
+def validate_unique_sides(names: Iterable[str], advice: Hint) -> None:
     """Refuse names that would be in the context and in the feature_lists, if there are any."""
     both = sorted(names)
     if both:

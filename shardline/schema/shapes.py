@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
-from shardline.arguments import each_of
+from shardline.arguments import list_items
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
@@ -20,7 +20,7 @@ may be None."""
 
 def checked(what: str, shape: Iterable[int | None], *, feature: str | None = None) -> Shape:
     """The shape of `what`, refused if no values can have it."""
-    each_of(shape, f"the shape of {what}")
+    list_items(shape, f"the shape of {what}")
     dimensions = tuple(shape)
     for place, size in enumerate(dimensions):
         if size is None and place == 0:

@@ -160,7 +160,7 @@ def _kind(name: str, dtype: Any) -> Kind:  # noqa: ANN401 - a tf.DType
 _SPEC_TEXT_DTYPES = {"bytes": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
 
 
-def spec_text(schema: Schema) -> str:
+def format_spec(schema: Schema) -> str:
     """The feature spec; a comment if the records have no features to parse."""
     if schema.payload == "opaque":
         return "# the records are opaque: there is nothing to parse\n"
@@ -171,7 +171,7 @@ def spec_text(schema: Schema) -> str:
     )
 
 
-def parse_text(schema: Schema) -> str:
+def format_parser(schema: Schema) -> str:
     """The lambda that parses one record by that spec; nothing for opaque records."""
     if schema.payload == "opaque":
         return ""

@@ -21,7 +21,7 @@ from shardline.kernel.columns import to_arrow
 from shardline.kernel.types import Column
 from shardline.schema import shapes
 from shardline.schema.logical_types import SIGNATURES, Array, Category, Image, Text
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -83,7 +83,7 @@ def _violations(schema: Schema, block: Block, below: Collection[FeatureKey]) -> 
             detail = f"{error.detail}, at byte {error.offset} of the payload"
             yield Violation(block.record + bad, error.feature, detail)
             continue
-        verdict = _judge(known, suspects, facts, last - first)
+        verdict = _check_facts(known, suspects, facts, last - first)
         for key in verdict.misfits.keys() & below:
             verdict.misfits[key] = "is in its base too, and must not be in both"
         if verdict.misfits and last - first > 1:
@@ -114,7 +114,7 @@ class _Verdict:
     undecided: list[Feature] = field(default_factory=list)
 
 
-def _judge(
+def _check_facts(
     known: set[FeatureKey], suspects: list[Feature], facts: list[FeatureFacts], records: int
 ) -> _Verdict:
     verdict = _Verdict()
@@ -129,7 +129,7 @@ def _judge(
         found = by_key.get(feature.key, [])
         if len(found) == 1 and _is_plain_fit(feature, found[0], records):
             continue
-        misfit = _misfit(feature, found, records)
+        misfit = _find_mismatch(feature, found, records)
         if misfit is not None:
             verdict.misfits[feature.key] = misfit
         elif any(_undecided(feature, fact) for fact in found):
@@ -153,7 +153,7 @@ def _is_plain_fit(feature: Feature, fact: FeatureFacts, records: int) -> bool:
     )
 
 
-def _misfit(feature: Feature, facts: list[FeatureFacts], records: int) -> str | None:
+def _find_mismatch(feature: Feature, facts: list[FeatureFacts], records: int) -> str | None:
     """Why a feature certainly does not fit, in words that are right for a single record."""
     if feature.required and sum(fact.present for fact in facts) < records:
         return "is missing, and is required"
@@ -190,11 +190,11 @@ def _wrong_count(feature: Feature, count: int) -> str:
     wanted = shapes.unit(feature.shape)
     multiple = "" if shapes.is_fixed(feature.shape) else "a multiple of "
     step = " in a step" if feature.sequence else ""
-    return f"holds {counted(count, 'value')}{step}, not {multiple}{wanted}"
+    return f"holds {format_count(count, 'value')}{step}, not {multiple}{wanted}"
 
 
 def _wrong_size(meaning: Array, size: int) -> str:
-    return f"holds {counted(size, 'byte')}, and {meaning} takes {meaning.size_shown}"
+    return f"holds {format_count(size, 'byte')}, and {meaning} takes {meaning.size_shown}"
 
 
 def _undecided(feature: Feature, fact: FeatureFacts) -> bool:

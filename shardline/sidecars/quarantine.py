@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardline.schema.encoding import Refused
+    from shardline.schema.encoding import QuarantinedRow
     from shardline.storage.store import ObjectWriter
 
 
@@ -21,7 +21,7 @@ class QuarantineWriter:
         self._source = source
         self._hash = hashlib.sha256()
 
-    def add(self, refused: Refused) -> None:
+    def add(self, refused: QuarantinedRow) -> None:
         """Add one row."""
         line = {
             "source": self._source,
@@ -43,7 +43,7 @@ class QuarantineWriter:
         return self._hash.hexdigest()
 
 
-def _format(refused: Refused) -> dict[str, object]:
+def _format(refused: QuarantinedRow) -> dict[str, object]:
     """What the content is, if it is known: by that the row can be parsed once more."""
     told: dict[str, object] = {} if refused.format is None else {"format": refused.format}
     return {**told, "columns": refused.columns} if refused.columns else told

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Fields
+from shardline.canonical_json import JsonReader
 from shardline.log.model import RECEIPT, ROWS, Shard
 from shardline.tfrecord.hashing import hash_object
 
@@ -113,7 +113,7 @@ def _decode(data: bytes) -> Receipt:
     told = canonical.decode(data.removesuffix(b"\n"))
     if not isinstance(told, dict) or told.pop("digest", None) != canonical.sha256(told):
         raise ValueError("it does not match its digest")
-    fields = Fields("a receipt", told)
+    fields = JsonReader("a receipt", told)
     if fields.take("format", int) != _FORMAT:
         raise ValueError("it is of another format")
     ((first, end),) = parse_spans([fields.take("rows", list)])
@@ -122,7 +122,7 @@ def _decode(data: bytes) -> Receipt:
         first,
         end,
         fields.take("last", bool),
-        None if shard is None else Shard.take(Fields("a shard", shard)),
+        None if shard is None else Shard.take(JsonReader("a shard", shard)),
         parse_spans(fields.take("refused", list)),
         fields.count("damaged"),
         fields.nullable("quarantine", str),
@@ -157,7 +157,7 @@ def _matches(store: Store, name: str, receipt: Receipt) -> bool:
     return digest == shard.sha256
 
 
-def add_row(spans: list[tuple[int, int]], row: int) -> None:
+def extend_spans(spans: list[tuple[int, int]], row: int) -> None:
     """Add a row to spans of first and last, behind all that are in them."""
     if spans and row <= spans[-1][1] + 1:
         spans[-1] = (spans[-1][0], row)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import ObjectMissingError, ShardlineError, StorageError
+from shardline.errors import ObjectNotFoundError, ShardlineError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +132,7 @@ class RowMap:
     def _read(self, span: tuple[int, int]) -> bytes:
         try:
             return self.store.read_ranges(self.name, [span])[0]
-        except ObjectMissingError:
+        except ObjectNotFoundError:
             raise RowMapError(
                 "its row map is missing: deleted, or never written by an early release",
                 code="row-map-not-found",

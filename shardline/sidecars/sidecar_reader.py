@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
-from shardline.log.model import shard_of, sidecar_path
-from shardline.log.state import name_key
+from shardline.log.model import get_sidecar_shard, sidecar_path
+from shardline.log.state import get_name_key
 from shardline.tfrecord.hashing import hash_object
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class SidecarReader:
 
     def _look_up(self, names: Sequence[str]) -> dict[str, str | None]:
         state = self.version.state
-        stays = state.stays.named(list({shard_of(name) for name in names}))
+        stays = state.stays.named(list({get_sidecar_shard(name) for name in names}))
         found: dict[str, str | None] = {}
         for name in names:
-            number = state.sidecars.get(name_key(name))
-            stay = stays.get(shard_of(name))
+            number = state.sidecars.get(get_name_key(name))
+            stay = stays.get(get_sidecar_shard(name))
             if number is None and stay is not None:
                 number = stay.landed
             found[name] = None if number is None else self.entry(number).sidecars.get(name)

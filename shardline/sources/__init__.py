@@ -1,16 +1,16 @@
 """Where the records of an append come from: files, folders and rows in memory."""
 
-from shardline.schema.encoding import Frames, Refused
-from shardline.sources.schema_inference import infer_schema_of
+from shardline.schema.encoding import Frames, QuarantinedRow
+from shardline.sources.schema_inference import infer_source_schema
 from shardline.sources.source import Chunk, RecordSource
-from shardline.sources.source_format import Format, as_source
+from shardline.sources.source_format import SourceFormat, as_source
 
 __all__ = [
     "Chunk",
-    "Format",
     "Frames",
+    "QuarantinedRow",
     "RecordSource",
-    "Refused",
+    "SourceFormat",
     "as_source",
-    "infer_schema_of",
+    "infer_source_schema",
 ]

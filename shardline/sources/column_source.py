@@ -15,20 +15,20 @@ from shardline.errors import SchemaMismatchError, ShardlineError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 from shardline.schema.arrow_validation import find_fault, printable
-from shardline.schema.conversion import UNFIT, column_of, fit, fit_values
-from shardline.schema.encoding import Frames, Refused, Rows, encoded
-from shardline.schema.exact_numbers import holds_large_floats, refuse_rounded
-from shardline.sources.schema_inference import Finder
+from shardline.schema.conversion import MISMATCH, column_of, convert_to_feature, convert_values
+from shardline.schema.encoding import Frames, QuarantinedRow, Rows, build_frames
+from shardline.schema.exact_numbers import holds_large_floats, validate_exact
+from shardline.sources.schema_inference import SchemaFinder
 from shardline.sources.source import CHUNK_BYTES, Source
-from shardline.sources.source_mismatch import refuse_types
+from shardline.sources.source_mismatch import validate_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from shardline.schema.conversion import Fitted
+    from shardline.schema.conversion import ConvertedColumn
     from shardline.schema.schema import Feature, Schema
     from shardline.sources.source import Chunk
-    from shardline.sources.source_identity import Origin
+    from shardline.sources.source_identity import SourceIdentity
     from shardline.tfrecord.reader import Limits
 
 
@@ -42,12 +42,12 @@ _RAISED = (
     MemoryError,
 )
 """What pyarrow raises for data that it cannot read."""
-GET_AGAIN = Hint.of("get the data again from its origin, or write it again")
+GET_AGAIN_HINT = Hint.of("get the data again from its origin, or write it again")
 
 
-def valid_batches(shown: str, batches: Iterable[Batch]) -> Iterator[Batch]:
+def iter_valid_batches(shown: str, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
     """Yield the batches after their columns are validated; SourceError if they are corrupt."""
-    with arrow_errors(shown):
+    with translate_arrow_errors(shown):
         for batch in batches:
             validate_batch(shown, batch.rows, batch.first)
             yield batch
@@ -58,11 +58,11 @@ def validate_batch(shown: str, rows: pa.RecordBatch, first: int) -> None:
     fault = find_fault(rows.columns)
     if fault is not None:
         column = rows.schema.names[fault.position]
-        raise corrupt_columns(shown, column, fault.detail, record=first)
+        raise make_corrupt_columns_error(shown, column, fault.detail, record=first)
 
 
 @contextmanager
-def arrow_errors(shown: str, feature: str | None = None) -> Iterator[None]:
+def translate_arrow_errors(shown: str, feature: str | None = None) -> Iterator[None]:
     """Turn what pyarrow raises into a SourceError, without values."""
     try:
         yield
@@ -71,11 +71,11 @@ def arrow_errors(shown: str, feature: str | None = None) -> Iterator[None]:
     except _RAISED as error:
         named = "" if feature is None else f", column {feature!r}"
         raise SourceError(
-            f"{shown}{named}: cannot read: {printable(error)}", hint=GET_AGAIN, feature=feature
+            f"{shown}{named}: cannot read: {printable(error)}", hint=GET_AGAIN_HINT, feature=feature
         ) from error
 
 
-def corrupt_columns(
+def make_corrupt_columns_error(
     shown: str,
     column: str | None,
     detail: str,
@@ -92,14 +92,14 @@ def corrupt_columns(
     return SourceError(
         f"{shown}{where}{named}: corrupt columns: {detail}",
         code="corrupt-columns",
-        hint=GET_AGAIN,
+        hint=GET_AGAIN_HINT,
         record=record,
         feature=column,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SourceBatch:
     """Rows as they were read: `first` is the number of the first one.
 
     Columns of Python values, which have no type of their own, are apart, in `objects`.
@@ -110,30 +110,30 @@ class Batch:
     position: int = 0
     objects: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
-    def slice(self, start: int, count: int | None = None) -> Batch:
+    def slice(self, start: int, count: int | None = None) -> SourceBatch:
         """Some of the rows."""
         end = None if count is None else start + count
         objects = {name: values[start:end] for name, values in self.objects.items()}
         rows = self.rows.slice(start, count)
-        return Batch(rows, self.first + start, self.position, objects)
+        return SourceBatch(rows, self.first + start, self.position, objects)
 
     def whole(self, shown: str, *, allow_rounding: bool = False) -> pa.RecordBatch:
         """All columns, with the types that Arrow finds for Python values."""
         rows = self.rows
         for name, values in self.objects.items():
-            column = inferred_column(shown, name, values, self.first, allow_rounding=allow_rounding)
+            column = infer_column(shown, name, values, self.first, allow_rounding=allow_rounding)
             rows = rows.append_column(name, column)
         return rows
 
 
-class Columns(Protocol):
+class ColumnReader(Protocol):
     """Whoever reads columns of one type, batch by batch."""
 
     def types(self) -> pa.Schema:
         """The type of each column, null if it has none."""
         ...
 
-    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[SourceBatch]:
         """Yield the rows from number `start` on, in order; `schema` is what they are read for.
 
         Without a schema they are read to infer one, and the values of bytes may be empty.
@@ -141,31 +141,31 @@ class Columns(Protocol):
         ...
 
 
-class ColumnarSource(Source):
+class ColumnSource(Source):
     """Rows that are read as columns of known types."""
 
-    def __init__(self, origin: Origin, columns: Columns, limits: Limits) -> None:
+    def __init__(self, origin: SourceIdentity, columns: ColumnReader, limits: Limits) -> None:
         super().__init__(origin, limits)
         self._columns = columns
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit, from the types of the columns."""
-        finder = Finder(self.shown, allow_rounding=allow_rounding)
-        for batch in valid_batches(self.shown, self._columns.batches(0)):
-            with arrow_errors(self.shown):
+        finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
+        for batch in iter_valid_batches(self.shown, self._columns.batches(0)):
+            with translate_arrow_errors(self.shown):
                 finder.add(batch.whole(self.shown, allow_rounding=allow_rounding))
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        with arrow_errors(self.shown):
+        with translate_arrow_errors(self.shown):
             types = self._columns.types()
-        refuse_types(self.shown, schema, types)
-        for batch in valid_batches(self.shown, self._columns.batches(start, schema)):
-            for part in slices(batch):
+        validate_types(self.shown, schema, types)
+        for batch in iter_valid_batches(self.shown, self._columns.batches(start, schema)):
+            for part in split_batch(batch):
                 yield ColumnChunk(schema, self._limits, part, self.shown)
 
 
-def slices(batch: Batch) -> Iterator[Batch]:
+def split_batch(batch: SourceBatch) -> Iterator[SourceBatch]:
     """The rows in parts of about the size of a chunk."""
     rows = batch.rows.num_rows
     if not rows:
@@ -175,8 +175,8 @@ def slices(batch: Batch) -> Iterator[Batch]:
         part = batch.slice(start, step)
         if part.rows.num_rows > 1 and part.rows.nbytes > 4 * CHUNK_BYTES:
             half = part.rows.num_rows // 2  # few rows are most of the bytes
-            yield from slices(part.slice(0, half))
-            yield from slices(part.slice(half))
+            yield from split_batch(part.slice(0, half))
+            yield from split_batch(part.slice(half))
         else:
             yield part
 
@@ -187,7 +187,7 @@ class ColumnChunk:
 
     schema: Schema
     limits: Limits
-    batch: Batch
+    batch: SourceBatch
     shown: str = "rows"
 
     @property
@@ -207,31 +207,33 @@ class ColumnChunk:
         if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
             nothing = np.zeros(0, np.int64)
             why = f"takes {size} bytes, over the format's limit"
-            refused = Refused(first, f"row {first}", None, why, is_too_large=True)
+            refused = QuarantinedRow(first, f"row {first}", None, why, is_too_large=True)
             return Frames(b"", nothing, nothing, nothing, (refused,))
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
         columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
         rows = Rows(
             np.arange(first, self.end), lambda at: f"row {first + at}", self._content, "json"
         )
-        return encoded(self.schema, columns, rows, {}, self.limits.max_record_bytes)
+        return build_frames(self.schema, columns, rows, {}, self.limits.max_record_bytes)
 
-    def _fitted(self, feature: Feature) -> Fitted:
+    def _fitted(self, feature: Feature) -> ConvertedColumn:
         if feature.name in self.batch.objects:
-            return fit_values(feature, self.batch.objects[feature.name])
-        with arrow_errors(self.shown, feature.name):
-            return fit(feature, self.batch.rows.column(feature.name))
+            return convert_values(feature, self.batch.objects[feature.name])
+        with translate_arrow_errors(self.shown, feature.name):
+            return convert_to_feature(feature, self.batch.rows.column(feature.name))
 
     def _content(self, at: int) -> bytes:
         part = self.batch.slice(at, 1)
         row = {
-            name: _python_value(column)
+            name: _get_python_value(column)
             for name, column in zip(part.rows.schema.names, part.rows.columns, strict=True)
         }
-        return as_json({**row, **{name: values[0] for name, values in part.objects.items()}})
+        return format_row_as_json(
+            {**row, **{name: values[0] for name, values in part.objects.items()}}
+        )
 
 
-def _python_value(column: pa.Array) -> object:
+def _get_python_value(column: pa.Array) -> object:
     """Return the only value of a column; text that is not UTF-8 as bytes."""
     try:
         return column[0].as_py()
@@ -243,11 +245,11 @@ def _python_value(column: pa.Array) -> object:
     return f"unreadable value of type {column.type}"
 
 
-def told_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
+def convert_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
     """Python values as a column; SchemaMismatchError if they have no kind in common."""
     try:
         return column_of(values)
-    except UNFIT:
+    except MISMATCH:
         raise SchemaMismatchError(
             f"{shown}: cannot infer the kind of feature {name!r} (mixed or unsupported values)",
             code="unknown-kind",
@@ -256,7 +258,7 @@ def told_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
         ) from None
 
 
-def inferred_column(
+def infer_column(
     shown: str, name: str, values: Sequence[object], first: int, *, allow_rounding: bool
 ) -> pa.Array:
     """Return Python values as a column to infer a kind from; `first` is the first row.
@@ -264,24 +266,24 @@ def inferred_column(
     Raises SchemaMismatchError if they have no kind in common, or if an integer would lose digits.
     """
     try:
-        column = told_column(shown, name, values)
+        column = convert_column(shown, name, values)
     except SchemaMismatchError:
         if not allow_rounding:
-            refuse_rounded(shown, name, values, first)
+            validate_exact(shown, name, values, first)
         raise
     if not allow_rounding and holds_large_floats(column):
-        refuse_rounded(shown, name, values, first)
+        validate_exact(shown, name, values, first)
     return column
 
 
-def as_json(row: object) -> bytes:
+def format_row_as_json(row: object) -> bytes:
     """A row as JSON, for people to look at: bytes that are no text are told in base64."""
-    return json.dumps(row, default=_told, ensure_ascii=False, skipkeys=True).encode(
+    return json.dumps(row, default=_encode_json_value, ensure_ascii=False, skipkeys=True).encode(
         "utf-8", "backslashreplace"
     )
 
 
-def _told(value: object) -> object:
+def _encode_json_value(value: object) -> object:
     if isinstance(value, bytes | bytearray | memoryview):
         try:
             return bytes(value).decode()
@@ -292,7 +294,7 @@ def _told(value: object) -> object:
     return f"{type(value).__name__}: {value}"
 
 
-class Table:
+class ArrowTable:
     """A table in memory, or record batches that others make one at a time."""
 
     def __init__(self, table: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> None:
@@ -303,13 +305,13 @@ class Table:
         """The type of each column."""
         return self._table.schema
 
-    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
+    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[SourceBatch]:
         """The rows from number `start` on."""
         first = 0
         for rows in self._whole():
             skipped = min(max(start - first, 0), rows.num_rows)
             if skipped < rows.num_rows:
-                yield Batch(rows.slice(skipped), first + skipped)
+                yield SourceBatch(rows.slice(skipped), first + skipped)
             first += rows.num_rows
 
     def _whole(self) -> Iterator[pa.RecordBatch]:
@@ -328,7 +330,7 @@ class Table:
             yield from self._table
 
 
-class OnceSource(ColumnarSource):
+class SinglePassSource(ColumnSource):
     """Rows that can be read once, so that a schema must be there before."""
 
     def _infer(self, *, allow_rounding: bool) -> Schema:

@@ -13,11 +13,16 @@ import pyarrow.compute as pc
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow, split_scalars
-from shardline.schema.arrow_types import depth_of
-from shardline.schema.conversion import Fitted, TooLarge, fit, fit_values
+from shardline.schema.arrow_types import get_depth
+from shardline.schema.conversion import (
+    ConvertedColumn,
+    TooLarge,
+    convert_to_feature,
+    convert_values,
+)
 from shardline.schema.exact_numbers import rounded_numbers, rounds_texts
 from shardline.schema.schema import Array, Feature, Image, Schema, Text
-from shardline.sources.json_source import NotJson, parsed_list
+from shardline.sources.json_source import JsonSyntaxError, parse_json_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import ColumnBuffers
     from shardline.schema.schema import Kind
 
-NO_NUMBER = "holds text that is no number"
+NOT_A_NUMBER = "holds text that is no number"
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
@@ -45,7 +50,7 @@ _MOST_DIGITS = 400
 _INT64 = range(-(2**63), 2**63)
 
 
-def plain_kind(cells: Sequence[str]) -> str | None:
+def infer_plain_kind(cells: Sequence[str]) -> str | None:
     """Return what a column of filled cells is, where the schema depends on nothing else."""
     if all(map(_PLAIN_CELL.fullmatch, cells)):
         return "int64" if all("." not in cell for cell in cells) else "float"
@@ -54,18 +59,22 @@ def plain_kind(cells: Sequence[str]) -> str | None:
     return None
 
 
-def fit_cells(feature: Feature, texts: pa.Array) -> Fitted:
+def fit_cells(feature: Feature, texts: pa.Array) -> ConvertedColumn:
     """A column of cells as the feature. Lists are written as JSON, images in base64."""
-    if depth_of(feature):
-        return _fit_each(feature, texts, _list_of)
+    if get_depth(feature):
+        return _fit_each(feature, texts, _parse_list_cell)
     if feature.kind == "bytes":
-        return fit(feature, texts, base64=True)
-    numbers = _numbers(feature.kind, _trimmed(texts))
-    return _fit_each(feature, texts, _number_of) if numbers is None else fit(feature, numbers)
+        return convert_to_feature(feature, texts, base64=True)
+    numbers = _parse_numbers(feature.kind, _trim_cells(texts))
+    return (
+        _fit_each(feature, texts, _parse_number)
+        if numbers is None
+        else convert_to_feature(feature, numbers)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CellColumns:
     """Short columns of cells behind each other in a single array.
 
     Each call of Arrow, and each of its arrays, costs more than a column of few cells.
@@ -75,7 +84,7 @@ class Cells:
     columns: int
 
     @classmethod
-    def join(cls, columns: Sequence[pa.Array]) -> Cells:
+    def join(cls, columns: Sequence[pa.Array]) -> CellColumns:
         """Copy columns of the same length into one array."""
         return cls(pa.concat_arrays(columns), len(columns))
 
@@ -103,7 +112,9 @@ class FittedCells(NamedTuple):
     bad: list[tuple[Feature, dict[int, str]]]
 
 
-def fit_columns(features: Sequence[Feature], places: Sequence[int], cells: Cells) -> FittedCells:
+def fit_columns(
+    features: Sequence[Feature], places: Sequence[int], cells: CellColumns
+) -> FittedCells:
     """Fit the columns of cells at these places to features, those of one kind together."""
     together: dict[Kind, list[int]] = {}
     buffers: dict[int, ColumnBuffers] = {}
@@ -122,7 +133,7 @@ def fit_columns(features: Sequence[Feature], places: Sequence[int], cells: Cells
             fit_alone(numbers[0])
             return
         chosen = cells.select([places[number] for number in numbers])
-        values = _values_of(features[numbers[0]].kind, chosen)
+        values = _parse_values(features[numbers[0]].kind, chosen)
         if values is None:
             half = len(numbers) // 2
             fit_together(numbers[:half])
@@ -132,7 +143,7 @@ def fit_columns(features: Sequence[Feature], places: Sequence[int], cells: Cells
             buffers.update(zip(numbers, split, strict=True))
 
     for number, feature in enumerate(features):
-        if depth_of(feature) or isinstance(feature.meaning, Image | Array):
+        if get_depth(feature) or isinstance(feature.meaning, Image | Array):
             fit_alone(number)
         else:
             together.setdefault(feature.kind, []).append(number)
@@ -144,24 +155,24 @@ def fit_columns(features: Sequence[Feature], places: Sequence[int], cells: Cells
     )
 
 
-def _values_of(kind: Kind, texts: pa.Array) -> pa.Array | None:
+def _parse_values(kind: Kind, texts: pa.Array) -> pa.Array | None:
     """Return the cells as values of the kind; None if some of them must be looked at."""
     if kind == "bytes":
         return texts.cast(pa.binary())
-    numbers = _numbers(kind, _trimmed(texts))
+    numbers = _parse_numbers(kind, _trim_cells(texts))
     if numbers is None or kind == "int64":
         return numbers
     floats = numbers.cast(pa.float32(), safe=False)
     return None if pc.any(pc.is_inf(floats)).as_py() else floats
 
 
-def _trimmed(texts: pa.Array) -> pa.Array:
+def _trim_cells(texts: pa.Array) -> pa.Array:
     """The cells without spaces around them, null where nothing else is there."""
     texts = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
-def _numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
+def _parse_numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
     """The cells as numbers; None if some of them are none, or must be looked at."""
     try:
         if kind == "int64":
@@ -177,52 +188,56 @@ def _numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
     return None if doubtful else numbers
 
 
-def _number_of(text: str) -> object:
+def _parse_number(text: str) -> object:
     text = text.strip()
     if not text:
         return None
     if _WHOLE.fullmatch(text):
         return int(text) if len(text) < _MOST_DIGITS else TooLarge()
     if not _NUMBER.fullmatch(text):
-        raise NotJson(NO_NUMBER)
+        raise JsonSyntaxError(NOT_A_NUMBER)
     number = float(text)
     written_out = any(sign.isdigit() for sign in text)
     return TooLarge() if written_out and np.isinf(number) else number
 
 
-def row_over_int64(parts: Iterable[pa.Array]) -> int | None:
+def find_row_over_int64(parts: Iterable[pa.Array]) -> int | None:
     """The first row with a number over 64 bits, in cells that are all of whole numbers."""
     found, first = None, 0
-    for texts in map(_trimmed, parts):
-        if _numbers("int64", texts) is None:
+    for texts in map(_trim_cells, parts):
+        if _parse_numbers("int64", texts) is None:
             for at, text in enumerate(texts.to_pylist()):
                 if text is not None and not _WHOLE.fullmatch(text):
                     return None
-                if found is None and text is not None and _is_over(text):
+                if found is None and text is not None and _is_over_int64(text):
                     found = first + at
         first += len(texts)
     return found
 
 
-def _is_over(whole: str) -> bool:
+def _is_over_int64(whole: str) -> bool:
     return len(whole) >= _MOST_DIGITS or int(whole) not in _INT64
 
 
-def _list_of(text: str) -> object:
-    return parsed_list(text) if text.strip() else None
+def _parse_list_cell(text: str) -> object:
+    return parse_json_list(text) if text.strip() else None
 
 
-def _fit_each(feature: Feature, texts: pa.Array, read: Callable[[str], object]) -> Fitted:
+def _fit_each(feature: Feature, texts: pa.Array, read: Callable[[str], object]) -> ConvertedColumn:
     values: list[object] = []
     bad: dict[int, str] = {}
     for at, text in enumerate(texts.to_pylist()):
         try:
             values.append(read(text))
-        except NotJson as error:
+        except JsonSyntaxError as error:
             values.append(None)
             bad[at] = str(error)
-    fitted = fit_values(feature, values, base64=True) if values else fit(feature, pa.nulls(0))
-    return Fitted(fitted.array, {**fitted.bad, **bad})
+    fitted = (
+        convert_values(feature, values, base64=True)
+        if values
+        else convert_to_feature(feature, pa.nulls(0))
+    )
+    return ConvertedColumn(fitted.array, {**fitted.bad, **bad})
 
 
 def _all_match(
@@ -234,14 +249,14 @@ def _all_match(
     return np.asarray(np.asarray(matches).reshape(shape).all(axis=1))
 
 
-def _any(marked: NDArray[np.bool_], shape: tuple[int, int]) -> list[bool]:
+def _any_marked(marked: NDArray[np.bool_], shape: tuple[int, int]) -> list[bool]:
     """Return for each column whether one of its cells is marked."""
     found: list[bool] = np.asarray(marked.reshape(shape).any(axis=1)).tolist()
     return found
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ColumnTally:
     """What the cells of a column have been so far; float32 rounds some of them if `rounded`."""
 
     kind: Kind = "int64"
@@ -250,9 +265,9 @@ class _Seen:
     rounded: bool = False
 
 
-def _float_facts(
+def _get_float_facts(
     cells: pa.Array, chosen: NDArray[np.bool_], shape: tuple[int, int]
-) -> list[_Seen | None]:
+) -> list[_ColumnTally | None]:
     """Return what the chosen columns are as floats; None for the others and doubtful ones."""
     picked = pc.if_else(pa.array(np.repeat(chosen, shape[1])), cells, None)
     try:
@@ -260,12 +275,14 @@ def _float_facts(
     except pa.ArrowInvalid:
         return [None] * shape[0]
     values = np.asarray(pc.fill_null(numbers, 0.0))
-    nan = _any(np.isnan(values), shape)
-    rounded = _any(rounded_numbers(numbers), shape)
+    nan = _any_marked(np.isnan(values), shape)
+    rounded = _any_marked(rounded_numbers(numbers), shape)
     # Infinity, and numbers whose text can have more digits than the float64.
-    doubtful = _any(np.abs(values) >= _FLOAT64_WHOLE, shape)
+    doubtful = _any_marked(np.abs(values) >= _FLOAT64_WHOLE, shape)
     return [
-        _Seen("float", nan=nan[at], rounded=rounded[at]) if known and not doubtful[at] else None
+        _ColumnTally("float", nan=nan[at], rounded=rounded[at])
+        if known and not doubtful[at]
+        else None
         for at, known in enumerate(chosen.tolist())
     ]
 
@@ -281,21 +298,21 @@ class CellTally:
     names: Sequence[str]
     rows: int = 0
     allow_rounding: bool = False
-    seen: list[_Seen] = field(default_factory=list)
+    seen: list[_ColumnTally] = field(default_factory=list)
 
     def add(self, columns: Sequence[pa.Array]) -> None:
         """Take in some rows."""
         if columns and 0 < len(columns[0]) <= SHORT_COLUMN:
-            self.add_cells(Cells.join(columns))
+            self.add_cells(CellColumns.join(columns))
             return
-        self.seen = self.seen or [_Seen() for _ in columns]
+        self.seen = self.seen or [_ColumnTally() for _ in columns]
         self.rows += len(columns[0]) if columns else 0
         for seen, texts in zip(self.seen, columns, strict=True):
             self._add_column(seen, texts)
 
-    def add_cells(self, cells: Cells) -> None:
+    def add_cells(self, cells: CellColumns) -> None:
         """Take in some rows, of which there are few."""
-        self.seen = self.seen or [_Seen() for _ in range(cells.columns)]
+        self.seen = self.seen or [_ColumnTally() for _ in range(cells.columns)]
         self.rows += cells.rows
         if cells.columns > 1 and not self.allow_rounding:
             self._add_together(cells)
@@ -303,26 +320,26 @@ class CellTally:
         for at, seen in enumerate(self.seen):
             self._add_column(seen, cells.column(at))
 
-    def _add_column(self, seen: _Seen, texts: pa.Array) -> None:
-        filled = pc.drop_null(_trimmed(texts))
+    def _add_column(self, seen: _ColumnTally, texts: pa.Array) -> None:
+        filled = pc.drop_null(_trim_cells(texts))
         seen.filled += len(filled)
         if seen.kind == "int64":
             seen.kind = self._look_at_integers(seen, filled)
         if seen.kind == "float":
             seen.kind = self._look_at_floats(seen, filled)
 
-    def _add_together(self, columns: Cells) -> None:
+    def _add_together(self, columns: CellColumns) -> None:
         """Take in short columns; those that are plainly integers or text all at once."""
-        cells = _trimmed(columns.array)
+        cells = _trim_cells(columns.array)
         shape = (columns.columns, columns.rows)
         filled = np.asarray(cells.is_valid()).reshape(shape).sum(axis=1).tolist()
         plain = _all_match(cells, _PLAIN_INTEGER, shape)
         numbers = _all_match(cells, _NUMBER_TEXT, shape)
         codes = ~_all_match(cells, _CODE, shape, none=True)
         whole = _all_match(cells, _WHOLE_TEXT, shape)
-        floats = _float_facts(cells, numbers & ~codes & (plain | ~whole), shape)
+        floats = _get_float_facts(cells, numbers & ~codes & (plain | ~whole), shape)
         integers = pc.if_else(pa.array(np.repeat(plain, shape[1])), cells, None).cast(pa.int64())
-        rounded = _any(rounded_numbers(integers), shape)
+        rounded = _any_marked(rounded_numbers(integers), shape)
         for at, seen in enumerate(self.seen):
             if seen.kind == "bytes" or not numbers[at] or codes[at]:
                 seen.kind = "bytes"
@@ -337,8 +354,8 @@ class CellTally:
                 continue
             seen.filled += filled[at]
 
-    def _look_at_integers(self, seen: _Seen, filled: pa.Array) -> Kind:
-        numbers = _numbers("int64", filled)
+    def _look_at_integers(self, seen: _ColumnTally, filled: pa.Array) -> Kind:
+        numbers = _parse_numbers("int64", filled)
         if numbers is None:
             # Whole numbers over 64 bits would lose digits as floats.
             whole = pc.all(pc.match_substring_regex(filled, _WHOLE_TEXT)).as_py()
@@ -350,8 +367,8 @@ class CellTally:
         seen.rounded = seen.rounded or rounds_texts(numbers, filled)
         return "int64"
 
-    def _look_at_floats(self, seen: _Seen, filled: pa.Array) -> Kind:
-        numbers = _numbers("float", filled)
+    def _look_at_floats(self, seen: _ColumnTally, filled: pa.Array) -> Kind:
+        numbers = _parse_numbers("float", filled)
         if numbers is None:
             return "bytes"
         if not self.allow_rounding:

@@ -19,29 +19,29 @@ from shardline.schema.encoding import (
     Frames,
     Reasons,
     Rows,
+    build_frames,
     encode_buffers,
-    encoded,
-    refuse_too_long,
+    quarantine_long_row,
 )
 from shardline.sources.csv_cells import (
     SHORT_COLUMN,
-    Cells,
+    CellColumns,
     CellTally,
     fit_cells,
     fit_columns,
-    plain_kind,
+    infer_plain_kind,
 )
-from shardline.sources.source import JoinableSource, Joined, SmallFile, after_a_look
-from shardline.sources.source_mismatch import duplicate_names, refuse_names
-from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
+from shardline.sources.source import JoinableSource, JoinedChunk, SmallFile, check_first_chunk
+from shardline.sources.source_mismatch import list_duplicate_names, validate_names
+from shardline.sources.text_blocks import BYTE_ORDER_MARK, get_max_text_row_bytes, iter_text_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
     from shardline.kernel.types import IntArray
     from shardline.schema.schema import Schema
-    from shardline.sources.source import Chunk, OwnSchema
-    from shardline.sources.source_identity import FileOrigin
+    from shardline.sources.source import Chunk, SelfDescribingChunk
+    from shardline.sources.source_identity import FileIdentity
     from shardline.tfrecord.reader import Limits
 
 
@@ -54,7 +54,7 @@ _ONE_CELL_OF_BYTES = re.compile(_CELL.encode())
 _ONE_ROW = re.compile(rf"(?:{_CELL})(?:,(?:{_CELL}))*+\r*+\n".encode())
 
 
-class NotCsv(Exception):  # noqa: N818 - it is raised and caught between two lines
+class CsvSyntaxError(Exception):  # noqa: N818 - it is raised and caught between two lines
     """Why a text is no row of CSV; `line` is the line of the row with the problem, from 0."""
 
     def __init__(self, detail: str, line: int = 0) -> None:
@@ -62,7 +62,7 @@ class NotCsv(Exception):  # noqa: N818 - it is raised and caught between two lin
         self.line = line
 
 
-def row_ends(data: bytes) -> IntArray:
+def find_row_ends(data: bytes) -> IntArray:
     """Behind which newlines a row ends: those that are not inside of quotes.
 
     What follows the last one is no whole row.
@@ -80,7 +80,7 @@ def row_ends(data: bytes) -> IntArray:
             before = signs[opening - 1]
             regular = (before == _COMMA) | (before == _NEWLINE) | (before == _QUOTE)
             if not (regular | (opening == 0)).all():
-                return _row_ends_by_cells(data)
+                return _find_row_ends_by_cells(data)
             newlines = newlines[(np.searchsorted(quotes, newlines) + inside) % 2 == 0]
             inside = (inside + len(quotes)) % 2
         elif inside:
@@ -121,7 +121,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _row_ends_by_cells(data: bytes) -> IntArray:
+def _find_row_ends_by_cells(data: bytes) -> IntArray:
     """The same, for text in which quotes stand inside of cells too."""
     ends: list[int] = []
     end = 0
@@ -148,7 +148,7 @@ def _is_cut_off(data: bytes, start: int) -> bool:
     return False
 
 
-def decode_error(data: bytes, error: UnicodeDecodeError, offset: int) -> str:
+def describe_decode_error(data: bytes, error: UnicodeDecodeError, offset: int) -> str:
     """Return why bytes are not UTF-8 text: the offset and the probable encoding."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")) and not offset:
         encoding = "UTF-16"
@@ -158,8 +158,8 @@ def decode_error(data: bytes, error: UnicodeDecodeError, offset: int) -> str:
     return f"is not UTF-8 text (offset {offset + error.start}, probably {encoding})"
 
 
-def cells(row: str) -> list[str]:
-    """The cells of one row; NotCsv says why it is none."""
+def parse_cells(row: str) -> list[str]:
+    """The cells of one row; CsvSyntaxError says why it is none."""
     row = row.removesuffix("\n").removesuffix("\r")
     found: list[str] = []
     at = 0
@@ -171,7 +171,7 @@ def cells(row: str) -> list[str]:
             break
         if row[at] != ",":
             what = _NO_END if row[at] == '"' else "has a line break outside of quotes"
-            raise NotCsv(what, row.count("\n", 0, at))
+            raise CsvSyntaxError(what, row.count("\n", 0, at))
         at += 1
     return found
 
@@ -179,7 +179,7 @@ def cells(row: str) -> list[str]:
 class CsvSource(JoinableSource):
     """A CSV file, plain or packed by gzip. Rows are counted from 0 behind the header."""
 
-    def __init__(self, origin: FileOrigin, limits: Limits) -> None:
+    def __init__(self, origin: FileIdentity, limits: Limits) -> None:
         super().__init__(origin, limits)
         self._file = origin
 
@@ -201,32 +201,32 @@ class CsvSource(JoinableSource):
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
         chunks = self._chunks(schema, start)
-        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+        yield from chunks if start else check_first_chunk(self.shown, schema, chunks)
 
-    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+    def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
         first = True
         for rows in self.blocks():
             if first:
-                refuse_names(self.shown, schema, rows.names)
+                validate_names(self.shown, schema, rows.names)
                 first = False
             if rows.first + len(rows.ends) > start:
-                yield CellChunk(schema, self._limits, rows.behind(start))
+                yield CsvChunk(schema, self._limits, rows.behind(start))
 
     def _small(self, data: bytes) -> SmallFile | None:
         data = data.removeprefix(BYTE_ORDER_MARK)
         is_plain = b'"' not in data and data.count(b"\r") == data.count(b"\r\n")
         head, _, rows = data.partition(b"\n")
-        if not is_plain or not rows or len(data) > longest_row(self._limits):
+        if not is_plain or not rows or len(data) > get_max_text_row_bytes(self._limits):
             return None
         return SmallFile((self._limits, head), rows if rows.endswith(b"\n") else rows + b"\n")
 
-    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined:
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk:
         """Return the rows of several files with the same header."""
         names = self._names(files[0])
-        refuse_names(self.shown, schema, names)
-        rows = CellRows(tuple(names), b"".join([file.data for file in files]), 0, 1, 0)
+        validate_names(self.shown, schema, names)
+        rows = CsvRows(tuple(names), b"".join([file.data for file in files]), 0, 1, 0)
         ends = np.cumsum([file.data.count(b"\n") for file in files])
-        return Joined(CellChunk(schema, self._limits, rows), ends)
+        return JoinedChunk(CsvChunk(schema, self._limits, rows), ends)
 
     def _names(self, file: SmallFile) -> list[str]:
         _, head = cast("tuple[Limits, bytes]", file.family)
@@ -241,51 +241,51 @@ class CsvSource(JoinableSource):
             return None
         if any(len(row) != len(names) for row in rows):
             return None
-        kinds = tuple(map(plain_kind, zip(*rows, strict=True)))
+        kinds = tuple(map(infer_plain_kind, zip(*rows, strict=True)))
         return None if None in kinds else (tuple(names), kinds)
 
-    def blocks(self) -> Iterator[CellRows]:
+    def blocks(self) -> Iterator[CsvRows]:
         """Its rows as the cells that they have, some at a time."""
         names: list[str] | None = None
         first = line = 0
-        for block in text_blocks(self._file, self._limits, _rows_end):
+        for block in iter_text_blocks(self._file, self._limits, _find_rows_end):
             data = block.data
             if names is None:
                 if block.too_long:
                     raise SourceError(
-                        f"{self.shown}: header longer than {longest_row(self._limits)} bytes",
+                        f"{self.shown}: header longer than {get_max_text_row_bytes(self._limits)} bytes",
                         code="record-too-large",
                         hint=TOO_LARGE_HINT,
                         path=self._file.path,
                         offset=block.offset,
                     )
-                head = data[: next(iter(row_ends(data)), len(data))]
+                head = data[: next(iter(find_row_ends(data)), len(data))]
                 names, data, line = self._header(head), data[len(head) :], head.count(b"\n")
             offset = block.offset + len(block.data) - len(data)
-            rows = CellRows(tuple(names), data, first, line, block.position, block.too_long, offset)
+            rows = CsvRows(tuple(names), data, first, line, block.position, block.too_long, offset)
             yield rows
             first += len(rows.ends)
             line += data.count(b"\n") + block.too_long
 
     def _header(self, head: bytes) -> list[str]:
         try:
-            names = cells(head.decode())
+            names = parse_cells(head.decode())
         except UnicodeDecodeError as error:
             raise SourceError(
-                f"{self.shown}: invalid header: line 1 {decode_error(head, error, 0)}",
+                f"{self.shown}: invalid header: line 1 {describe_decode_error(head, error, 0)}",
                 code="invalid-header",
                 hint=Hint.of("convert the file to UTF-8, e.g. with `iconv`"),
                 path=self._file.path,
                 offset=error.start,
             ) from None
-        except NotCsv as error:
+        except CsvSyntaxError as error:
             raise SourceError(
                 f"{self.shown}: invalid header: line {error.line + 1} {error}",
                 code="invalid-header",
                 hint=Hint.of("close the quoted cell") if "quoted" in str(error) else None,
                 path=self._file.path,
             ) from None
-        twice = duplicate_names(names)
+        twice = list_duplicate_names(names)
         if twice:
             raise SourceError(
                 f"{self.shown}: duplicate column {twice[0]!r}",
@@ -297,13 +297,13 @@ class CsvSource(JoinableSource):
         return names
 
 
-def _rows_end(data: bytes) -> int:
-    ends = row_ends(data)
+def _find_rows_end(data: bytes) -> int:
+    ends = find_row_ends(data)
     return int(ends[-1]) if len(ends) else 0
 
 
 @dataclass(frozen=True)
-class CellRows:
+class CsvRows:
     """Rows as text. `first` is the number of the first row, `line` that of its line, from 0.
 
     `offset` is where the text begins in the unpacked file, without a byte order mark.
@@ -322,7 +322,7 @@ class CellRows:
         """Where each row ends."""
         if self.too_long:
             return np.array([len(self.data)])
-        ends = row_ends(self.data)
+        ends = find_row_ends(self.data)
         whole = int(ends[-1]) if len(ends) else 0
         return ends if whole == len(self.data) else np.append(ends, len(self.data))
 
@@ -331,7 +331,7 @@ class CellRows:
         """Where each row begins."""
         return np.concatenate(([0], self.ends[:-1]))[: len(self.ends)]
 
-    def behind(self, start: int) -> CellRows:
+    def behind(self, start: int) -> CsvRows:
         """The rows from number `start` on."""
         if start <= self.first:
             return self
@@ -371,15 +371,15 @@ class CellRows:
             return [pa.array([], pa.string()) for _ in self.names]
         return self._at_once() or self._one_by_one(reasons)
 
-    def cells(self, reasons: Reasons) -> Cells | None:
+    def cells(self, reasons: Reasons) -> CellColumns | None:
         """Return the same cells, of few rows; None if there are many rows, or none at all."""
         if not 0 < len(self.filled) <= SHORT_COLUMN:
             return None
         if len(self.filled) == len(self.ends) and len(self.data) < LARGEST_OFFSET:
             plain = split_plain_cells(self.data, len(self.ends), len(self.names))
             if plain is not None:
-                return Cells(plain, len(self.names))
-        return Cells.join(self.columns(reasons))
+                return CellColumns(plain, len(self.names))
+        return CellColumns.join(self.columns(reasons))
 
     def tally(self, reasons: Reasons, tally: CellTally) -> None:
         """Add the rows to those that suggest a schema."""
@@ -418,8 +418,8 @@ class CellRows:
     def _is_ended(self) -> bool:
         """Whether the last row has an end: Arrow closes a quoted cell by itself."""
         try:
-            cells(self._text(len(self.ends) - 1).decode("latin-1"))
-        except NotCsv:
+            parse_cells(self._text(len(self.ends) - 1).decode("latin-1"))
+        except CsvSyntaxError:
             return False
         return True
 
@@ -428,29 +428,29 @@ class CellRows:
         rows = []
         for at in range(len(self.filled)):
             try:
-                row = cells(self.row(at).decode())
+                row = parse_cells(self.row(at).decode())
                 if len(row) != len(empty):
-                    raise NotCsv(f"has {len(row)} cells, and the header has {len(empty)}")
-            except NotCsv as error:
+                    raise CsvSyntaxError(f"has {len(row)} cells, and the header has {len(empty)}")
+            except CsvSyntaxError as error:
                 opened = self._lines[self.filled[at]] + error.line + 1
                 more = f" (opened in line {opened})" if "quoted" in str(error) else ""
                 reasons[at] = None, f"{error}{more}"
                 row = empty
             except UnicodeDecodeError as error:
                 start = self.offset + int(self.starts[self.filled[at]])
-                reasons[at] = None, decode_error(self.row(at), error, start)
+                reasons[at] = None, describe_decode_error(self.row(at), error, start)
                 row = empty
             rows.append(row)
         return [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
 
 
 @dataclass(frozen=True)
-class CellChunk:
+class CsvChunk:
     """Some rows to be turned into records."""
 
     schema: Schema
     limits: Limits
-    rows: CellRows
+    rows: CsvRows
 
     @property
     def position(self) -> int:
@@ -466,8 +466,8 @@ class CellChunk:
         """Its records."""
         if self.rows.too_long:
             nothing = np.zeros(0, np.int64)
-            rows, limit = self.rows, longest_row(self.limits)
-            refused = refuse_too_long(
+            rows, limit = self.rows, get_max_text_row_bytes(self.limits)
+            refused = quarantine_long_row(
                 rows.first,
                 rows.where(0),
                 rows.offset,
@@ -486,7 +486,7 @@ class CellChunk:
         if found is None:
             texts = rows.columns(reasons)
             columns = [(f, fit_cells(f, texts[places[f.name]])) for f in features]
-            return encoded(self.schema, columns, told, reasons, limit)
+            return build_frames(self.schema, columns, told, reasons, limit)
         fitted = fit_columns(features, [places[feature.name] for feature in features], found)
         for feature, bad in fitted.bad:
             for at, why in bad.items():

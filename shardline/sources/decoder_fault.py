@@ -11,13 +11,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PLACE = Struct("<2q")
+POSITION = Struct("<2q")
 """The first row of a batch and how much of the file has been read; or an offset and a size."""
 _NUMBERS = Struct("<3q")
 _UNKNOWN = -1
 
 
-class Fault(Exception):  # noqa: N818 - raised in the decoder, and sent
+class DecoderFault(Exception):  # noqa: N818 - raised in the decoder, and sent
     """A file that cannot be decoded: where, and why."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Fault(Exception):  # noqa: N818 - raised in the decoder, and sent
         return [packed, _encode(self.code), _encode(self.detail), *column]
 
     @classmethod
-    def unpack(cls, parts: Sequence[bytes]) -> Fault:
+    def unpack(cls, parts: Sequence[bytes]) -> DecoderFault:
         """Return the fault of a message."""
         packed, code, detail, *column = parts
         part, row, size = (None if one < 0 else one for one in _NUMBERS.unpack(packed))

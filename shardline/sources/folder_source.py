@@ -12,13 +12,17 @@ import pyarrow as pa
 
 from shardline import canonical_json as canonical
 from shardline.log.model import Source as Identity
-from shardline.schema.conversion import fit
-from shardline.schema.encoding import Reasons, Rows, encoded
+from shardline.schema.conversion import convert_to_feature
+from shardline.schema.encoding import Reasons, Rows, build_frames
 from shardline.schema.logical_types import SIGNATURES
 from shardline.schema.schema import Category, Feature, Image, Schema, Text
 from shardline.sources.source import CHUNK_BYTES, Source
-from shardline.sources.source_identity import digest_of, source_changed, unreadable_source
-from shardline.sources.source_mismatch import refuse_types
+from shardline.sources.source_identity import (
+    compute_digest,
+    make_source_changed_error,
+    make_unreadable_source_error,
+)
+from shardline.sources.source_mismatch import validate_types
 from shardline.tfrecord.hashing import BlockChecksums
 from shardline.tfrecord.open_file import open_regular
 
@@ -30,17 +34,17 @@ if TYPE_CHECKING:
     from shardline.sources.source_identity import Progress
     from shardline.tfrecord.reader import Limits
 
-Listed: TypeAlias = tuple[str, int, int, int, int]
+FileListing: TypeAlias = tuple[str, int, int, int, int]
 """A file of a folder: its path there, size, time of the last write and last change, and inode."""
 PATH, LABEL, IMAGE, CONTENT = "path", "label", "image", "content"
 
 
-class FolderOrigin:
+class FolderIdentity:
     """A folder: what is in it by path, size and content. Hidden files are no part of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._stamp: list[Listed] | None = None
+        self._stamp: list[FileListing] | None = None
         self._sums: dict[str, int] = {}
         self._identity: Identity | None = None
         self._size: int | None = None
@@ -62,11 +66,11 @@ class FolderOrigin:
             self._size = sum(one[1] for one in self.listed())
         return self._size
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[FileListing]:
         """The files by their path in the folder, in order, with size, times and inode."""
         found = []
         try:
-            for root, folders, names in os.walk(self.folder, onerror=_raise):
+            for root, folders, names in os.walk(self.folder, onerror=_raise_os_error):
                 folders[:] = [name for name in folders if not name.startswith(".")]
                 for name in names:
                     if not name.startswith("."):
@@ -76,7 +80,7 @@ class FolderOrigin:
                         times = status.st_mtime_ns, status.st_ctime_ns
                         found.append((inside, status.st_size, *times, status.st_ino))
         except OSError as error:
-            raise unreadable_source(str(error.filename or self.folder), error) from None
+            raise make_unreadable_source_error(str(error.filename or self.folder), error) from None
         return sorted(found, key=lambda file: os.fsencode(file[0]))
 
     def identity(self, progress: Progress = None) -> Identity:
@@ -98,15 +102,15 @@ class FolderOrigin:
         sums = BlockChecksums()
         try:
             with open_regular(self.folder / inside) as file:
-                digest, read = digest_of(file, also=sums.update)
+                digest, read = compute_digest(file, also=sums.update)
         except OSError as error:
-            raise unreadable_source(str(self.folder / inside), error) from None
+            raise make_unreadable_source_error(str(self.folder / inside), error) from None
         if read != size:
-            raise source_changed(self.path)
+            raise make_source_changed_error(self.path)
         self._sums[inside] = sums.summed()
         return digest
 
-    def files(self) -> list[Listed]:
+    def files(self) -> list[FileListing]:
         """The files that `identity` read; all that are there now, if it did not."""
         return self.listed() if self._identity is None or self._stamp is None else self._stamp
 
@@ -119,12 +123,12 @@ class FolderOrigin:
             with open_regular(self.folder / inside) as file:
                 data = file.pread(most, 0)
         except OSError as error:
-            raise unreadable_source(str(self.folder / inside), error) from None
+            raise make_unreadable_source_error(str(self.folder / inside), error) from None
         if self._identity is not None:
             sums = BlockChecksums()
             sums.update(memoryview(data))
             if sums.summed() != self._sums[inside]:
-                raise source_changed(self.path)
+                raise make_source_changed_error(self.path)
         return data
 
     def note(self) -> None:
@@ -135,10 +139,10 @@ class FolderOrigin:
     def check_unchanged(self) -> None:
         """Refuse a folder in which something came, went or changed meanwhile."""
         if self._stamp is not None and self.listed() != self._stamp:
-            raise source_changed(self.path)
+            raise make_source_changed_error(self.path)
 
 
-def _raise(error: OSError) -> None:
+def _raise_os_error(error: OSError) -> None:
     raise error
 
 
@@ -148,7 +152,7 @@ class FolderSource(Source):
     The bytes of a file are its `image`, or its `content`: the schema says which.
     """
 
-    def __init__(self, origin: FolderOrigin, limits: Limits) -> None:
+    def __init__(self, origin: FolderIdentity, limits: Limits) -> None:
         super().__init__(origin, limits)
         self._folder = origin
 
@@ -176,7 +180,7 @@ class FolderSource(Source):
             with open_regular(self._folder.folder / inside) as file:
                 head = file.pread(16, 0)
         except OSError as error:
-            raise unreadable_source(str(self._folder.folder / inside), error) from None
+            raise make_unreadable_source_error(str(self._folder.folder / inside), error) from None
         return next((name for name, sign in SIGNATURES.items() if head.startswith(sign)), None)
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
@@ -184,7 +188,7 @@ class FolderSource(Source):
         name = IMAGE if schema.find(IMAGE, sequence=False) else CONTENT
         named = [other for other in (PATH, LABEL) if schema.find(other, sequence=False)]
         types = pa.schema([(other, pa.string()) for other in named] + [(name, binary)])
-        refuse_types(self.shown, schema, types)
+        validate_types(self.shown, schema, types)
         group: list[tuple[str, bytes | None]] = []
         position = held = 0
         files = self._folder.files()
@@ -241,12 +245,12 @@ class FileChunk:
             self.name: [content for _, content in self.files],
         }
         columns = [
-            (feature, fit(feature, pa.array(values[feature.name], pa.binary())))
+            (feature, convert_to_feature(feature, pa.array(values[feature.name], pa.binary())))
             for feature in self.schema.features
         ]
         numbers = np.arange(self.first, self.end)
         rows = Rows(numbers, self._where, lambda at: self.files[at][1] or b"")
-        made = encoded(self.schema, columns, rows, reasons, limit)
+        made = build_frames(self.schema, columns, rows, reasons, limit)
         large = {self.first + at for at, (_, content) in enumerate(self.files) if content is None}
         refused = (replace(one, is_too_large=one.row in large) for one in made.refused)
         return replace(made, refused=tuple(refused)) if large else made

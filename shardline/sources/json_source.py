@@ -17,16 +17,16 @@ import pyarrow.json as pj
 from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
-from shardline.schema.arrow_types import depth_of
-from shardline.schema.conversion import TooLarge, fit
-from shardline.schema.encoding import Frames, Reasons, Rows, encoded, refuse_too_long
-from shardline.schema.exact_numbers import LARGEST_EXACT, Rounded, holds_large_floats
+from shardline.schema.arrow_types import get_depth
+from shardline.schema.conversion import TooLarge, convert_to_feature
+from shardline.schema.encoding import Frames, Reasons, Rows, build_frames, quarantine_long_row
+from shardline.schema.exact_numbers import LARGEST_EXACT, RoundedFloat, holds_large_floats
 from shardline.schema.logical_types import Array
 from shardline.sources.row_source import add_rows, encode_rows
-from shardline.sources.schema_inference import Finder
-from shardline.sources.source import JoinableSource, Joined, SmallFile, after_a_look
-from shardline.sources.source_mismatch import features_by_name
-from shardline.sources.text_blocks import BYTE_ORDER_MARK, longest_row, text_blocks
+from shardline.sources.schema_inference import SchemaFinder
+from shardline.sources.source import JoinableSource, JoinedChunk, SmallFile, check_first_chunk
+from shardline.sources.source_mismatch import index_features_by_name
+from shardline.sources.text_blocks import BYTE_ORDER_MARK, get_max_text_row_bytes, iter_text_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray
     from shardline.schema.schema import Feature, Schema
-    from shardline.sources.source import Chunk, OwnSchema
-    from shardline.sources.source_identity import FileOrigin
+    from shardline.sources.source import Chunk, SelfDescribingChunk
+    from shardline.sources.source_identity import FileIdentity
     from shardline.tfrecord.reader import Limits
 
 
@@ -45,7 +45,7 @@ _FLOAT64_WHOLE = 2.0**53
 _MOST_DIGITS = 400
 
 
-class NotJson(Exception):  # noqa: N818 - it is raised and caught between two lines
+class JsonSyntaxError(Exception):  # noqa: N818 - it is raised and caught between two lines
     """Why a text is no JSON object; `feature` is the one it is about, if any."""
 
     def __init__(self, detail: str, feature: str | None = None) -> None:
@@ -53,66 +53,66 @@ class NotJson(Exception):  # noqa: N818 - it is raised and caught between two li
         self.feature = feature
 
 
-def parsed(text: bytes) -> dict[str, object]:
-    """The object that a text holds; NotJson says why it holds none."""
+def parse_json_object(text: bytes) -> dict[str, object]:
+    """The object that a text holds; JsonSyntaxError says why it holds none."""
     try:
-        value = _decoded(text.decode())
+        value = _decode_json(text.decode())
     except UnicodeDecodeError:
-        raise NotJson("is not UTF-8 text") from None
-    if isinstance(value, _Twice):
-        raise NotJson("is there twice", value.name)
+        raise JsonSyntaxError("is not UTF-8 text") from None
+    if isinstance(value, _DuplicateName):
+        raise JsonSyntaxError("is there twice", value.name)
     if not isinstance(value, dict):
-        raise NotJson("is no JSON object")
+        raise JsonSyntaxError("is no JSON object")
     return value
 
 
-def parsed_list(text: str) -> list[object]:
-    """The list that a text holds; NotJson says why it holds none."""
+def parse_json_list(text: str) -> list[object]:
+    """The list that a text holds; JsonSyntaxError says why it holds none."""
     try:
-        value = _decoded(text)
-    except NotJson:
+        value = _decode_json(text)
+    except JsonSyntaxError:
         value = None
     if not isinstance(value, list):
-        raise NotJson("holds text that is no JSON list")
+        raise JsonSyntaxError("holds text that is no JSON list")
     return value
 
 
-def _decoded(text: str) -> object:
+def _decode_json(text: str) -> object:
     try:
         value: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         what = error.msg.partition(":")[0]
-        raise NotJson(f"is no JSON: {what}, at character {error.pos + 1}") from None
+        raise JsonSyntaxError(f"is no JSON: {what}, at character {error.pos + 1}") from None
     except RecursionError:
-        raise NotJson("is no JSON that can be read: it is nested too deep") from None
+        raise JsonSyntaxError("is no JSON that can be read: it is nested too deep") from None
     return value
 
 
-class _Twice:
+class _DuplicateName:
     """Stands for an object that has a name twice."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
-def _object(pairs: list[tuple[str, object]]) -> object:
+def _make_object(pairs: list[tuple[str, object]]) -> object:
     made = dict(pairs)
     if len(made) == len(pairs):
         return made
     seen: set[str] = set()
-    return _Twice(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
+    return _DuplicateName(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
 
 
-def _fraction(text: str) -> float | TooLarge:
+def _parse_fraction(text: str) -> float | TooLarge:
     value = float(text)
     if math.isinf(value):
         return TooLarge()
     if _FLOAT64_WHOLE <= abs(value) < _INT64.stop and Decimal(text) != Decimal(value):
-        return Rounded(value)
+        return RoundedFloat(value)
     return value
 
 
-def _whole(text: str) -> float | TooLarge:
+def _parse_whole(text: str) -> float | TooLarge:
     """A whole number; over 64 bits it can be a float only, and so can minus zero."""
     if len(text) > _MOST_DIGITS:
         return TooLarge()
@@ -123,10 +123,12 @@ def _whole(text: str) -> float | TooLarge:
         rounded = float(value)
     except OverflowError:
         return TooLarge()
-    return TooLarge() if rounded == _INT64[0] else Rounded(rounded)
+    return TooLarge() if rounded == _INT64[0] else RoundedFloat(rounded)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_fraction, parse_int=_whole)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_make_object, parse_float=_parse_fraction, parse_int=_parse_whole
+)
 
 
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
@@ -138,13 +140,13 @@ _FEW_BYTES = 4096
 class JsonLinesSource(JoinableSource):
     """A file of JSON lines, plain or packed by gzip."""
 
-    def __init__(self, origin: FileOrigin, limits: Limits) -> None:
+    def __init__(self, origin: FileIdentity, limits: Limits) -> None:
         super().__init__(origin, limits)
         self._file = origin
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
         """Return the schema that all rows fit; lines that are not JSON objects are skipped."""
-        finder = Finder(self.shown, allow_rounding=allow_rounding)
+        finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
         known: pa.Schema | None = None
 
         def note(types: pa.Schema) -> None:
@@ -161,27 +163,27 @@ class JsonLinesSource(JoinableSource):
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        features_by_name(self.shown, schema)
+        index_features_by_name(self.shown, schema)
         chunks = self._chunks(schema, start)
-        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+        yield from chunks if start else check_first_chunk(self.shown, schema, chunks)
 
-    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+    def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
         for lines, too_long in self.lines():
             if lines.first + lines.count > start:
-                yield LineChunk(schema, self._limits, lines.behind(start), too_long=too_long)
+                yield JsonLinesChunk(schema, self._limits, lines.behind(start), too_long=too_long)
 
     def _small(self, data: bytes) -> SmallFile | None:
         data = data.removeprefix(BYTE_ORDER_MARK)
-        if len(data) > longest_row(self._limits) or data.lstrip()[:1] in {b"", b"["}:
+        if len(data) > get_max_text_row_bytes(self._limits) or data.lstrip()[:1] in {b"", b"["}:
             return None
         return SmallFile(self._limits, data if data.endswith(b"\n") else data + b"\n")
 
-    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined:
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk:
         """Return the lines of several files."""
-        features_by_name(self.shown, schema)
-        lines = Lines(b"".join([file.data for file in files]), 0, 0)
+        index_features_by_name(self.shown, schema)
+        lines = JsonLines(b"".join([file.data for file in files]), 0, 0)
         ends = np.cumsum([file.data.count(b"\n") for file in files])
-        return Joined(LineChunk(schema, self._limits, lines), ends)
+        return JoinedChunk(JsonLinesChunk(schema, self._limits, lines), ends)
 
     def schema_mark(self, file: SmallFile) -> Hashable | None:
         """Return the names and types of the values, if each is a plain text or number."""
@@ -190,20 +192,20 @@ class JsonLinesSource(JoinableSource):
         lines = file.data.splitlines()
         for line in lines:
             try:
-                row = parsed(line)
-            except NotJson:
+                row = parse_json_object(line)
+            except JsonSyntaxError:
                 return None
             for name, value in row.items():
-                kind = _plain_kind(value)
+                kind = _infer_plain_kind(value)
                 if kind is None or kinds.setdefault(name, kind) != kind:
                     return None
                 counts[name] = counts.get(name, 0) + 1
         return frozenset((name, kind, counts[name] == len(lines)) for name, kind in kinds.items())
 
-    def lines(self) -> Iterator[tuple[Lines, bool]]:
+    def lines(self) -> Iterator[tuple[JsonLines, bool]]:
         """Its lines, some at a time, and whether they are one that is too long to be read."""
         first = 0
-        for block in text_blocks(self._file, self._limits, _rows_end):
+        for block in iter_text_blocks(self._file, self._limits, _find_rows_end):
             if not first and block.data.lstrip()[:1] == b"[":
                 raise SourceError(
                     f"{self.shown}: expected JSON lines, got a list",
@@ -211,16 +213,16 @@ class JsonLinesSource(JoinableSource):
                     hint=Hint.of("write a JSON object per line"),
                     path=self._file.path,
                 )
-            lines = Lines(block.data, first, block.position, block.offset)
+            lines = JsonLines(block.data, first, block.position, block.offset)
             yield lines, block.too_long
             first += lines.count
 
 
-def _rows_end(data: bytes) -> int:
+def _find_rows_end(data: bytes) -> int:
     return data.rfind(b"\n") + 1
 
 
-def _plain_kind(value: object) -> str | None:
+def _infer_plain_kind(value: object) -> str | None:
     """Return the kind of a value whose schema depends on nothing else; None of any other."""
     kind = type(value)
     if kind is str:
@@ -238,7 +240,7 @@ def _is_unicode(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Lines:
+class JsonLines:
     """Lines of text. `first` is the number of the first one, from 0."""
 
     data: bytes
@@ -251,11 +253,11 @@ class Lines:
         """How many lines there are."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
-    def behind(self, start: int) -> Lines:
+    def behind(self, start: int) -> JsonLines:
         """The lines from number `start` on."""
         if start <= self.first:
             return self
-        return Lines(self.data[self._spans[0][start - self.first] :], start, self.position)
+        return JsonLines(self.data[self._spans[0][start - self.first] :], start, self.position)
 
     @cached_property
     def _spans(self) -> tuple[IntArray, IntArray]:
@@ -286,8 +288,8 @@ class Lines:
         """What each filled line holds, None where that is no JSON object."""
         for at in range(len(self.filled)):
             try:
-                yield parsed(self.line(at))
-            except NotJson:
+                yield parse_json_object(self.line(at))
+            except JsonSyntaxError:
                 yield None
 
     def read(self, types: pa.Schema) -> pa.RecordBatch | None:
@@ -303,7 +305,7 @@ class Lines:
             table.validate(full=True)
         except (pa.ArrowException, UnicodeDecodeError):
             return None
-        if table.num_rows != len(self.filled) or any(map(_is_doubtful, table.columns)):
+        if table.num_rows != len(self.filled) or any(map(_has_doubtful_numbers, table.columns)):
             return None
         if b"-NaN" in self.data:  # Arrow takes it, JSON does not know it
             return None
@@ -320,7 +322,7 @@ class Lines:
         return bool((signs[starts] == _OPEN).all() and (signs[last] == _CLOSE).all())
 
 
-def _is_doubtful(column: pa.ChunkedArray) -> bool:
+def _has_doubtful_numbers(column: pa.ChunkedArray) -> bool:
     """Whether a column has numbers that Arrow takes and JSON does not, or takes otherwise."""
     values = column
     while pa.types.is_list(values.type):
@@ -332,12 +334,12 @@ def _is_doubtful(column: pa.ChunkedArray) -> bool:
 
 
 @dataclass(frozen=True)
-class LineChunk:
+class JsonLinesChunk:
     """Some lines to be turned into records."""
 
     schema: Schema
     limits: Limits
-    lines: Lines
+    lines: JsonLines
     too_long: bool = False
 
     @property
@@ -355,11 +357,11 @@ class LineChunk:
         if self.too_long:
             nothing = np.zeros(0, np.int64)
             number, lines = self.lines.first, self.lines
-            refused = refuse_too_long(
+            refused = quarantine_long_row(
                 number,
                 f"line {number + 1}",
                 lines.offset,
-                longest_row(self.limits),
+                get_max_text_row_bytes(self.limits),
                 lines.data,
                 format="jsonl",
             )
@@ -369,7 +371,7 @@ class LineChunk:
 
     def infer(self) -> Schema:
         """The schema that its rows suggest."""
-        finder = Finder("", allow_rounding=True)
+        finder = SchemaFinder("", allow_rounding=True)
         add_rows(finder, "", [row for row in self.lines.rows() if row is not None])
         return finder.schema()
 
@@ -383,10 +385,10 @@ class LineChunk:
         if batch is None:
             return None
         columns = [
-            (feature, fit(feature, batch.column(feature.name), base64=True))
+            (feature, convert_to_feature(feature, batch.column(feature.name), base64=True))
             for feature in self.schema.features
         ]
-        return encoded(self.schema, columns, self._rows(), {}, self.limits.max_record_bytes)
+        return build_frames(self.schema, columns, self._rows(), {}, self.limits.max_record_bytes)
 
     def one_by_one(self) -> Frames:
         """Its records, with each line read by itself."""
@@ -394,8 +396,8 @@ class LineChunk:
         rows: list[object] = []
         for at in range(len(self.lines.filled)):
             try:
-                rows.append(parsed(self.lines.line(at)))
-            except NotJson as error:
+                rows.append(parse_json_object(self.lines.line(at)))
+            except JsonSyntaxError as error:
                 reasons[at] = error.feature, str(error)
                 rows.append(None)
         return encode_rows(self.schema, rows, self._rows(), reasons, self.limits, base64=True)
@@ -405,23 +407,23 @@ class LineChunk:
         if not len(self.lines.filled):
             return None
         try:
-            first = parsed(self.lines.line(0))
-        except NotJson:
+            first = parse_json_object(self.lines.line(0))
+        except JsonSyntaxError:
             return None
         return pa.schema(
             [
-                (feature.name, _type(feature, first.get(feature.name)))
+                (feature.name, _get_type(feature, first.get(feature.name)))
                 for feature in self.schema.features
             ]
         )
 
 
-def _type(feature: Feature, value: object) -> pa.DataType:
+def _get_type(feature: Feature, value: object) -> pa.DataType:
     depth, leaf = 0, value
     while isinstance(leaf, list) and depth <= 8:
         depth, leaf = depth + 1, next((item for item in leaf if item is not None), None)
     if value is None or (depth and leaf is None):
-        depth = depth_of(feature)
+        depth = get_depth(feature)
     kinds = {"int64": pa.int64(), "float": pa.float64(), "bytes": pa.string()}
     kind = kinds[feature.kind]
     if isinstance(leaf, bool):

@@ -10,8 +10,8 @@ import pyarrow as pa
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import check_offsets
-from shardline.schema.conversion import UNFIT, array_column, size_of
-from shardline.sources.column_source import Batch
+from shardline.schema.conversion import MISMATCH, array_column, measure_value
+from shardline.sources.column_source import SourceBatch
 from shardline.sources.source import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ class ArrayColumns:
         known = [(name, _column(name, array[:1]).type) for name, array in self._typed.items()]
         return pa.schema(known + [(name, pa.null()) for name in self._objects])
 
-    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
+    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[SourceBatch]:
         """The rows from number `start` on."""
         first = start
         typed = sum(array.nbytes for array in self._typed.values()) // max(self._rows, 1)
         while first < self._rows:
-            last = first + _step(typed, {n: a[first:] for n, a in self._objects.items()})
+            last = first + _get_step(typed, {n: a[first:] for n, a in self._objects.items()})
             columns = [_column(name, array[first:last]) for name, array in self._typed.items()]
             rows = min(last, self._rows) - first
             objects = {name: list(array[first:last]) for name, array in self._objects.items()}
-            yield Batch(_batch(columns, list(self._typed), rows), first, objects=objects)
+            yield SourceBatch(_make_batch(columns, list(self._typed), rows), first, objects=objects)
             first = last
 
 
@@ -99,7 +99,7 @@ class FrameColumns:
             ]
         )
 
-    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[SourceBatch]:
         """The rows from number `start` on."""
         features = () if schema is None else schema.features
         nan = frozenset(feature.name for feature in features if feature.nan)
@@ -110,11 +110,11 @@ class FrameColumns:
         while first < rows:
             tail = self._frame.iloc[first:]
             sample = {self._names[at]: tail.iloc[:_SAMPLE, at].to_numpy() for at in self._objects}
-            part = tail.iloc[: _step(int(used) // rows, sample)]
+            part = tail.iloc[: _get_step(int(used) // rows, sample)]
             columns = [self._column(part, at, nan) for at in typed]
-            objects = {self._names[at]: _values(part.iloc[:, at]) for at in self._objects}
-            batch = _batch(columns, [self._names[at] for at in typed], len(part))
-            yield Batch(batch, first, objects=objects)
+            objects = {self._names[at]: _list_values(part.iloc[:, at]) for at in self._objects}
+            batch = _make_batch(columns, [self._names[at] for at in typed], len(part))
+            yield SourceBatch(batch, first, objects=objects)
             first += len(part)
 
     def _column(self, part: Any, at: int, nan: frozenset[str] = frozenset()) -> pa.Array:  # noqa: ANN401
@@ -124,8 +124,8 @@ class FrameColumns:
             column = pa.array(series, from_pandas=not keeps_nan)
             if at in self._integers and not keeps_nan:
                 column = column.cast(pa.int64())
-        except UNFIT:
-            raise _unfit(name, series.dtype) from None
+        except MISMATCH:
+            raise _make_unfit_error(name, series.dtype) from None
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -141,35 +141,35 @@ def _are_integers(values: np.ndarray[Any, Any]) -> bool:
     return bool((np.floor(numbers) == numbers).all() and not minus_zero.any())
 
 
-def _values(series: Any) -> list[object]:  # noqa: ANN401 - a pandas Series
+def _list_values(series: Any) -> list[object]:  # noqa: ANN401 - a pandas Series
     missing = series.isna().to_numpy()
     return [None if gone else v for v, gone in zip(series.to_numpy(), missing, strict=True)]
 
 
-def _batch(columns: list[pa.Array], names: list[str], rows: int) -> pa.RecordBatch:
+def _make_batch(columns: list[pa.Array], names: list[str], rows: int) -> pa.RecordBatch:
     """The columns, or as many rows without any."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, names)
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])
 
 
-def _step(typed: int, objects: Mapping[str, np.ndarray[Any, Any]]) -> int:
+def _get_step(typed: int, objects: Mapping[str, np.ndarray[Any, Any]]) -> int:
     """How many rows are about a chunk: so many typed bytes each, and these Python values."""
     wide = typed
     for values in objects.values():
         sample = values[:_SAMPLE]
-        wide += sum(map(size_of, sample)) // max(len(sample), 1)
+        wide += sum(map(measure_value, sample)) // max(len(sample), 1)
     return max(CHUNK_BYTES // max(wide, 1), 1)
 
 
 def _column(name: str, array: np.ndarray[Any, Any]) -> pa.Array:
     try:
         return array_column(array)
-    except UNFIT:
-        raise _unfit(name, array.dtype) from None
+    except MISMATCH:
+        raise _make_unfit_error(name, array.dtype) from None
 
 
-def _unfit(name: str, dtype: object) -> SchemaMismatchError:
+def _make_unfit_error(name: str, dtype: object) -> SchemaMismatchError:
     return SchemaMismatchError(
         f"unsupported type of column {name!r} ({dtype})",
         code="unsupported-type",
@@ -210,16 +210,18 @@ class TensorColumns:
 
     def types(self) -> pa.Schema:
         """The type of each column, as the dataset declares its elements."""
-        return pa.schema([(name, type_of(name, part)) for name, part in self._spec.items()])
+        return pa.schema(
+            [(name, infer_tensor_type(name, part)) for name, part in self._spec.items()]
+        )
 
-    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[Batch]:
+    def batches(self, start: int, _schema: Schema | None = None) -> Iterator[SourceBatch]:
         """The rows from number `start` on."""
         dataset = self._dataset.skip(start) if start else self._dataset
         first = start
         for elements in dataset.ragged_batch(self._rows_per_batch()):
-            columns = [column_of(elements[name]) for name in self._spec]
+            columns = [convert_tensor(elements[name]) for name in self._spec]
             rows = pa.RecordBatch.from_arrays(columns, list(self._spec))
-            yield Batch(rows, first)
+            yield SourceBatch(rows, first)
             first += rows.num_rows
 
     def _rows_per_batch(self) -> int:
@@ -231,7 +233,7 @@ class TensorColumns:
         return min(max(CHUNK_BYTES // max(wide, 1), 1), _MOST_ROWS)
 
 
-def type_of(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
+def infer_tensor_type(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
     """The type that a column of these tensors will have."""
     if part.shape.rank is None:
         raise SchemaMismatchError(
@@ -247,7 +249,7 @@ def type_of(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
     else:
         try:
             kind = pa.from_numpy_dtype(part.dtype.as_numpy_dtype)
-        except UNFIT:
+        except MISMATCH:
             raise SchemaMismatchError(
                 f"tf.data.Dataset: unsupported type of feature {name!r} ({part.dtype.name})",
                 code="unsupported-type",
@@ -258,19 +260,19 @@ def type_of(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
     return kind
 
 
-def column_of(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor or RaggedTensor
+def convert_tensor(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor or RaggedTensor
     """A batch of tensors as a column, lists in lists as they are nested."""
     import tensorflow as tf  # noqa: PLC0415
 
     if not isinstance(tensor, tf.RaggedTensor):
-        return _dense_column(tensor)
-    inner = column_of(tensor.values)
+        return _convert_dense_tensor(tensor)
+    inner = convert_tensor(tensor.values)
     cuts = tensor.row_splits.numpy()
     check_offsets(int(cuts[-1]))
     return pa.ListArray.from_arrays(pa.array(cuts.astype(np.int32)), inner)
 
 
-def _dense_column(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor
+def _convert_dense_tensor(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor
     import tensorflow as tf  # noqa: PLC0415
 
     if tensor.dtype != tf.string:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from shardline.execution.pipe_messages import receive, send
 from shardline.schema.arrow_validation import find_fault, printable
-from shardline.sources.decoder_fault import PLACE, Fault
+from shardline.sources.decoder_fault import POSITION, DecoderFault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def main(requests: int, replies: int) -> None:
         except EOFError:
             return
         try:
-            _Work(request, incoming, outgoing).run()
+            _DecodeTask(request, incoming, outgoing).run()
         except (BrokenPipeError, EOFError):
             return
 
@@ -65,7 +65,7 @@ def _watch(requests: int) -> None:
     os._exit(0)
 
 
-class _Work:
+class _DecodeTask:
     """One request: a file to decode."""
 
     def __init__(
@@ -81,7 +81,7 @@ class _Work:
         """Send the schema and the batches, or what is wrong."""
         try:
             with self._open() as source:
-                reader = _parquet if self._request["format"] == "parquet" else _arrow
+                reader = _decode_parquet if self._request["format"] == "parquet" else _decode_arrow
                 self._limit(0)
                 for schema, batches in reader(source, self._request):
                     self._limit(len(schema.names))
@@ -93,14 +93,14 @@ class _Work:
             send(self._outgoing, b"end")
         except (BrokenPipeError, EOFError):
             raise
-        except Fault as fault:
+        except DecoderFault as fault:
             self._fail(fault)
         except MemoryError:
-            self._fail(Fault("record-too-large", part=self._part))
+            self._fail(DecoderFault("record-too-large", part=self._part))
         except Exception as error:  # noqa: BLE001 - whatever pyarrow raises
-            self._fail(Fault("invalid-source", printable(error), part=self._part))
+            self._fail(DecoderFault("invalid-source", printable(error), part=self._part))
 
-    def _fail(self, fault: Fault) -> None:
+    def _fail(self, fault: DecoderFault) -> None:
         send(self._outgoing, b"fault", *fault.pack())
 
     def _limit(self, columns: int) -> None:
@@ -113,43 +113,43 @@ class _Work:
     def _open(self) -> Any:  # noqa: ANN401 - a file of pyarrow's
         path = self._request["path"]
         if path is None:
-            return pa.PythonFile(_Proxy(self._request["size"], self._incoming, self._outgoing))
+            return pa.PythonFile(_RemoteFile(self._request["size"], self._incoming, self._outgoing))
         path = os.fsdecode(path)
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - pathlib is not needed here
-            raise Fault("invalid-source", "not a regular file")
-        return pa.OSFile(path) if self._request["format"] == "parquet" else _mapped(path)
+            raise DecoderFault("invalid-source", "not a regular file")
+        return pa.OSFile(path) if self._request["format"] == "parquet" else _map_file(path)
 
     def _send(self, first: int, position: int, batch: pa.RecordBatch) -> None:
         """Send rows that are valid, in parts of about the size of a chunk."""
         fault = find_fault(batch.columns)
         if fault is not None:
             name = batch.schema.names[fault.position]
-            raise Fault("corrupt-columns", fault.detail, part=self._part, column=name)
+            raise DecoderFault("corrupt-columns", fault.detail, part=self._part, column=name)
         if self._request["want"] == "shapes":
-            batch = _without_bytes(batch)
+            batch = _drop_bytes(batch)
         chunk = self._request["chunk"]
-        size = _referenced_bytes(batch)
+        size = _count_referenced_bytes(batch)
         # A dictionary is sent with each part: parts are not smaller than it is.
-        chunk = max(chunk, _dictionary_bytes(batch))
+        chunk = max(chunk, _count_dictionary_bytes(batch))
         step = max(1, batch.num_rows * chunk // max(size, 1))
         for start in range(0, batch.num_rows, step):
             self._send_part(first + start, position, batch.slice(start, step), chunk)
 
     def _send_part(self, first: int, position: int, part: pa.RecordBatch, chunk: int) -> None:
-        size = _referenced_bytes(part)
+        size = _count_referenced_bytes(part)
         if part.num_rows > 1 and size > 4 * chunk:
             half = part.num_rows // 2  # few rows are most of the bytes
             self._send_part(first, position, part.slice(0, half), chunk)
             self._send_part(first + half, position, part.slice(half), chunk)
             return
         if size > self._request["row"] and part.num_rows == 1:
-            raise Fault("record-too-large", part=self._part, row=first, size=size)
-        send(self._outgoing, b"batch", PLACE.pack(first, position), self._packed(part))
+            raise DecoderFault("record-too-large", part=self._part, row=first, size=size)
+        send(self._outgoing, b"batch", POSITION.pack(first, position), self._packed(part))
 
     def _packed(self, part: pa.RecordBatch) -> memoryview:
         """Return the rows as an IPC stream, in memory that is used for the next rows too."""
         size = pa.ipc.get_record_batch_size(part) + part.schema.serialize().size + _STREAM_BYTES
-        size += 2 * _dictionary_bytes(part)
+        size += 2 * _count_dictionary_bytes(part)
         if self._room is None or self._room.size < size:
             self._room = None
             self._room = pa.allocate_buffer(size)
@@ -168,37 +168,38 @@ def _write(sink: Any, part: pa.RecordBatch) -> None:  # noqa: ANN401 - a sink of
         writer.write_batch(part)
 
 
-def _without_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _drop_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows with empty values in place of bytes."""
     columns = [
-        _emptied(column) if pa.types.is_binary(column.type) else column for column in batch.columns
+        _empty_column(column) if pa.types.is_binary(column.type) else column
+        for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _emptied(column: pa.Array) -> pa.Array:
+def _empty_column(column: pa.Array) -> pa.Array:
     offsets = pa.py_buffer(bytes(4 * (column.offset + len(column) + 1)))
     buffers = [column.buffers()[0], offsets, pa.py_buffer(b"")]
     return pa.Array.from_buffers(column.type, len(column), buffers, -1, column.offset)
 
 
-def _referenced_bytes(batch: pa.RecordBatch) -> int:
+def _count_referenced_bytes(batch: pa.RecordBatch) -> int:
     return int(batch.nbytes)
 
 
-def _dictionary_bytes(batch: pa.RecordBatch) -> int:
+def _count_dictionary_bytes(batch: pa.RecordBatch) -> int:
     return sum(
         column.dictionary.nbytes for column in batch.columns if pa.types.is_dictionary(column.type)
     )
 
 
-def _mapped(path: str) -> Any:  # noqa: ANN401 - a file of pyarrow's
+def _map_file(path: str) -> Any:  # noqa: ANN401 - a file of pyarrow's
     return pa.memory_map(path) if os.path.getsize(path) else pa.BufferReader(b"")  # noqa: PTH202
 
 
-def _parquet(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  # noqa: ANN401 - a file of pyarrow's
+def _decode_parquet(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  # noqa: ANN401 - a file of pyarrow's
     file = _open_parquet(source)
-    yield file.schema_arrow, _row_groups(file, request)
+    yield file.schema_arrow, _iter_row_groups(file, request)
 
 
 def _open_parquet(source: Any) -> Any:  # noqa: ANN401 - a file and a reader of pyarrow's
@@ -217,7 +218,7 @@ def _open_parquet(source: Any) -> Any:  # noqa: ANN401 - a file and a reader of 
     return reader
 
 
-def _row_groups(
+def _iter_row_groups(
     file: Any,  # noqa: ANN401 - a reader of pyarrow's
     request: Request,
 ) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
@@ -228,14 +229,14 @@ def _row_groups(
         packed = sum(group.column(at).total_compressed_size for at in range(group.num_columns))
         if first + group.num_rows > start:
             skipped = max(start - first, 0)
-            for row, batch in _group(file, number, skipped, request["chunk"]):
+            for row, batch in _iter_group_rows(file, number, skipped, request["chunk"]):
                 read = position + packed * (row + batch.num_rows) // max(group.num_rows, 1)
                 yield number, first + row, read, batch
         first += group.num_rows
         position += packed
 
 
-def _group(
+def _iter_group_rows(
     file: Any,  # noqa: ANN401 - a reader of pyarrow's
     number: int,
     skipped: int,
@@ -262,11 +263,11 @@ def _group(
         else:
             if row != group.num_rows:
                 detail = f"row group of {group.num_rows} rows has {row}"
-                raise Fault("corrupt-columns", detail, part=number)
+                raise DecoderFault("corrupt-columns", detail, part=number)
             return
 
 
-def _arrow(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  # noqa: ANN401 - a file of pyarrow's
+def _decode_arrow(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  # noqa: ANN401 - a file of pyarrow's
     size = source.size()
     if not size:
         yield pa.schema([]), ()
@@ -274,7 +275,7 @@ def _arrow(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  #
     magic = source.read(len(ARROW_MAGIC))
     source.seek(0)
     if magic.startswith(b"FEA1"):
-        raise Fault("unsupported-source")
+        raise DecoderFault("unsupported-source")
     is_file = magic == ARROW_MAGIC
     reader = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
     if is_file:
@@ -282,10 +283,10 @@ def _arrow(source: Any, request: Request) -> Iterator[tuple[pa.Schema, Any]]:  #
         pieces = ((size * (n + 1) // count, reader.get_batch(n)) for n in range(count))
     else:
         pieces = ((source.tell(), batch) for batch in reader)
-    yield reader.schema, _ipc_batches(pieces, request["start"])
+    yield reader.schema, _iter_ipc_batches(pieces, request["start"])
 
 
-def _ipc_batches(
+def _iter_ipc_batches(
     pieces: Iterator[tuple[int, pa.RecordBatch]], start: int
 ) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
     """Yield the rows from `start` on; batches before that are read and dropped."""
@@ -297,7 +298,7 @@ def _ipc_batches(
         first += rows.num_rows
 
 
-class _Proxy(io.RawIOBase):
+class _RemoteFile(io.RawIOBase):
     """A file that the other process reads: an object in a store."""
 
     def __init__(self, size: int, incoming: BufferedReader, outgoing: BufferedWriter) -> None:
@@ -318,7 +319,7 @@ class _Proxy(io.RawIOBase):
         size = left if size < 0 else min(size, left)
         if not size:
             return b""
-        send(self._outgoing, b"read", PLACE.pack(self._position, size))
+        send(self._outgoing, b"read", POSITION.pack(self._position, size))
         data = bytes(receive(self._incoming)[0])
         self._position += len(data)
         return data

@@ -24,8 +24,8 @@ from shardline.errors import SourceError
 from shardline.execution.pipe_messages import receive, send
 from shardline.hints import Hint
 from shardline.schema.encoding import TOO_LARGE_HINT
-from shardline.sources.column_source import GET_AGAIN, Batch, corrupt_columns
-from shardline.sources.decoder_fault import PLACE, Fault
+from shardline.sources.column_source import GET_AGAIN_HINT, SourceBatch, make_corrupt_columns_error
+from shardline.sources.decoder_fault import POSITION, DecoderFault
 from shardline.sources.source import CHUNK_BYTES
 from shardline.tfrecord.hashing import VerifiedFile
 from shardline.tfrecord.open_file import StoredFile
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from shardline.execution.pipe_messages import Message
-    from shardline.sources.source_identity import FileOrigin
+    from shardline.sources.source_identity import FileIdentity
     from shardline.tfrecord.reader import Limits
 
     Encoding = Literal["parquet", "arrow"]
@@ -104,7 +104,7 @@ _BYTES_PER_RECORD_BYTE = 8
 """How much larger than its record a row of columns may be: 1 takes 8 bytes, and 1 in a record."""
 
 
-def decode_types(origin: FileOrigin, encoding: Encoding, limits: Limits) -> pa.Schema:
+def decode_types(origin: FileIdentity, encoding: Encoding, limits: Limits) -> pa.Schema:
     """Return the schema of a file."""
     schema, batches = _decode(origin, encoding, limits, want="types")
     for _ in batches:
@@ -113,13 +113,13 @@ def decode_types(origin: FileOrigin, encoding: Encoding, limits: Limits) -> pa.S
 
 
 def decode_batches(
-    origin: FileOrigin,
+    origin: FileIdentity,
     encoding: Encoding,
     limits: Limits,
     start: int,
     *,
     without_bytes: bool = False,
-) -> Iterator[Batch]:
+) -> Iterator[SourceBatch]:
     """Yield the rows of a file from number `start` on.
 
     They are valid unless the decoder's memory is damaged: validate them once more. With
@@ -130,16 +130,16 @@ def decode_batches(
     return _decode(origin, encoding, limits, start=start, want=want)[1]
 
 
-def largest_row(limits: Limits) -> int:
+def get_max_row_bytes(limits: Limits) -> int:
     """Return how many bytes a row of columns may take."""
     return _BYTES_PER_RECORD_BYTE * limits.max_record_bytes
 
 
 def _decode(
-    origin: FileOrigin, encoding: Encoding, limits: Limits, *, start: int = 0, want: Want
-) -> tuple[pa.Schema, Iterator[Batch]]:
+    origin: FileIdentity, encoding: Encoding, limits: Limits, *, start: int = 0, want: Want
+) -> tuple[pa.Schema, Iterator[SourceBatch]]:
     """Return the schema of a file, and its rows while a decoder reads them."""
-    path = _local_path(origin)
+    path = _get_local_path(origin)
     request = {
         "format": encoding,
         "path": None if path is None else os.fsencode(path),
@@ -147,14 +147,14 @@ def _decode(
         "start": start,
         "want": want,
         "chunk": CHUNK_BYTES,
-        "row": largest_row(limits),
+        "row": get_max_row_bytes(limits),
         "memory": _MEMORY_BYTES + 4 * limits.max_record_bytes,
     }
-    reading = _Reading(origin, limits, marshal.dumps(request), is_compared=want == "rows")
+    reading = _DecoderSession(origin, limits, marshal.dumps(request), is_compared=want == "rows")
     return reading.schema(), reading.batches()
 
 
-def _local_path(origin: FileOrigin) -> Path | None:
+def _get_local_path(origin: FileIdentity) -> Path | None:
     origin.open().close()  # a missing file is reported as that of any other source
     file = origin.file
     if isinstance(file, StoredFile):
@@ -163,11 +163,11 @@ def _local_path(origin: FileOrigin) -> Path | None:
     return file.absolute()
 
 
-class _Reading:
+class _DecoderSession:
     """A file that a decoder reads."""
 
     def __init__(
-        self, origin: FileOrigin, limits: Limits, request: bytes, *, is_compared: bool
+        self, origin: FileIdentity, limits: Limits, request: bytes, *, is_compared: bool
     ) -> None:
         self._origin = origin
         self._limits = limits
@@ -178,7 +178,7 @@ class _Reading:
     def _begin(self) -> tuple[_Decoder, Message]:
         """Send the request to a decoder; to a fresh one if that was about to end, being idle."""
         while True:
-            decoder = _take()
+            decoder = _take_decoder()
             try:
                 return decoder, self._answer(decoder, self._request)
             except (EOFError, OSError):
@@ -197,7 +197,7 @@ class _Reading:
             self._put_back()
             raise
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[SourceBatch]:
         """Yield the rows; a decoder that is not read to the end is ended."""
         done = False
         try:
@@ -220,11 +220,11 @@ class _Reading:
             else:
                 self._decoder.kill()
 
-    def _batch(self, message: Message) -> Batch:
-        first, position = PLACE.unpack(message[1])
+    def _batch(self, message: Message) -> SourceBatch:
+        first, position = POSITION.unpack(message[1])
         with pa.ipc.open_stream(pa.py_buffer(message[2])) as reader:
             rows = reader.read_next_batch()
-        return Batch(rows, first, position)
+        return SourceBatch(rows, first, position)
 
     def _compare(self) -> None:
         """Raise SourceError if the file is not the one that was hashed.
@@ -244,7 +244,7 @@ class _Reading:
     def _answer(self, decoder: _Decoder, request: bytes | None = None) -> Message:
         message = decoder.ask(request)
         while bytes(message[0]) == b"read":
-            offset, size = PLACE.unpack(message[1])
+            offset, size = POSITION.unpack(message[1])
             message = decoder.ask(self._read(offset, size))
         return message
 
@@ -256,23 +256,23 @@ class _Reading:
             file.close()
 
     def _put_back(self) -> None:
-        _give_back(self._decoder)
+        _return_decoder(self._decoder)
 
     def _raise_fault(self, message: Message) -> None:
         if bytes(message[0]) == b"fault":
-            fault = Fault.unpack([bytes(part) for part in message[1:]])
-            raise _error(self._origin.shown, fault, self._limits)
+            fault = DecoderFault.unpack([bytes(part) for part in message[1:]])
+            raise _make_decoder_error(self._origin.shown, fault, self._limits)
 
     def _died(self, decoder: _Decoder) -> SourceError:
         return SourceError(
             f"{self._origin.shown}: decoder ended with {decoder.ending}",
             code="decoder-died",
-            hint=GET_AGAIN,
+            hint=GET_AGAIN_HINT,
             path=self._origin.path,
         )
 
 
-def _error(shown: str, fault: Fault, limits: Limits) -> SourceError:
+def _make_decoder_error(shown: str, fault: DecoderFault, limits: Limits) -> SourceError:
     """Return the error for what a decoder reports."""
     if fault.code == "unsupported-source":
         return SourceError(
@@ -284,18 +284,18 @@ def _error(shown: str, fault: Fault, limits: Limits) -> SourceError:
         where = f"part {fault.part}" if fault.row is None else f"row {fault.row}"
         size = "more memory than allowed" if fault.size is None else f"{fault.size} bytes"
         return SourceError(
-            f"{shown}, {where}: row too large ({size}, limit {largest_row(limits)})",
+            f"{shown}, {where}: row too large ({size}, limit {get_max_row_bytes(limits)})",
             code="record-too-large",
             hint=TOO_LARGE_HINT,
             record=fault.row,
         )
     if fault.code == "corrupt-columns":
-        return corrupt_columns(shown, fault.column, fault.detail, part=fault.part)
+        return make_corrupt_columns_error(shown, fault.column, fault.detail, part=fault.part)
     where = "" if fault.part is None else f" (part {fault.part})"
     return SourceError(
         f"{shown}: cannot read{where}: {fault.detail}",
         code=fault.code,
-        hint=GET_AGAIN,
+        hint=GET_AGAIN_HINT,
     )
 
 
@@ -312,7 +312,7 @@ class _Decoder:
                 pipe = os.pipe()
                 theirs.append(pipe[place])
                 ours.append(pipe[1 - place])
-            _enlarge(ours[1])
+            _enlarge_pipe(ours[1])
             package = str(Path(__file__).parents[1])
             program = [sys.executable, "-S", "-c", _PROGRAM, "fast", package]
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own program
@@ -371,7 +371,7 @@ class _Decoder:
         return status
 
 
-def _enlarge(pipe: int) -> None:
+def _enlarge_pipe(pipe: int) -> None:
     """Let more fit into a pipe, so that both sides wait for each other less often."""
     try:
         import fcntl  # noqa: PLC0415 - not on every system
@@ -386,7 +386,7 @@ _alive: set[_Decoder] = set()
 _idle: list[_Decoder] = []
 
 
-def _take() -> _Decoder:
+def _take_decoder() -> _Decoder:
     """Return an idle decoder, or a new one."""
     while True:
         with _lock:
@@ -402,7 +402,7 @@ def _take() -> _Decoder:
         decoder.end()
 
 
-def _give_back(decoder: _Decoder) -> None:
+def _return_decoder(decoder: _Decoder) -> None:
     with _lock:
         if len(_idle) < (os.cpu_count() or 1):
             _idle.append(decoder)
@@ -420,7 +420,7 @@ def close_idle_decoders() -> None:
         decoder.end()
 
 
-def _forget_all() -> None:
+def _forget_decoders() -> None:
     """Leave the decoders of the process that this one was forked from alone."""
     global _lock  # noqa: PLW0603 - another thread may have held it
     _lock = Lock()
@@ -431,17 +431,17 @@ def _forget_all() -> None:
 
 
 atexit.register(close_idle_decoders)
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_forget_decoders)
 
 
 ARROW_MAGIC = b"ARROW1"
 PARQUET_MAGIC = b"PAR1"
 
 
-class FileColumns:
+class FileColumnReader:
     """The columns of a Parquet file, or of an Arrow IPC file or stream."""
 
-    def __init__(self, origin: FileOrigin, encoding: Encoding, limits: Limits) -> None:
+    def __init__(self, origin: FileIdentity, encoding: Encoding, limits: Limits) -> None:
         self._origin = origin
         self._encoding = encoding
         self._limits = limits
@@ -450,7 +450,7 @@ class FileColumns:
         """The type of each column."""
         return decode_types(self._origin, self._encoding, self._limits)
 
-    def batches(self, start: int, schema: Schema | None = None) -> Iterator[Batch]:
+    def batches(self, start: int, schema: Schema | None = None) -> Iterator[SourceBatch]:
         """Yield the rows from number `start` on; without a schema, bytes are left out.
 
         Validate them before a value is touched.

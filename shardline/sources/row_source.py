@@ -12,20 +12,20 @@ import pyarrow as pa
 
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
-from shardline.schema.conversion import fit_values, size_of
-from shardline.schema.encoding import Reasons, Rows, encoded
-from shardline.sources.column_source import as_json, inferred_column
-from shardline.sources.schema_inference import Finder
-from shardline.sources.source import CHUNK_BYTES, Source, after_a_look
-from shardline.sources.source_mismatch import features_by_name
+from shardline.schema.conversion import convert_values, measure_value
+from shardline.schema.encoding import Reasons, Rows, build_frames
+from shardline.sources.column_source import format_row_as_json, infer_column
+from shardline.sources.schema_inference import SchemaFinder
+from shardline.sources.source import CHUNK_BYTES, Source, check_first_chunk
+from shardline.sources.source_mismatch import index_features_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardline.schema.encoding import Frames
     from shardline.schema.schema import Schema
-    from shardline.sources.source import Chunk, OwnSchema
-    from shardline.sources.source_identity import Origin
+    from shardline.sources.source import Chunk, SelfDescribingChunk
+    from shardline.sources.source_identity import SourceIdentity
     from shardline.tfrecord.reader import Limits
 
 _FEW_ROWS = 64
@@ -35,7 +35,7 @@ _MOST_ROWS = 8192
 class RowSource(Source):
     """Dicts of features by name; None, or a name left out, is a feature that is not there."""
 
-    def __init__(self, origin: Origin, rows: Iterable[object], limits: Limits) -> None:
+    def __init__(self, origin: SourceIdentity, rows: Iterable[object], limits: Limits) -> None:
         super().__init__(origin, limits)
         self._rows = rows
         self._taken = False
@@ -48,13 +48,13 @@ class RowSource(Source):
                 code="source-consumed",
                 hint=Hint.of("declare the schema, or pass a list"),
             )
-        finder = Finder(self.shown, allow_rounding=allow_rounding)
-        for _, rows in _grouped(iter(self._rows)):
+        finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
+        for _, rows in _group_rows(iter(self._rows)):
             add_rows(finder, self.shown, [row for row in rows if _is_row(row)])
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        features_by_name(self.shown, schema)
+        index_features_by_name(self.shown, schema)
         if self._taken and not isinstance(self._rows, Sequence):
             raise SourceError(
                 f"{self.shown}: rows were read before, and can be read once",
@@ -63,21 +63,23 @@ class RowSource(Source):
             )
         self._taken = True
         chunks = self._chunks(schema, start)
-        yield from chunks if start else after_a_look(self.shown, schema, chunks)
+        yield from chunks if start else check_first_chunk(self.shown, schema, chunks)
 
-    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
-        for first, rows in _grouped(islice(iter(self._rows), start, None)):
+    def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
+        for first, rows in _group_rows(islice(iter(self._rows), start, None)):
             numbers = np.arange(start + first, start + first + len(rows))
             yield DictChunk(schema, self._limits, rows, numbers)
 
 
-def _grouped(rows: Iterator[object]) -> Iterator[tuple[int, list[object]]]:
+def _group_rows(rows: Iterator[object]) -> Iterator[tuple[int, list[object]]]:
     """The rows in groups of about the size of a chunk, as far as rows of before tell."""
     first, count = 0, _FEW_ROWS
     while group := list(islice(rows, count)):
         yield first, group
         first += len(group)
-        wide = max(sum(map(size_of, islice(group, _FEW_ROWS))) // min(len(group), _FEW_ROWS), 1)
+        wide = max(
+            sum(map(measure_value, islice(group, _FEW_ROWS))) // min(len(group), _FEW_ROWS), 1
+        )
         count = min(max(CHUNK_BYTES // wide, 1), _MOST_ROWS)
 
 
@@ -99,26 +101,26 @@ class DictChunk:
     def frames(self) -> Frames:
         """Its records."""
         reasons: Reasons = {
-            at: (None, f"is no dict, but {_article(row)}")
+            at: (None, f"is no dict, but {_format_article(row)}")
             for at, row in enumerate(self.rows)
             if not isinstance(row, Mapping)
         }
         rows = Rows(
             self.numbers,
             lambda at: f"row {self.numbers[at]}",
-            lambda at: as_json(self.rows[at]),
+            lambda at: format_row_as_json(self.rows[at]),
             "json",
         )
         return encode_rows(self.schema, self.rows, rows, reasons, self.limits)
 
     def infer(self) -> Schema:
         """The schema that its rows suggest."""
-        finder = Finder("", allow_rounding=True)
+        finder = SchemaFinder("", allow_rounding=True)
         add_rows(finder, "", [row for row in self.rows if _is_row(row)])
         return finder.schema()
 
 
-def _article(row: object) -> str:
+def _format_article(row: object) -> str:
     return f"a value of type {type(row).__name__}"
 
 
@@ -143,25 +145,25 @@ def encode_rows(
         if at not in reasons and isinstance(row, Mapping):
             fields = row
             if not fields.keys() <= names:
-                reasons[at] = _unknown(fields, names)
+                reasons[at] = _find_unknown_name(fields, names)
                 fields = {}
         dicts.append(fields)
     columns = [
-        (feature, fit_values(feature, [row.get(feature.name) for row in dicts], base64=base64))
+        (feature, convert_values(feature, [row.get(feature.name) for row in dicts], base64=base64))
         for feature in schema.features
     ]
-    return encoded(schema, columns, told, reasons, limits.max_record_bytes)
+    return build_frames(schema, columns, told, reasons, limits.max_record_bytes)
 
 
-def _unknown(fields: Mapping[object, object], names: set[str]) -> tuple[str | None, str]:
+def _find_unknown_name(fields: Mapping[object, object], names: set[str]) -> tuple[str | None, str]:
     unknown = [name for name in fields if name not in names]
     if isinstance(unknown[0], str):
         return unknown[0], "not in the schema"
-    return None, f"has a name that is no text, but {_article(unknown[0])}"
+    return None, f"has a name that is no text, but {_format_article(unknown[0])}"
 
 
 def add_rows(
-    finder: Finder,
+    finder: SchemaFinder,
     shown: str,
     rows: Sequence[object],
     note: Callable[[pa.Schema], None] | None = None,
@@ -170,7 +172,7 @@ def add_rows(
     dicts = [row for row in rows if isinstance(row, Mapping)]
     names = list(dict.fromkeys(name for row in dicts for name in row))
     arrays = [
-        inferred_column(
+        infer_column(
             shown,
             name,
             [row.get(name) for row in dicts],
@@ -180,13 +182,15 @@ def add_rows(
         for name in names
     ]
     if dicts:
-        batch = named_batch(shown, arrays, names) if names else _nothing(len(dicts))
+        batch = make_named_batch(shown, arrays, names) if names else _make_empty_batch(len(dicts))
         finder.add(batch)
         if note is not None:
             note(batch.schema)
 
 
-def named_batch(shown: str, arrays: Sequence[pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+def make_named_batch(
+    shown: str, arrays: Sequence[pa.Array], names: Sequence[str]
+) -> pa.RecordBatch:
     """Return the columns as a batch; SchemaMismatchError if a name is not Unicode."""
     try:
         return pa.RecordBatch.from_arrays(arrays, names)
@@ -198,6 +202,6 @@ def named_batch(shown: str, arrays: Sequence[pa.Array], names: Sequence[str]) ->
         ) from None
 
 
-def _nothing(rows: int) -> pa.RecordBatch:
+def _make_empty_batch(rows: int) -> pa.RecordBatch:
     """Rows without any column."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])

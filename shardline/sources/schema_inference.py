@@ -19,10 +19,10 @@ from shardline.kernel.types import (
     check_distinct,
     merge_facts,
 )
-from shardline.schema.arrow_types import declared_by, meaning_of, taken_apart
-from shardline.schema.conversion import fit
-from shardline.schema.exact_numbers import first_rounded, inexact_number
-from shardline.schema.inference import declared, features_of
+from shardline.schema.arrow_types import infer_arrow_feature, infer_logical_type, unwrap_lists
+from shardline.schema.conversion import convert_to_feature
+from shardline.schema.exact_numbers import find_rounded, inexact_number
+from shardline.schema.inference import build_schema, infer_features
 from shardline.schema.schema import Category, Schema, Text
 from shardline.sources.source import JoinableSource
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shardline.sources.source import RecordSource
 
 
-def column_facts(feature: Feature, array: pa.Array) -> FeatureFacts | None:
+def get_column_facts(feature: Feature, array: pa.Array) -> FeatureFacts | None:
     """Return the facts of a column that is fitted to its feature; None if it has no value.
 
     They are those of the records that the column becomes, without ranges of values and of sizes.
@@ -60,13 +60,13 @@ def column_facts(feature: Feature, array: pa.Array) -> FeatureFacts | None:
         lengths=lengths,
         low=None,
         high=None,
-        nans=_nans(values) if feature.kind == "float" else 0,
+        nans=_count_nans(values) if feature.kind == "float" else 0,
         sizes=None,
         utf8=feature.kind != "bytes" or (feature.meaning is not None and _is_utf8(values)),
     )
 
 
-def _nans(values: pa.Array) -> int:
+def _count_nans(values: pa.Array) -> int:
     return int(pc.sum(pc.is_nan(values)).as_py() or 0)
 
 
@@ -82,7 +82,7 @@ _DECLARE = Hint.of("declare the schema")
 
 
 @dataclass(slots=True)
-class _Told:
+class _TypeFacts:
     """What the types of a column tell, and how many of its rows had lists with nothing in them.
 
     `rounded` is the first row with a number that float32 rounds before the decimal point.
@@ -94,7 +94,7 @@ class _Told:
     rounded: int | None = None
 
 
-class Finder:
+class SchemaFinder:
     """Gathers what rows show, batch by batch. Rows that no schema could take are left out.
 
     Without `allow_rounding`, a column is refused if its kind would lose digits of a number.
@@ -107,7 +107,7 @@ class Finder:
         self.allow_rounding = allow_rounding
         self.rows = 0
         self._facts: dict[FactsKey, FeatureFacts] = {}
-        self._told: dict[str, _Told] = {}
+        self._told: dict[str, _TypeFacts] = {}
         self._records = 0
 
     def add_records(self, data: Buffer, starts: IntArray, lengths: IntArray) -> None:
@@ -133,7 +133,7 @@ class Finder:
             feature = self._feature(name, array)
             if feature is not None:
                 self._note_rounded(name, array)
-                fitted = fit(feature, array)
+                fitted = convert_to_feature(feature, array)
                 bad |= fitted.bad.keys()
                 columns.append((feature, fitted.array))
         kept = np.ones(batch.num_rows, np.bool_)
@@ -151,7 +151,7 @@ class Finder:
     def _add_columns(self, columns: Sequence[tuple[Feature, pa.Array]], rows: int) -> None:
         """Take in columns that are fitted to their features: only steps are written as records."""
         check_distinct(feature for feature, _ in columns)
-        facts = [column_facts(f, array) for f, array in columns if not f.sequence]
+        facts = [get_column_facts(f, array) for f, array in columns if not f.sequence]
         merge_facts(self._facts, (one for one in facts if one is not None))
         steps = [from_arrow(f.name, array) for f, array in columns if f.sequence]
         if steps:
@@ -161,15 +161,15 @@ class Finder:
     def _note_rounded(self, name: str, array: pa.Array) -> None:
         told = self._told[name]
         if told.rounded is None and not self.allow_rounding:
-            row = first_rounded(array)
+            row = find_rounded(array)
             told.rounded = None if row is None else self.rows + row
 
     def _feature(self, name: str, array: pa.Array) -> Feature | None:
         """The feature that a column is taken for; None if it has no value to tell."""
-        told = self._told.setdefault(name, _Told())
+        told = self._told.setdefault(name, _TypeFacts())
         if _has_no_leaf(array.type):
             return None
-        feature = declared_by(name, array.type)
+        feature = infer_arrow_feature(name, array.type)
         if feature is None:
             raise SchemaMismatchError(
                 f"{self._shown}: unsupported type of column {name!r} ({array.type})",
@@ -177,8 +177,8 @@ class Finder:
                 hint=Hint.of("convert the column, or remove it"),
                 feature=name,
             )
-        dimensions, _ = taken_apart(array.type)
-        meaning = meaning_of(array.type)
+        dimensions, _ = unwrap_lists(array.type)
+        meaning = infer_logical_type(array.type)
         if told.dimensions is None:
             told.dimensions, told.meaning = dimensions, meaning
         if len(told.dimensions) != len(dimensions):
@@ -192,7 +192,7 @@ class Finder:
         told.dimensions = tuple(
             a if a == b else None for a, b in zip(told.dimensions, dimensions, strict=True)
         )
-        told.meaning = _common(told.meaning, meaning)
+        told.meaning = _merge_meanings(told.meaning, meaning)
         return feature
 
     def schema(self) -> Schema:
@@ -210,9 +210,9 @@ class Finder:
                     feature=name,
                 )
         if not self._exact:
-            facts = _as_numbers(facts)
+            facts = _unify_number_facts(facts)
         try:
-            features = tuple(self._declared(f) for f in features_of(facts, self._records))
+            features = tuple(self._declared(f) for f in infer_features(facts, self._records))
         except SchemaMismatchError as error:
             raise SchemaMismatchError(
                 f"{self._shown}: {error}",
@@ -231,11 +231,11 @@ class Finder:
     def _declared(self, found: FeatureSchema) -> Feature:
         told = self._told.get(found.name)
         if told is None or told.dimensions is None:
-            return declared(found)
+            return build_schema(found)
         found = replace(found, present=found.present + told.empty)
         if told.empty and not found.sequence:
             found = replace(found, length=None)
-        feature = declared(found)
+        feature = build_schema(found)
         meaning = told.meaning if found.utf8 and feature.kind == "bytes" else None
         shape = told.dimensions[1:] if found.sequence else told.dimensions
         if shape == (None,):
@@ -243,7 +243,7 @@ class Finder:
         return replace(feature, shape=shape, meaning=meaning)
 
 
-def infer_schema_of(sources: Sequence[RecordSource], *, allow_rounding: bool = False) -> Schema:
+def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool = False) -> Schema:
     """The schema that the rows of all these sources suggest, and that all of them fit.
 
     No number loses a digit before the decimal point, unless `allow_rounding` is set. Raises
@@ -253,7 +253,7 @@ def infer_schema_of(sources: Sequence[RecordSource], *, allow_rounding: bool = F
     first = ""
     marks: set[Hashable] = set()
     for source in sources:
-        mark = _mark(source)
+        mark = _get_schema_mark(source)
         if mark is not None and mark in marks:
             continue  # to merge the same schema again changes nothing
         marks.add(mark)
@@ -263,11 +263,11 @@ def infer_schema_of(sources: Sequence[RecordSource], *, allow_rounding: bool = F
         if merged is None:
             merged, first = found, source.shown
         else:
-            merged = _merged(merged, found, f"{first} and {source.shown}")
+            merged = _merge_schemas(merged, found, f"{first} and {source.shown}")
     return merged or Schema()
 
 
-def _mark(source: RecordSource) -> Hashable | None:
+def _get_schema_mark(source: RecordSource) -> Hashable | None:
     """Return what decides the schema that a small file suggests; None if that must be inferred."""
     small = source.read_small() if isinstance(source, JoinableSource) else None
     if small is None or not isinstance(source, JoinableSource):
@@ -276,7 +276,7 @@ def _mark(source: RecordSource) -> Hashable | None:
     return None if mark is None else (type(source), mark)
 
 
-def _merged(one: Schema, other: Schema, shown: str) -> Schema:
+def _merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
     mine = {feature.key: feature for feature in one.features}
     theirs = {feature.key: feature for feature in other.features}
     features = []
@@ -303,17 +303,17 @@ def _merged(one: Schema, other: Schema, shown: str) -> Schema:
         features.append(
             replace(
                 a,
-                shape=_common_shape(a, b, shown),
+                shape=_merge_shapes(a, b, shown),
                 required=a.required and b.required,
                 nan=a.nan or b.nan,
-                meaning=_common(a.meaning, b.meaning),
+                meaning=_merge_meanings(a.meaning, b.meaning),
             )
         )
     sequence = "sequence_example" in {one.payload, other.payload}
     return Schema(tuple(features), "sequence_example" if sequence else "example")
 
 
-def _common_shape(a: Feature, b: Feature, shown: str) -> Shape:
+def _merge_shapes(a: Feature, b: Feature, shown: str) -> Shape:
     if a.shape == b.shape:
         return a.shape
     if len(a.shape) != len(b.shape) or a.shape[1:] != b.shape[1:]:
@@ -326,7 +326,7 @@ def _common_shape(a: Feature, b: Feature, shown: str) -> Shape:
     return None, *a.shape[1:]
 
 
-def _common(one: Meaning | None, other: Meaning | None) -> Meaning | None:
+def _merge_meanings(one: Meaning | None, other: Meaning | None) -> Meaning | None:
     """What both mean: categories are texts too."""
     if one == other:
         return one
@@ -335,10 +335,10 @@ def _common(one: Meaning | None, other: Meaning | None) -> Meaning | None:
 
 
 def _has_no_leaf(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_null(taken_apart(kind)[1]))
+    return bool(pa.types.is_null(unwrap_lists(kind)[1]))
 
 
-def _as_numbers(facts: Iterable[FeatureFacts]) -> list[FeatureFacts]:
+def _unify_number_facts(facts: Iterable[FeatureFacts]) -> list[FeatureFacts]:
     """Whole numbers beside others of the same feature become such."""
     merged: dict[FactsKey, FeatureFacts] = {}
     listed = list(facts)

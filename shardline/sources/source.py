@@ -16,7 +16,7 @@ import numpy as np
 from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
 from shardline.schema.encoding import Frames
-from shardline.sources.source_mismatch import refuse_rows
+from shardline.sources.source_mismatch import validate_rows
 from shardline.tfrecord.compression import GZIP_MAGIC
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.model import Source as Identity
     from shardline.schema.schema import Schema
-    from shardline.sources.source_identity import FileOrigin, Origin, Progress
+    from shardline.sources.source_identity import FileIdentity, Progress, SourceIdentity
     from shardline.tfrecord.reader import Limits
 
 
@@ -100,7 +100,7 @@ def add_path(path: str | None) -> Iterator[None]:
 class Source(ABC):
     """A source, around where it comes from and how its rows are read."""
 
-    def __init__(self, origin: Origin, limits: Limits) -> None:
+    def __init__(self, origin: SourceIdentity, limits: Limits) -> None:
         self._origin = origin
         self._limits = limits
 
@@ -142,7 +142,7 @@ class Source(ABC):
         """The rows, by whoever knows how to read them."""
 
 
-class OwnSchema(Chunk, Protocol):
+class SelfDescribingChunk(Chunk, Protocol):
     """A chunk that can tell what schema its rows have by themselves."""
 
     def infer(self) -> Schema:
@@ -151,21 +151,21 @@ class OwnSchema(Chunk, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class EncodedChunk:
     """A chunk whose records are made already; `of` is what it was before."""
 
     position: int
     end: int
     made: Frames
-    of: OwnSchema
+    of: SelfDescribingChunk
 
     def frames(self) -> Frames:
         """Its records."""
         return self.made
 
 
-def after_a_look(
-    shown: str, schema: Schema, chunks: Iterator[OwnSchema], *, exact: bool = False
+def check_first_chunk(
+    shown: str, schema: Schema, chunks: Iterator[SelfDescribingChunk], *, exact: bool = False
 ) -> Iterator[Chunk]:
     """The chunks, unless no row of the first fits and they are plainly rows of another schema."""
     for chunk in chunks:
@@ -176,8 +176,8 @@ def after_a_look(
             except SchemaMismatchError:
                 own = None  # they have no schema at all: each row is told for what it is
             if own is not None and own.features:
-                refuse_rows(shown, schema, own, exact=exact)
-        yield Done(chunk.position, chunk.end, made, chunk)
+                validate_rows(shown, schema, own, exact=exact)
+        yield EncodedChunk(chunk.position, chunk.end, made, chunk)
         if len(made.rows) or made.refused:
             break
     yield from chunks
@@ -190,7 +190,7 @@ class SmallFile(NamedTuple):
     data: bytes
 
 
-class Joined(NamedTuple):
+class JoinedChunk(NamedTuple):
     """The rows of several files as one chunk; `ends` are the numbers of the rows after each."""
 
     chunk: Chunk
@@ -200,7 +200,7 @@ class Joined(NamedTuple):
 class JoinableSource(Source):
     """A file whose rows can be read together with those of others."""
 
-    _file: FileOrigin
+    _file: FileIdentity
 
     def read_small(self) -> SmallFile | None:
         """Read the file, if it is small and plain; None if it must be read by itself."""
@@ -214,7 +214,7 @@ class JoinableSource(Source):
         """Return the content of a plain file as whole rows; None if that cannot be told."""
 
     @abstractmethod
-    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined | None:
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk | None:
         """Return the rows of files of this family; None if they cannot be told apart."""
 
     @abstractmethod
@@ -225,16 +225,16 @@ class JoinableSource(Source):
         """
 
 
-class FileFrames(NamedTuple):
+class FileRecords(NamedTuple):
     """The records of a whole file, each of a row of its own, and the number of its rows."""
 
     frames: Frames
     rows: int
 
 
-def read_together(sources: Sequence[RecordSource], schema: Schema) -> list[FileFrames | None]:
+def read_small_files(sources: Sequence[RecordSource], schema: Schema) -> list[FileRecords | None]:
     """Return the records of small files; None for each file that must be read by itself."""
-    found: list[FileFrames | None] = [None] * len(sources)
+    found: list[FileRecords | None] = [None] * len(sources)
     families: dict[Hashable, list[tuple[int, SmallFile]]] = {}
     for at, source in enumerate(sources):
         small = source.read_small() if isinstance(source, JoinableSource) else None
@@ -251,7 +251,7 @@ def read_together(sources: Sequence[RecordSource], schema: Schema) -> list[FileF
 
 def _read(
     source: JoinableSource, schema: Schema, files: Sequence[SmallFile]
-) -> Sequence[FileFrames | None]:
+) -> Sequence[FileRecords | None]:
     """Read files of one family; in halves, if a row of one of them does not fit."""
     try:
         joined = source.join(schema, files)
@@ -259,14 +259,14 @@ def _read(
     except ShardlineError:
         return [None] * len(files)
     if joined is not None and frames is not None and not frames.refused:
-        return list(_cut(frames, joined.ends))
+        return list(_split_frames(frames, joined.ends))
     if len(files) == 1:
         return [None]
     half = len(files) // 2
     return [*_read(source, schema, files[:half]), *_read(source, schema, files[half:])]
 
 
-def _cut(frames: Frames, ends: IntArray) -> Iterator[FileFrames | None]:
+def _split_frames(frames: Frames, ends: IntArray) -> Iterator[FileRecords | None]:
     """Share out the records; None for a file with rows that gave none, such as blank lines."""
     data = memoryview(frames.data)
     places = np.searchsorted(frames.rows, ends).tolist()
@@ -281,7 +281,7 @@ def _cut(frames: Frames, ends: IntArray) -> Iterator[FileFrames | None]:
         else:
             begin, stop = int(cuts[first]), int(cuts[last])
             piece = slice(first, last)
-            yield FileFrames(
+            yield FileRecords(
                 Frames(
                     data[begin:stop],
                     frames.starts[piece] - begin,

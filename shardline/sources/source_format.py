@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.arguments import local_path
+from shardline.arguments import parse_local_path
 from shardline.errors import SourceError
-from shardline.file_names import format_of
+from shardline.file_names import infer_format
 from shardline.hints import Hint, Option
 from shardline.kernel.types import HEADER_BYTES
-from shardline.sources.column_source import ColumnarSource, OnceSource, Table
+from shardline.sources.column_source import ArrowTable, ColumnSource, SinglePassSource
 from shardline.sources.csv_source import CsvSource
-from shardline.sources.folder_source import FolderOrigin, FolderSource
+from shardline.sources.folder_source import FolderIdentity, FolderSource
 from shardline.sources.json_source import JsonLinesSource
 from shardline.sources.memory_source import ArrayColumns, FrameColumns, TensorColumns
-from shardline.sources.parquet_source import ARROW_MAGIC, PARQUET_MAGIC, FileColumns
+from shardline.sources.parquet_source import ARROW_MAGIC, PARQUET_MAGIC, FileColumnReader
 from shardline.sources.row_source import RowSource
-from shardline.sources.source_identity import BatchOrigin, FileOrigin
+from shardline.sources.source_identity import BatchIdentity, FileIdentity
 from shardline.sources.tfrecord_source import TFRecordSource
 from shardline.storage.store import open_store
 from shardline.tfrecord.compression import CompressionError, open_stream
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shardline.sources.source import RecordSource
     from shardline.tfrecord.reader import Limits
 
-Format: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
+SourceFormat: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
 """What a file can be, by the name to give it."""
 
 
@@ -42,7 +42,7 @@ def as_source(
     what: object,
     *,
     batch: str | None = None,
-    format: Format | None = None,  # noqa: A002 - the word that callers and --format use
+    format: SourceFormat | None = None,  # noqa: A002 - the word that callers and --format use
     salvage: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> RecordSource:
@@ -51,12 +51,12 @@ def as_source(
     `format` says what a file is, where its name does not. `batch` names rows in memory, so that
     the same ones do not land twice. With `salvage`, damage in a TFRecord file is passed over.
     """
-    if format is not None and format not in get_args(Format):
+    if format is not None and format not in get_args(SourceFormat):
         raise SourceError(
             f"unknown format {format!r}", code="invalid-argument", hint=_format_hint()
         )
     if isinstance(what, str) and "://" in what:
-        what = stored_file(what)
+        what = open_stored_file(what)
     if isinstance(what, str | Path | StoredFile):
         if batch is not None:
             raise SourceError(
@@ -65,26 +65,26 @@ def as_source(
                 hint=Hint.of("leave out ", Option("batch")),
                 path=str(what),
             )
-        return _file_source(what, format, limits, salvage=salvage)
+        return _open_file_source(what, format, limits, salvage=salvage)
     if hasattr(what, "chunks") and hasattr(what, "identity"):
         return what  # type: ignore[return-value] # it has what a source has
-    return _memory_source(what, BatchOrigin(batch), limits)
+    return _open_memory_source(what, BatchIdentity(batch), limits)
 
 
-def stored_file(uri: str) -> StoredFile:
+def open_stored_file(uri: str) -> StoredFile:
     """The object that a URI names."""
     folder, _, name = uri.rpartition("/")
     return StoredFile(open_store(folder), name)
 
 
-def _file_source(
-    what: str | Path | StoredFile, asked: Format | None, limits: Limits, *, salvage: bool
+def _open_file_source(
+    what: str | Path | StoredFile, asked: SourceFormat | None, limits: Limits, *, salvage: bool
 ) -> RecordSource:
-    where = what if isinstance(what, StoredFile) else local_path(what, "source")
+    where = what if isinstance(what, StoredFile) else parse_local_path(what, "source")
     if isinstance(where, Path) and (asked == "folder" or (asked is None and where.is_dir())):
-        return FolderSource(FolderOrigin(where), limits)
-    origin = FileOrigin(where)
-    kind = asked or told_format(origin)
+        return FolderSource(FolderIdentity(where), limits)
+    origin = FileIdentity(where)
+    kind = asked or detect_format(origin)
     if kind is None:
         raise SourceError(
             f"{origin}: unknown file format",
@@ -110,27 +110,27 @@ def _file_source(
         return TFRecordSource(origin, limits, salvage=salvage)
     if kind in {"parquet", "arrow"}:
         encoding: Encoding = "parquet" if kind == "parquet" else "arrow"
-        return ColumnarSource(origin, FileColumns(origin, encoding, limits), limits)
+        return ColumnSource(origin, FileColumnReader(origin, encoding, limits), limits)
     if kind == "csv":
         return CsvSource(origin, limits)
     return JsonLinesSource(origin, limits)
 
 
 def _format_hint() -> Hint:
-    return Hint.of("pass ", Option("format"), f": {', '.join(get_args(Format))}")
+    return Hint.of("pass ", Option("format"), f": {', '.join(get_args(SourceFormat))}")
 
 
-def told_format(origin: FileOrigin) -> Format | None:
+def detect_format(origin: FileIdentity) -> SourceFormat | None:
     """What a file is, by its name or else by its first bytes; None if neither tells."""
-    return format_of_name(origin.shown) or _told_by_content(origin)
+    return infer_format_from_name(origin.shown) or _detect_format_from_content(origin)
 
 
-def format_of_name(shown: str) -> Format | None:
+def infer_format_from_name(shown: str) -> SourceFormat | None:
     """What a file is by its name; None if that does not tell."""
-    return cast("Format | None", format_of(shown.rpartition("/")[2]))
+    return cast("Format | None", infer_format(shown.rpartition("/")[2]))
 
 
-def _told_by_content(origin: FileOrigin) -> Format | None:
+def _detect_format_from_content(origin: FileIdentity) -> SourceFormat | None:
     file = origin.open()
     try:
         head = file.pread(max(len(ARROW_MAGIC), len(PARQUET_MAGIC)), 0)
@@ -151,17 +151,17 @@ def _told_by_content(origin: FileOrigin) -> Format | None:
     return None
 
 
-def _memory_source(what: object, origin: BatchOrigin, limits: Limits) -> RecordSource:
+def _open_memory_source(what: object, origin: BatchIdentity, limits: Limits) -> RecordSource:
     if isinstance(what, pa.Table | pa.RecordBatch):
-        return ColumnarSource(origin, Table(what), limits)
+        return ColumnSource(origin, ArrowTable(what), limits)
     if isinstance(what, pa.RecordBatchReader):
-        return OnceSource(origin, Table(what), limits)
+        return SinglePassSource(origin, ArrowTable(what), limits)
     if isinstance(what, Mapping):
-        return ColumnarSource(origin, _array_columns(what), limits)
-    if _is_a(what, "pandas", "DataFrame"):
-        return ColumnarSource(origin, FrameColumns(what), limits)
-    if _is_a(what, "tensorflow", "DatasetV2"):
-        return ColumnarSource(origin, TensorColumns(what), limits)
+        return ColumnSource(origin, _make_array_columns(what), limits)
+    if _is_instance_of(what, "pandas", "DataFrame"):
+        return ColumnSource(origin, FrameColumns(what), limits)
+    if _is_instance_of(what, "tensorflow", "DatasetV2"):
+        return ColumnSource(origin, TensorColumns(what), limits)
     if isinstance(what, Iterable) and not isinstance(what, bytes | np.ndarray):
         return RowSource(origin, what, limits)
     raise SourceError(
@@ -174,7 +174,7 @@ def _memory_source(what: object, origin: BatchOrigin, limits: Limits) -> RecordS
     )
 
 
-def _array_columns(what: Mapping[object, object]) -> ArrayColumns:
+def _make_array_columns(what: Mapping[object, object]) -> ArrayColumns:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for name, array in what.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray):
@@ -190,7 +190,7 @@ def _array_columns(what: Mapping[object, object]) -> ArrayColumns:
     return ArrayColumns(arrays)
 
 
-def _is_a(what: object, package: str, name: str) -> bool:
+def _is_instance_of(what: object, package: str, name: str) -> bool:
     """Whether a value is of a class, told without loading its package."""
     return any(
         kind.__name__ == name and kind.__module__.partition(".")[0] == package

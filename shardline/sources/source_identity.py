@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from shardline import kernel
-from shardline.errors import ObjectMissingError, SourceError, StorageError
+from shardline.errors import ObjectNotFoundError, SourceError, StorageError
 from shardline.execution.task_groups import SMALL_BYTES
 from shardline.hints import Hint, Option
 from shardline.log.model import Source as Identity
-from shardline.tfrecord.compression import Compression, begins_with_record, detect
-from shardline.tfrecord.hashing import BlockChecksums, Checksum, Content, VerifiedFile
+from shardline.tfrecord.compression import Compression, begins_with_record, detect_compression
+from shardline.tfrecord.hashing import BlockChecksums, Checksum, FileContent, VerifiedFile
 from shardline.tfrecord.open_file import StoredFile, open_regular
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HASHED_BYTES = 512 * 1024
 
 
-class Origin(Protocol):
+class SourceIdentity(Protocol):
     """What a source knows of itself apart from its rows."""
 
     @property
@@ -60,7 +60,7 @@ class Origin(Protocol):
         ...
 
 
-class BatchOrigin:
+class BatchIdentity:
     """Rows in memory, known by the name that the caller gave them."""
 
     size = None
@@ -93,7 +93,7 @@ class BatchOrigin:
         """What is in memory is the caller's."""
 
 
-class FileOrigin:
+class FileIdentity:
     """One file, on a disk or in a store."""
 
     def __init__(self, file: Path | StoredFile) -> None:
@@ -101,7 +101,7 @@ class FileOrigin:
         self._stamp: tuple[object, ...] | None = None
         self._identity: Identity | None = None
         self._sums: BlockChecksums | None = None
-        self.content: Content | None = None
+        self.content: FileContent | None = None
 
     def __str__(self) -> str:
         return str(self.file)
@@ -130,17 +130,17 @@ class FileOrigin:
         file = self._open()
         if self._sums is None:
             return file
-        return VerifiedFile(file, self._sums, partial(source_changed, self.path))
+        return VerifiedFile(file, self._sums, partial(make_source_changed_error, self.path))
 
     def _open(self) -> OpenFile:
         try:
             return open_regular(self.file) if isinstance(self.file, Path) else self.file.open()
-        except ObjectMissingError:
-            raise source_not_found(self.path) from None
+        except ObjectNotFoundError:
+            raise make_source_not_found_error(self.path) from None
         except StorageError:
             raise
         except OSError as error:
-            raise unreadable_source(self.path, error) from None
+            raise make_unreadable_source_error(self.path, error) from None
 
     def open_raw(self) -> io.RawIOBase:
         """Open it for those who want a Python file."""
@@ -167,7 +167,7 @@ class FileOrigin:
                 if progress is not None:
                     progress(size)
             path = self.file.resolve().as_posix() if isinstance(self.file, Path) else str(self.file)
-            self._identity, self._sums = Identity(_utf8(path), size, digest), sums
+            self._identity, self._sums = Identity(_encode_path(path), size, digest), sums
         return self._identity
 
     def read_again(self) -> bytes | None:
@@ -211,7 +211,7 @@ class FileOrigin:
     def check_unchanged(self) -> None:
         """Refuse a file that was written to, or replaced, meanwhile."""
         if self._stamp is not None and self._look() != self._stamp:
-            raise source_changed(self.path)
+            raise make_source_changed_error(self.path)
 
     def _look(self) -> tuple[object, ...]:
         """What changes with the file: size, times, and which file it is.
@@ -224,20 +224,20 @@ class FileOrigin:
             if local is None:
                 info = self.file.store.info(self.file.name)
                 if info is None:
-                    raise source_not_found(self.path)
+                    raise make_source_not_found_error(self.path)
                 return info.size, info.modified, info.e_tag
         try:
             return _stamp(Path(local or "").stat())
         except OSError as error:
-            raise unreadable_source(self.path, error) from None
+            raise make_unreadable_source_error(self.path, error) from None
 
     def _digest(
         self, progress: Progress, sums: BlockChecksums, *, records: bool
     ) -> tuple[str, int]:
         file = self._open()
         try:
-            digest, size = digest_of(file, progress, also=sums.update)
-            if records and detect(file) is Compression.NONE:
+            digest, size = compute_digest(file, progress, also=sums.update)
+            if records and detect_compression(file) is Compression.NONE:
                 self._note_content(digest, sums)
             return digest, size
         finally:
@@ -246,7 +246,7 @@ class FileOrigin:
     def _note_content(self, digest: str, sums: BlockChecksums) -> None:
         # Without the compiled kernel a checksum takes longer than the sha256 that it saves.
         if kernel.NAME != "reference":
-            self.content = Content(Checksum(sums.size, sums.joined()), digest)
+            self.content = FileContent(Checksum(sums.size, sums.joined()), digest)
 
 
 def _stamp(status: os.stat_result) -> tuple[object, ...]:
@@ -254,7 +254,7 @@ def _stamp(status: os.stat_result) -> tuple[object, ...]:
     return status.st_size, *times, status.st_ino, status.st_dev
 
 
-def digest_of(
+def compute_digest(
     file: OpenFile, progress: Progress = None, *, also: Callable[[memoryview], None] | None = None
 ) -> tuple[str, int]:
     """The sha256 of an open file, in hex, and how many bytes that is of.
@@ -274,7 +274,7 @@ def digest_of(
     return digest.hexdigest(), done
 
 
-def _utf8(path: str) -> str:
+def _encode_path(path: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -287,12 +287,12 @@ def _utf8(path: str) -> str:
     return path
 
 
-def source_not_found(path: str) -> SourceError:
+def make_source_not_found_error(path: str) -> SourceError:
     """Return the error for a source file that does not exist."""
     return SourceError(f"{path}: file not found", code="file-not-found", path=path)
 
 
-def source_changed(path: str) -> SourceError:
+def make_source_changed_error(path: str) -> SourceError:
     """Return the error for a source that changed while it was read."""
     return SourceError(
         f"{path}: changed while it was read",
@@ -302,10 +302,10 @@ def source_changed(path: str) -> SourceError:
     )
 
 
-def unreadable_source(path: str, error: OSError) -> SourceError:
+def make_unreadable_source_error(path: str, error: OSError) -> SourceError:
     """Return the error for a source that the operating system cannot open or read."""
     if isinstance(error, FileNotFoundError):
-        return source_not_found(path)
+        return make_source_not_found_error(path)
     return SourceError(f"{path}: {error.strerror or error}", path=path)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
-from shardline.schema.arrow_types import declared_by, misfit, misfit_of_shape
+from shardline.schema.arrow_types import find_mismatch, find_shape_mismatch, infer_arrow_feature
 from shardline.schema.comparison import compare
 from shardline.schema.schema import Array, Schema
 
@@ -61,7 +61,7 @@ class SourceSchemaError(SchemaMismatchError):
         )
 
 
-def features_by_name(shown: str, schema: Schema) -> dict[str, Feature]:
+def index_features_by_name(shown: str, schema: Schema) -> dict[str, Feature]:
     """The features of a schema by the names that columns have."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
@@ -78,22 +78,22 @@ def features_by_name(shown: str, schema: Schema) -> dict[str, Feature]:
     return features
 
 
-def refuse_types(shown: str, schema: Schema, types: pa.Schema) -> None:
+def validate_types(shown: str, schema: Schema, types: pa.Schema) -> None:
     """Refuse columns of which no row could fit: unknown, missing, or of a wrong type."""
-    wanted = features_by_name(shown, schema)
-    _refuse_twice(shown, types.names)
+    wanted = index_features_by_name(shown, schema)
+    _validate_unique_names(shown, types.names)
     own: list[Feature] = []
     unfit: dict[str, str] = {}
     for column in types:
         feature = wanted.get(column.name)
         why = None
         if feature is not None:
-            why = misfit(feature, column.type) or misfit_of_shape(feature, column.type)
+            why = find_mismatch(feature, column.type) or find_shape_mismatch(feature, column.type)
             if why is None:
                 own.append(feature)
                 continue
-        made = declared_by(column.name, column.type)
-        if made is None or (feature is not None and _alike(feature, made)):
+        made = infer_arrow_feature(column.name, column.type)
+        if made is None or (feature is not None and _is_indistinguishable(feature, made)):
             unfit[column.name] = why or _UNKNOWN
             own += [] if feature is None else [feature]
         elif feature is None:
@@ -102,20 +102,20 @@ def refuse_types(shown: str, schema: Schema, types: pa.Schema) -> None:
             own.append(replace(made, required=feature.required, meaning=None))
     there = set(types.names)
     own += [f for name, f in wanted.items() if not f.required and name not in there]
-    _refuse(shown, schema, own, unfit)
+    _raise_schema_mismatch(shown, schema, own, unfit)
 
 
-def refuse_names(shown: str, schema: Schema, names: Sequence[str]) -> None:
+def validate_names(shown: str, schema: Schema, names: Sequence[str]) -> None:
     """Refuse a header with columns that are unknown, missing, or there twice."""
-    wanted = features_by_name(shown, schema)
-    _refuse_twice(shown, names)
+    wanted = index_features_by_name(shown, schema)
+    _validate_unique_names(shown, names)
     unfit = {name: _UNKNOWN for name in names if name not in wanted}
     there = set(names)
     own = [f for name, f in wanted.items() if name in there or not f.required]
-    _refuse(shown, schema, own, unfit)
+    _raise_schema_mismatch(shown, schema, own, unfit)
 
 
-def refuse_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None:
+def validate_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None:
     """Refuse rows of which none fit, if they have other features, or features of other kinds.
 
     Unless they are `exact`, whole numbers are as good as others.
@@ -133,10 +133,12 @@ def refuse_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None
                 or (not exact and "bytes" not in {found.kind, feature.kind})
             )
             made.append(feature if fits else found)
-    _refuse(shown, schema, [*made, *told.values()], {})
+    _raise_schema_mismatch(shown, schema, [*made, *told.values()], {})
 
 
-def _refuse(shown: str, schema: Schema, own: Iterable[Feature], unfit: dict[str, str]) -> None:
+def _raise_schema_mismatch(
+    shown: str, schema: Schema, own: Iterable[Feature], unfit: dict[str, str]
+) -> None:
     features = tuple(own)
     if not unfit and features == schema.features:
         return
@@ -147,13 +149,13 @@ def _refuse(shown: str, schema: Schema, own: Iterable[Feature], unfit: dict[str,
         raise SourceSchemaError(shown, unfit, diff)
 
 
-def duplicate_names(names: Iterable[str]) -> list[str]:
+def list_duplicate_names(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once, in order."""
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def _refuse_twice(shown: str, names: Sequence[str]) -> None:
-    twice = duplicate_names(names)
+def _validate_unique_names(shown: str, names: Sequence[str]) -> None:
+    twice = list_duplicate_names(names)
     if twice:
         raise SchemaMismatchError(
             f"{shown}: duplicate column {twice[0]!r}",
@@ -163,7 +165,7 @@ def _refuse_twice(shown: str, names: Sequence[str]) -> None:
         )
 
 
-def _alike(feature: Feature, made: Feature) -> bool:
+def _is_indistinguishable(feature: Feature, made: Feature) -> bool:
     """Whether a comparison would not show what is wrong."""
     return (feature.kind, feature.shape, feature.sequence) == (
         made.kind,

@@ -23,7 +23,7 @@ from shardline.tfrecord.compression import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardline.sources.source_identity import FileOrigin
+    from shardline.sources.source_identity import FileIdentity
     from shardline.tfrecord.compression import Stream
     from shardline.tfrecord.reader import Limits
 
@@ -44,14 +44,14 @@ class TextBlock:
     """Where the data begins in the text of the file."""
 
 
-def longest_row(limits: Limits) -> int:
+def get_max_text_row_bytes(limits: Limits) -> int:
     """How many bytes a row may take: as text, small records may take more than the limit."""
     most = max(limits.max_record_bytes, DEFAULT_MAX_RECORD_BYTES)
     return min(_TEXT_PER_RECORD * limits.max_record_bytes, most)
 
 
-def text_blocks(
-    origin: FileOrigin, limits: Limits, rows_end: Callable[[bytes], int]
+def iter_text_blocks(
+    origin: FileIdentity, limits: Limits, rows_end: Callable[[bytes], int]
 ) -> Iterator[TextBlock]:
     """The text of a file. `rows_end` says where in some of it the last whole row ends."""
     file = origin.open()
@@ -59,7 +59,7 @@ def text_blocks(
         packed = file.pread(len(GZIP_MAGIC), 0) == GZIP_MAGIC
         kind = Compression.GZIP if packed else Compression.NONE
         _, stream = open_stream(file, kind, max_unpacked_bytes=limits.max_unpacked_bytes)
-        yield from _blocks(stream, longest_row(limits), rows_end)
+        yield from _iter_blocks(stream, get_max_text_row_bytes(limits), rows_end)
     except CompressionError as error:
         raise SourceError(
             f"{origin.shown}: {error.detail} (offset {error.offset})",
@@ -72,8 +72,10 @@ def text_blocks(
         file.close()
 
 
-def _blocks(stream: Stream, longest: int, rows_end: Callable[[bytes], int]) -> Iterator[TextBlock]:
-    first, is_end = _read(stream, CHUNK_BYTES)
+def _iter_blocks(
+    stream: Stream, longest: int, rows_end: Callable[[bytes], int]
+) -> Iterator[TextBlock]:
+    first, is_end = _read_bytes(stream, CHUNK_BYTES)
     left = first.removeprefix(BYTE_ORDER_MARK)
     offset = len(first) - len(left)
     while True:
@@ -86,9 +88,9 @@ def _blocks(stream: Stream, longest: int, rows_end: Callable[[bytes], int]) -> I
             left, offset = left[end:], offset + end
         elif len(left) > longest:
             yield TextBlock(left[:KEPT_BYTES], stream.position, too_long=True, offset=offset)
-            left, offset = _behind_line(stream, left, offset)
+            left, offset = _skip_line(stream, left, offset)
         # A row that is large already is read in larger steps, but never far beyond the limit.
-        more, is_end = _read(stream, max(CHUNK_BYTES, len(left) // _STEPS))
+        more, is_end = _read_bytes(stream, max(CHUNK_BYTES, len(left) // _STEPS))
         if not more:
             if left:
                 is_long = len(left) > longest
@@ -98,16 +100,16 @@ def _blocks(stream: Stream, longest: int, rows_end: Callable[[bytes], int]) -> I
         left += more
 
 
-def _behind_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
+def _skip_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
     """What follows the line that is being read, and where that begins."""
     while left and b"\n" not in left:
         offset += len(left)
-        left, _ = _read(stream, CHUNK_BYTES)
+        left, _ = _read_bytes(stream, CHUNK_BYTES)
     behind = left.partition(b"\n")[2]
     return behind, offset + len(left) - len(behind)
 
 
-def _read(stream: Stream, size: int) -> tuple[bytes, bool]:
+def _read_bytes(stream: Stream, size: int) -> tuple[bytes, bool]:
     """Read up to `size` bytes; returns them, and whether the stream ended with them."""
     if isinstance(stream, PlainStream):
         size = min(size, max(stream.size - stream.position, 0) + 1)  # most files are small

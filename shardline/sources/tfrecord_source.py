@@ -10,12 +10,12 @@ import numpy as np
 from shardline import kernel
 from shardline.errors import ExampleError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
-from shardline.schema.encoding import KEPT_BYTES, Frames, Refused, Rows, checked
-from shardline.sources.schema_inference import Finder
-from shardline.sources.source import JoinableSource, Joined, SmallFile, after_a_look
+from shardline.schema.encoding import KEPT_BYTES, Frames, QuarantinedRow, Rows, validate_frames
+from shardline.sources.schema_inference import SchemaFinder
+from shardline.sources.source import JoinableSource, JoinedChunk, SmallFile, check_first_chunk
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.reader import Block, Damage, RecordFile
-from shardline.tfrecord.recovery import Doubt, Gap, note_lost, repeat_gap
+from shardline.tfrecord.reader import Block, Corruption, RecordFile
+from shardline.tfrecord.recovery import DuplicateDetector, Gap, record_lost_bytes, repeat_gap
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Scan
     from shardline.log.model import Source as Identity
     from shardline.schema.schema import Schema
-    from shardline.sources.source import Chunk, OwnSchema
-    from shardline.sources.source_identity import FileOrigin, Progress
-    from shardline.tfrecord.hashing import Content
-    from shardline.tfrecord.reader import Limits, Lost
+    from shardline.sources.source import Chunk, SelfDescribingChunk
+    from shardline.sources.source_identity import FileIdentity, Progress
+    from shardline.tfrecord.hashing import FileContent
+    from shardline.tfrecord.reader import Limits, LostBytes
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -39,7 +39,7 @@ class TFRecordSource(JoinableSource):
 
     def __init__(
         self,
-        origin: FileOrigin,
+        origin: FileIdentity,
         limits: Limits,
         *,
         salvage: bool = False,
@@ -51,7 +51,7 @@ class TFRecordSource(JoinableSource):
         self._compression = compression
 
     @property
-    def content(self) -> Content | None:
+    def content(self) -> FileContent | None:
         """The bytes of the file when `identity` read it, if it is plain and nothing is passed over.
 
         A shard that takes in all its records, and no other, is a copy of it.
@@ -64,7 +64,7 @@ class TFRecordSource(JoinableSource):
 
     def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
         """Return the schema that all records fit; logical types are not inferred."""
-        finder = Finder(self.shown, exact=True)
+        finder = SchemaFinder(self.shown, exact=True)
         with self._open() as file:
             for block, _ in self._parts(file):
                 if block is not None:
@@ -75,7 +75,7 @@ class TFRecordSource(JoinableSource):
         is_plain = not self._salvage and self._compression in {None, Compression.NONE}
         return SmallFile(self._limits, data) if is_plain else None
 
-    def join(self, schema: Schema, files: Sequence[SmallFile]) -> Joined | None:
+    def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk | None:
         """Return the records of several files, if each ends with a whole one."""
         data = b"".join([file.data for file in files])
         scan = self._scan(data)
@@ -86,8 +86,8 @@ class TFRecordSource(JoinableSource):
         places = np.searchsorted(frame_ends, sizes)
         if not np.array_equal(frame_ends[places], sizes):
             return None
-        records = _Records(memoryview(data), 0, 0, scan.starts, scan.lengths, 0)
-        return Joined(RecordChunk(schema, self._limits, records), places + 1)
+        records = _BlockRecords(memoryview(data), 0, 0, scan.starts, scan.lengths, 0)
+        return JoinedChunk(RecordChunk(schema, self._limits, records), places + 1)
 
     def _scan(self, data: bytes) -> Scan | None:
         """Find the frames of whole files; None if something is wrong with one."""
@@ -114,7 +114,7 @@ class TFRecordSource(JoinableSource):
         if start or schema.payload == "opaque":
             yield from chunks
         else:
-            yield from after_a_look(self.shown, schema, chunks, exact=True)
+            yield from check_first_chunk(self.shown, schema, chunks, exact=True)
 
     def _open(self) -> RecordFile:
         return RecordFile(
@@ -124,9 +124,9 @@ class TFRecordSource(JoinableSource):
             compression=self._compression,
         )
 
-    def _chunks(self, schema: Schema, start: int) -> Iterator[OwnSchema]:
+    def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
         with self._open() as file:
-            gaps: list[Refused] = []
+            gaps: list[QuarantinedRow] = []
             end = start
             for block, gap in self._parts(file):
                 if gap is not None:
@@ -135,24 +135,24 @@ class TFRecordSource(JoinableSource):
                 if block is not None:
                     end = block.record + len(block.starts)
                     if end > start:
-                        chunk = _chunk(block, start, file.stream.position)
+                        chunk = _select_records(block, start, file.stream.position)
                         yield RecordChunk(schema, self._limits, chunk, tuple(gaps))
                         gaps = []
             if gaps:
                 nothing = Block(memoryview(b""), 0, end, *[np.zeros(0, np.int64)] * 2)
-                chunk = _chunk(nothing, 0, file.stream.position)
+                chunk = _select_records(nothing, 0, file.stream.position)
                 yield RecordChunk(schema, self._limits, chunk, tuple(gaps))
 
-    def _parts(self, file: RecordFile) -> Iterator[tuple[Block | None, Refused | None]]:
+    def _parts(self, file: RecordFile) -> Iterator[tuple[Block | None, QuarantinedRow | None]]:
         """The blocks of the file, and behind each gap what was lost there."""
         if not self._salvage:
             for block in file.blocks():
                 yield block, None
             return
-        doubt = Doubt(file.stream)
-        lost = _Losses()
+        doubt = DuplicateDetector(file.stream)
+        lost = _DamageGaps()
         for event in file.events(go_on=True):
-            if isinstance(event, Damage):
+            if isinstance(event, Corruption):
                 doubt.note(event)
                 yield from ((None, gap) for gap in lost.begin(event))
             elif isinstance(event, Block):
@@ -160,7 +160,7 @@ class TFRecordSource(JoinableSource):
                 for block in doubt.cut(event):
                     if doubt.is_repeat(block):
                         content = bytes(block.data[:KEPT_BYTES])
-                        yield None, _refused(block.record, repeat_gap(block), content)
+                        yield None, _make_rejected_gap(block.record, repeat_gap(block), content)
                     else:
                         yield block, None
             else:
@@ -169,14 +169,14 @@ class TFRecordSource(JoinableSource):
 
 
 @dataclass(slots=True)
-class _Losses:
+class _DamageGaps:
     """The gaps behind one damage, until what comes next shows that they are whole."""
 
     record: int = 0
     gaps: list[Gap] = field(default_factory=list)
     contents: dict[int, bytes] = field(default_factory=dict)
 
-    def begin(self, damage: Damage) -> list[Refused]:
+    def begin(self, damage: Corruption) -> list[QuarantinedRow]:
         """Another damage: what belongs to the one before is whole."""
         finished = self.finish()
         fault = damage.fault
@@ -184,9 +184,9 @@ class _Losses:
         self.gaps = [Gap(fault.offset, 0, fault.kind, fault.detail, damage.packed)]
         return finished
 
-    def add(self, file: RecordFile, lost: Lost) -> None:
+    def add(self, file: RecordFile, lost: LostBytes) -> None:
         """Bytes that belong to the last damage."""
-        note_lost(self.gaps, lost)
+        record_lost_bytes(self.gaps, lost)
         number = len(self.gaps)
         for _, data in file.bytes_of(lost):
             kept = self.contents.get(number, b"")
@@ -194,24 +194,24 @@ class _Losses:
                 break
             self.contents[number] = kept + bytes(data[: KEPT_BYTES - len(kept)])
 
-    def finish(self) -> list[Refused]:
+    def finish(self) -> list[QuarantinedRow]:
         """What was lost, gap by gap."""
         told = [
-            _refused(self.record, gap, self.contents.get(number, b""))
+            _make_rejected_gap(self.record, gap, self.contents.get(number, b""))
             for number, gap in enumerate(self.gaps, 1)
         ]
         self.gaps, self.contents = [], {}
         return told
 
 
-def _refused(record: int, gap: Gap, content: bytes) -> Refused:
+def _make_rejected_gap(record: int, gap: Gap, content: bytes) -> QuarantinedRow:
     of_what = " of the packed file" if gap.packed else ""
     detail = f"{gap.kind}: {gap.detail}; {gap.bytes} bytes{of_what} are lost"
-    return Refused(record, f"offset {gap.offset}", None, detail, content, damage=True)
+    return QuarantinedRow(record, f"offset {gap.offset}", None, detail, content, damage=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Records:
+class _BlockRecords:
     """The records of a block, or those of them that are asked for."""
 
     data: memoryview
@@ -222,10 +222,10 @@ class _Records:
     position: int
 
 
-def _chunk(block: Block, start: int, position: int) -> _Records:
+def _select_records(block: Block, start: int, position: int) -> _BlockRecords:
     skipped = max(start - block.record, 0)
     begin = int(block.starts[skipped]) - HEADER_BYTES if skipped else 0
-    return _Records(
+    return _BlockRecords(
         block.data[begin:],
         block.offset + begin,
         block.record + skipped,
@@ -241,8 +241,8 @@ class RecordChunk:
 
     schema: Schema
     limits: Limits
-    records: _Records
-    gaps: tuple[Refused, ...] = ()
+    records: _BlockRecords
+    gaps: tuple[QuarantinedRow, ...] = ()
 
     @property
     def position(self) -> int:
@@ -260,13 +260,13 @@ class RecordChunk:
         numbers = np.arange(mine.first, self.end)
         found = (mine.data, mine.starts, mine.lengths)
         rows = Rows(numbers, self._where, self._content, "tfrecord")
-        made = checked(self.schema, found, rows, {}, self.limits.max_record_bytes)
+        made = validate_frames(self.schema, found, rows, {}, self.limits.max_record_bytes)
         refused = (*self.gaps, *made.refused)
         return Frames(made.data, made.starts, made.lengths, made.rows, refused)
 
     def infer(self) -> Schema:
         """The schema that its records suggest."""
-        finder = Finder("", exact=True)
+        finder = SchemaFinder("", exact=True)
         finder.add_records(self.records.data, self.records.starts, self.records.lengths)
         return finder.schema()
 

@@ -38,7 +38,7 @@ _CODES = {
 _TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT}
 
 
-def storage_error(error: OSError, path: Path | str, *, unwritten: bool = False) -> StorageError:
+def get_storage_error(error: OSError, path: Path | str, *, unwritten: bool = False) -> StorageError:
     """Build the error to raise for an error of the system.
 
     `unwritten` adds that the file was not written. What else an operation did, it says itself.
@@ -66,7 +66,7 @@ def not_a_file(path: Path | str, *, is_folder: bool) -> NotAFileError:
     )
 
 
-def link_error(path: Path | str) -> StorageError:
+def get_link_error(path: Path | str) -> StorageError:
     """Build the error to raise for a symbolic link below a root."""
     return StorageError(
         f"{path}: symbolic link below a root, not followed",

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Self
 
 from shardline.errors import (
     FileExistsAlreadyError,
-    FolderMissingError,
+    FolderNotFoundError,
     NotAFolderError,
     ShardlineError,
     StorageError,
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.storage.temporary_files import claim, tidy
+from shardline.storage.temporary_files import claim_file, remove_stale_files
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,7 +61,7 @@ class DurableFile:
             if not overwrite and self._mode() is not None:
                 self._refuse()
             if folder is None:
-                tidy(self._folder, self.path.name)  # below a root, vacuum does it
+                remove_stale_files(self._folder, self.path.name)  # below a root, vacuum does it
             self._file = self._create()
         except BaseException:
             os.close(self._folder)
@@ -73,7 +73,7 @@ class DurableFile:
         except FileNotFoundError as error:
             folder = str(self.path.parent)
             hint = Hint.of("create the folder first")
-            raise FolderMissingError(
+            raise FolderNotFoundError(
                 error.errno, "folder not found", folder, hint=hint, path=folder
             ) from None
         except NotADirectoryError as error:
@@ -104,7 +104,7 @@ class DurableFile:
             except OSError as error:
                 error.filename = str(self.path)
                 raise
-            if claim(file.fileno(), self._temporary, self._folder):
+            if claim_file(file.fileno(), self._temporary, self._folder):
                 return file
             file.close()
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self.path))

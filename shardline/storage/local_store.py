@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from shardline.errors import (
     FileExistsAlreadyError,
     ObjectExistsError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     StorageError,
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.storage.disk_errors import link_error, not_a_file, storage_error
+from shardline.storage.disk_errors import get_link_error, get_storage_error, not_a_file
 from shardline.storage.durable_file import NO_LINKS, DurableFile, create_small, open_folder
-from shardline.storage.names import check_folder_name, check_object_name, is_object_name
+from shardline.storage.names import is_object_name, validate_folder_name, validate_object_name
 from shardline.storage.store import ObjectInfo, OpenedObject
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class LocalFolders:
                 descriptor = os.open(part, _FOLDER_BELOW, dir_fd=above)
             except OSError:
                 if is_link(part, above):
-                    raise link_error(self.root.joinpath(*parts[:number])) from None
+                    raise get_link_error(self.root.joinpath(*parts[:number])) from None
                 raise
             finally:
                 os.close(above)
@@ -121,7 +121,7 @@ class LocalFolders:
                 return open_folder(part, within=above)
         except OSError:
             if is_link(part, above):
-                raise link_error(self.root / name) from None
+                raise get_link_error(self.root / name) from None
             raise
 
     def _make(self, above: int, part: str, name: str) -> None:
@@ -188,7 +188,7 @@ class LocalStore:
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
         """Several objects; the folder of those that lie together is entered once."""
         found: list[bytes | None] = []
-        for folder, group in groupby(map(check_object_name, names), key=_folder_of):
+        for folder, group in groupby(map(validate_object_name, names), key=_folder_of):
             with self._told(folder), self._folders.entered(folder) as descriptor:
                 for name in group:
                     with self._opened(name, descriptor) as file:
@@ -220,7 +220,7 @@ class LocalStore:
     def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
         """Several of these; the folder of those that lie together is entered once."""
         found: list[ObjectInfo | None] = []
-        for folder, group in groupby(map(check_object_name, names), key=_folder_of):
+        for folder, group in groupby(map(validate_object_name, names), key=_folder_of):
             with self._told(folder), self._folders.entered(folder) as descriptor:
                 found += [self._info_in(name, descriptor) for name in group]
         return found
@@ -275,7 +275,7 @@ class LocalStore:
             ]
 
     def _create_small(self, one: NewObject, folders: dict[str, int], entered: ExitStack) -> bool:
-        with self._told(check_object_name(one.name), unwritten=True):
+        with self._told(validate_object_name(one.name), unwritten=True):
             folder = _folder_of(one.name)
             if folder not in folders:
                 folders[folder] = entered.enter_context(self._folders.made(folder))
@@ -292,7 +292,7 @@ class LocalStore:
 
     def sync(self, names: Sequence[str]) -> None:
         """Make objects durable: the files, some side by side, and then their folders once."""
-        for folder, group in groupby(sorted(map(check_object_name, names)), key=_folder_of):
+        for folder, group in groupby(sorted(map(validate_object_name, names)), key=_folder_of):
             leaves = list(group)
             with self._told(folder), self._folders.entered(folder) as descriptor:
                 if descriptor is None:
@@ -314,7 +314,7 @@ class LocalStore:
 
     @contextmanager
     def _creating(self, name: str) -> Iterator[None]:
-        check_object_name(name)
+        validate_object_name(name)
         with self._told(name, unwritten=True):
             try:
                 yield
@@ -332,7 +332,7 @@ class LocalStore:
 
     def delete(self, name: str) -> None:
         """Remove an object, durably; a missing one is fine."""
-        check_object_name(name)
+        validate_object_name(name)
         with self._told(name), self._folders.entered(_folder_of(name)) as folder:
             if folder is None:
                 return
@@ -353,7 +353,7 @@ class LocalStore:
 
     def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
         """Every object below a folder, sorted by name."""
-        check_folder_name(folder)
+        validate_folder_name(folder)
         with self._told(folder), self._folders.entered(folder) as descriptor:
             if descriptor is None:
                 return []
@@ -383,12 +383,12 @@ class LocalStore:
                 name = f"{folder}/{entry.name}" if folder else entry.name
                 if is_object_name(name) and (hidden or not entry.name.startswith(".")):
                     if entry.is_symlink():
-                        raise link_error(self._path(name))
+                        raise get_link_error(self._path(name))
                     yield entry, name
 
     def folders(self, folder: str) -> builtins.list[str]:
         """The names of the folders right in a folder, sorted, without hidden ones."""
-        check_folder_name(folder)
+        validate_folder_name(folder)
         with self._told(folder), self._folders.entered(folder) as descriptor:
             if descriptor is None:
                 return []
@@ -397,7 +397,7 @@ class LocalStore:
 
     def open_local(self, name: str) -> OpenedObject:
         """Open an object for reading: no link is followed, and nothing else than a file opened."""
-        check_object_name(name)
+        validate_object_name(name)
         path = f"{self._prefix}{name}"
         try:
             folder = self._folders.enter(_folder_of(name))
@@ -407,7 +407,7 @@ class LocalStore:
         except StorageError:
             raise
         except OSError as error:
-            raise storage_error(error, path) from None
+            raise get_storage_error(error, path) from None
         try:
             return _open_regular(_leaf_of(name), folder, path)
         finally:
@@ -415,21 +415,21 @@ class LocalStore:
 
     def local_path(self, name: str) -> Path:
         """Where an object lies, or would lie."""
-        check_object_name(name)
+        validate_object_name(name)
         with self._told(name), self._folders.entered(_folder_of(name)) as folder:
             if folder is not None and is_link(_leaf_of(name), folder):
-                raise link_error(self._path(name))
+                raise get_link_error(self._path(name))
         return self._path(name)
 
     def check_conditions(self, folder: str) -> None:
         """Nothing is to be found out: a hard link never overwrites."""
-        check_folder_name(folder)
+        validate_folder_name(folder)
 
     def _path(self, name: str) -> Path:
         return self._folders.root / name
 
-    def _missing(self, name: str) -> ObjectMissingError:
-        return ObjectMissingError(f"{self._path(name)}: file not found", path=self._path(name))
+    def _missing(self, name: str) -> ObjectNotFoundError:
+        return ObjectNotFoundError(f"{self._path(name)}: file not found", path=self._path(name))
 
     @contextmanager
     def _told(self, name: str, *, unwritten: bool = False) -> Iterator[None]:
@@ -439,11 +439,11 @@ class LocalStore:
         except StorageError:
             raise
         except OSError as error:
-            raise storage_error(error, self._path(name), unwritten=unwritten) from None
+            raise get_storage_error(error, self._path(name), unwritten=unwritten) from None
 
     @contextmanager
     def _object(self, name: str) -> Iterator[int | None]:
-        check_object_name(name)
+        validate_object_name(name)
         with (
             self._folders.entered(_folder_of(name)) as folder,
             self._opened(name, folder) as file,
@@ -471,8 +471,8 @@ class LocalStore:
             return None
         except OSError as error:
             if is_link(_leaf_of(name), folder):
-                raise link_error(self._path(name)) from None
-            raise storage_error(error, self._path(name)) from None
+                raise get_link_error(self._path(name)) from None
+            raise get_storage_error(error, self._path(name)) from None
 
     def _refuse_what_is_no_file(self, name: str, folder: int) -> None:
         try:
@@ -480,7 +480,7 @@ class LocalStore:
         except FileNotFoundError:
             return
         if stat.S_ISLNK(mode):
-            raise link_error(self._path(name))
+            raise get_link_error(self._path(name))
         if not stat.S_ISREG(mode):
             problem = "folder" if stat.S_ISDIR(mode) else "not a regular file"
             raise self._not_a_file(name, problem)
@@ -524,7 +524,7 @@ def _open_regular(leaf: str, folder: int, path: str) -> OpenedObject:
         file = os.open(leaf, _READ, dir_fd=folder)
     except OSError as error:
         if is_link(leaf, folder):
-            raise link_error(path) from None
+            raise get_link_error(path) from None
         if error.errno == errno.ENXIO:  # a socket, or a device that has no driver
             raise not_a_file(path, is_folder=False) from None
         error.filename = path

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
-from shardline.errors import BadNameError
+from shardline.errors import InvalidNameError
 from shardline.hints import Hint
-from shardline.storage.names import MAX_OBJECT_NAME_BYTES, MAX_PART_BYTES, check_object_name, shown
+from shardline.storage.names import (
+    MAX_OBJECT_NAME_BYTES,
+    MAX_PART_BYTES,
+    format_name,
+    validate_object_name,
+)
 
 Scheme = Literal["file", "s3", "gs", "az", "memory"]
 
@@ -51,9 +56,9 @@ class Location:
 
 
 def parse_location(root: str | Path) -> Location:
-    """Check a root and take it apart; BadNameError says what is wrong and what to write."""
+    """Check a root and take it apart; InvalidNameError says what is wrong and what to write."""
     text = str(root)
-    _refuse_what_is_not_seen(text)
+    _validate_visible(text)
     scheme = _SCHEME.match(text)
     if scheme is None:
         return Location("file", "", _local_path(text))
@@ -63,7 +68,7 @@ def parse_location(root: str | Path) -> Location:
     if not rest.startswith("//"):
         raise _invalid(text, "missing slashes after the colon", f"write {name}://…")
     authority, slash, path = rest[2:].partition("/")
-    _refuse_extras(text, authority, path)
+    _validate_authority(text, authority, path)
     if name == "file":
         if authority not in {"", "localhost"} or not slash:
             raise _invalid(text, "file URI with a host", "write file:///folder, or the path alone")
@@ -72,10 +77,10 @@ def parse_location(root: str | Path) -> Location:
     return Location(known, _bucket(known, authority, text), _prefix(path, text))
 
 
-def _refuse_what_is_not_seen(text: str) -> None:
+def _validate_visible(text: str) -> None:
     """Refuse what does not show, or shows as something else."""
     if not text:
-        raise BadNameError(
+        raise InvalidNameError(
             "empty location", code="invalid-location", hint=Hint.of(f"write {_KNOWN}")
         )
     for character in text:
@@ -97,9 +102,11 @@ def _refuse_what_is_not_seen(text: str) -> None:
         raise _invalid(text, "percent codes in location", "write the characters themselves")
 
 
-def _invalid(text: str, problem: str, advice: str) -> BadNameError:
+def _invalid(text: str, problem: str, advice: str) -> InvalidNameError:
     """Build the error for an invalid location."""
-    return BadNameError(f"{shown(text)}: {problem}", code="invalid-location", hint=Hint.of(advice))
+    return InvalidNameError(
+        f"{format_name(text)}: {problem}", code="invalid-location", hint=Hint.of(advice)
+    )
 
 
 def _looks_like_punctuation(character: str) -> bool:
@@ -109,7 +116,7 @@ def _looks_like_punctuation(character: str) -> bool:
     )
 
 
-def _unknown_scheme(text: str, name: str, rest: str) -> BadNameError:
+def _unknown_scheme(text: str, name: str, rest: str) -> InvalidNameError:
     problem = "unknown scheme"
     if name.lower() in {"file", *_BUCKETS}:
         problem, advice = "scheme in upper case", f"write {name.lower()}://"
@@ -125,13 +132,15 @@ def _unknown_scheme(text: str, name: str, rest: str) -> BadNameError:
     else:
         problem = "neither a path nor a known URI"
         advice = f"write {_KNOWN}, or ./ before a relative path"
-    return BadNameError(f"{shown(text)}: {problem}", code="unknown-scheme", hint=Hint.of(advice))
+    return InvalidNameError(
+        f"{format_name(text)}: {problem}", code="unknown-scheme", hint=Hint.of(advice)
+    )
 
 
-def _refuse_extras(text: str, authority: str, path: str) -> None:
+def _validate_authority(text: str, authority: str, path: str) -> None:
     if "@" in authority or "@" in path or ":" in authority:
-        raise BadNameError(
-            f"{shown(text)}: location contains a user name, password, key or port",
+        raise InvalidNameError(
+            f"{format_name(text)}: location contains a user name, password, key or port",
             code="embedded-credentials",
             hint=Hint.of("leave it out, and set credentials and endpoints in the environment"),
         )
@@ -158,10 +167,10 @@ def _bucket(scheme: Scheme, bucket: str, text: str) -> str:
 
 def _prefix(path: str, text: str) -> str:
     try:
-        return path and check_object_name(path.removesuffix("/"))
-    except BadNameError as error:
-        raise BadNameError(
-            f"{shown(text)}: {error}", code="invalid-location", hint=error.hint
+        return path and validate_object_name(path.removesuffix("/"))
+    except InvalidNameError as error:
+        raise InvalidNameError(
+            f"{format_name(text)}: {error}", code="invalid-location", hint=error.hint
         ) from None
 
 
@@ -172,8 +181,8 @@ def _local_path(text: str) -> str:
             text, "home folder of another user", "write the whole path of the home folder"
         )
     if "://" in path:
-        raise BadNameError(
-            f"{shown(text)}: unknown scheme",
+        raise InvalidNameError(
+            f"{format_name(text)}: unknown scheme",
             code="unknown-scheme",
             hint=Hint.of(f"write {_KNOWN}"),
         )
@@ -182,7 +191,7 @@ def _local_path(text: str) -> str:
     for part in path.split("/"):
         _check_part(part, text)
     if len(os.fsencode(path)) > 4096 - MAX_OBJECT_NAME_BYTES:
-        raise BadNameError(
+        raise InvalidNameError(
             f"path too long ({len(path)} characters)",
             code="invalid-location",
             hint=Hint.of("choose a shorter path"),
@@ -194,7 +203,7 @@ def _check_part(part: str, text: str) -> None:
     if part == "..":
         raise _invalid(text, "'..' in location", "write the path without '..'")
     if len(os.fsencode(part)) > MAX_PART_BYTES:
-        raise BadNameError(
+        raise InvalidNameError(
             f"part of the path longer than {MAX_PART_BYTES} bytes", code="invalid-location"
         )
     if part not in {"", "."} and (part != part.strip() or part.endswith(".")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardline.errors import BadNameError
+from shardline.errors import InvalidNameError
 from shardline.hints import Hint
 from shardline.redaction import has_credentials
 
@@ -16,7 +16,7 @@ _SECRETIVE = re.compile(
 """What stands before or around a secret in a URI, also written in percent codes or full width."""
 
 
-def shown(text: str) -> str:
+def format_name(text: str) -> str:
     """A refused name or URI in quotes for a message, without anything that may be a secret."""
     scheme = _SCHEME.match(text)
     rest = text[scheme.end() :] if scheme else text
@@ -25,10 +25,10 @@ def shown(text: str) -> str:
     return ascii(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
 
 
-def refuse_credentials(text: str, where: str) -> str:
+def validate_no_credentials(text: str, where: str) -> str:
     """Give back a path or URI that is to be written down in `where` if it carries no secret."""
     if has_credentials(text):
-        raise BadNameError(
+        raise InvalidNameError(
             f"{where} would contain credentials",
             code="embedded-credentials",
             hint=Hint.of(
@@ -56,26 +56,26 @@ _PART = (
 _OBJECT_NAME = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 
 
-def check_name(name: object, what: str) -> str:
+def validate_name(name: object, what: str) -> str:
     """Give back the name of a dataset, version or tag if it is a good one.
 
     `what` says which it is; a version must not be named like a dataset's other folders.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadNameError(
-            f"invalid {what} name {shown(str(name))}",
+        raise InvalidNameError(
+            f"invalid {what} name {format_name(str(name))}",
             hint=Hint.of(
                 "use 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
             ),
         )
     if _DEVICE_PART.match(name):
-        raise BadNameError(
+        raise InvalidNameError(
             f"invalid {what} name {name!r}: reserved for a Windows device",
             code="reserved-name",
             hint=Hint.of("choose another name"),
         )
     if what == "version" and name in RESERVED_VERSIONS:
-        raise BadNameError(
+        raise InvalidNameError(
             f"invalid version name {name!r}: reserved for a folder of the dataset",
             code="reserved-name",
             hint=Hint.of("choose another name"),
@@ -83,16 +83,16 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
-def check_object_name(name: str) -> str:
+def validate_object_name(name: str) -> str:
     """Give back an object's name below a root if it is a good one."""
     if len(name) > MAX_OBJECT_NAME_BYTES:
-        raise BadNameError(
+        raise InvalidNameError(
             f"object name too long ({len(name)} characters, limit {MAX_OBJECT_NAME_BYTES})"
         )
     if not _OBJECT_NAME.fullmatch(name):
         problem = _find_problem(name)
-        raise BadNameError(
-            f"invalid object name {shown(name)}" + (f": {problem}" if problem else ""),
+        raise InvalidNameError(
+            f"invalid object name {format_name(name)}" + (f": {problem}" if problem else ""),
             hint=None
             if problem
             else Hint.of("use letters, digits, '.', '_', '-', '=', '@' and '+', with '/' between"),
@@ -105,9 +105,9 @@ def is_object_name(name: str) -> bool:
     return len(name) <= MAX_OBJECT_NAME_BYTES and _OBJECT_NAME.fullmatch(name) is not None
 
 
-def check_folder_name(name: str) -> str:
+def validate_folder_name(name: str) -> str:
     """Give back a folder's name below a root; it is named like an object, or "" for the root."""
-    return name and check_object_name(name)
+    return name and validate_object_name(name)
 
 
 def _find_problem(name: str) -> str | None:

@@ -22,16 +22,16 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from shardline.errors import (
+    CommitStateUnknownError,
     ConditionsIgnoredError,
     ObjectExistsError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     ShardlineError,
     StorageError,
     UnavailableError,
-    UncertainWriteError,
 )
 from shardline.hints import Hint
-from shardline.storage.names import check_folder_name, check_object_name, is_object_name
+from shardline.storage.names import is_object_name, validate_folder_name, validate_object_name
 from shardline.storage.store import ObjectInfo, open_store, probe_conditions
 from shardline.storage.temporary_files import Spool
 
@@ -54,17 +54,17 @@ _CHECK_CREDENTIALS = Hint.of("check the credentials in the environment, and thei
 
 
 @contextmanager
-def told(where: str, doing: Literal["read", "list", "write"]) -> Iterator[None]:
+def translate_errors(where: str, doing: Literal["read", "list", "write"]) -> Iterator[None]:
     """Turn errors of the library about the object or folder `where` into ours."""
     try:
         yield
     except ShardlineError:
         raise
     except (BaseError, OSError, NotImplementedError, ValueError) as error:
-        raise _told(error, where, doing) from None
+        raise _translate_error(error, where, doing) from None
 
 
-def _told(error: Exception, where: str, doing: str) -> StorageError:
+def _translate_error(error: Exception, where: str, doing: str) -> StorageError:
     text = str(error)
     found = _STATUS.search(text)
     status = int(found[1]) if found else None
@@ -77,7 +77,7 @@ def _told(error: Exception, where: str, doing: str) -> StorageError:
         )
     if isinstance(error, FileNotFoundError) or status == 404:
         if doing == "read" and not _NO_BUCKET.search(text):
-            return ObjectMissingError(f"{where}: object not found", path=where)
+            return ObjectNotFoundError(f"{where}: object not found", path=where)
         return StorageError(
             f"{where}: bucket or container not found",
             code="bucket-not-found",
@@ -94,13 +94,13 @@ def _told(error: Exception, where: str, doing: str) -> StorageError:
             path=where,
         )
     return (
-        _told_of_write(error, where, status)
+        _translate_write_error(error, where, status)
         if doing == "write"
-        else _told_of_read(text, where, status)
+        else _translate_read_error(text, where, status)
     )
 
 
-def _told_of_read(text: str, where: str, status: int | None) -> StorageError:
+def _translate_read_error(text: str, where: str, status: int | None) -> StorageError:
     if status == 416:
         return StorageError(
             f"{where}: object shorter than expected", code="object-mismatch", path=where
@@ -120,7 +120,7 @@ def _told_of_read(text: str, where: str, status: int | None) -> StorageError:
     )
 
 
-def _told_of_write(error: Exception, where: str, status: int | None) -> StorageError:
+def _translate_write_error(error: Exception, where: str, status: int | None) -> StorageError:
     if isinstance(error, AlreadyExistsError):
         return ObjectExistsError(f"{where}: object exists already", path=where)
     if isinstance(error, NotSupportedError | NotImplementedError):
@@ -136,7 +136,7 @@ def _told_of_write(error: Exception, where: str, status: int | None) -> StorageE
             path=where,
         )
     # Without a clear answer to the last try, one before it may have done the work.
-    return UncertainWriteError(
+    return CommitStateUnknownError(
         f"{where}: {_answer(status)}, so the object may or may not be written",
         hint=Hint.of("check whether the object exists before you run again"),
         path=where,
@@ -189,7 +189,7 @@ class ObjectStore:
 
     def read(self, name: str) -> bytes:
         """All bytes of an object."""
-        with told(self._uri(name), "read"):
+        with translate_errors(self._uri(name), "read"):
             return bytes(self._client.get(self._key(name)).bytes())
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
@@ -209,7 +209,7 @@ class ObjectStore:
     def _read_if_there(self, name: str) -> bytes | None:
         try:
             return self.read(name)
-        except ObjectMissingError:
+        except ObjectNotFoundError:
             return None
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
@@ -219,7 +219,7 @@ class ObjectStore:
             self._refuse_outside(name, ranges)
         if min((min(wanted) for wanted in asked), default=0) < 0:
             raise self._outside(name)
-        with told(self._uri(name), "read"):
+        with translate_errors(self._uri(name), "read"):
             parts = self._client.get_ranges(
                 self._key(name),
                 starts=[offset for offset, _ in asked],
@@ -234,7 +234,7 @@ class ObjectStore:
         """Look before many are asked for: obstore panics if one lies wholly past the end."""
         info = self.info(name)
         if info is None:
-            raise ObjectMissingError(f"{self._uri(name)}: object not found", path=self._uri(name))
+            raise ObjectNotFoundError(f"{self._uri(name)}: object not found", path=self._uri(name))
         if any(offset + size > info.size for offset, size in ranges):
             raise self._outside(name)
 
@@ -248,9 +248,9 @@ class ObjectStore:
     def info(self, name: str) -> ObjectInfo | None:
         """Size and time of an object, or None if it is not there."""
         try:
-            with told(self._uri(name), "read"):
+            with translate_errors(self._uri(name), "read"):
                 return self._info(self._client.head(self._key(name)))
-        except ObjectMissingError:
+        except ObjectNotFoundError:
             return None
 
     def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
@@ -259,7 +259,7 @@ class ObjectStore:
 
     def create(self, name: str, data: bytes) -> None:
         """Put an object if there is none of that name, in one request."""
-        with told(self._uri(name), "write"):
+        with translate_errors(self._uri(name), "write"):
             self._client.put(self._key(name), data, mode="create", use_multipart=False)
 
     @contextmanager
@@ -276,7 +276,7 @@ class ObjectStore:
                 self.create(name, file.read())
                 return
             part = max(_PART_BYTES, size // _MOST_PARTS)
-            with told(self._uri(name), "write"):
+            with translate_errors(self._uri(name), "write"):
                 self._client.put(key, file, chunk_size=part)
 
     def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
@@ -297,18 +297,18 @@ class ObjectStore:
 
     def replace(self, name: str, data: bytes) -> None:
         """Put an object whether or not there is one."""
-        with told(self._uri(name), "write"):
+        with translate_errors(self._uri(name), "write"):
             self._client.put(self._key(name), data, use_multipart=False)
 
     def delete(self, name: str) -> None:
         """Remove an object; a missing one is fine."""
-        with suppress(ObjectMissingError), told(self._uri(name), "read"):
+        with suppress(ObjectNotFoundError), translate_errors(self._uri(name), "read"):
             self._client.delete(self._key(name))
 
     def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
         """Every object below a folder, sorted by name."""
         prefix = self._folder_key(folder)
-        with told(self._uri(folder), "list"):
+        with translate_errors(self._uri(folder), "list"):
             found = [self._info(meta) for chunk in self._client.list(prefix) for meta in chunk]
         below = len(folder) + 1 if folder else 0
         kept = [
@@ -321,22 +321,22 @@ class ObjectStore:
     def folders(self, folder: str) -> builtins.list[str]:
         """The names of the folders right in a folder, sorted, without hidden ones."""
         prefix = self._folder_key(folder)
-        with told(self._uri(folder), "list"):
+        with translate_errors(self._uri(folder), "list"):
             result = self._client.list_with_delimiter(prefix)
         names = (path.rpartition("/")[2] for path in result["common_prefixes"])
         return sorted(name for name in names if is_object_name(name) and not _is_hidden(name))
 
     def local_path(self, name: str) -> None:
         """There is none."""
-        check_object_name(name)
+        validate_object_name(name)
 
     def open_local(self, name: str) -> None:
         """Return None: no object is on a local disk."""
-        check_object_name(name)
+        validate_object_name(name)
 
     def check_conditions(self, folder: str) -> None:
         """Ask the store once per process; another endpoint is another store."""
-        check_folder_name(folder)
+        validate_folder_name(folder)
         endpoints = sorted(
             f"{key}={value}" for key, value in os.environ.items() if "ENDPOINT" in key
         )
@@ -346,10 +346,10 @@ class ObjectStore:
             _proven.add(store)
 
     def _key(self, name: str) -> str:
-        return self._below_prefix(check_object_name(name))
+        return self._below_prefix(validate_object_name(name))
 
     def _folder_key(self, folder: str) -> str:
-        return self._below_prefix(check_folder_name(folder))
+        return self._below_prefix(validate_folder_name(folder))
 
     def _below_prefix(self, name: str) -> str:
         prefix = self._location.path

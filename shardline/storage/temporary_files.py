@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-from shardline.storage.disk_errors import storage_error
+from shardline.storage.disk_errors import get_storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ _scans: dict[tuple[int, int], tuple[float, dict[str, list[str]]]] = {}
 """When each folder may be listed again, and the temporary files that were in it."""
 
 
-def claim(descriptor: int, name: str, folder: int | None = None) -> bool:
+def claim_file(descriptor: int, name: str, folder: int | None = None) -> bool:
     """Lock an own temporary file or folder for as long as it is open.
 
     Returns False if somebody who tidies up was faster: then it is gone, or about to go.
@@ -117,7 +117,7 @@ def _remove(name: str, folder: int | None) -> None:
             shutil.rmtree(name, dir_fd=folder)
 
 
-def tidy(folder: int, target: str) -> None:
+def remove_stale_files(folder: int, target: str) -> None:
     """Delete what dead writers of a file left next to it. `folder` is where it is.
 
     A large folder is not listed for each file, so that writing many files there stays cheap.
@@ -161,7 +161,7 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
     while True:
         path = tempfile.mkdtemp(prefix=f"{purpose}-", dir=above)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _OPEN)
-        if claim(descriptor, path):
+        if claim_file(descriptor, path):
             break
         os.close(descriptor)
     try:
@@ -229,7 +229,7 @@ class Spool:
         try:
             yield
         except OSError as error:
-            raise storage_error(error, self._folder) from None
+            raise get_storage_error(error, self._folder) from None
 
 
 def spool_folder(store: Store) -> Path | None:

@@ -5,17 +5,17 @@ from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import index_path, write_index
 from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import Source, StoredFile, open_source
-from shardline.tfrecord.reader import Block, Damage, Limits, Lost, RecordFile
+from shardline.tfrecord.reader import Block, Corruption, Limits, LostBytes, RecordFile
 from shardline.tfrecord.writer import RecordWriter, write_records
 
 __all__ = [
     "Block",
     "Compression",
-    "Damage",
+    "Corruption",
     "HashedFile",
     "IndexedFile",
     "Limits",
-    "Lost",
+    "LostBytes",
     "RecordFile",
     "RecordWriter",
     "Source",

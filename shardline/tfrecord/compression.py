@@ -109,7 +109,7 @@ MEMBER_BYTES = 1024 * 1024
 _LEVEL = 2  # of 0 to 3: the best ratio that still writes faster than most disks
 
 
-class Packer:
+class Compressor:
     """Packs frames and hands the bytes of the file to `put`.
 
     `packed` and `unpacked` count the bytes of the file so far and of the frames in them; `members`
@@ -189,7 +189,7 @@ class Packer:
             self._end_member()
 
 
-def frame_ends(starts: IntArray, lengths: IntArray) -> IntArray:
+def get_frame_ends(starts: IntArray, lengths: IntArray) -> IntArray:
     """Where the frames of payloads end."""
     return starts + lengths + FOOTER_BYTES
 
@@ -222,7 +222,7 @@ _RESCUE_STEP_BYTES = 64
 _InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub errs
 
 
-class PackedStream:
+class CompressedStream:
     """A GZIP file of one or many members, or a ZLIB file.
 
     `start` is where in the file to begin, which must be the start of a member.
@@ -368,7 +368,7 @@ class PackedStream:
 
 def members_of(stream: Stream) -> list[tuple[int, int]]:
     """Return where the members of a stream begin: none if it is not packed."""
-    return stream.members if isinstance(stream, PackedStream) else []
+    return stream.members if isinstance(stream, CompressedStream) else []
 
 
 class _Member:
@@ -526,7 +526,7 @@ _GLANCE_BYTES = 4 * 1024
 _HEAD_BYTES = 128 * 1024
 
 
-def detect(file: OpenFile) -> Compression:
+def detect_compression(file: OpenFile) -> Compression:
     """Tell how a file is packed by its first bytes."""
     if begins_with_record(file.pread(_GLANCE_BYTES, 0)):  # most do, and need no more
         return Compression.NONE
@@ -570,7 +570,7 @@ def open_stream(
     max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
 ) -> tuple[Compression, Stream]:
     """The unpacked bytes of an open file, and how it is packed, which may be known."""
-    compression = compression or detect(file)
+    compression = compression or detect_compression(file)
     if compression is Compression.NONE:
         return compression, PlainStream(file)
-    return compression, PackedStream(file, compression, max_unpacked_bytes=max_unpacked_bytes)
+    return compression, CompressedStream(file, compression, max_unpacked_bytes=max_unpacked_bytes)

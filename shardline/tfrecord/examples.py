@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.errors import ColumnError, DamagedFileError, ExampleError, Fault
+from shardline.errors import ColumnError, CorruptFileError, ExampleError, Fault
 from shardline.kernel.types import HEADER_BYTES
 from shardline.tfrecord.reader import Block
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from shardline.errors import ShardlineError
     from shardline.tfrecord.open_file import Source
-    from shardline.tfrecord.reader import Picked
+    from shardline.tfrecord.reader import RecordSelection
 
 
-def refuse_bad_examples(source: Source, block: Block) -> None:
-    """Raise DamagedFileError for the first payload of a block that is no Example."""
+def validate_examples(source: Source, block: Block) -> None:
+    """Raise CorruptFileError for the first payload of a block that is no Example."""
     for fault in _example_faults(block):
-        raise DamagedFileError.of(str(source), fault)
+        raise CorruptFileError.of(str(source), fault)
 
 
 def _example_faults(block: Block) -> Iterator[Fault]:
@@ -31,13 +31,13 @@ def _example_faults(block: Block) -> Iterator[Fault]:
             kernel.validate(block.data, block.starts[first:], block.lengths[first:])
         except ExampleError as error:
             number = first + error.record
-            yield example_fault(block, number, error)
+            yield build_example_error(block, number, error)
             first = number + 1
         else:
             return
 
 
-def example_fault(block: Block, number: int, error: ExampleError) -> Fault:
+def build_example_error(block: Block, number: int, error: ExampleError) -> Fault:
     """Place a refused payload, the block's `number`th, in its file."""
     offset = block.offset + int(block.starts[number]) - HEADER_BYTES
     named = "" if error.feature is None else f"feature {error.feature!r}: "
@@ -45,12 +45,14 @@ def example_fault(block: Block, number: int, error: ExampleError) -> Fault:
     return Fault("example", block.record + number, offset, detail)
 
 
-def placed(path: str, records: Block | Picked, error: ExampleError | ColumnError) -> ShardlineError:
+def add_location(
+    path: str, records: Block | RecordSelection, error: ExampleError | ColumnError
+) -> ShardlineError:
     """The error to raise: its record is the number in the file, and the file is named."""
     here = error.record
     if isinstance(records, Block):
         if isinstance(error, ExampleError):
-            return DamagedFileError.of(path, example_fault(records, here, error))
+            return CorruptFileError.of(path, build_example_error(records, here, error))
         number = records.record + here
     else:
         number = int(records.numbers[here])

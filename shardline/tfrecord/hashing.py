@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardline import kernel
-from shardline.errors import NotAFileError, ObjectMissingError
+from shardline.errors import NotAFileError, ObjectNotFoundError
 from shardline.tfrecord.open_file import StoredFile
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _BEHIND = 4
 _CHUNK_BYTES = 1024 * 1024
 
 
-class HashAside:
+class BackgroundHash:
     """A sha256 that is made by a thread of its own, a few pieces behind whoever adds them."""
 
     def __init__(self) -> None:
@@ -72,21 +72,21 @@ class Checksum:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class FileContent:
     """The bytes of a file that was read, which can be known again in a copy."""
 
     checksum: Checksum
     sha256: str
 
 
-class OtherContentError(Exception):
+class ContentMismatchError(Exception):
     """What was written is not what was expected, so that nobody knows its sha256."""
 
 
 class ExpectedHash:
     """The sha256 of bytes that should be a copy of a file that was hashed already."""
 
-    def __init__(self, expected: Content) -> None:
+    def __init__(self, expected: FileContent) -> None:
         self._expected = expected
         self._checksum = Checksum()
 
@@ -95,9 +95,9 @@ class ExpectedHash:
         self._checksum.update(data)
 
     def hexdigest(self) -> str:
-        """The sha256 of the file; OtherContentError if it is not what was added."""
+        """The sha256 of the file; ContentMismatchError if it is not what was added."""
         if self._checksum != self._expected.checksum:
-            raise OtherContentError
+            raise ContentMismatchError
         return self._expected.sha256
 
 
@@ -165,7 +165,7 @@ def hash_object(store: Store, name: str, size: int | None = None) -> str | None:
     """Return the SHA-256 of an object; None if no object of this name and `size` exists."""
     try:
         file = StoredFile(store, name).open()
-    except (ObjectMissingError, NotAFileError):
+    except (ObjectNotFoundError, NotAFileError):
         return None
     try:
         return HashedFile(file).finish() if size in {None, file.size} else None

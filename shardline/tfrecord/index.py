@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline import kernel
-from shardline.arguments import local_path
+from shardline.arguments import parse_local_path
 from shardline.errors import (
-    BadNameError,
     IndexMismatchError,
+    InvalidNameError,
     NotAFileError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     StorageError,
 )
 from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 _MAGIC = b"SHARDIX2"
 _OLD_MAGIC = b"SHARDIX1"
-_BLOCK_NUMBERS = 4096
-_BLOCK_BYTES = 8 * _BLOCK_NUMBERS
-_OFFSETS_AT_ONCE = 32 * _BLOCK_NUMBERS
-_HEADER = struct.Struct("<8sQQQQQ32sIIII")
+INDEX_BLOCK_NUMBERS = 4096
+INDEX_BLOCK_BYTES = 8 * INDEX_BLOCK_NUMBERS
+_OFFSETS_AT_ONCE = 32 * INDEX_BLOCK_NUMBERS
+INDEX_HEADER = struct.Struct("<8sQQQQQ32sIIII")
 """Magic, the file's size and time, compression, records, members, the file's sha256, fingerprint,
 crc32c of the checksums of the blocks, 0, own crc32c."""
 _OLD_HEADER = struct.Struct("<8sQQQQQII")
 _CRC_BYTES = 4
-_SMALL_BYTES = 64 * 1024
+SMALL_INDEX_BYTES = 64 * 1024
 """An index up to this size is read at once."""
 _FINGERPRINT_BYTES = 64 * 1024
 _COMPRESSIONS = tuple(Compression)
@@ -86,12 +86,12 @@ class IndexHeader:
     @property
     def blocks(self) -> int:
         """How many blocks of numbers have a checksum."""
-        return -(-self.numbers // _BLOCK_NUMBERS) if self.is_checked else 0
+        return -(-self.numbers // INDEX_BLOCK_NUMBERS) if self.is_checked else 0
 
     @property
     def offset(self) -> int:
         """Where the body begins."""
-        return _HEADER.size if self.is_checked else _OLD_HEADER.size
+        return INDEX_HEADER.size if self.is_checked else _OLD_HEADER.size
 
     @property
     def bytes(self) -> int:
@@ -99,10 +99,10 @@ class IndexHeader:
         return self.offset + 8 * self.numbers + _CRC_BYTES * self.blocks
 
 
-def _parse_header(index: str, data: bytes) -> IndexHeader:
+def parse_header(index: str, data: bytes) -> IndexHeader:
     """Parse a header. Raises IndexMismatchError if it is truncated or corrupt."""
     is_checked = data[:8] == _MAGIC
-    form = _HEADER if is_checked else _OLD_HEADER
+    form = INDEX_HEADER if is_checked else _OLD_HEADER
     header = data[: form.size]
     if len(header) < form.size:
         raise _corrupt(index, "truncated index")
@@ -123,9 +123,9 @@ def _corrupt(index: str, problem: str) -> IndexMismatchError:
 
 
 def index_path(path: Path) -> Path:
-    """Where the index of a file lies. Raises BadNameError for a path without a name."""
+    """Where the index of a file lies. Raises InvalidNameError for a path without a name."""
     if not path.name:
-        raise BadNameError(f"{str(path)!r}: path has no file name")
+        raise InvalidNameError(f"{str(path)!r}: path has no file name")
     return path.with_name(path.name + ".index")
 
 
@@ -140,7 +140,7 @@ def write_index(
     An index that is there is replaced. Raises DamagedFileError, and writes none, if the file is
     damaged.
     """
-    path = local_path(path)
+    path = parse_local_path(path)
     with DurableFile(index_path(path), overwrite=True) as file:
         written = path.stat().st_mtime_ns
         return fill_index(file, path, limits=limits, written=written, progress=progress)
@@ -175,7 +175,7 @@ def fill_index(
             size=opened.stream.size,
             written=written,
             compression=opened.compression,
-            fingerprint=fingerprint_of(indexed, opened.stream.size),
+            fingerprint=compute_fingerprint(indexed, opened.stream.size),
             sha256=sha256,
         )
     return index.records
@@ -193,11 +193,11 @@ class _BlockSums:
         """Add what comes next."""
         left = memoryview(data)
         while left:
-            part = left[: _BLOCK_BYTES - self._filled]
+            part = left[: INDEX_BLOCK_BYTES - self._filled]
             self._crc = kernel.crc32c(part, self._crc)
             self._filled += len(part)
             left = left[len(part) :]
-            if self._filled == _BLOCK_BYTES:
+            if self._filled == INDEX_BLOCK_BYTES:
                 self._end_block()
 
     def _end_block(self) -> None:
@@ -217,7 +217,7 @@ class IndexWriter:
     def __init__(self, file: ObjectWriter) -> None:
         self.records = 0
         self._file = file
-        self._file.write(bytes(_HEADER.size))
+        self._file.write(bytes(INDEX_HEADER.size))
         self._sums = _BlockSums()
 
     def add(self, offsets: IntArray) -> None:
@@ -250,7 +250,9 @@ class IndexWriter:
         self._file.write(checksums)
         fields = (size, written, _COMPRESSIONS.index(compression), self.records, len(members))
         digest = bytes.fromhex(sha256) if sha256 else bytes(32)
-        header = _HEADER.pack(_MAGIC, *fields, digest, fingerprint, kernel.crc32c(checksums), 0, 0)
+        header = INDEX_HEADER.pack(
+            _MAGIC, *fields, digest, fingerprint, kernel.crc32c(checksums), 0, 0
+        )
         whole = header[:-_CRC_BYTES] + struct.pack("<I", kernel.crc32c(header[:-_CRC_BYTES]))
         self._file.rewrite(0, whole)
 
@@ -279,7 +281,7 @@ class Fingerprint:
         )
 
 
-def fingerprint_of(file: OpenFile, size: int) -> int:
+def compute_fingerprint(file: OpenFile, size: int) -> int:
     """A checksum of the file's first and last bytes, by which a rewritten file is known.
 
     It is looked at only if the file's time has changed: a copy may have another, and damage that
@@ -296,7 +298,7 @@ def fingerprint_in(content: bytes) -> int:
     return kernel.crc32c(view[-_FINGERPRINT_BYTES:], kernel.crc32c(view[:_FINGERPRINT_BYTES]))
 
 
-def stored_fingerprint(store: Store, name: str, size: int) -> int:
+def compute_stored_fingerprint(store: Store, name: str, size: int) -> int:
     """Return the fingerprint of a file of a store, by reading its first and last bytes."""
     count = min(size, _FINGERPRINT_BYTES)
     head, tail = store.read_ranges(name, [(0, count), (size - count, count)])
@@ -307,8 +309,8 @@ def read_header(store: Store, name: str) -> IndexHeader | None:
     """Read the header of a file's index; None if it has no index, or a corrupt one."""
     index = f"{name}.index"
     try:
-        (data,) = store.read_ranges(index, [(0, _HEADER.size)])
-    except ObjectMissingError:
+        (data,) = store.read_ranges(index, [(0, INDEX_HEADER.size)])
+    except ObjectNotFoundError:
         return None
     except StorageError:  # shorter, as an old index of few records may be
         try:
@@ -316,7 +318,7 @@ def read_header(store: Store, name: str) -> IndexHeader | None:
         except StorageError:
             return None
     try:
-        return _parse_header(index, data)
+        return parse_header(index, data)
     except IndexMismatchError:
         return None
 
@@ -351,12 +353,12 @@ def read_fingerprint(
     None if it has no index, or one that is corrupt or of another file. `file` is that file, if it
     is open.
     """
-    start = _read_start(file, _HEADER.size)
+    start = _read_start(file, INDEX_HEADER.size)
     if start is None:
         header = read_header(store, name)
     else:
         try:
-            header = _parse_header(f"{name}.index", start)
+            header = parse_header(f"{name}.index", start)
         except IndexMismatchError:
             return None
     if header is None or header.size != size or header.sha256 not in {"", sha256}:
@@ -406,9 +408,9 @@ class _IndexBody:
         if info is None:
             code = "index-not-found"
             raise IndexMismatchError(f"{index}: index not found", code=code, path=index)
-        at_once = info.size if info.size <= _SMALL_BYTES else _HEADER.size
+        at_once = info.size if info.size <= SMALL_INDEX_BYTES else INDEX_HEADER.size
         (start,) = store.read_ranges(index, [(0, at_once)])
-        header = _parse_header(index, start)
+        header = parse_header(index, start)
         if info.size != header.bytes:
             raise _corrupt(index, "truncated index")
         size = _CRC_BYTES * header.blocks
@@ -416,7 +418,7 @@ class _IndexBody:
             table = start[info.size - size :]
         else:
             (table,) = store.read_ranges(index, [(info.size - size, size)])
-        checksums = _parse_table(index, header, table) if header.is_checked else []
+        checksums = parse_table(index, header, table) if header.is_checked else []
         return cls(store, index, header, checksums, start if at_once == info.size else None)
 
     def numbers(self) -> Iterator[NDArray[np.int64]]:
@@ -429,7 +431,7 @@ class _IndexBody:
             else:
                 (part,) = self.store.read_ranges(self.index, [(offset, size)])
             if self.header.is_checked:
-                _compare_blocks(self.index, part, self.table, first // _BLOCK_NUMBERS)
+                validate_blocks(self.index, part, self.table, first // INDEX_BLOCK_NUMBERS)
             yield np.frombuffer(part, "<i8")
 
 
@@ -448,9 +450,9 @@ class IndexCheck:
         self._index = f"{name}.index"
         self._expected: list[bytes] = []
         self._large: _LargeIndex | None = None
-        small = _read_start(file, _SMALL_BYTES + 1)
-        self._small = b"" if small is None or len(small) > _SMALL_BYTES else small
-        if small is None or len(small) > _SMALL_BYTES:
+        small = _read_start(file, SMALL_INDEX_BYTES + 1)
+        self._small = b"" if small is None or len(small) > SMALL_INDEX_BYTES else small
+        if small is None or len(small) > SMALL_INDEX_BYTES:
             opened = _open_index(store, self._index)
             self._large = None if opened is None else _LargeIndex(self._index, opened)
 
@@ -492,32 +494,32 @@ class IndexCheck:
     def _compare_small(self, data: bytes, expected: bytes) -> None:
         if self._is_exact(data, expected):
             return
-        header = _parse_header(self._index, data)
+        header = parse_header(self._index, data)
         start, end = header.offset, header.offset + 8 * header.numbers
         if len(data) != header.bytes or data[start:end] != expected:
             raise _corrupt(self._index, "wrong record offsets")
         if header.is_checked:
-            table = _parse_table(self._index, header, data[end:])
-            _compare_blocks(self._index, expected, table, 0)
+            table = parse_table(self._index, header, data[end:])
+            validate_blocks(self._index, expected, table, 0)
         self._compare_file(header)
 
     def _is_exact(self, data: bytes, expected: bytes) -> bool:
         """Compare an index of one block with the bytes that it must have: most are as simple."""
-        table = _HEADER.size + len(expected)
-        if len(data) != table + _CRC_BYTES or len(expected) > _BLOCK_BYTES:
+        table = INDEX_HEADER.size + len(expected)
+        if len(data) != table + _CRC_BYTES or len(expected) > INDEX_BLOCK_BYTES:
             return False
         magic, size, _, packed, records, members, sha256, _, checksums, _, own = (
-            _HEADER.unpack_from(data)
+            INDEX_HEADER.unpack_from(data)
         )
         return (
             magic == _MAGIC
-            and kernel.crc32c(data[: _HEADER.size - _CRC_BYTES]) == own
+            and kernel.crc32c(data[: INDEX_HEADER.size - _CRC_BYTES]) == own
             and size == self._file.size
             and packed == 0
             and members == 0
             and 8 * (records + 1) == len(expected)
             and sha256 == bytes.fromhex(self._sha256)
-            and data[_HEADER.size : table] == expected
+            and data[INDEX_HEADER.size : table] == expected
             and data[table:] == kernel.crc32c(expected).to_bytes(_CRC_BYTES, "little")
             and kernel.crc32c(data[table:]) == checksums
         )
@@ -525,7 +527,7 @@ class IndexCheck:
     def _compare_file(self, header: IndexHeader) -> None:
         same = header.size == self._file.size and header.sha256 in {"", self._sha256}
         if same and not header.sha256:
-            same = header.fingerprint == fingerprint_of(self._file, header.size)
+            same = header.fingerprint == compute_fingerprint(self._file, header.size)
         if not same:
             raise _corrupt(self._index, "index of another file")
 
@@ -542,7 +544,7 @@ class _LargeIndex:
 
     def _begin(self) -> IndexHeader:
         """Read the header, when the first piece is compared."""
-        header = _parse_header(self._index, self._file.pread(_HEADER.size, 0))
+        header = parse_header(self._index, self._file.pread(INDEX_HEADER.size, 0))
         if self._file.size != header.bytes:
             raise _corrupt(self._index, "truncated index")
         self._at = header.offset
@@ -577,7 +579,7 @@ def _open_index(store: Store, index: str) -> OpenFile | None:
     """Open an index of a store; None if there is none."""
     try:
         return open_source(StoredFile(store, index))
-    except ObjectMissingError:
+    except ObjectNotFoundError:
         return None
     except NotAFileError:
         store.info(index)  # it raises for a pipe: only a folder is nothing
@@ -598,16 +600,16 @@ class NoIndexCheck:
         """Close nothing."""
 
 
-def _parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:
+def parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:
     if kernel.crc32c(table) != header.checksums:
         raise _corrupt(index, "checksum mismatch")
     checksums: list[int] = np.frombuffer(table, "<u4").tolist()
     return checksums
 
 
-def _compare_blocks(index: str, data: Buffer, table: Sequence[int], first: int) -> None:
+def validate_blocks(index: str, data: Buffer, table: Sequence[int], first: int) -> None:
     """Compare whole blocks of the body, from number `first` on, with their checksums."""
     view = memoryview(data)
-    for at, start in enumerate(range(0, len(view), _BLOCK_BYTES), first):
-        if kernel.crc32c(view[start : start + _BLOCK_BYTES]) != table[at]:
+    for at, start in enumerate(range(0, len(view), INDEX_BLOCK_BYTES), first):
+        if kernel.crc32c(view[start : start + INDEX_BLOCK_BYTES]) != table[at]:
             raise _corrupt(index, "checksum mismatch")

@@ -1,4 +1,4 @@
-"""TODO shardline.tfrecord.indexed_file"""
+"""Random access to the records of a TFRecord file through its index."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from shardline import kernel
-from shardline.arguments import local_path
-from shardline.errors import DamagedFileError, IndexMismatchError, RecordNotFoundError, StorageError
+from shardline.arguments import parse_local_path
+from shardline.errors import CorruptFileError, IndexMismatchError, RecordNotFoundError, StorageError
 from shardline.hints import Hint, file_argument
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
-from shardline.text import counted
-from shardline.tfrecord.compression import Compression, CompressionError, PackedStream
+from shardline.text import format_count
+from shardline.tfrecord.compression import CompressedStream, Compression, CompressionError
 from shardline.tfrecord.index import (
-    _BLOCK_BYTES,
-    _BLOCK_NUMBERS,
-    _HEADER,
-    _SMALL_BYTES,
+    INDEX_BLOCK_BYTES,
+    INDEX_BLOCK_NUMBERS,
+    INDEX_HEADER,
+    SMALL_INDEX_BYTES,
     IndexHeader,
-    _compare_blocks,
-    _parse_header,
-    _parse_table,
+    compute_fingerprint,
     fill_index,
-    fingerprint_of,
     index_path,
+    parse_header,
+    parse_table,
+    validate_blocks,
     write_index,
 )
 from shardline.tfrecord.open_file import open_regular
@@ -61,7 +61,7 @@ class IndexedFile:
             sha256: of a committed shard, its digest. An index of another file, or one that is
                 corrupt, is then refused; that of a standalone file is written again if corrupt.
         """
-        self.path = local_path(path)
+        self.path = parse_local_path(path)
         self._index = str(index_path(self.path))
         self._limits = limits
         self._sha256 = sha256
@@ -85,12 +85,12 @@ class IndexedFile:
         try:
             write_index(self.path, limits=self._limits)
             self._load()
-        except DamagedFileError:
+        except CorruptFileError:
             raise error from None
         except (OSError, StorageError):
             memory = _InMemory()
             fill_index(memory, self.path, limits=self._limits)
-            header = _parse_header(str(self.path), bytes(memory.data[: _HEADER.size]))
+            header = parse_header(str(self.path), bytes(memory.data[: INDEX_HEADER.size]))
             self._take(header, bytes(memory.data))
 
     def _load(self) -> None:
@@ -105,8 +105,8 @@ class IndexedFile:
             ) from None
         try:
             size = os.fstat(descriptor).st_size
-            start = os.pread(descriptor, _SMALL_BYTES, 0)
-            header = _parse_header(self._index, start)
+            start = os.pread(descriptor, SMALL_INDEX_BYTES, 0)
+            header = parse_header(self._index, start)
             self._check(header, size)
             self._take(header, start if len(start) == size else _map(descriptor))
         finally:
@@ -119,7 +119,7 @@ class IndexedFile:
         if self._sha256 is not None and header.sha256 not in {"", self._sha256}:
             raise self._mismatch("index of another file")
         touched = self._sha256 is not None or self.path.stat().st_mtime_ns != header.written
-        if touched and header.fingerprint != fingerprint_of(self._file, header.size):
+        if touched and header.fingerprint != compute_fingerprint(self._file, header.size):
             raise self._mismatch("file changed after it was indexed")
         if not header.is_checked:
             raise self._mismatch("index without checksums", "corrupt-index")
@@ -129,20 +129,20 @@ class IndexedFile:
     def _take(self, header: IndexHeader, data: Buffer | mmap.mmap) -> None:
         view = memoryview(data)
         end = header.offset + 8 * header.numbers
-        self._checksums = _parse_table(self._index, header, view[end:])
+        self._checksums = parse_table(self._index, header, view[end:])
         self._compared = bytearray(header.blocks)
         self._body = view[header.offset : end]
         numbers = np.frombuffer(self._body, "<u8")
         self._compression = header.compression
         self._offsets = numbers[: header.records + 1]
         self._members = numbers[header.records + 1 :].reshape(-1, 2)
-        for block in range((header.records + 1) // _BLOCK_NUMBERS, header.blocks):
+        for block in range((header.records + 1) // INDEX_BLOCK_NUMBERS, header.blocks):
             self._compare(block)  # with the members, which are few
 
     def _compare(self, block: int) -> None:
         """Compare a block of the index with its checksum, when it is first used."""
-        some = self._body[block * _BLOCK_BYTES : (block + 1) * _BLOCK_BYTES]
-        _compare_blocks(self._index, some, self._checksums, block)
+        some = self._body[block * INDEX_BLOCK_BYTES : (block + 1) * INDEX_BLOCK_BYTES]
+        validate_blocks(self._index, some, self._checksums, block)
         self._compared[block] = 1
 
     def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
@@ -159,7 +159,7 @@ class IndexedFile:
         number = record + len(self) if record < 0 else record
         if not 0 <= number < len(self):
             raise RecordNotFoundError(
-                f"{self.path}: record {record} not found ({counted(len(self), 'record')})",
+                f"{self.path}: record {record} not found ({format_count(len(self), 'record')})",
                 path=self.path,
                 record=record,
             )
@@ -168,7 +168,7 @@ class IndexedFile:
     def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:
         """Payloads from record `start` up to `stop`, each checked."""
         stop = len(self) if stop is None else min(stop, len(self))
-        packed: PackedStream | None = None
+        packed: CompressedStream | None = None
         for record in range(start, stop):
             offset, end = self._bounds(record)
             if not FRAME_BYTES <= end - offset <= self._limits.max_record_bytes + FRAME_BYTES:
@@ -182,7 +182,7 @@ class IndexedFile:
                     packed = packed or self._unpack_from(offset)
                     frame = _take(packed, end - offset)
             except CompressionError as error:
-                raise DamagedFileError(
+                raise CorruptFileError(
                     str(self.path),
                     "compression",
                     record,
@@ -206,9 +206,11 @@ class IndexedFile:
         """Read records of a plain file, in pieces of about a size: frames, starts and lengths.
 
         The starts and lengths are those of the payloads. The numbers ascend. Raises
-        DamagedFileError at a record that is not intact.
+        CorruptFileError at a record that is not intact.
         """
-        for block in np.union1d(numbers // _BLOCK_NUMBERS, (numbers + 1) // _BLOCK_NUMBERS):
+        for block in np.union1d(
+            numbers // INDEX_BLOCK_NUMBERS, (numbers + 1) // INDEX_BLOCK_NUMBERS
+        ):
             if not self._compared[block]:
                 self._compare_or_rebuild(int(block))
         begins, ends = (self._offsets[at].astype(np.int64) for at in (numbers, numbers + 1))
@@ -246,10 +248,10 @@ class IndexedFile:
 
     def _bounds(self, record: int) -> tuple[int, int]:
         """Where a record begins and ends in the unpacked file."""
-        if not self._compared[record // _BLOCK_NUMBERS]:
-            self._compare_or_rebuild(record // _BLOCK_NUMBERS)
-        if not self._compared[(record + 1) // _BLOCK_NUMBERS]:
-            self._compare_or_rebuild((record + 1) // _BLOCK_NUMBERS)
+        if not self._compared[record // INDEX_BLOCK_NUMBERS]:
+            self._compare_or_rebuild(record // INDEX_BLOCK_NUMBERS)
+        if not self._compared[(record + 1) // INDEX_BLOCK_NUMBERS]:
+            self._compare_or_rebuild((record + 1) // INDEX_BLOCK_NUMBERS)
         return int(self._offsets[record]), int(self._offsets[record + 1])
 
     def _compare_or_rebuild(self, block: int) -> None:
@@ -261,13 +263,13 @@ class IndexedFile:
             self._rebuild(error)
             self._compare(block)
 
-    def _unpack_from(self, offset: int) -> PackedStream:
+    def _unpack_from(self, offset: int) -> CompressedStream:
         """The unpacked bytes from `offset` on, which is entered by the last member before it."""
         member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
         in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
         if in_file > self._file.size or unpacked > offset:
             raise self._mismatch("index does not fit the file")
-        stream = PackedStream(
+        stream = CompressedStream(
             self._file,
             self._compression,
             start=in_file,
@@ -281,12 +283,12 @@ class IndexedFile:
             to_skip -= skipped
         return stream
 
-    def _damaged(self, record: int, offset: int) -> DamagedFileError:
+    def _damaged(self, record: int, offset: int) -> CorruptFileError:
         detail = (
             "the record the index points at is not intact: the file is damaged, or the index is "
             "not of this file"
         )
-        return DamagedFileError(str(self.path), "data-crc", record, offset, detail)
+        return CorruptFileError(str(self.path), "data-crc", record, offset, detail)
 
     def __enter__(self) -> Self:
         return self
@@ -316,7 +318,7 @@ class _InMemory:
         self.data[offset : offset + len(data)] = data
 
 
-def _take(stream: PackedStream, size: int) -> bytes:
+def _take(stream: CompressedStream, size: int) -> bytes:
     """The next `size` bytes, or fewer at the end."""
     taken = bytearray(size)
     filled = 0

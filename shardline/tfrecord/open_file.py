@@ -9,8 +9,8 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from shardline.arguments import local_path
-from shardline.errors import InvalidTypeError, ObjectMissingError
+from shardline.arguments import parse_local_path
+from shardline.errors import InvalidTypeError, ObjectNotFoundError
 from shardline.storage.disk_errors import not_a_file
 from shardline.storage.store import object_uri
 
@@ -93,16 +93,16 @@ class StoredFile:
         return object_uri(self.store, self.name)
 
     def open(self) -> OpenFile:
-        """Open it for reading; ObjectMissingError if it is not there."""
+        """Open it for reading; ObjectNotFoundError if it is not there."""
         try:
             opened = self.store.open_local(self.name)
         except FileNotFoundError:
-            raise ObjectMissingError(f"{self}: file not found", path=str(self)) from None
+            raise ObjectNotFoundError(f"{self}: file not found", path=str(self)) from None
         if opened is not None:
             return LocalFile(opened.path, opened)
         info = self.store.info(self.name)
         if info is None:
-            raise ObjectMissingError(f"{self}: object not found", path=str(self))
+            raise ObjectNotFoundError(f"{self}: object not found", path=str(self))
         return RemoteFile(self, info.size)
 
 
@@ -115,7 +115,7 @@ def open_source(source: Source | OpenFile) -> OpenFile:
     if isinstance(source, StoredFile):
         return source.open()
     if isinstance(source, str | Path):
-        return open_regular(local_path(source))
+        return open_regular(parse_local_path(source))
     if not hasattr(source, "readinto"):
         raise InvalidTypeError(f"path: expected a path, got {type(source).__name__}")
     return source

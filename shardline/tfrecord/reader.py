@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, Fault
+from shardline.errors import CorruptFileError, Fault
 from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.tfrecord.compression import (
     DEFAULT_MAX_UNPACKED_BYTES,
@@ -98,7 +98,7 @@ def whole_block(data: bytes, limits: Limits) -> Block | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class Corruption:
     """A fault at which reading stopped, or behind which it goes on.
 
     `packed` says that offsets are those of the packed file, not of the unpacked bytes. `code` is
@@ -111,7 +111,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostBytes:
     """Bytes that belong to the last damage. `data` is None where they could not be unpacked."""
 
     offset: int
@@ -167,12 +167,12 @@ class RecordFile:
         )
 
     def __iter__(self) -> Iterator[bytes]:
-        """Every record's payload; raises DamagedFileError at the first fault."""
+        """Every record's payload; raises CorruptFileError at the first fault."""
         for block in self.blocks():
             for payload in block.payloads():
                 yield bytes(payload)
 
-    def bytes_of(self, lost: Lost) -> Iterator[tuple[int, memoryview]]:
+    def bytes_of(self, lost: LostBytes) -> Iterator[tuple[int, memoryview]]:
         """The lost bytes with their offset, in pieces: packed ones as they lie in the file."""
         if lost.data is not None:
             yield lost.offset, lost.data
@@ -182,10 +182,10 @@ class RecordFile:
             yield offset, memoryview(self._file.pread(size, offset))
 
     def blocks(self) -> Iterator[Block]:
-        """Every record, block by block; raises DamagedFileError at the first fault."""
+        """Every record, block by block; raises CorruptFileError at the first fault."""
         for event in self.events(go_on=False):
-            if isinstance(event, Damage):
-                raise DamagedFileError.of(self.source, event.fault, code=event.code)
+            if isinstance(event, Corruption):
+                raise CorruptFileError.of(self.source, event.fault, code=event.code)
             if isinstance(event, Block):
                 yield event
 
@@ -204,8 +204,8 @@ class RecordFile:
         if search and start and not scanner.find_frame(end):
             return
         for event in self._recognized(scanner.events(go_on=False)):
-            if isinstance(event, Damage):
-                raise DamagedFileError.of(self.source, event.fault, code=event.code)
+            if isinstance(event, Corruption):
+                raise CorruptFileError.of(self.source, event.fault, code=event.code)
             if isinstance(event, Block):
                 block = event.before(end)
                 if len(block.starts):
@@ -213,7 +213,7 @@ class RecordFile:
                 if len(block.starts) < len(event.starts):
                     return
 
-    def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
+    def events(self, *, go_on: bool) -> Iterator[Block | Corruption | LostBytes]:
         """Blocks up to the first damage, or with `go_on` also what lies behind each damage.
 
         Behind a damage the records are numbered as if it had cost one record.
@@ -223,15 +223,15 @@ class RecordFile:
         )
 
     def _recognized(
-        self, events: Iterator[Block | Damage | Lost]
-    ) -> Iterator[Block | Damage | Lost]:
+        self, events: Iterator[Block | Corruption | LostBytes]
+    ) -> Iterator[Block | Corruption | LostBytes]:
         """The events, with another fault where the file plainly has another format."""
         for event in events:
-            if isinstance(event, Damage) and _may_be_foreign(event.fault):
+            if isinstance(event, Corruption) and _may_be_foreign(event.fault):
                 name = recognize(self._file, self.compression)
                 if name is not None:
                     fault = Fault("not-tfrecord", 0, event.fault.offset, name)
-                    yield Damage(fault, event.packed, "not-tfrecord")
+                    yield Corruption(fault, event.packed, "not-tfrecord")
                     continue
             yield event
 
@@ -304,7 +304,7 @@ class _Scanner:
         self._low += size
         self._offset += size
 
-    def events(self, *, go_on: bool) -> Iterator[Block | Damage | Lost]:
+    def events(self, *, go_on: bool) -> Iterator[Block | Corruption | LostBytes]:
         needed = HEADER_BYTES
         while True:
             self._fill(needed)
@@ -350,18 +350,18 @@ class _Scanner:
             needed = search.needed
         return False
 
-    def _damage(self, fault: Fault, *, packed: bool = False, code: str | None = None) -> Damage:
+    def _damage(self, fault: Fault, *, packed: bool = False, code: str | None = None) -> Corruption:
         if not self._behind:
             self._record += 1
         self._behind = "packed" if packed else "frame"
-        return Damage(fault, packed, code)
+        return Corruption(fault, packed, code)
 
-    def _lose(self, size: int) -> Iterator[Lost]:
+    def _lose(self, size: int) -> Iterator[LostBytes]:
         if size:
-            yield Lost(self._offset, size, self._window()[:size])
+            yield LostBytes(self._offset, size, self._window()[:size])
             self._advance(size)
 
-    def _skip_damage(self, kind: FaultKind) -> Iterator[Lost]:
+    def _skip_damage(self, kind: FaultKind) -> Iterator[LostBytes]:
         """Move to the next intact frame behind a damaged one."""
         wanted = _DAMAGE_WINDOW_BYTES
         if kind == "data-crc":  # the length is vouched for: the next header must stand behind it
@@ -404,7 +404,7 @@ class _Scanner:
             if start == end:
                 return search.offset
 
-    def _resume(self) -> Iterator[Lost]:
+    def _resume(self) -> Iterator[LostBytes]:
         """Move behind packed data that is damaged."""
         yield from self._lose(self._high - self._low)
         broken_at = self._stream.size if self._broken is None else self._broken.offset
@@ -413,11 +413,11 @@ class _Scanner:
         self._ended = position is None
         lost = (self._stream.size if position is None else position) - broken_at
         if lost > 0:
-            yield Lost(broken_at, lost, None)
+            yield LostBytes(broken_at, lost, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class RecordSelection:
     """Records that need not follow each other, whose `numbers` in the shard ascend.
 
     `data` holds their payloads, at `starts`, and is good until the next ones are taken.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline.tfrecord.compression import PackedStream
+from shardline.tfrecord.compression import CompressedStream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.tfrecord.compression import Stream
-    from shardline.tfrecord.reader import Block, Damage, Lost
+    from shardline.tfrecord.reader import Block, Corruption, LostBytes
 
 _DEFLATE_WINDOW_BYTES = 32 * 1024
 
@@ -27,7 +27,7 @@ class Gap:
     packed: bool
 
 
-class Doubt:
+class DuplicateDetector:
     """Tells records that a damaged deflate stream may have made up.
 
     Such a stream is full of instructions to copy earlier bytes. A damaged one can bring an intact
@@ -36,11 +36,11 @@ class Doubt:
     """
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream if isinstance(stream, PackedStream) else None
+        self._stream = stream if isinstance(stream, CompressedStream) else None
         self._member = -1
         self._recent = b""
 
-    def note(self, damage: Damage) -> None:
+    def note(self, damage: Corruption) -> None:
         """Remember in which member the damage lies, if that one is not to be trusted."""
         if self._stream is not None and not damage.packed:
             member = self._stream.member_at(damage.fault.offset)
@@ -74,7 +74,7 @@ def repeat_gap(block: Block) -> Gap:
     return Gap(block.offset, len(block.data), "compression", detail, packed=False)
 
 
-def note_lost(gaps: list[Gap], lost: Lost) -> None:
+def record_lost_bytes(gaps: list[Gap], lost: LostBytes) -> None:
     """Add lost bytes to the gap they belong to, the last, or to a new one if they lie elsewhere."""
     gap = gaps[-1]
     if gap.packed == (lost.data is None) and gap.offset + gap.bytes == lost.offset:

@@ -12,8 +12,8 @@ import numpy as np
 from shardline import kernel
 from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
 from shardline.storage.durable_file import DurableFile
-from shardline.tfrecord.compression import Compression, Packer, frame_ends
-from shardline.tfrecord.hashing import ExpectedHash, HashAside
+from shardline.tfrecord.compression import Compression, Compressor, get_frame_ends
+from shardline.tfrecord.hashing import BackgroundHash, ExpectedHash
 from shardline.tfrecord.index import Fingerprint, IndexWriter
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import Buffer, IntArray
     from shardline.storage.store import ObjectWriter, Store
-    from shardline.tfrecord.hashing import Content
+    from shardline.tfrecord.hashing import FileContent
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """What a file that was written holds; `sha256` is empty if it was not hashed."""
 
     records: int
@@ -84,7 +84,7 @@ class RecordSink:
         index: ObjectWriter | None = None,
         *,
         aside: bool = False,
-        expected: Content | None = None,
+        expected: FileContent | None = None,
         hashed: bool = True,
     ) -> None:
         self.records = 0
@@ -96,9 +96,9 @@ class RecordSink:
         elif not hashed:
             self._hash = _NoHash()
         else:
-            self._hash = HashAside() if aside else hashlib.sha256()
+            self._hash = BackgroundHash() if aside else hashlib.sha256()
         self._unpacked = 0
-        self._packer = Packer(self._put, compression)
+        self._packer = Compressor(self._put, compression)
 
     @property
     def compression(self) -> Compression:
@@ -107,7 +107,7 @@ class RecordSink:
 
     def add(self, frames: Buffer, starts: IntArray, lengths: IntArray) -> None:
         """Add whole frames as they are; it is for the caller to know that they are intact."""
-        self._packer.add(frames, frame_ends(starts, lengths))
+        self._packer.add(frames, get_frame_ends(starts, lengths))
         self._note(starts, len(frames))
 
     def begin_packed(self) -> None:
@@ -152,7 +152,7 @@ class RecordSink:
         self._fingerprint.add(data)
         self._file.write(data)
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenFile:
         """Put the end of the file; nothing can be added after that.
 
         Raises OtherContentError if it did not become what was expected.
@@ -168,11 +168,11 @@ class RecordSink:
                 fingerprint=self._fingerprint.value,
                 sha256=sha256,
             )
-        return Written(self.records, self._packer.packed, sha256)
+        return WrittenFile(self.records, self._packer.packed, sha256)
 
     def close(self) -> None:
         """Let go of the thread that hashes, also of a file that is left unfinished."""
-        if isinstance(self._hash, HashAside):
+        if isinstance(self._hash, BackgroundHash):
             self._hash.close()
 
 
@@ -183,7 +183,7 @@ def write_stored(
     compression: Compression,
     *,
     aside: bool = False,
-    expected: Content | None = None,
+    expected: FileContent | None = None,
     synced: bool = True,
 ) -> Iterator[RecordSink]:
     """A file of a store to write to: it and its index are there when the block ends well.
@@ -219,7 +219,7 @@ class RecordWriter:
         self._payload_bytes = 0
         packing = Compression(compression)
         self._file = DurableFile(path, overwrite=overwrite)
-        self._packer = Packer(self._file.write, packing)
+        self._packer = Compressor(self._file.write, packing)
 
     def write(self, payload: Buffer) -> None:
         """Add one record. The payload must not change until the file is closed."""

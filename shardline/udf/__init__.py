@@ -8,13 +8,13 @@ from shardline.udf.batch_udf import batch_fields
 from shardline.udf.record_udf import record_fields
 from shardline.udf.table_join import joined_fields
 from shardline.udf.tensor_udf import tensor_fields
-from shardline.udf.udf_declaration import Bound, Fields
-from shardline.udf.udf_result import Made
+from shardline.udf.udf_declaration import UDF, BoundUDF
+from shardline.udf.udf_result import UDFResult
 
 __all__ = [
-    "Bound",
-    "Fields",
-    "Made",
+    "UDF",
+    "BoundUDF",
+    "UDFResult",
     "batch_fields",
     "joined_fields",
     "record_fields",

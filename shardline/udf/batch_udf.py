@@ -14,19 +14,25 @@ import pyarrow as pa
 from shardline.errors import FieldsError
 from shardline.hints import Hint
 from shardline.schema.arrow_validation import find_fault, printable
-from shardline.schema.conversion import UNFIT, Fitted, array_column, fit, fit_values
-from shardline.udf.function_call import Batchwise, BoundWork
-from shardline.udf.udf_declaration import FunctionFields
+from shardline.schema.conversion import (
+    MISMATCH,
+    ConvertedColumn,
+    array_column,
+    convert_to_feature,
+    convert_values,
+)
+from shardline.udf.function_call import BatchCall, BoundFunctionUDF
+from shardline.udf.udf_declaration import FunctionUDF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shardline.schema.schema import Feature, Schema
-    from shardline.udf.udf_declaration import Bound
+    from shardline.udf.udf_declaration import BoundUDF
 
     BatchFunction = Callable[[pa.RecordBatch], Any]
 
-    from shardline.schema.conversion import Fitted
+    from shardline.schema.conversion import ConvertedColumn
 
 
 def batch_fields(
@@ -36,7 +42,7 @@ def batch_fields(
     processes: bool | None = None,
     deterministic: bool = True,
     check_source: bool = True,
-) -> Callable[[BatchFunction], BatchFields]:
+) -> Callable[[BatchFunction], BatchUDF]:
     """Declare that a function of a record batch makes these fields.
 
     It is given a pyarrow.RecordBatch of the features in `reads`, in the types that
@@ -61,7 +67,7 @@ def batch_fields(
     mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
     return partial(
-        BatchFields,
+        BatchUDF,
         features=features,
         reads=reads,  # type: ignore[arg-type] # checked there
         code=code,
@@ -72,22 +78,22 @@ def batch_fields(
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFields(FunctionFields):
+class BatchUDF(FunctionUDF):
     """A function of a record batch."""
 
     processes: bool | None = None
 
     maker: ClassVar[str] = "batch function"
 
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """The function for records of this schema."""
         reads = self._found(schema)
-        work = BatchWork(self.shown, self.function, self.features)
-        return BoundWork(self.shown, work, reads, self.features, self.processes)
+        work = BatchFunctionCall(self.shown, self.function, self.features)
+        return BoundFunctionUDF(self.shown, work, reads, self.features, self.processes)
 
 
 @dataclass(frozen=True, slots=True)
-class BatchWork(Batchwise):
+class BatchFunctionCall(BatchCall):
     """The function, called with batches."""
 
     shown: str
@@ -102,7 +108,7 @@ class BatchWork(Batchwise):
         """What the function makes of a batch."""
         return self.function(prepared)
 
-    def fitted(self, result: Any, rows: int) -> list[Fitted]:  # noqa: ANN401 - as above
+    def fitted(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """The columns that it made."""
         columns = self._columns(result)
         self.refuse_names(columns)
@@ -111,7 +117,7 @@ class BatchWork(Batchwise):
             column = columns[feature.name]
             if isinstance(column, AbstractSet | Mapping):  # which row would a value belong to?
                 raise self._no_column(feature, column)
-            self.refuse_rows(feature.name, _length(column), rows)
+            self.refuse_rows(feature.name, _get_length(column), rows)
             made.append(self._fitted(feature, column))
         return made
 
@@ -123,7 +129,7 @@ class BatchWork(Batchwise):
         ):
             try:
                 result = pa.table(result)
-            except (pa.ArrowException, *UNFIT) as error:
+            except (pa.ArrowException, *MISMATCH) as error:
                 raise FieldsError(
                     f"{self.shown}: invalid result: {printable(error)}", code="invalid-udf-result"
                 ) from error
@@ -143,22 +149,22 @@ class BatchWork(Batchwise):
             hint=Hint.of("return a dict of columns, a RecordBatch or a Table"),
         )
 
-    def _fitted(self, feature: Feature, column: Any) -> Fitted:  # noqa: ANN401 - as above
+    def _fitted(self, feature: Feature, column: Any) -> ConvertedColumn:  # noqa: ANN401 - as above
         column = self._valid(feature, column)
         if isinstance(column, list | tuple):
-            return fit_values(feature, column)
+            return convert_values(feature, column)
         if isinstance(column, np.ndarray) and column.dtype == object:
-            return fit_values(feature, list(column))
+            return convert_values(feature, list(column))
         try:
             if isinstance(column, np.ndarray):
                 column = array_column(column)
             if not isinstance(column, pa.Array):
                 # Of pandas, NaN is what is missing, unless the field may be NaN.
                 column = pa.array(column, from_pandas=not feature.nan)
-        except UNFIT:
+        except MISMATCH:
             raise self._no_column(feature, column) from None
         try:
-            return fit(feature, self._valid(feature, column))
+            return convert_to_feature(feature, self._valid(feature, column))
         except pa.ArrowException as error:
             raise self._corrupt(feature, printable(error)) from error
 
@@ -188,7 +194,7 @@ class BatchWork(Batchwise):
         )
 
 
-def _length(column: Any) -> int | None:  # noqa: ANN401 - whatever a function gives
+def _get_length(column: Any) -> int | None:  # noqa: ANN401 - whatever a function gives
     """How many rows a column has; None if it is a single value."""
     single = isinstance(column, str | bytes) or not getattr(column, "ndim", 1)
     return len(column) if hasattr(column, "__len__") and not single else None

@@ -15,31 +15,31 @@ import pyarrow as pa
 from shardline.errors import FieldsError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
-from shardline.text import counted
-from shardline.udf.udf_declaration import Bound
+from shardline.text import format_count
+from shardline.udf.udf_declaration import BoundUDF
 from shardline.udf.udf_result import (
-    RAISED,
-    BatchMisfit,
-    Made,
-    in_words,
-    joined,
-    made_of,
-    nothing,
-    of_piece,
+    CAUGHT_ERRORS,
+    BatchMismatchError,
+    UDFResult,
+    format_exception,
+    format_failures,
+    join_columns,
+    make_null_column,
+    make_result,
+    offset_mismatch,
     put_together,
-    raised,
 )
-from shardline.udf.worker_process import CannotShip, Processes, shipped
+from shardline.udf.worker_process import NotPortableError, WorkerPool, pickle_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shardline.schema.conversion import Fitted
+    from shardline.schema.conversion import ConvertedColumn
     from shardline.schema.schema import Feature
-    from shardline.udf.udf_result import Made
+    from shardline.udf.udf_result import UDFResult
 
 
-class Batchwise(ABC):
+class BatchCall(ABC):
     """A function of several records at once, and how it is called."""
 
     shown: str
@@ -54,27 +54,29 @@ class Batchwise(ABC):
         """What the function makes of it. What this raises is the function's fault."""
 
     @abstractmethod
-    def fitted(self, result: Any, rows: int) -> list[Fitted]:  # noqa: ANN401 - as above
+    def fitted(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """The columns that it made; FieldsError if they are not what is declared."""
 
-    def __call__(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of these records."""
-        halves = _Halves(self, batch, every=every)
+        halves = _BatchBisection(self, batch, every=every)
         if batch.num_rows:
             halves.work(0, batch.num_rows)
         if halves.tried < batch.num_rows or not halves.parts:
             left = batch.num_rows - halves.tried
-            halves.parts.append([nothing(feature, left) for feature in self.features])
-        reasons, error = raised(self.shown, halves.failed)
-        columns = joined(self.features, halves.parts)
-        return made_of(self.shown, self.features, columns, reasons, tried=halves.tried, error=error)
+            halves.parts.append([make_null_column(feature, left) for feature in self.features])
+        reasons, error = format_failures(self.shown, halves.failed)
+        columns = join_columns(self.features, halves.parts)
+        return make_result(
+            self.shown, self.features, columns, reasons, tried=halves.tried, error=error
+        )
 
-    def checked(self, result: Any, first: int, last: int) -> list[Fitted]:  # noqa: ANN401 - as above
-        """The columns that it made of the rows from `first` to before `last`; or BatchMisfit."""
+    def checked(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
+        """The columns that it made of the rows from `first` to before `last`; or BatchMismatchError."""
         try:
             return self.fitted(result, last - first)
         except FieldsError as error:
-            raise BatchMisfit(
+            raise BatchMismatchError(
                 first,
                 last - 1,
                 error.message,
@@ -107,16 +109,16 @@ class Batchwise(ABC):
     def refuse_rows(self, name: str, found: int | None, rows: int) -> None:
         """Refuse a column that is not as long as the batch."""
         if found != rows:
-            returned = "a single value" if found is None else counted(found, "row")
+            returned = "a single value" if found is None else format_count(found, "row")
             raise FieldsError(
-                f"{self.shown}: expected {counted(rows, 'row')} for feature {name!r}, "
+                f"{self.shown}: expected {format_count(rows, 'row')} for feature {name!r}, "
                 f"got {returned}",
                 code="length-mismatch",
                 feature=name,
             )
 
 
-def copied(part: pa.RecordBatch) -> pa.RecordBatch:
+def copy_batch(part: pa.RecordBatch) -> pa.RecordBatch:
     """Some rows in memory of their own.
 
     Functions may pick from what they are given, and Arrow picks garbage from slices of lists of a
@@ -125,11 +127,11 @@ def copied(part: pa.RecordBatch) -> pa.RecordBatch:
     return pa.ipc.read_record_batch(part.serialize(), part.schema)
 
 
-class _Halves:
+class _BatchBisection:
     """How far the rows of a batch are done, and on which the function failed."""
 
-    def __init__(self, work: Batchwise, batch: pa.RecordBatch, *, every: bool) -> None:
-        self.parts: list[list[Fitted]] = []
+    def __init__(self, work: BatchCall, batch: pa.RecordBatch, *, every: bool) -> None:
+        self.parts: list[list[ConvertedColumn]] = []
         self.failed: dict[int, BaseException] = {}
         self.tried = 0
         self._work = work
@@ -140,16 +142,16 @@ class _Halves:
         """Do some of the rows, and if that fails each half of them."""
         rows = last - first
         whole = rows == self._batch.num_rows
-        part = self._batch if whole else copied(self._batch.slice(first, rows))
+        part = self._batch if whole else copy_batch(self._batch.slice(first, rows))
         prepared = self._work.prepare(part)
         try:
             result = self._work.call(prepared)
-        except RAISED as error:
+        except CAUGHT_ERRORS as error:
             if rows > 1:
                 self._halve(first, last, error)
             else:
                 self.failed[first] = error
-                self.parts.append([nothing(feature, 1) for feature in self._work.features])
+                self.parts.append([make_null_column(feature, 1) for feature in self._work.features])
                 self.tried = last
             return
         self.parts.append(self._work.checked(result, first, last))
@@ -163,11 +165,11 @@ class _Halves:
             self.work(middle, last)
         if len(self.failed) == before:
             why = (
-                f"{self._work.shown} raised {in_words(error)} on {last - first} rows together, "
+                f"{self._work.shown} raised {format_exception(error)} on {last - first} rows together, "
                 "but on no single row"
             )
             hint = Hint.of("compute each row independently of the other rows in the batch")
-            raise BatchMisfit(
+            raise BatchMismatchError(
                 first, last - 1, why, code="udf-depends-on-batch", hint=hint
             ) from error
 
@@ -184,15 +186,15 @@ _PIECES_EACH = 4
 """Pieces of a batch for each process: one that is late is not waited for by the others."""
 
 
-class Work(Protocol):
+class FunctionCall(Protocol):
     """What is done with each batch. It can be sent to another process if its function can."""
 
-    def __call__(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of these records."""
         ...
 
 
-class BoundWork(Bound):
+class BoundFunctionUDF(BoundUDF):
     """A function for records of one schema.
 
     `processes` says whether it runs in processes of its own: from the start, never, or, if it is
@@ -202,7 +204,7 @@ class BoundWork(Bound):
     def __init__(
         self,
         shown: str,
-        work: Work,
+        work: FunctionCall,
         reads: list[Feature],
         features: tuple[Feature, ...],
         processes: bool | None,  # noqa: FBT001 - as the decorators take it
@@ -216,31 +218,31 @@ class BoundWork(Bound):
         self._spent = 0.0
         self._calls = 0
         self._rows = _FIRST_ROWS
-        self._processes: Processes | None = None
+        self._processes: WorkerPool | None = None
         if self._insists:
             try:
                 self._move()
-            except CannotShip as error:
+            except NotPortableError as error:
                 raise error.refusal(shown) from error
 
-    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of some records."""
         given = self._given(batch)
-        parts: list[Made] = []
+        parts: list[UDFResult] = []
         for made in self._in_pieces(given, every=every):
             parts.append(made)
             if made.reasons and not every:
                 break
         return put_together(self.features, parts, given.num_rows)
 
-    def _in_pieces(self, batch: pa.RecordBatch, *, every: bool) -> Iterator[Made]:
+    def _in_pieces(self, batch: pa.RecordBatch, *, every: bool) -> Iterator[UDFResult]:
         """What becomes of a batch, piece by piece: here, until it moves, and then elsewhere."""
         done = 0
         while self._processes is None:
             piece = batch.slice(done, self._rows)
             whole = piece.num_rows == batch.num_rows
-            with of_piece(done):
-                made = self._here(piece if whole else copied(piece), every=every)
+            with offset_mismatch(done):
+                made = self._here(piece if whole else copy_batch(piece), every=every)
             yield made
             done += piece.num_rows
             if done >= batch.num_rows:
@@ -248,14 +250,14 @@ class BoundWork(Bound):
         left = batch.num_rows - done
         rows = max(1, -(-left // (_PIECES_EACH * (os.cpu_count() or 1))))
 
-        def work(first: int) -> Made:
-            with of_piece(first):
+        def work(first: int) -> UDFResult:
+            with offset_mismatch(first):
                 return self._elsewhere(batch.slice(first, rows), every=every)
 
         firsts = range(done, batch.num_rows, rows) or [0]
         yield from run_tasks(work, firsts, stop=self._hurry)
 
-    def _elsewhere(self, piece: pa.RecordBatch, *, every: bool) -> Made:
+    def _elsewhere(self, piece: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Do it in another process, if there is one."""
         made = None
         processes = self._processes
@@ -263,12 +265,12 @@ class BoundWork(Bound):
             with processes.caller():
                 try:
                     made = processes.run(piece, every=every, wait=self._insists)
-                except CannotShip as error:
+                except NotPortableError as error:
                     if self._insists:
                         raise error.refusal(self._shown) from error
                     self._stay(error)
         # While processes are about to start, it is done here.
-        return self._work(copied(piece), every=every) if made is None else made
+        return self._work(copy_batch(piece), every=every) if made is None else made
 
     def close(self) -> None:
         """End its processes."""
@@ -280,7 +282,7 @@ class BoundWork(Bound):
         if isinstance(sys.exception(), KeyboardInterrupt):
             self.close()
 
-    def _here(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def _here(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Do it in this process, and move once that has taken long enough."""
         began = thread_time()
         made = self._work(batch, every=every)
@@ -294,7 +296,7 @@ class BoundWork(Bound):
                 self._may_move = False
                 try:
                     self._move()
-                except CannotShip as error:
+                except NotPortableError as error:
                     self._tell(error)
         return made
 
@@ -307,9 +309,9 @@ class BoundWork(Bound):
             self._rows = rows // 2
 
     def _move(self) -> None:
-        self._processes = Processes(self._shown, self.features, shipped(self._work))
+        self._processes = WorkerPool(self._shown, self.features, pickle_work(self._work))
 
-    def _stay(self, error: CannotShip) -> None:
+    def _stay(self, error: NotPortableError) -> None:
         """Go on in this process after all."""
         with self._lock:
             processes, self._processes = self._processes, None
@@ -317,5 +319,5 @@ class BoundWork(Bound):
             self._tell(error)
             processes.close()
 
-    def _tell(self, error: CannotShip) -> None:
+    def _tell(self, error: NotPortableError) -> None:
         _logger.warning("%s goes on in this process: %s", self._shown, error)

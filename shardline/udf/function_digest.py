@@ -33,7 +33,7 @@ def source_digest(function: Callable[..., Any]) -> str | None:
     The word before the colon is the method: digests of different methods cannot be compared.
     Without source text, the bytecode stands in, which depends on the release of Python.
     """
-    found = _Walk()
+    found = _FunctionWalk()
     if not found.add(function):
         return None
     method = "ast" if found.of_source else f"code-{sys.version_info.major}.{sys.version_info.minor}"
@@ -41,7 +41,7 @@ def source_digest(function: Callable[..., Any]) -> str | None:
     return f"{method}:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-class _Walk:
+class _FunctionWalk:
     """A function and all that it uses from its module, each once, in the order of use."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Walk:
 
     def add(self, value: object) -> bool:
         """Add a callable; False if it is not written in Python."""
-        value = _unwrapped(value)
+        value = _unwrap_function(value)
         if id(value) in self._seen or len(self.parts) > _MOST_PARTS:
             return True
         self._seen.add(id(value))
@@ -69,21 +69,21 @@ class _Walk:
         return callable(value) and self.add(type(value))
 
     def _add_function(self, function: FunctionType) -> None:
-        node = _function_node(function)
+        node = _find_function_node(function)
         if node is None:
             self.of_source = False
-            self.parts.append(_code_parts(function.__code__))
+            self.parts.append(_list_code_parts(function.__code__))
             self._add_values((function.__defaults__, function.__kwdefaults__))
         else:
-            self.parts.append(_syntax(node))
-        codes = list(_codes(function.__code__))
+            self.parts.append(_encode_syntax(node))
+        codes = list(_iter_codes(function.__code__))
         self._assigned |= {name for code in codes for name in _assigned(code)}
         for cell in function.__closure__ or ():
             try:
                 self._add_used(cell.cell_contents, function.__module__)
             except ValueError:  # not filled yet: the function refers to itself
                 continue
-        literals = _module_literals(function.__module__)
+        literals = _get_module_literals(function.__module__)
         for name in dict.fromkeys(name for code in codes for name in code.co_names):
             if name in literals and name not in self._assigned:
                 self.parts.append([name, literals[name]])
@@ -91,10 +91,10 @@ class _Walk:
                 self._add_definition(function.__globals__[name], function.__module__)
 
     def _add_class(self, kind: type) -> bool:
-        node = _parsed(kind)
+        node = _parse_source(kind)
         if not isinstance(node, ast.ClassDef):
             return False
-        self.parts.append(_syntax(node))
+        self.parts.append(_encode_syntax(node))
         return True
 
     def _add_used(self, value: object, module: str) -> None:
@@ -103,7 +103,7 @@ class _Walk:
 
     def _add_definition(self, value: object, module: str) -> None:
         """Add a function or class of the same module: others have releases of their own."""
-        value = _unwrapped(value)
+        value = _unwrap_function(value)
         if isinstance(value, FunctionType | type) and value.__module__ == module:
             self.add(value)
 
@@ -114,18 +114,18 @@ class _Walk:
         return True
 
 
-def _unwrapped(value: object) -> object:
+def _unwrap_function(value: object) -> object:
     """Return the function of an object that declares its features, else the value itself."""
-    from shardline.udf.udf_declaration import FunctionFields  # noqa: PLC0415 - it builds on us
+    from shardline.udf.udf_declaration import FunctionUDF  # noqa: PLC0415 - it builds on us
 
-    while isinstance(value, FunctionFields):
+    while isinstance(value, FunctionUDF):
         value = value.function
     return inspect.unwrap(value) if isinstance(value, FunctionType) else value
 
 
-def _function_node(function: FunctionType) -> ast.AST | None:
+def _find_function_node(function: FunctionType) -> ast.AST | None:
     """Return the syntax of a function; None without source, or if several could be meant."""
-    node = _parsed(function)
+    node = _parse_source(function)
     if node is None or function.__name__ != "<lambda>":
         # After an edit of the file, the lines may be those of another function.
         is_it = getattr(node, "name", None) == function.__code__.co_name
@@ -135,7 +135,7 @@ def _function_node(function: FunctionType) -> ast.AST | None:
     return lambdas[0] if len(lambdas) == 1 else None
 
 
-def _parsed(value: FunctionType | type) -> ast.AST | None:
+def _parse_source(value: FunctionType | type) -> ast.AST | None:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(value)))
     except (OSError, TypeError, SyntaxError, ValueError):
@@ -144,40 +144,40 @@ def _parsed(value: FunctionType | type) -> ast.AST | None:
     return tree.body[0] if named and len(tree.body) == 1 else None if named else tree
 
 
-def _syntax(node: object) -> Any:  # noqa: ANN401 - nested lists of text
+def _encode_syntax(node: object) -> Any:  # noqa: ANN401 - nested lists of text
     """Return syntax as JSON, without what makes no difference to results."""
     if isinstance(node, list):
-        return [_syntax(one) for one in node]
+        return [_encode_syntax(one) for one in node]
     if not isinstance(node, ast.AST):
         return repr(node)
     parts = []
     for name, value in ast.iter_fields(node):
         if name == "body" and isinstance(node, _DEFINITIONS):
-            value = _without_docstring(value)  # noqa: PLW2901 - shorter
+            value = _drop_docstring(value)  # noqa: PLW2901 - shorter
         if name in _IGNORED or value is None or value == []:
             continue
-        parts.append([name, _syntax(value)])
+        parts.append([name, _encode_syntax(value)])
     return [type(node).__name__, parts]
 
 
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+def _drop_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     first = body[0] if body else None
     is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     return body[1:] if is_text and isinstance(first.value.value, str) else body  # type: ignore[union-attr] # checked above
 
 
-def _code_parts(code: CodeType) -> list[Any]:
+def _list_code_parts(code: CodeType) -> list[Any]:
     consts = [
-        _code_parts(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts
+        _list_code_parts(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts
     ]
     return [code.co_code.hex(), list(code.co_names), list(code.co_varnames), consts]
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _iter_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
     for one in code.co_consts:
         if isinstance(one, CodeType):
-            yield from _codes(one)
+            yield from _iter_codes(one)
 
 
 def _assigned(code: CodeType) -> Iterator[str]:
@@ -187,14 +187,14 @@ def _assigned(code: CodeType) -> Iterator[str]:
             yield str(one.argval)
 
 
-def _module_literals(name: str) -> dict[str, Any]:
+def _get_module_literals(name: str) -> dict[str, Any]:
     """Return the literals that a module assigns once, at its top level, as syntax."""
     module = sys.modules.get(name)
-    return {} if module is None else _literals_of(module)
+    return {} if module is None else _parse_literals(module)
 
 
 @functools.lru_cache(maxsize=64)
-def _literals_of(module: ModuleType) -> dict[str, Any]:
+def _parse_literals(module: ModuleType) -> dict[str, Any]:
     try:
         tree = ast.parse(inspect.getsource(module))
     except (OSError, TypeError, SyntaxError, ValueError):
@@ -209,7 +209,7 @@ def _literals_of(module: ModuleType) -> dict[str, Any]:
                 twice |= {target.id} & set(found)
                 found[target.id] = value
     return {
-        name: _syntax(value)
+        name: _encode_syntax(value)
         for name, value in found.items()
         if name not in twice and value is not None and _is_literal_syntax(value)
     }

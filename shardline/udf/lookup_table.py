@@ -14,40 +14,40 @@ from shardline import kernel
 from shardline.errors import FieldsError, SchemaMismatchError, SourceError
 from shardline.hints import Hint, Option
 from shardline.kernel.columns import from_arrow
-from shardline.schema.arrow_types import declared_by, taken_apart
-from shardline.schema.conversion import TOO_LARGE, Fitted, fit
-from shardline.schema.exact_numbers import Rounded, python_leaves
+from shardline.schema.arrow_types import infer_arrow_feature, unwrap_lists
+from shardline.schema.conversion import TOO_LARGE, ConvertedColumn, convert_to_feature
+from shardline.schema.exact_numbers import RoundedFloat, python_leaves
 from shardline.schema.schema import Schema
 from shardline.sources.column_source import (
-    ColumnarSource,
-    Table,
-    arrow_errors,
-    told_column,
-    valid_batches,
+    ArrowTable,
+    ColumnSource,
+    convert_column,
+    iter_valid_batches,
+    translate_arrow_errors,
 )
-from shardline.sources.csv_cells import CellTally, fit_cells, row_over_int64
+from shardline.sources.csv_cells import CellTally, find_row_over_int64, fit_cells
 from shardline.sources.csv_source import CsvSource
-from shardline.sources.json_source import JsonLinesSource, NotJson, parsed
+from shardline.sources.json_source import JsonLinesSource, JsonSyntaxError, parse_json_object
 from shardline.sources.memory_source import FrameColumns
-from shardline.sources.parquet_source import PARQUET_MAGIC, FileColumns
-from shardline.sources.row_source import named_batch
-from shardline.sources.schema_inference import Finder
-from shardline.sources.source_format import as_source, stored_file, told_format
-from shardline.sources.source_identity import FileOrigin
-from shardline.sources.source_mismatch import duplicate_names
-from shardline.sources.text_blocks import longest_row
+from shardline.sources.parquet_source import PARQUET_MAGIC, FileColumnReader
+from shardline.sources.row_source import make_named_batch
+from shardline.sources.schema_inference import SchemaFinder
+from shardline.sources.source_format import as_source, detect_format, open_stored_file
+from shardline.sources.source_identity import FileIdentity
+from shardline.sources.source_mismatch import list_duplicate_names
+from shardline.sources.text_blocks import get_max_text_row_bytes
 from shardline.tfrecord.open_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf.udf_result import joined, nothing
+from shardline.udf.udf_result import join_columns, make_null_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from shardline.schema.schema import Feature
-    from shardline.sources.column_source import Columns
-    from shardline.sources.csv_source import CellRows
-    from shardline.sources.json_source import Lines
-    from shardline.sources.source_format import Format
+    from shardline.sources.column_source import ColumnReader
+    from shardline.sources.csv_source import CsvRows
+    from shardline.sources.json_source import JsonLines
+    from shardline.sources.source_format import SourceFormat
 
     Chosen = Collection[str] | None
     """The columns that are wanted, None for all."""
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     """The columns that were found, wanted or not, in order."""
 
 
-class LargeNumbers:
+class LargeNumberRows:
     """The first row of each column with a number that lost digits."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class LargeNumbers:
         if name in self.rounded:
             return
         for row, value in enumerate(values, first):
-            if any(isinstance(leaf, Rounded) for leaf in python_leaves(value)):
+            if any(isinstance(leaf, RoundedFloat) for leaf in python_leaves(value)):
                 self.rounded[name] = row
                 return
 
@@ -75,7 +75,7 @@ _HASHED_ROWS = 8192
 
 
 @dataclass(frozen=True)
-class HeldTable:
+class LookupTable:
     """A table that has been read.
 
     `where` tells of a row where it stands, `sha256` is that of the file it was read from. With
@@ -118,7 +118,7 @@ class HeldTable:
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
         """The features that these columns suggest; SchemaMismatchError where none can be told."""
         self._refuse_large(names)
-        finder = Finder(self.shown)
+        finder = SchemaFinder(self.shown)
         for columns in self._columns(names):
             finder.add(pa.RecordBatch.from_arrays(columns, names))
         try:
@@ -131,14 +131,14 @@ class HeldTable:
             ) from None
         return {feature.name: feature for feature in schema.features}
 
-    def fitted(self, feature: Feature) -> Fitted:
+    def fitted(self, feature: Feature) -> ConvertedColumn:
         """One of the columns as a feature."""
         parts = [[self._fit(feature, *columns)] for columns in self._columns([feature.name])]
-        return joined([feature], parts or [[nothing(feature)]])[0]
+        return join_columns([feature], parts or [[make_null_column(feature)]])[0]
 
     def types(self, name: str) -> list[pa.DataType]:
         """What the values of a column are, where that is known before they are read."""
-        leaves = [taken_apart(columns[0].type)[1] for columns in self._columns([name])]
+        leaves = [unwrap_lists(columns[0].type)[1] for columns in self._columns([name])]
         return [leaf for leaf in leaves if not pa.types.is_null(leaf)]
 
     def large(self, name: str) -> int | None:
@@ -147,9 +147,13 @@ class HeldTable:
             return self.rounded[name]
         first = 0
         for (column,) in self._columns([name]):
-            feature = declared_by(name, column.type)
-            if feature is not None and pa.types.is_uint64(taken_apart(column.type)[1]):
-                over = [at for at, why in fit(feature, column).bad.items() if why == TOO_LARGE]
+            feature = infer_arrow_feature(name, column.type)
+            if feature is not None and pa.types.is_uint64(unwrap_lists(column.type)[1]):
+                over = [
+                    at
+                    for at, why in convert_to_feature(feature, column).bad.items()
+                    if why == TOO_LARGE
+                ]
                 if over:
                     return first + min(over)
             first += len(column)
@@ -192,11 +196,11 @@ class HeldTable:
             gone = pa.nulls(batch.num_rows)
             yield [batch.column(name) if name in there else gone for name in names]
 
-    def _fit(self, feature: Feature, column: pa.Array) -> Fitted:
-        return fit(feature, column, base64=self.base64)
+    def _fit(self, feature: Feature, column: pa.Array) -> ConvertedColumn:
+        return convert_to_feature(feature, column, base64=self.base64)
 
 
-class TableOfCells(HeldTable):
+class CellLookupTable(LookupTable):
     """A table whose cells are text, whatever is written in them."""
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
@@ -216,13 +220,13 @@ class TableOfCells(HeldTable):
 
     def large(self, name: str) -> int | None:
         """The first row with a number over 64 bits, if all of the column are whole numbers."""
-        return row_over_int64(column for (column,) in self._columns([name]))
+        return find_row_over_int64(column for (column,) in self._columns([name]))
 
-    def _fit(self, feature: Feature, column: pa.Array) -> Fitted:
+    def _fit(self, feature: Feature, column: pa.Array) -> ConvertedColumn:
         return fit_cells(feature, column)
 
 
-def shown_as(what: object) -> str:
+def get_table_label(what: object) -> str:
     """A table as messages call it."""
     in_file = isinstance(what, str | Path | StoredFile)
     return f"table {what}" if in_file else "the table in memory"
@@ -230,32 +234,34 @@ def shown_as(what: object) -> str:
 
 def read_table(
     what: object,
-    asked: Format | None,
+    asked: SourceFormat | None,
     chosen: Chosen,
     features: Sequence[Feature],
-) -> HeldTable:
+) -> LookupTable:
     """The table that a path, a URI, a stored file, or data in memory is.
 
     `asked` is the format of a file, where its name does not tell. Only the `chosen` columns are
     kept. `features` are those that are declared for some of them.
     """
     if isinstance(what, str) and "://" in what:
-        what = stored_file(what)
+        what = open_stored_file(what)
     if isinstance(what, str | Path | StoredFile):
-        return _from_file(Path(what) if isinstance(what, str) else what, asked, chosen)
+        return _read_file_table(Path(what) if isinstance(what, str) else what, asked, chosen)
     if asked is not None:
         raise FieldsError(
-            f"{shown_as(what)}: only a file has a format",
+            f"{get_table_label(what)}: only a file has a format",
             code="invalid-argument",
             hint=Hint.of("leave out ", Option("format")),
         )
-    return _in_memory(what, chosen, features)
+    return _read_memory_table(what, chosen, features)
 
 
-def _from_file(where: Path | StoredFile, asked: Format | None, chosen: Chosen) -> HeldTable:
-    shown, origin = shown_as(where), FileOrigin(where)
+def _read_file_table(
+    where: Path | StoredFile, asked: SourceFormat | None, chosen: Chosen
+) -> LookupTable:
+    shown, origin = get_table_label(where), FileIdentity(where)
     folder = isinstance(where, Path) and where.is_dir()
-    if asked is None and not folder and told_format(origin) is None:
+    if asked is None and not folder and detect_format(origin) is None:
         raise SourceError(
             f"{shown}: unknown file format",
             code="unknown-source-format",
@@ -266,7 +272,7 @@ def _from_file(where: Path | StoredFile, asked: Format | None, chosen: Chosen) -
             path=origin.path,
         )
     source = as_source(where, format=asked)
-    if not isinstance(source, CsvSource | JsonLinesSource | ColumnarSource):
+    if not isinstance(source, CsvSource | JsonLinesSource | ColumnSource):
         raise FieldsError(
             f"{shown}: unsupported table format",
             code="unsupported-source",
@@ -276,30 +282,32 @@ def _from_file(where: Path | StoredFile, asked: Format | None, chosen: Chosen) -
     digest = origin.identity().sha256
     there: Names = {}
     if isinstance(source, CsvSource):
-        batches = list(_cells(shown, source, chosen, there))
-        held: HeldTable = TableOfCells(shown, batches, partial(_csv_line, where), digest)
+        batches = list(_iter_csv_batches(shown, source, chosen, there))
+        held: LookupTable = CellLookupTable(
+            shown, batches, partial(_format_csv_line, where), digest
+        )
     elif isinstance(source, JsonLinesSource):
-        numbers = LargeNumbers()
-        batches = list(_objects(shown, source, chosen, there, numbers))
-        held = HeldTable(shown, batches, partial(_json_line, where), digest, base64=True)
+        numbers = LargeNumberRows()
+        batches = list(_iter_json_batches(shown, source, chosen, there, numbers))
+        held = LookupTable(shown, batches, partial(_format_json_line, where), digest, base64=True)
         held = replace(held, rounded=numbers.rounded)
     else:
-        batches = _of_columns(shown, _columns_in(origin), chosen, there)
-        held = HeldTable(shown, batches, _row, digest)
+        batches = _read_columns(shown, _open_columns(origin), chosen, there)
+        held = LookupTable(shown, batches, _format_row, digest)
     origin.check_unchanged()
     return replace(held, there=tuple(there), path=origin.path)
 
 
-def _in_memory(what: object, chosen: Chosen, features: Sequence[Feature]) -> HeldTable:
-    shown = shown_as(what)
-    columns: Columns
+def _read_memory_table(what: object, chosen: Chosen, features: Sequence[Feature]) -> LookupTable:
+    shown = get_table_label(what)
+    columns: ColumnReader
     if isinstance(what, pa.Table | pa.RecordBatch):
-        columns = Table(what)
+        columns = ArrowTable(what)
     elif type(what).__module__.partition(".")[0] == "pandas" and hasattr(what, "columns"):
         columns = FrameColumns(what)
     elif hasattr(what, "__arrow_c_stream__"):
-        with arrow_errors(shown):
-            columns = Table(pa.table(what))
+        with translate_arrow_errors(shown):
+            columns = ArrowTable(pa.table(what))
     else:
         raise FieldsError(
             f"unsupported table of type {type(what).__name__}",
@@ -307,31 +315,35 @@ def _in_memory(what: object, chosen: Chosen, features: Sequence[Feature]) -> Hel
             hint=Hint.of("pass a path, an Arrow table or a DataFrame"),
         )
     there: Names = {}
-    batches = _of_columns(shown, columns, chosen, there, features)
-    return HeldTable(shown, batches, _row, there=tuple(there))
+    batches = _read_columns(shown, columns, chosen, there, features)
+    return LookupTable(shown, batches, _format_row, there=tuple(there))
 
 
-def _columns_in(origin: FileOrigin) -> Columns:
+def _open_columns(origin: FileIdentity) -> ColumnReader:
     file = origin.open()
     try:
         parquet = file.pread(len(PARQUET_MAGIC), 0) == PARQUET_MAGIC
     finally:
         file.close()
-    return FileColumns(origin, "parquet" if parquet else "arrow", DEFAULT_LIMITS)
+    return FileColumnReader(origin, "parquet" if parquet else "arrow", DEFAULT_LIMITS)
 
 
-def _of_columns(
-    shown: str, columns: Columns, chosen: Chosen, there: Names, features: Sequence[Feature] = ()
+def _read_columns(
+    shown: str,
+    columns: ColumnReader,
+    chosen: Chosen,
+    there: Names,
+    features: Sequence[Feature] = (),
 ) -> list[pa.RecordBatch]:
     read = []
-    with arrow_errors(shown):
+    with translate_arrow_errors(shown):
         types = columns.types()
-        names = _refuse_twice(shown, types.names)
+        names = _validate_unique_columns(shown, types.names)
         there |= dict.fromkeys(names)
         wanted = [name for name in names if chosen is None or name in chosen]
-        for batch in valid_batches(shown, columns.batches(0, Schema(tuple(features)))):
+        for batch in iter_valid_batches(shown, columns.batches(0, Schema(tuple(features)))):
             arrays = [
-                told_column(shown, name, batch.objects[name])
+                convert_column(shown, name, batch.objects[name])
                 if name in batch.objects
                 else batch.rows.column(name)
                 for name in wanted
@@ -343,12 +355,14 @@ def _of_columns(
     return read
 
 
-def _cells(shown: str, source: CsvSource, chosen: Chosen, there: Names) -> Iterator[pa.RecordBatch]:
+def _iter_csv_batches(
+    shown: str, source: CsvSource, chosen: Chosen, there: Names
+) -> Iterator[pa.RecordBatch]:
     done = 0
-    for rows in _csv_blocks(source):
+    for rows in _iter_csv_blocks(source):
         there |= dict.fromkeys(rows.names)
         if rows.too_long:
-            raise _too_long(shown, rows.where(0), done, rows.offset)
+            raise _make_row_too_long_error(shown, rows.where(0), done, rows.offset)
         reasons: dict[int, tuple[str | None, str]] = {}
         columns = dict(zip(rows.names, rows.columns(reasons), strict=True))
         for at, (_, why) in sorted(reasons.items()):
@@ -360,21 +374,21 @@ def _cells(shown: str, source: CsvSource, chosen: Chosen, there: Names) -> Itera
         yield pa.RecordBatch.from_arrays([columns[name] for name in kept], kept)
 
 
-def _objects(
-    shown: str, source: JsonLinesSource, chosen: Chosen, there: Names, numbers: LargeNumbers
+def _iter_json_batches(
+    shown: str, source: JsonLinesSource, chosen: Chosen, there: Names, numbers: LargeNumberRows
 ) -> Iterator[pa.RecordBatch]:
     first = 0
-    for lines, too_long in _json_blocks(source):
+    for lines, too_long in _iter_json_blocks(source):
         if too_long:
-            raise _too_long(shown, _told(lines, 0), first, lines.offset)
+            raise _make_row_too_long_error(shown, _format_line(lines, 0), first, lines.offset)
         rows = []
         for at in range(len(lines.filled)):
             try:
-                rows.append(parsed(lines.line(at)))
-            except NotJson as error:
+                rows.append(parse_json_object(lines.line(at)))
+            except JsonSyntaxError as error:
                 named = "" if error.feature is None else f", column {error.feature!r}"
                 raise FieldsError(
-                    f"{shown}, {_told(lines, at)}{named}: {error}",
+                    f"{shown}, {_format_line(lines, at)}{named}: {error}",
                     code="invalid-row",
                     record=first + at,
                     feature=error.feature,
@@ -385,16 +399,16 @@ def _objects(
         arrays = []
         for name in kept:
             values = [row.get(name) for row in rows]
-            arrays.append(told_column(shown, name, values))
-            if pa.types.is_floating(taken_apart(arrays[-1].type)[1]):
+            arrays.append(convert_column(shown, name, values))
+            if pa.types.is_floating(unwrap_lists(arrays[-1].type)[1]):
                 numbers.look(name, first, values)
         first += len(rows)
         if arrays:
-            yield named_batch(shown, arrays, kept)
+            yield make_named_batch(shown, arrays, kept)
 
 
-def _too_long(shown: str, where: str, row: int, offset: int) -> FieldsError:
-    limit = longest_row(DEFAULT_LIMITS)
+def _make_row_too_long_error(shown: str, where: str, row: int, offset: int) -> FieldsError:
+    limit = get_max_text_row_bytes(DEFAULT_LIMITS)
     return FieldsError(
         f"{shown}, {where}: row too long (offset {offset}, limit {limit} bytes)",
         code="record-too-large",
@@ -404,8 +418,8 @@ def _too_long(shown: str, where: str, row: int, offset: int) -> FieldsError:
     )
 
 
-def _refuse_twice(shown: str, names: list[str]) -> list[str]:
-    twice = duplicate_names(names)
+def _validate_unique_columns(shown: str, names: list[str]) -> list[str]:
+    twice = list_duplicate_names(names)
     if twice:
         raise FieldsError(
             f"{shown}: duplicate column {twice[0]!r}",
@@ -416,34 +430,34 @@ def _refuse_twice(shown: str, names: list[str]) -> list[str]:
     return names
 
 
-def _csv_blocks(source: CsvSource) -> Iterator[CellRows]:
+def _iter_csv_blocks(source: CsvSource) -> Iterator[CsvRows]:
     return source.blocks()
 
 
-def _json_blocks(source: JsonLinesSource) -> Iterator[tuple[Lines, bool]]:
+def _iter_json_blocks(source: JsonLinesSource) -> Iterator[tuple[JsonLines, bool]]:
     return source.lines()
 
 
-def _row(at: int) -> str:
+def _format_row(at: int) -> str:
     return f"row {at}"
 
 
-def _csv_line(where: Path | StoredFile, at: int) -> str:
+def _format_csv_line(where: Path | StoredFile, at: int) -> str:
     """In which line a row of a CSV file begins; the file is read again for that."""
-    for rows in _csv_blocks(CsvSource(FileOrigin(where), DEFAULT_LIMITS)):
+    for rows in _iter_csv_blocks(CsvSource(FileIdentity(where), DEFAULT_LIMITS)):
         if at < len(rows.filled):
             return rows.where(at)
         at -= len(rows.filled)
-    return _row(at)
+    return _format_row(at)
 
 
-def _json_line(where: Path | StoredFile, at: int) -> str:
-    for lines, _ in _json_blocks(JsonLinesSource(FileOrigin(where), DEFAULT_LIMITS)):
+def _format_json_line(where: Path | StoredFile, at: int) -> str:
+    for lines, _ in _iter_json_blocks(JsonLinesSource(FileIdentity(where), DEFAULT_LIMITS)):
         if at < len(lines.filled):
-            return _told(lines, at)
+            return _format_line(lines, at)
         at -= len(lines.filled)
-    return _row(at)
+    return _format_row(at)
 
 
-def _told(lines: Lines, at: int) -> str:
+def _format_line(lines: JsonLines, at: int) -> str:
     return f"line {lines.first + int(lines.filled[at]) + 1}"

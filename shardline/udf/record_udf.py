@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardline.schema.conversion import fit_values, values_of
-from shardline.udf.function_call import BoundWork
-from shardline.udf.udf_declaration import FunctionFields
-from shardline.udf.udf_result import RAISED, Made, made_of, nothing, raised
+from shardline.schema.conversion import convert_values, list_values
+from shardline.udf.function_call import BoundFunctionUDF
+from shardline.udf.udf_declaration import FunctionUDF
+from shardline.udf.udf_result import (
+    CAUGHT_ERRORS,
+    UDFResult,
+    format_failures,
+    make_null_column,
+    make_result,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
     from shardline.schema.encoding import Reasons
     from shardline.schema.schema import Feature, Schema
-    from shardline.udf.udf_declaration import Bound
+    from shardline.udf.udf_declaration import BoundUDF
 
     RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -31,7 +37,7 @@ def record_fields(
     processes: bool | None = None,
     deterministic: bool = True,
     check_source: bool = True,
-) -> Callable[[RecordFunction], RecordFields]:
+) -> Callable[[RecordFunction], RecordUDF]:
     """Declare that a function of one record makes these fields.
 
     It is given a dict: int, float, bytes or str; a NumPy array in the feature's shape where it has
@@ -54,7 +60,7 @@ def record_fields(
     mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
     return partial(
-        RecordFields,
+        RecordUDF,
         features=features,
         reads=reads,  # type: ignore[arg-type] # checked there
         code=code,
@@ -65,22 +71,22 @@ def record_fields(
 
 
 @dataclass(frozen=True, slots=True)
-class RecordFields(FunctionFields):
+class RecordUDF(FunctionUDF):
     """A function of one record."""
 
     processes: bool | None = None
 
     maker: ClassVar[str] = "record function"
 
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """The function for records of this schema."""
         reads = self._found(schema)
-        work = RecordWork(self.shown, self.function, self.features, reads)
-        return BoundWork(self.shown, work, reads, self.features, self.processes)
+        work = RecordFunctionCall(self.shown, self.function, self.features, reads)
+        return BoundFunctionUDF(self.shown, work, reads, self.features, self.processes)
 
 
 @dataclass(frozen=True, slots=True)
-class RecordWork:
+class RecordFunctionCall:
     """The function, called for each row of a batch."""
 
     shown: str
@@ -88,7 +94,7 @@ class RecordWork:
     features: tuple[Feature, ...]
     reads: list[Feature]
 
-    def __call__(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of these records."""
         names = [feature.name for feature in self.reads]
         declared = {feature.name for feature in self.features}
@@ -96,13 +102,13 @@ class RecordWork:
         failed: dict[int, BaseException] = {}
         unfit: Reasons = {}
         function = self.function
-        for values in zip(*map(values_of, batch.columns), strict=True):
+        for values in zip(*map(list_values, batch.columns), strict=True):
             try:
                 row: Any = function(dict(zip(names, values)))  # noqa: B905 - as many, and told often
                 if not isinstance(row, (dict, Mapping)) or not row.keys() <= declared:
                     unfit[len(rows)] = (None, self._misfit(row, declared))
                     row = {}
-            except RAISED as error:
+            except CAUGHT_ERRORS as error:
                 failed[len(rows)] = error
                 row = {}
             rows.append(row)
@@ -111,14 +117,14 @@ class RecordWork:
         tried = len(rows)
         rows += [{}] * (batch.num_rows - tried)
         made = [
-            fit_values(feature, [row.get(feature.name) for row in rows])
+            convert_values(feature, [row.get(feature.name) for row in rows])
             if rows
-            else nothing(feature)
+            else make_null_column(feature)
             for feature in self.features
         ]
-        reasons, first = raised(self.shown, failed)
+        reasons, first = format_failures(self.shown, failed)
         reasons |= unfit
-        return made_of(self.shown, self.features, made, reasons, tried=tried, error=first)
+        return make_result(self.shown, self.features, made, reasons, tried=tried, error=first)
 
     def _misfit(self, row: object, declared: set[str]) -> str:
         """Why what it gave for a record is not a dict of its fields."""

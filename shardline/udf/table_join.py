@@ -15,15 +15,20 @@ import pyarrow.compute as pc
 
 from shardline.errors import FieldsError
 from shardline.hints import Hint, Option
-from shardline.schema.arrow_types import kind_of, misfit
-from shardline.schema.conversion import Fitted, fit_values
+from shardline.schema.arrow_types import find_mismatch, infer_kind
+from shardline.schema.conversion import ConvertedColumn, convert_values
 from shardline.schema.schema import Feature
 from shardline.sources.source import add_path
-from shardline.text import counted
+from shardline.text import format_count
 from shardline.tfrecord.open_file import StoredFile
-from shardline.udf.lookup_table import HeldTable, read_table, shown_as
-from shardline.udf.udf_declaration import Bound, checked_features, found_features, told_features
-from shardline.udf.udf_result import made_of
+from shardline.udf.lookup_table import LookupTable, get_table_label, read_table
+from shardline.udf.udf_declaration import (
+    BoundUDF,
+    describe_features,
+    select_features,
+    validate_features,
+)
+from shardline.udf.udf_result import make_result
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,18 +39,18 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.schema.encoding import Reasons
     from shardline.schema.schema import Schema
-    from shardline.sources.source_format import Format
-    from shardline.udf.udf_result import Made
+    from shardline.sources.source_format import SourceFormat
+    from shardline.udf.udf_result import UDFResult
 
 
-Doubled: TypeAlias = Literal["fail", "first", "last"]
+OnDuplicate: TypeAlias = Literal["fail", "first", "last"]
 """What to do with a key that stands in a table more than once."""
 
 _FEW_KEYS = 2000
 """Arrow hashes the keys for each column that is looked up: that pays for few of them only."""
 
 
-class DoubledKeys(Exception):  # noqa: N818 - it is raised and caught within this package
+class DuplicateKeysError(Exception):  # noqa: N818 - it is raised and caught within this package
     """How many keys stand in a table more than once, and the first two rows of the first."""
 
     def __init__(self, count: int, first: int, second: int) -> None:
@@ -55,7 +60,7 @@ class DoubledKeys(Exception):  # noqa: N818 - it is raised and caught within thi
         self.second = second
 
 
-class Lookup(ABC):
+class KeyLookup(ABC):
     """The rows of a table by their keys: int64 or binary, none of them null."""
 
     @abstractmethod
@@ -63,8 +68,8 @@ class Lookup(ABC):
         """The row of each key, -1 where there is none; null is no key."""
 
 
-def lookup(keys: pa.Array, doubled: Doubled) -> Lookup:
-    """The keys of a table; DoubledKeys if one stands there twice, and that is not allowed."""
+def make_key_lookup(keys: pa.Array, doubled: OnDuplicate) -> KeyLookup:
+    """The keys of a table; DuplicateKeysError if one stands there twice, and that is not allowed."""
     encoded = keys.dictionary_encode()
     codes, unique = np.asarray(encoded.indices), encoded.dictionary
     firsts = np.unique(codes, return_index=True)[1]
@@ -73,15 +78,17 @@ def lookup(keys: pa.Array, doubled: Doubled) -> Lookup:
         if doubled == "fail":
             again = np.delete(np.arange(len(keys)), firsts)[0]
             count = int((np.bincount(codes) > 1).sum())
-            raise DoubledKeys(count, int(firsts[codes[again]]), int(again))
+            raise DuplicateKeysError(count, int(firsts[codes[again]]), int(again))
         if doubled == "last":
             rows = len(keys) - 1 - np.unique(codes[::-1], return_index=True)[1]
     if pa.types.is_int64(keys.type):
-        return _SortedNumbers(np.asarray(unique), rows)
-    return _FewTexts(unique, rows) if len(unique) <= _FEW_KEYS else _ManyTexts(unique, rows)
+        return _SortedNumberLookup(np.asarray(unique), rows)
+    return (
+        _FewTextLookup(unique, rows) if len(unique) <= _FEW_KEYS else _ManyTextLookup(unique, rows)
+    )
 
 
-class _SortedNumbers(Lookup):
+class _SortedNumberLookup(KeyLookup):
     def __init__(self, keys: Rows, rows: Rows) -> None:
         order = np.argsort(keys)
         self._keys, self._rows = keys[order], rows[order]
@@ -95,7 +102,7 @@ class _SortedNumbers(Lookup):
         return np.where(found, self._rows[places], -1)
 
 
-class _FewTexts(Lookup):
+class _FewTextLookup(KeyLookup):
     def __init__(self, keys: pa.Array, rows: Rows) -> None:
         self._keys = keys
         self._rows = np.append(rows, -1)
@@ -106,7 +113,7 @@ class _FewTexts(Lookup):
         return found
 
 
-class _ManyTexts(Lookup):
+class _ManyTextLookup(KeyLookup):
     def __init__(self, keys: pa.Array, rows: Rows) -> None:
         self._rows: dict[Any, int] = dict(zip(keys.to_pylist(), rows.tolist(), strict=True))
 
@@ -115,20 +122,20 @@ class _ManyTexts(Lookup):
         return np.fromiter(map(self._rows.get, asked, repeat(-1)), np.int64, len(asked))
 
 
-Missing: TypeAlias = Literal["fail", "default", "absent"]
+OnMissing: TypeAlias = Literal["fail", "default", "absent"]
 """What becomes of a record whose key is not in the table."""
 
 
-class BoundJoin(Bound):
+class BoundTableJoin(BoundUDF):
     """A table for records of one schema. With defaults, these are one more row of its columns."""
 
     def __init__(
         self,
         shown: str,
         key: Feature,
-        keys: Lookup,
+        keys: KeyLookup,
         columns: Mapping[Feature, pa.Array],
-        missing: Missing,
+        missing: OnMissing,
     ) -> None:
         super().__init__([key], tuple(columns))
         self._shown = shown
@@ -136,7 +143,7 @@ class BoundJoin(Bound):
         self._columns = list(columns.values())
         self._missing = missing
 
-    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of some records."""
         (asked,) = self._given(batch).columns
         rows = self._keys.rows(asked)
@@ -150,8 +157,8 @@ class BoundJoin(Bound):
             reasons = self._reasons(asked, gone, every=every)
             tried = tried if every else min(reasons) + 1
         picked = pa.array(rows, mask=gone)
-        columns = [Fitted(column.take(picked)) for column in self._columns]
-        return made_of(self._shown, self.features, columns, reasons, tried=tried)
+        columns = [ConvertedColumn(column.take(picked)) for column in self._columns]
+        return make_result(self._shown, self.features, columns, reasons, tried=tried)
 
     def _reasons(
         self, asked: pa.Array, gone: np.ndarray[tuple[int], np.dtype[np.bool_]], *, every: bool
@@ -178,7 +185,9 @@ def validate_key(shown: str, key: Feature) -> None:
         )
 
 
-def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Lookup:
+def index_table_keys(
+    held: LookupTable, column: str, key: Feature, doubled: OnDuplicate
+) -> KeyLookup:
     """The rows of a table by their keys, which are as those of the records: FieldsError if not."""
     where = f"{held.shown}, column {column!r}"
     large = held.large(column) if key.kind == "int64" else None
@@ -191,10 +200,10 @@ def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Loo
         )
     wanted = replace(key, name=column, required=True)
     for kind in held.types(column):
-        if pa.types.is_floating(kind) or misfit(wanted, kind) is not None:
+        if pa.types.is_floating(kind) or find_mismatch(wanted, kind) is not None:
             raise FieldsError(
                 f"{where}: kind differs from key {key.name!r} of the records "
-                f"({kind_of(kind) or kind} and {key.kind})",
+                f"({infer_kind(kind) or kind} and {key.kind})",
                 code="key-mismatch",
                 hint=Hint.of("convert the column or the feature"),
                 feature=column,
@@ -217,10 +226,10 @@ def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Loo
             feature=column,
         )
     try:
-        return lookup(keys.array, doubled)
-    except DoubledKeys as error:
+        return make_key_lookup(keys.array, doubled)
+    except DuplicateKeysError as error:
         first, second = held.where(error.first), held.where(error.second)
-        keys_found = counted(error.count, "duplicate key")
+        keys_found = format_count(error.count, "duplicate key")
         raise FieldsError(
             f"{where}: {keys_found} (first in {first} and {second})",
             code="duplicate-key",
@@ -235,7 +244,7 @@ def keys_of(held: HeldTable, column: str, key: Feature, doubled: Doubled) -> Loo
         ) from None
 
 
-def column_of(held: HeldTable, feature: Feature) -> pa.Array:
+def get_table_column(held: LookupTable, feature: Feature) -> pa.Array:
     """A column of a table as a field; FieldsError if a value in it is none of the field's."""
     column = held.fitted(feature)
     for at, why in sorted(column.bad.items()):
@@ -254,11 +263,11 @@ def joined_fields(
     *,
     features: Sequence[Feature | str] | None = None,
     table_key: str | None = None,
-    missing: Missing = "fail",
-    doubled: Doubled = "fail",
+    missing: OnMissing = "fail",
+    doubled: OnDuplicate = "fail",
     defaults: Mapping[str, object] | None = None,
-    format: Format | None = None,  # noqa: A002 - the word that callers and --format use
-) -> JoinedFields:
+    format: SourceFormat | None = None,  # noqa: A002 - the word that callers and --format use
+) -> TableJoin:
     """Fields from a table: each record gets those of the row that has its key.
 
     `table` is a CSV, JSON lines, Parquet or Arrow file, by its path, its URI or as a StoredFile
@@ -275,7 +284,7 @@ def joined_fields(
     from it, and so not required. `doubled` says which row counts if a key is there twice: none,
     the first or the last.
     """
-    return JoinedFields(
+    return TableJoin(
         table,
         key,
         None if features is None else tuple(features),
@@ -288,23 +297,23 @@ def joined_fields(
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedFields:
+class TableJoin:
     """A table whose columns become fields. It is read anew each time, unless it is `settled`."""
 
     table: object
     key: str
     chosen: tuple[Feature | str, ...] | None
     column: str
-    missing: Missing
-    doubled: Doubled
+    missing: OnMissing
+    doubled: OnDuplicate
     defaults: dict[str, object]
-    format: Format | None
+    format: SourceFormat | None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
         for what, given, known in (
-            ("missing", self.missing, get_args(Missing)),
-            ("doubled", self.doubled, get_args(Doubled)),
+            ("missing", self.missing, get_args(OnMissing)),
+            ("doubled", self.doubled, get_args(OnDuplicate)),
         ):
             if given not in known:
                 raise FieldsError(
@@ -325,18 +334,18 @@ class JoinedFields:
             )
         if self.chosen is not None:
             declared = [Feature(f, "bytes") if isinstance(f, str) else f for f in self.chosen]
-            checked_features(self.shown, declared)
+            validate_features(self.shown, declared)
 
     @property
     def shown(self) -> str:
         """The table as messages call it."""
-        held = isinstance(self.table, HeldTable)
-        return self.table.shown if held else shown_as(self.table)  # type: ignore[attr-defined] # it is held
+        held = isinstance(self.table, LookupTable)
+        return self.table.shown if held else get_table_label(self.table)  # type: ignore[attr-defined] # it is held
 
     @property
     def _path(self) -> str | None:
         """The path or URI of the table, None for a table in memory."""
-        if isinstance(self.table, HeldTable):
+        if isinstance(self.table, LookupTable):
             return self.table.path
         return str(self.table) if isinstance(self.table, str | Path | StoredFile) else None
 
@@ -361,7 +370,7 @@ class JoinedFields:
             return None
         return tuple(self._as_made(features))
 
-    def settled(self) -> JoinedFields:
+    def settled(self) -> TableJoin:
         """The same, with the table read."""
         with add_path(self._path):
             held, features = self._settled()
@@ -372,11 +381,11 @@ class JoinedFields:
         with add_path(self._path):
             held, features = self._settled()
         hashed = () if held.sha256 else (*features, *held.inferred([self.column]).values())
-        defaults = {f.name: _digest(self._default(f)) for f in features if self.defaults}
+        defaults = {f.name: _digest_array(self._default(f)) for f in features if self.defaults}
         return {
             "maker": "table",
             "sha256": held.digest(hashed),
-            "features": told_features(features),
+            "features": describe_features(features),
             "key": self.key,
             "column": self.column,
             "missing": self.missing,
@@ -389,25 +398,25 @@ class JoinedFields:
         self._key(schema)
 
     def _key(self, schema: Schema) -> Feature:
-        (key,) = found_features(self.shown, self.reads, schema)
+        (key,) = select_features(self.shown, self.reads, schema)
         validate_key(self.shown, key)
         return key
 
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """The table for records of this schema."""
         with add_path(self._path):
             held, features = self._settled()
         key = self._key(schema)
         with add_path(held.path):
-            keys = keys_of(held, self.column, key, self.doubled)
-            columns = {feature: column_of(held, feature) for feature in features}
+            keys = index_table_keys(held, self.column, key, self.doubled)
+            columns = {feature: get_table_column(held, feature) for feature in features}
         if self.missing == "default":
             for feature, column in columns.items():
                 columns[feature] = pa.concat_arrays([column, self._default(feature)])
-        return BoundJoin(self.shown, key, keys, columns, self.missing)
+        return BoundTableJoin(self.shown, key, keys, columns, self.missing)
 
-    def _settled(self) -> tuple[HeldTable, tuple[Feature, ...]]:
-        held = self.table if isinstance(self.table, HeldTable) else self._read()
+    def _settled(self) -> tuple[LookupTable, tuple[Feature, ...]]:
+        held = self.table if isinstance(self.table, LookupTable) else self._read()
         held.known(self.column)
         chosen: Sequence[Feature | str] = self.chosen or ()
         if self.chosen is None:
@@ -418,9 +427,9 @@ class JoinedFields:
                     code="no-features",
                 )
         for feature in chosen:
-            held.known(_name(feature))
+            held.known(_get_feature_name(feature))
         for name in self.defaults:
-            if name not in set(map(_name, chosen)):
+            if name not in set(map(_get_feature_name, chosen)):
                 raise FieldsError(
                     f"{self.shown}: default for unknown feature {name!r}",
                     code="unknown-feature",
@@ -436,7 +445,7 @@ class JoinedFields:
                 hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
             )
         features = [found[f] if isinstance(f, str) else f for f in chosen]
-        return held, checked_features(self.shown, self._as_made(features))
+        return held, validate_features(self.shown, self._as_made(features))
 
     def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
         """Return the features with what `missing` makes of them."""
@@ -444,8 +453,10 @@ class JoinedFields:
             return list(features)
         return [replace(feature, required=False) for feature in features]
 
-    def _read(self) -> HeldTable:
-        wanted = None if self.chosen is None else {self.column, *map(_name, self.chosen)}
+    def _read(self) -> LookupTable:
+        wanted = (
+            None if self.chosen is None else {self.column, *map(_get_feature_name, self.chosen)}
+        )
         declared = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
         return read_table(self.table, self.format, wanted, declared)
 
@@ -459,7 +470,7 @@ class JoinedFields:
                 hint=Hint.of("add a default, or pass ", Option("missing", "absent")),
                 feature=feature.name,
             )
-        fitted = fit_values(feature, [value])
+        fitted = convert_values(feature, [value])
         for why in fitted.bad.values():
             raise FieldsError(
                 f"{self.shown}: invalid default for feature {feature.name!r}: {why}",
@@ -469,10 +480,10 @@ class JoinedFields:
         return fitted.array
 
 
-def _name(feature: Feature | str) -> str:
+def _get_feature_name(feature: Feature | str) -> str:
     return feature if isinstance(feature, str) else feature.name
 
 
-def _digest(array: pa.Array) -> str:
+def _digest_array(array: pa.Array) -> str:
     """A value in short: not all of them have a place in JSON."""
     return hashlib.sha256(repr(array.to_pylist()).encode()).hexdigest()

@@ -19,14 +19,21 @@ import pyarrow as pa
 from shardline.errors import ColumnError, FieldsError, PackageMissingError, SchemaMismatchError
 from shardline.hints import Hint
 from shardline.schema import shapes
-from shardline.schema.arrow_types import is_list, misfit
-from shardline.schema.conversion import Fitted, cut, fit
+from shardline.schema.arrow_types import find_mismatch, is_list
+from shardline.schema.conversion import ConvertedColumn, convert_to_feature, cut
 from shardline.schema.logical_types import Array
-from shardline.sources.memory_source import column_of, type_of
-from shardline.text import counted
-from shardline.udf.function_call import Batchwise, copied
-from shardline.udf.udf_declaration import Bound, FunctionFields
-from shardline.udf.udf_result import RAISED, BatchMisfit, in_words, made_of, of_piece, put_together
+from shardline.sources.memory_source import convert_tensor, infer_tensor_type
+from shardline.text import format_count
+from shardline.udf.function_call import BatchCall, copy_batch
+from shardline.udf.udf_declaration import BoundUDF, FunctionUDF
+from shardline.udf.udf_result import (
+    CAUGHT_ERRORS,
+    BatchMismatchError,
+    format_exception,
+    make_result,
+    offset_mismatch,
+    put_together,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.schema.schema import Schema
-    from shardline.udf.udf_result import Made
+    from shardline.udf.udf_result import UDFResult
 
 
 Tensor: TypeAlias = Any
@@ -54,7 +61,7 @@ if TYPE_CHECKING:
 _DTYPES = {"int64": "int64", "float": "float32", "bytes": "string"}
 
 
-def tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without types
+def import_tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without types
     """TensorFlow, which takes seconds to load."""
     try:
         import tensorflow as tf  # noqa: PLC0415
@@ -67,7 +74,7 @@ def tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without types
 
 
 @dataclass(frozen=True)
-class Form:
+class TensorForm:
     """How the tensor of a feature is put together."""
 
     feature: Feature
@@ -127,14 +134,14 @@ class Form:
     def parts(self, column: pa.Array) -> Parts:
         """The parts of a column; ColumnError where it does not hold what the feature does."""
         there = np.asarray(column.is_valid())
-        rows = _Rows(column, there)
+        rows = _ListRows(column, there)
         splits: Parts = []
         if not self._dense:
             lengths = np.zeros(len(column), np.int64)
             lengths[there] = rows.descend() if is_list(column.type) else 1
-            splits.append(_splits(lengths))
+            splits.append(_make_row_splits(lengths))
             if self.feature.sequence and not shapes.is_fixed(self.feature.shape):
-                splits.append(_splits(rows.descend()))
+                splits.append(_make_row_splits(rows.descend()))
         values = rows.leaves()
         if self._array is not None:
             return splits + self._decoded(self._array, column, values)
@@ -146,7 +153,7 @@ class Form:
 
     def _decoded(self, array: Array, column: pa.Array, values: pa.Array) -> Parts:
         """The numbers of raw arrays, which lie behind each other already."""
-        sizes, data = _bytes_of(values)
+        sizes, data = _get_value_bytes(values)
         fixed = shapes.is_fixed(array.shape)
         unit = array.unit_bytes
         wrong = sizes != unit if fixed else sizes % unit != 0
@@ -158,20 +165,20 @@ class Form:
         numbers = rows.decode(data)
         if array.dtype == "bool":
             numbers = numbers != 0
-        cuts = [] if fixed else [_splits(sizes // unit)]
+        cuts = [] if fixed else [_make_row_splits(sizes // unit)]
         return [*cuts, numbers.reshape(-1, *self.values)]
 
     def _misfit(self, array: Array, column: pa.Array, size: int) -> ColumnError:
         for at in range(len(column)):
             row = column.slice(at, 1)
-            sizes, _ = _bytes_of(_Rows(row, np.asarray(row.is_valid())).leaves())
+            sizes, _ = _get_value_bytes(_ListRows(row, np.asarray(row.is_valid())).leaves())
             if not all(map(array.holds, sizes.tolist())):
                 break
-        detail = f"holds {counted(int(size), 'byte')}, and {array} takes {array.size_shown}"
+        detail = f"holds {format_count(int(size), 'byte')}, and {array} takes {array.size_shown}"
         return ColumnError(at, self.feature.name, detail, code="length-mismatch")
 
 
-class _Rows:
+class _ListRows:
     """The lists of a column, level by level, without those in rows that are missing.
 
     What is in them is taken out at the last level: Arrow picks garbage from slices of lists of a
@@ -199,7 +206,7 @@ class _Rows:
         return self._values if self._kept is None else self._values.filter(pa.array(self._kept))
 
 
-def _bytes_of(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
+def _get_value_bytes(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """How many bytes each value has, and all of them behind each other."""
     _, offsets, data = values.buffers()
     if not len(values) or offsets is None or data is None:
@@ -208,19 +215,19 @@ def _bytes_of(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     return np.diff(cuts).astype(np.int64), memoryview(data)[cuts[0] : cuts[-1]]
 
 
-def _splits(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _make_row_splits(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
 
 
 _PREFETCHED = 1
 
 
-def tensor_stream(
-    work: TensorWork, batches: Iterator[pa.RecordBatch], *, every: bool, workers: int | None
-) -> Iterator[Made]:
+def stream_tensors(
+    work: TensorFunctionCall, batches: Iterator[pa.RecordBatch], *, every: bool, workers: int | None
+) -> Iterator[UDFResult]:
     """The new fields of all batches, in order; an error comes in its place."""
-    with closing(_Feed(work, batches)) as feed:
-        results = iter(_pipeline(work, feed, workers))
+    with closing(_PipelineFeed(work, batches)) as feed:
+        results = iter(_make_pipeline(work, feed, workers))
         try:
             while True:
                 result = None
@@ -238,7 +245,7 @@ def tensor_stream(
                     continue
                 rows = batch.num_rows
                 columns = work.checked(result, 0, rows)
-                yield made_of(work.shown, work.features, columns, {}, tried=rows)
+                yield make_result(work.shown, work.features, columns, {}, tried=rows)
         finally:
             # The traceback of an error would hold it until the program ends. TensorFlow cannot put
             # a pipeline away then, and complains.
@@ -248,7 +255,7 @@ def tensor_stream(
             raise feed.error
 
 
-def _pipeline(work: TensorWork, feed: _Feed, workers: int | None) -> Any:  # noqa: ANN401 - a Dataset
+def _make_pipeline(work: TensorFunctionCall, feed: _PipelineFeed, workers: int | None) -> Any:  # noqa: ANN401 - a Dataset
     tf = work.tf
     options = tf.data.Options()
     options.deterministic = True
@@ -262,13 +269,13 @@ def _pipeline(work: TensorWork, feed: _Feed, workers: int | None) -> Any:  # noq
     )
 
 
-class _Feed:
+class _PipelineFeed:
     """The batches on their way into the pipeline, and those whose results were not taken yet.
 
     Those without rows are not worth a call, and wait in `begun` until it is their turn.
     """
 
-    def __init__(self, work: TensorWork, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, work: TensorFunctionCall, batches: Iterator[pa.RecordBatch]) -> None:
         self.error: Exception | None = None
         self._work = work
         self._batches = batches
@@ -297,7 +304,7 @@ class _Feed:
                     return parts
             return None
 
-    def empty(self) -> Iterator[Made]:
+    def empty(self) -> Iterator[UDFResult]:
         """The results of batches without rows whose turn it is."""
         while self.begun and not self.begun[0].num_rows:
             yield self._work(self.begun.popleft(), every=False)
@@ -309,7 +316,7 @@ class _Feed:
 
 
 _BATCH = 4096
-SEVERAL = "holds a list of {} values, and one value belongs there"
+SEVERAL_VALUES = "holds a list of {} values, and one value belongs there"
 
 
 def tensor_fields(
@@ -319,7 +326,7 @@ def tensor_fields(
     batch: int = _BATCH,
     deterministic: bool = True,
     check_source: bool = True,
-) -> Callable[[TensorFunction], TensorFields]:
+) -> Callable[[TensorFunction], TensorUDF]:
     """Declare that a TensorFlow function of a batch of records makes these fields.
 
     It is given a dict of tensors, whose first dimension is the record, in the forms that
@@ -343,7 +350,7 @@ def tensor_fields(
     mix results of both. If the results are the same, set `check_source=False` for the next run.
     """
     return partial(
-        TensorFields,
+        TensorUDF,
         features=features,
         reads=reads,  # type: ignore[arg-type] # checked there
         code=code,
@@ -354,7 +361,7 @@ def tensor_fields(
 
 
 @dataclass(frozen=True, slots=True)
-class TensorFields(FunctionFields):
+class TensorUDF(FunctionUDF):
     """A TensorFlow function of batched tensors."""
 
     batch: int = _BATCH
@@ -363,21 +370,21 @@ class TensorFields(FunctionFields):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        FunctionFields.__post_init__(self)
+        FunctionUDF.__post_init__(self)
         if type(self.batch) is not int or self.batch < 1:
             raise FieldsError(
                 f"{self.shown}: invalid batch: expected an integer of at least 1",
                 code="invalid-argument",
             )
 
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """The function for records of this schema; it is traced here."""
         reads = self._found(schema)
-        work = TensorWork(self.shown, self.function, self.features, reads)
-        return BoundTensors(work, reads, self.batch)
+        work = TensorFunctionCall(self.shown, self.function, self.features, reads)
+        return BoundTensorUDF(work, reads, self.batch)
 
 
-class TensorWork(Batchwise):
+class TensorFunctionCall(BatchCall):
     """The function, traced, and called with the parts that tensors are put together of."""
 
     def __init__(
@@ -389,8 +396,8 @@ class TensorWork(Batchwise):
     ) -> None:
         self.shown = shown
         self.features = features
-        self.tf = tensorflow(shown)
-        self._forms = [Form(feature) for feature in reads]
+        self.tf = import_tensorflow(shown)
+        self._forms = [TensorForm(feature) for feature in reads]
         self._specs = [form.specs(self.tf) for form in self._forms]
         self._function = function
         self.traced = self._trace()
@@ -413,15 +420,19 @@ class TensorWork(Batchwise):
         )
         return made
 
-    def fitted(self, result: dict[str, Tensor], rows: int) -> list[Fitted]:
+    def fitted(self, result: dict[str, Tensor], rows: int) -> list[ConvertedColumn]:
         """The columns that it made."""
         made = []
         for feature in self.features:
             tensor = result[feature.name]
             self.refuse_rows(feature.name, tensor.shape[0] if tensor.shape.rank else None, rows)
             ragged = isinstance(tensor, self.tf.RaggedTensor)
-            column = column_of(tensor)
-            fits = _missing_or_not(feature, column) if ragged else fit(feature, column)
+            column = convert_tensor(tensor)
+            fits = (
+                _fit_missing_rows(feature, column)
+                if ragged
+                else convert_to_feature(feature, column)
+            )
             made.append(fits)
         return made
 
@@ -437,8 +448,8 @@ class TensorWork(Batchwise):
             return traced.get_concrete_function()
         except FieldsError:
             raise
-        except RAISED as error:
-            why = in_words(error).rstrip(".")
+        except CAUGHT_ERRORS as error:
+            why = format_exception(error).rstrip(".")
             raise FieldsError(
                 f"{self.shown}: TensorFlow cannot trace it: {why}",
                 code="udf-trace-failed",
@@ -491,71 +502,75 @@ class TensorWork(Batchwise):
         if tensor.shape.rank == 0:
             return "holds one value, and one for each record is wanted"
         try:
-            kind = type_of(feature.name, tensor).value_type
+            kind = infer_tensor_type(feature.name, tensor).value_type
         except SchemaMismatchError:
             return f"is of {tensor.dtype.name}, which no kind of feature can hold"
         optional = not feature.required and not feature.shape and is_list(kind)
-        return misfit(feature, kind.value_type if optional else kind)
+        return find_mismatch(feature, kind.value_type if optional else kind)
 
 
-def _missing_or_not(feature: Feature, column: pa.Array) -> Fitted:
+def _fit_missing_rows(feature: Feature, column: pa.Array) -> ConvertedColumn:
     """A ragged column, in which an empty row is missing if it may be."""
     if feature.required:
-        return fit(feature, column)
+        return convert_to_feature(feature, column)
     cuts, values = cut(column)
     lengths = np.diff(cuts)
     if feature.shape:
         empty = pa.array(lengths == 0)
-        return fit(feature, pa.ListArray.from_arrays(column.offsets, column.values, mask=empty))
-    several = {at: SEVERAL.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()}
-    alone = fit(feature, values.take(pa.array(cuts[:-1], mask=lengths != 1)))
-    return Fitted(alone.array, alone.bad | several)
+        return convert_to_feature(
+            feature, pa.ListArray.from_arrays(column.offsets, column.values, mask=empty)
+        )
+    several = {
+        at: SEVERAL_VALUES.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()
+    }
+    alone = convert_to_feature(feature, values.take(pa.array(cuts[:-1], mask=lengths != 1)))
+    return ConvertedColumn(alone.array, alone.bad | several)
 
 
-class BoundTensors(Bound):
+class BoundTensorUDF(BoundUDF):
     """A TensorFlow function for records of one schema."""
 
-    def __init__(self, work: TensorWork, reads: list[Feature], batch: int) -> None:
+    def __init__(self, work: TensorFunctionCall, reads: list[Feature], batch: int) -> None:
         super().__init__(reads, work.features)
         self._work = work
         self._batch = batch
 
-    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of some records."""
-        cut = _cut(self._given(batch), self._batch)
+        cut = _split_batch(self._given(batch), self._batch)
         parts = []
         for at, piece in enumerate(cut):
-            with of_piece(at * self._batch):
+            with offset_mismatch(at * self._batch):
                 parts.append(self._work(piece, every=every))
         return put_together(self.features, parts, batch.num_rows)
 
     def stream(
         self, batches: Iterable[pa.RecordBatch], *, every: bool, workers: int | None = None
-    ) -> Iterator[Made]:
+    ) -> Iterator[UDFResult]:
         """The new fields of all batches, in order, by one tf.data pipeline."""
         begun: deque[tuple[int, int]] = deque()
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                cut = _cut(self._given(batch), self._batch)
+                cut = _split_batch(self._given(batch), self._batch)
                 begun.append((len(cut), batch.num_rows))
                 yield from cut
 
-        parts: list[Made] = []
+        parts: list[UDFResult] = []
         try:
-            for made in tensor_stream(self._work, pieces(), every=every, workers=workers):
+            for made in stream_tensors(self._work, pieces(), every=every, workers=workers):
                 parts.append(made)
                 count, rows = begun[0]
                 if len(parts) == count:
                     begun.popleft()
                     yield put_together(self.features, parts, rows)
                     parts = []
-        except BatchMisfit as error:
+        except BatchMismatchError as error:
             raise error.moved(len(parts) * self._batch) from error.__cause__
 
 
-def _cut(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
+def _split_batch(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
     """A batch in pieces of so many rows at most."""
     if batch.num_rows <= rows:
         return [batch]
-    return [copied(batch.slice(first, rows)) for first in range(0, batch.num_rows, rows)]
+    return [copy_batch(batch.slice(first, rows)) for first in range(0, batch.num_rows, rows)]

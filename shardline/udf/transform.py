@@ -7,14 +7,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from shardline.hints import Hint
-from shardline.schema.schema import Key, Schema, doubled, refuse_doubled
+from shardline.schema.schema import Key, Schema, find_duplicate_names, validate_unique_sides
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shardline.canonical_json import Json
     from shardline.schema.schema import Feature
-    from shardline.udf.udf_declaration import Bound, Fields
+    from shardline.udf.udf_declaration import UDF, BoundUDF
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Transform:
     before: Schema
     after: Schema
     names: Mapping[Key, str | None]
-    fields: tuple[Fields, ...] = ()
+    fields: tuple[UDF, ...] = ()
 
     @property
     def new(self) -> Schema:
@@ -40,10 +40,10 @@ class Transform:
         if None in told:
             return None
         schemas = (self.before.fingerprint, self.after.fingerprint)
-        return transform_identity(schemas, self.names, told)
+        return get_transform_identity(schemas, self.names, told)
 
 
-def transform_identity(
+def get_transform_identity(
     schemas: tuple[str, str], names: Mapping[Key, str | None], fields: Sequence[Json | None]
 ) -> Json:
     """The identity of a transform from one fingerprint to another, with these makers' own."""
@@ -51,12 +51,12 @@ def transform_identity(
     return {"schemas": list(schemas), "names": changed, "fields": list(fields)}
 
 
-def unchanged(schema: Schema) -> dict[Key, str | None]:
+def map_unchanged_names(schema: Schema) -> dict[Key, str | None]:
     """Names under which every feature stays what it is."""
     return {feature.key: feature.name for feature in schema.features}
 
 
-class Makers:
+class BoundUDFs:
     """The functions and tables of a transform, made ready when the first record is there.
 
     All tasks of an operation share them. Sent to another process, they are made ready there.
@@ -65,9 +65,9 @@ class Makers:
     def __init__(self, transform: Transform) -> None:
         self.transform = transform
         self._lock = Lock()
-        self._bound: list[Bound] | None = None
+        self._bound: list[BoundUDF] | None = None
 
-    def bound(self) -> list[Bound]:
+    def bound(self) -> list[BoundUDF]:
         """Made ready for the records."""
         with self._lock:
             if self._bound is None:
@@ -96,11 +96,11 @@ class Makers:
         self.__init__(transform)  # type: ignore[misc] # as if it were made there
 
 
-def refuse_doubling(transform: Transform) -> None:
+def validate_side_names(transform: Transform) -> None:
     """Refuse to give something new a name that stays on the other side of a SequenceExample."""
     before, after = (
-        doubled(feature.key for feature in schema.features)
+        find_duplicate_names(feature.key for feature in schema.features)
         for schema in (transform.before, transform.after)
     )
     advice = Hint.of("choose another name, or drop or rename the existing feature")
-    refuse_doubled(after - before, advice)
+    validate_unique_sides(after - before, advice)

@@ -14,7 +14,7 @@ import cloudpickle
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
-from shardline.schema.logical_types import check_text
+from shardline.schema.logical_types import validate_text
 from shardline.schema.schema import Feature
 from shardline.udf.function_digest import source_digest
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from shardline.canonical_json import Json
     from shardline.schema.schema import Schema
-    from shardline.udf.udf_result import Made
+    from shardline.udf.udf_result import UDFResult
 
 
 _DECLARE = Hint.of("declare each feature that it computes, e.g. `Feature('area', 'int64')`")
 
 
-def checked_features(shown: str, features: Iterable[object]) -> tuple[Feature, ...]:
+def validate_features(shown: str, features: Iterable[object]) -> tuple[Feature, ...]:
     """The features that are made; FieldsError if they cannot be."""
     found: list[Feature] = []
     for feature in features:
@@ -60,7 +60,7 @@ def checked_features(shown: str, features: Iterable[object]) -> tuple[Feature, .
     return tuple(found)
 
 
-def checked_reads(shown: str, reads: object) -> tuple[str, ...]:
+def validate_reads(shown: str, reads: object) -> tuple[str, ...]:
     """The names of the features that are read; FieldsError if these are none."""
     if isinstance(reads, str) or not isinstance(reads, list | tuple):
         raise FieldsError(
@@ -83,7 +83,7 @@ def checked_reads(shown: str, reads: object) -> tuple[str, ...]:
     return names
 
 
-def checked_code(shown: str, code: object) -> None:
+def validate_code(shown: str, code: object) -> None:
     """Refuse what is no code version."""
     if code is None:
         return
@@ -93,10 +93,10 @@ def checked_code(shown: str, code: object) -> None:
             code="invalid-argument",
             hint=Hint.of("pass a string, e.g. ", Option("code", "1")),
         )
-    check_text(f"the code version of {shown}", code)
+    validate_text(f"the code version of {shown}", code)
 
 
-def found_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) -> list[Feature]:
+def select_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) -> list[Feature]:
     """The features of these names; without names all of the context.
 
     A name that stands in the context and in the feature_lists means that in the context.
@@ -132,7 +132,7 @@ def found_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) ->
     return found
 
 
-class Fields(Protocol):
+class UDF(Protocol):
     """Where new fields of records come from: a function, or a table."""
 
     @property
@@ -158,14 +158,14 @@ class Fields(Protocol):
         """
         ...
 
-    def settled(self) -> Fields:
+    def settled(self) -> UDF:
         """The same, with what lies outside of this process read, once: a table is.
 
         So `features`, `identity` and `bind` of what is settled all speak of the same content.
         """
         ...
 
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """It for records of this schema.
 
         Raises SchemaMismatchError if they lack what it reads, FieldsError if it cannot work.
@@ -173,7 +173,7 @@ class Fields(Protocol):
         ...
 
 
-def maker_told(fields: Fields) -> Json:
+def describe_udf(fields: UDF) -> Json:
     """A maker of fields as an entry tells it, for people and for lineage."""
     return {
         "by": fields.shown,
@@ -187,17 +187,17 @@ def maker_told(fields: Fields) -> Json:
 _METHODS = ("identity", "settled", "bind")
 
 
-def is_maker(value: object) -> bool:
+def is_udf(value: object) -> bool:
     """Whether a value is a maker of fields. No property is touched: those of a table read it."""
     return all(callable(getattr(type(value), name, None)) for name in _METHODS)
 
 
-def is_deterministic(fields: Fields) -> bool:
+def is_deterministic(fields: UDF) -> bool:
     """Whether it makes the same of the same records each time, as far as it declares."""
     return bool(getattr(fields, "deterministic", True))
 
 
-class Bound(ABC):
+class BoundUDF(ABC):
     """A maker of fields for records of one schema. Close it when the last record is done.
 
     `reads` are the features that it is given, `features` those that it makes.
@@ -209,7 +209,7 @@ class Bound(ABC):
         self._names = [feature.name for feature in reads]
 
     @abstractmethod
-    def compute(self, batch: pa.RecordBatch, *, every: bool) -> Made:
+    def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of some records; may be asked on several threads at once.
 
         `batch` has the columns of `reads`, as `readers.arrow_columns` makes them. With `every`
@@ -218,19 +218,19 @@ class Bound(ABC):
 
     def stream(
         self, batches: Iterable[pa.RecordBatch], *, every: bool, workers: int | None = None
-    ) -> Iterator[Made]:
+    ) -> Iterator[UDFResult]:
         """The new fields of all batches, in order, worked out some batches ahead of their taking.
 
         So many `workers` are at it at once, and about twice as many batches are held. An error,
         also one of `batches` itself, comes behind the results of all batches before it.
         """
 
-        def work(batch: pa.RecordBatch | Exception) -> Made:
+        def work(batch: pa.RecordBatch | Exception) -> UDFResult:
             if isinstance(batch, Exception):
                 raise batch
             return self.compute(batch, every=every)
 
-        return run_tasks(work, _with_error(batches), workers=workers, stop=self._hurry)
+        return run_tasks(work, _iter_with_error(batches), workers=workers, stop=self._hurry)
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
         """End what it has running."""
@@ -243,7 +243,7 @@ class Bound(ABC):
         return batch if batch.schema.names == self._names else batch.select(self._names)
 
 
-def _with_error(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Exception]:
+def _iter_with_error(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Exception]:
     """The batches, and behind them what reading them raised."""
     try:
         yield from batches
@@ -252,7 +252,7 @@ def _with_error(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | 
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionFields(ABC):
+class FunctionUDF(ABC):
     """A function and the fields that it makes. It can still be called as it was written.
 
     One that is not `deterministic` may make others of the same record another time: an audit does
@@ -276,10 +276,10 @@ class FunctionFields(ABC):
                 f"invalid UDF: expected a function, got {type(self.function).__name__}",
                 code="invalid-udf",
             )
-        object.__setattr__(self, "features", checked_features(self.shown, self.features))
+        object.__setattr__(self, "features", validate_features(self.shown, self.features))
         if self.reads is not None:
-            object.__setattr__(self, "reads", checked_reads(self.shown, self.reads))
-        checked_code(self.shown, self.code)
+            object.__setattr__(self, "reads", validate_reads(self.shown, self.reads))
+        validate_code(self.shown, self.code)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The function's name stands for this object now, so that only cloudpickle can send it.
@@ -289,7 +289,7 @@ class FunctionFields(ABC):
             return type(self), (function, *declared)
         sending.add(id(self))
         try:
-            return _again, (type(self), cloudpickle.dumps(function), *declared)
+            return _recreate_udf, (type(self), cloudpickle.dumps(function), *declared)
         finally:
             sending.discard(id(self))
 
@@ -317,8 +317,8 @@ class FunctionFields(ABC):
             return None
         return {
             "maker": self.maker,
-            "function": f"{_module_of(self.function)}:{self.name}",
-            "features": told_features(self.features),
+            "function": f"{_get_module(self.function)}:{self.name}",
+            "features": describe_features(self.features),
             "reads": None if self.reads is None else list(self.reads),
             "code": self.code,
         }
@@ -327,12 +327,12 @@ class FunctionFields(ABC):
         """Return a digest of the function's source; None if it has none."""
         return source_digest(self.function)
 
-    def settled(self) -> FunctionFields:
+    def settled(self) -> FunctionUDF:
         """The same: a function is what it is."""
         return self
 
     @abstractmethod
-    def bind(self, schema: Schema) -> Bound:
+    def bind(self, schema: Schema) -> BoundUDF:
         """The function for records of this schema."""
 
     def validate(self, schema: Schema) -> None:
@@ -340,10 +340,10 @@ class FunctionFields(ABC):
         self._found(schema)
 
     def _found(self, schema: Schema) -> list[Feature]:
-        return found_features(self.shown, self.reads, schema)
+        return select_features(self.shown, self.reads, schema)
 
 
-def _module_of(function: Callable[[Any], Any]) -> str:
+def _get_module(function: Callable[[Any], Any]) -> str:
     """The module of a function, whether it was loaded by its name or, as commands may, by its path.
 
     So what was computed is found again in another folder, or under the other name.
@@ -355,14 +355,14 @@ def _module_of(function: Callable[[Any], Any]) -> str:
 _SENDING = local()
 
 
-def _again(
-    kind: type[FunctionFields],
+def _recreate_udf(
+    kind: type[FunctionUDF],
     function: bytes,
     *declared: Any,  # noqa: ANN401 - the fields of the class
-) -> FunctionFields:
+) -> FunctionUDF:
     return kind(pickle.loads(function), *declared)  # noqa: S301 - part of what is being loaded
 
 
-def told_features(features: Iterable[Feature]) -> list[Json]:
+def describe_features(features: Iterable[Feature]) -> list[Json]:
     """The features as an identity tells them: docs make no difference."""
     return [replace(feature, doc="").to_json() for feature in features]

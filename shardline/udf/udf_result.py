@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shardline.errors import FieldsError
 from shardline.schema.arrow_types import column_type
-from shardline.schema.conversion import Fitted
+from shardline.schema.conversion import ConvertedColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,18 +41,18 @@ _VALUES = re.compile(r"\s*(\[\S* \(\S+\) = \]|, value: |(?<=convert string): ).*
 """Where TensorFlow goes on to tell what records hold, which is nothing for messages."""
 
 
-def cause_of(said: str) -> str:
+def extract_tensorflow_cause(said: str) -> str:
     """The part that tells, without values of records; other texts stay as they are."""
     if said.startswith(_GRAPH):
-        return _VALUES.sub("", _of_graph(said.splitlines()[1:]))
+        return _VALUES.sub("", _extract_graph_cause(said.splitlines()[1:]))
     if said.startswith(_TRACED):
-        return _of_traced(said.splitlines())
+        return _extract_traced_cause(said.splitlines())
     if _NODES.search(said):
         return _VALUES.sub("", _NODES.sub("", said))
     return said
 
 
-def _of_graph(lines: list[str]) -> str:
+def _extract_graph_cause(lines: list[str]) -> str:
     """What stands between the places in the graph and the names of its nodes."""
     first = next((at for at, line in enumerate(lines) if not _PLACE.match(line)), len(lines))
     behind = range(first, len(lines))
@@ -60,7 +60,7 @@ def _of_graph(lines: list[str]) -> str:
     return "\n".join(lines[first:last])
 
 
-def _of_traced(lines: list[str]) -> str:
+def _extract_traced_cause(lines: list[str]) -> str:
     """What stands behind the last place in the function: that is told in two lines."""
     places = [at for at, line in enumerate(lines) if line.lstrip().startswith('File "')]
     return "\n".join(lines[places[-1] + 2 :] if places else lines[1:])
@@ -68,12 +68,12 @@ def _of_traced(lines: list[str]) -> str:
 
 _LONGEST = 300
 """How much is told of what a function raised."""
-RAISED = (Exception, SystemExit)
+CAUGHT_ERRORS = (Exception, SystemExit)
 """What counts as raised by a function: it is not for it to end the program. Ctrl-C is not its."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class UDFResult:
     """One column for each declared feature, of as many rows as there were records.
 
     `reasons` tells of rows for which nothing was made, by their place: feature and detail. Values
@@ -81,17 +81,19 @@ class Made:
     function raised.
     """
 
-    columns: list[tuple[Feature, Fitted]]
+    columns: list[tuple[Feature, ConvertedColumn]]
     reasons: Reasons = field(default_factory=dict)
     error: BaseException | None = None
 
 
-def nothing(feature: Feature, rows: int = 0) -> Fitted:
+def make_null_column(feature: Feature, rows: int = 0) -> ConvertedColumn:
     """A column without any value."""
-    return Fitted(pa.nulls(rows, column_type(feature)))
+    return ConvertedColumn(pa.nulls(rows, column_type(feature)))
 
 
-def joined(features: Sequence[Feature], parts: Sequence[Sequence[Fitted]]) -> list[Fitted]:
+def join_columns(
+    features: Sequence[Feature], parts: Sequence[Sequence[ConvertedColumn]]
+) -> list[ConvertedColumn]:
     """The columns of several parts, one behind the other."""
     if len(parts) == 1:
         return list(parts[0])
@@ -102,19 +104,19 @@ def joined(features: Sequence[Feature], parts: Sequence[Sequence[Fitted]]) -> li
             arrays.append(part[place].array)
             bad |= {first + at: why for at, why in part[place].bad.items()}
             first += len(part[place].array)
-        whole.append(Fitted(pa.concat_arrays(arrays), bad))
+        whole.append(ConvertedColumn(pa.concat_arrays(arrays), bad))
     return whole
 
 
-def made_of(
+def make_result(
     shown: str,
     features: Sequence[Feature],
-    columns: Sequence[Fitted],
+    columns: Sequence[ConvertedColumn],
     reasons: Reasons,
     *,
     tried: int,
     error: BaseException | None = None,
-) -> Made:
+) -> UDFResult:
     """The columns, and as one more reason what is required and is not there.
 
     Only the first rows were tried, so many; those behind them are not there for no reason.
@@ -128,10 +130,10 @@ def made_of(
                 reasons.setdefault(
                     at, (feature.name, f"{shown} gives no value, and it is required")
                 )
-    return Made(list(zip(features, columns, strict=True)), reasons, error)
+    return UDFResult(list(zip(features, columns, strict=True)), reasons, error)
 
 
-def put_together(features: Sequence[Feature], parts: Sequence[Made], rows: int) -> Made:
+def put_together(features: Sequence[Feature], parts: Sequence[UDFResult], rows: int) -> UDFResult:
     """What became of several parts, one behind the other; of the rows behind them nothing did."""
     if len(parts) == 1 and len(parts[0].columns[0][1].array) == rows:
         return parts[0]
@@ -141,26 +143,30 @@ def put_together(features: Sequence[Feature], parts: Sequence[Made], rows: int) 
         reasons |= {first + at: why for at, why in part.reasons.items()}
         first += len(part.columns[0][1].array)
     columns = [[fitted for _, fitted in part.columns] for part in parts]
-    columns.append([nothing(feature, rows - first) for feature in features])
-    whole = zip(features, joined(features, columns), strict=True)
+    columns.append([make_null_column(feature, rows - first) for feature in features])
+    whole = zip(features, join_columns(features, columns), strict=True)
     error = next((part.error for part in parts if part.error is not None), None)
-    return Made(list(whole), reasons, error)
+    return UDFResult(list(whole), reasons, error)
 
 
-def raised(shown: str, failed: Mapping[int, BaseException]) -> tuple[Reasons, BaseException | None]:
+def format_failures(
+    shown: str, failed: Mapping[int, BaseException]
+) -> tuple[Reasons, BaseException | None]:
     """The reasons of rows on which a function raised, and what it raised first."""
-    reasons: Reasons = {at: (None, f"{shown} raised {in_words(e)}") for at, e in failed.items()}
+    reasons: Reasons = {
+        at: (None, f"{shown} raised {format_exception(e)}") for at, e in failed.items()
+    }
     return reasons, failed[min(failed)] if failed else None
 
 
-def in_words(error: BaseException) -> str:
+def format_exception(error: BaseException) -> str:
     """An error in one line: what it is, and what it says."""
     name = type(error).__name__
     try:
         text = str(error)
-    except RAISED:  # its class is the user's as well
+    except CAUGHT_ERRORS:  # its class is the user's as well
         return f"{name}, whose message cannot be told"
-    said = " ".join(cause_of(text).split())
+    said = " ".join(extract_tensorflow_cause(text).split())
     if len(said) > _LONGEST:
         said = f"{said[:_LONGEST]}..."
     if not said or said.startswith(f"{name}: "):
@@ -168,7 +174,7 @@ def in_words(error: BaseException) -> str:
     return f"{name}: {said}"
 
 
-class BatchMisfit(FieldsError):  # noqa: N818 - operations tell it with the file
+class BatchMismatchError(FieldsError):  # noqa: N818 - operations tell it with the file
     """Why no fields can be made of some records. They are counted from the start of the batch."""
 
     def __init__(
@@ -187,9 +193,9 @@ class BatchMisfit(FieldsError):  # noqa: N818 - operations tell it with the file
         self.last = last
         self.detail = detail
 
-    def moved(self, by: int) -> BatchMisfit:
+    def moved(self, by: int) -> BatchMismatchError:
         """The same in a batch that has so many records before them."""
-        return BatchMisfit(
+        return BatchMismatchError(
             self.first + by,
             self.last + by,
             self.detail,
@@ -200,9 +206,9 @@ class BatchMisfit(FieldsError):  # noqa: N818 - operations tell it with the file
 
 
 @contextmanager
-def of_piece(first: int) -> Iterator[None]:
+def offset_mismatch(first: int) -> Iterator[None]:
     """While a piece of a batch is done that begins with the record `first` of it."""
     try:
         yield
-    except BatchMisfit as error:
+    except BatchMismatchError as error:
         raise error.moved(first) from error.__cause__

@@ -21,9 +21,9 @@ from shardline.errors import FieldsError
 from shardline.execution.pipe_messages import receive, send
 from shardline.hints import Hint, Option
 from shardline.schema.arrow_validation import find_fault
-from shardline.schema.conversion import Fitted
-from shardline.text import counted
-from shardline.udf.udf_result import Made, in_words
+from shardline.schema.conversion import ConvertedColumn
+from shardline.text import format_count
+from shardline.udf.udf_result import UDFResult, format_exception
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,40 +31,40 @@ if TYPE_CHECKING:
 
     from shardline.execution.pipe_messages import Message, Part
     from shardline.schema.schema import Feature
-    from shardline.udf.function_call import Work
+    from shardline.udf.function_call import FunctionCall
 
 
-def request(batch: pa.RecordBatch, *, every: bool) -> tuple[Part, ...]:
+def encode_request(batch: pa.RecordBatch, *, every: bool) -> tuple[Part, ...]:
     """The message that asks for the new fields of a batch."""
-    return bytes([every]), _packed(batch)
+    return bytes([every]), _encode_batch(batch)
 
 
-def asked(message: Message) -> tuple[pa.RecordBatch, bool]:
+def decode_request(message: Message) -> tuple[pa.RecordBatch, bool]:
     """What such a message asks for."""
-    return _unpacked(message[1]), bool(message[0][0])
+    return _decode_batch(message[1]), bool(message[0][0])
 
 
-def reply(made: Made) -> tuple[Part, ...]:
+def encode_reply(made: UDFResult) -> tuple[Part, ...]:
     """The message that tells what became of a batch."""
     arrays = [fitted.array for _, fitted in made.columns]
     columns = pa.RecordBatch.from_arrays(arrays, [str(place) for place in range(len(arrays))])
     bad = [fitted.bad for _, fitted in made.columns]
-    error = b"" if made.error is None else _pickled(made.error)
-    return b"made", pickle.dumps((bad, made.reasons)), _packed(columns), error
+    error = b"" if made.error is None else _pickle_error(made.error)
+    return b"made", pickle.dumps((bad, made.reasons)), _encode_batch(columns), error
 
 
-def reply_of_error(error: Exception) -> tuple[Part, ...]:
+def encode_error_reply(error: Exception) -> tuple[Part, ...]:
     """The message that tells what was raised instead."""
-    return b"error", _pickled(error)
+    return b"error", _pickle_error(error)
 
 
-def answered(features: tuple[Feature, ...], message: Message) -> Made:
+def decode_reply(features: tuple[Feature, ...], message: Message) -> UDFResult:
     """What such a message tells; raises what was raised there."""
     if bytes(message[0]) == b"error":
         error: Exception = pickle.loads(message[1])  # noqa: S301 - from a process of ours
         raise error
     bad, reasons = pickle.loads(message[1])  # noqa: S301 - from a process of ours
-    arrays = _unpacked(message[2]).columns
+    arrays = _decode_batch(message[2]).columns
     fault = find_fault(arrays)  # user code may have damaged the memory of its process
     if fault is not None:
         name = features[fault.position].name
@@ -74,26 +74,26 @@ def answered(features: tuple[Feature, ...], message: Message) -> Made:
             feature=name,
         )
     columns = [
-        (feature, Fitted(array, wrong))
+        (feature, ConvertedColumn(array, wrong))
         for feature, array, wrong in zip(features, arrays, bad, strict=True)
     ]
     first = pickle.loads(message[3]) if message[3] else None  # noqa: S301 - from a process of ours
-    return Made(columns, reasons, first)
+    return UDFResult(columns, reasons, first)
 
 
-def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+def _encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 
 
-def _unpacked(part: memoryview) -> pa.RecordBatch:
+def _decode_batch(part: memoryview) -> pa.RecordBatch:
     with pa.ipc.open_stream(pa.py_buffer(part)) as reader:
         return reader.read_next_batch()
 
 
-def _pickled(error: BaseException) -> bytes:
+def _pickle_error(error: BaseException) -> bytes:
     """An error, with its traceback in words: that is all that can be sent of it."""
     told = "".join(traceback.format_exception(error)).rstrip()
     error.add_note(f"In the process that raised it:\n{told}")
@@ -101,7 +101,7 @@ def _pickled(error: BaseException) -> bytes:
         data: bytes = cloudpickle.dumps(error)
         pickle.loads(data)  # noqa: S301 - just made, to see whether it can be
     except Exception:  # noqa: BLE001 - whatever its class does
-        plain = FieldsError(in_words(error))
+        plain = FieldsError(format_exception(error))
         plain.add_note(error.__notes__[-1])
         data = cloudpickle.dumps(plain)
     return data
@@ -118,21 +118,21 @@ def main(requests: int, replies: int) -> None:
         if message is None:
             return
         try:
-            work: Work = pickle.loads(message[0])  # noqa: S301 - from the process that started us
+            work: FunctionCall = pickle.loads(message[0])  # noqa: S301 - from the process that started us
         except Exception as error:  # noqa: BLE001 - whatever loading it does
-            send(outgoing, b"failed", in_words(error).encode())
+            send(outgoing, b"failed", format_exception(error).encode())
             return
         send(outgoing, b"ready")
         while (message := inbox.take()) is not None:
-            send(outgoing, *_done(work, message))
+            send(outgoing, *_handle_request(work, message))
 
 
-def _done(work: Work, message: Message) -> tuple[Part, ...]:
-    batch, every = asked(message)
+def _handle_request(work: FunctionCall, message: Message) -> tuple[Part, ...]:
+    batch, every = decode_request(message)
     try:
-        return reply(work(batch, every=every))
+        return encode_reply(work(batch, every=every))
     except Exception as error:  # noqa: BLE001 - told to whoever asked
-        return reply_of_error(error)
+        return encode_error_reply(error)
 
 
 class _Inbox:
@@ -173,7 +173,7 @@ main(*pipes)
 _GRACE_SECONDS = 2.0
 
 
-class CannotShip(Exception):  # noqa: N818 - it is raised and caught within this package
+class NotPortableError(Exception):  # noqa: N818 - it is raised and caught within this package
     """Why a function cannot be sent to another process."""
 
     def refusal(self, shown: str) -> FieldsError:
@@ -188,17 +188,17 @@ class CannotShip(Exception):  # noqa: N818 - it is raised and caught within this
         )
 
 
-def shipped(work: object) -> bytes:
-    """Work as it is sent to processes; CannotShip if it cannot be."""
+def pickle_work(work: object) -> bytes:
+    """Work as it is sent to processes; NotPortableError if it cannot be."""
     try:
         data: bytes = cloudpickle.dumps(work)
     except Exception as error:
-        why = f"it, or what it refers to, cannot be pickled ({in_words(error)})"
-        raise CannotShip(why) from error
+        why = f"it, or what it refers to, cannot be pickled ({format_exception(error)})"
+        raise NotPortableError(why) from error
     return data
 
 
-class Processes:
+class WorkerPool:
     """Processes that all do the same work, each for one thread of this process at a time."""
 
     def __init__(self, shown: str, features: tuple[Feature, ...], work: bytes) -> None:
@@ -210,8 +210,8 @@ class Processes:
         self._callers = 0
         self._known = 0
         self._starting = 0
-        self._alive: set[_Process] = set()
-        self._idle: list[_Process] = []
+        self._alive: set[_WorkerProcess] = set()
+        self._idle: list[_WorkerProcess] = []
         self._failed: str | None = None
         self._closed = False
 
@@ -226,23 +226,23 @@ class Processes:
             with self._changed:
                 self._callers -= 1
 
-    def run(self, batch: pa.RecordBatch, *, every: bool, wait: bool) -> Made | None:
+    def run(self, batch: pa.RecordBatch, *, every: bool, wait: bool) -> UDFResult | None:
         """What a process makes of a batch.
 
         None if none is free, some are about to start, and these are not to be waited for. Raises
-        CannotShip if the work cannot be done there at all.
+        NotPortableError if the work cannot be done there at all.
         """
         process = self._take(wait=wait)
         if process is None:
             return None
         try:
-            message = process.ask(*request(batch, every=every))
+            message = process.ask(*encode_request(batch, every=every))
         except (EOFError, OSError):
             how = process.end()
             self._forget(process)
             if self._closed:
                 raise self._stopped() from None
-            rows = counted(batch.num_rows, "row")
+            rows = format_count(batch.num_rows, "row")
             raise FieldsError(
                 f"{self._shown}: process ended with {how} on {rows}",
                 code="udf-process-died",
@@ -257,7 +257,7 @@ class Processes:
             self._forget(process)
             raise
         self._give_back(process)
-        return answered(self._features, message)
+        return decode_reply(self._features, message)
 
     def close(self) -> None:
         """End all processes, whatever they are at."""
@@ -276,11 +276,11 @@ class Processes:
         with self._changed:
             self._changed.wait_for(lambda: not self._known)
 
-    def _take(self, *, wait: bool) -> _Process | None:
+    def _take(self, *, wait: bool) -> _WorkerProcess | None:
         with self._changed:
             while True:
                 if self._failed is not None:
-                    raise CannotShip(self._failed)
+                    raise NotPortableError(self._failed)
                 if self._closed:
                     raise self._stopped()
                 if self._idle:
@@ -293,7 +293,7 @@ class Processes:
                     return None
                 self._changed.wait()
 
-    def _give_back(self, process: _Process) -> None:
+    def _give_back(self, process: _WorkerProcess) -> None:
         with self._changed:
             if not self._closed:
                 self._idle.append(process)
@@ -305,7 +305,7 @@ class Processes:
     def _start(self) -> None:
         process, why = None, None
         try:
-            process = _Process()
+            process = _WorkerProcess()
             with self._changed:
                 self._alive.add(process)
                 if self._closed:
@@ -314,7 +314,7 @@ class Processes:
             if bytes(answer[0]) != b"ready":
                 why = f"it cannot be loaded there ({bytes(answer[1]).decode()})"
         except (EOFError, OSError) as error:
-            how = in_words(error) if process is None else process.end()
+            how = format_exception(error) if process is None else process.end()
             why = f"a process for it could not be started ({how})"
         with self._changed:
             self._starting -= 1
@@ -327,7 +327,7 @@ class Processes:
             process.end()
         self._forget(process)
 
-    def _forget(self, process: _Process | None) -> None:
+    def _forget(self, process: _WorkerProcess | None) -> None:
         with self._changed:
             self._known -= 1
             if process is not None:
@@ -338,7 +338,7 @@ class Processes:
         return FieldsError(f"{self._shown}: stopped", code="cancelled")
 
 
-class _Process:
+class _WorkerProcess:
     """One process and the pipes to and from it."""
 
     def __init__(self) -> None:
@@ -357,7 +357,7 @@ class _Process:
                     *map(str, theirs),
                 ],
                 stdin=subprocess.DEVNULL,
-                stdout=_printed_to(),
+                stdout=_get_print_target(),
                 pass_fds=theirs,
             )
         except BaseException:
@@ -397,7 +397,7 @@ class _Process:
         return f"signal {-status} ({signal.strsignal(-status)})"
 
 
-def _printed_to() -> int | None:
+def _get_print_target() -> int | None:
     """Where a process prints: where this one does, if that is a file of the system."""
     try:
         return sys.stdout.fileno()

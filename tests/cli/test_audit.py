@@ -9,8 +9,8 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
-from shardline.dagster.asset_names import asset_key
-from shardline.dagster.versions.metadata import materialization
+from shardline.dagster.asset_names import get_asset_key
+from shardline.dagster.versions.metadata import build_materialization
 from shardline.operations.extend import extend
 from tests.cli.command import shardline
 from tests.cli.datasets import entry_file, narrow, on
@@ -165,8 +165,8 @@ def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
     with dg.DagsterInstance.from_config(str(home)) as instance:
         version = Version(root, "digits/v1")
         for number in (1, 2):
-            event = materialization(
-                asset_key("digits/v1"), version, version.snapshot(number), added_rows=0
+            event = build_materialization(
+                get_asset_key("digits/v1"), version, version.snapshot(number), added_rows=0
             )
             instance.report_runless_asset_event(event)
     result = on(root, "audit", "--dagster-home", home)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from shardline.api import Version
 from shardline.log.model import Checks
 from shardline.schema.schema import Feature, Schema
-from shardline.schema.tf_spec import from_tf_spec, spec_text, to_tf_spec
+from shardline.schema.tf_spec import format_spec, from_tf_spec, to_tf_spec
 from tests.cli.datasets import file_of, land, landed, on, write_rows
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version
@@ -122,12 +122,12 @@ STEPS = (
 def test_the_spec_in_words_is_the_spec_itself() -> None:
     names: dict[str, Any] = {"tf": tf}
     schema = Schema(FEATURES)
-    exec(spec_text(schema), names)  # noqa: S102 - it is meant to be pasted and run
+    exec(format_spec(schema), names)  # noqa: S102 - it is meant to be pasted and run
     spec = to_tf_spec(schema)
     assert isinstance(spec, dict)
     assert from_tf_spec(names["features"]) == from_tf_spec(spec)
     schema = Schema((*FEATURES, *STEPS), "sequence_example")
-    exec(spec_text(schema), names)  # noqa: S102 - it is meant to be pasted and run
+    exec(format_spec(schema), names)  # noqa: S102 - it is meant to be pasted and run
     pair = to_tf_spec(schema)
     assert isinstance(pair, tuple)
     printed = from_tf_spec(names["context_features"], names["sequence_features"])

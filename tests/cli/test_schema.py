@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.api import Version
-from shardline.cli.schema_file import declaration, read_schema
+from shardline.cli.schema_file import format_declaration, read_schema
 from shardline.schema.schema import Feature, Schema, Text
 from tests.cli.command import shardline
 from tests.cli.datasets import HOSTILE, on
@@ -164,7 +164,7 @@ def test_of_a_version_the_declared_schema_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("schema", [Schema.opaque(), Schema((Feature("x", "int64"),), doc="one")])
 def test_a_declaration_can_be_read_again(tmp_path: Path, schema: Schema) -> None:
-    path = made(tmp_path / "s.json", declaration(schema).encode())
+    path = made(tmp_path / "s.json", format_declaration(schema).encode())
     assert read_schema(path) == schema
 
 

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from shardline.cli.errors import UsageError
-from shardline.cli.source_arguments import FORMATS, find_sources, format_by_name
-from shardline.sources import Format, as_source
+from shardline.cli.source_arguments import FORMATS, find_sources, infer_source_format
+from shardline.sources import SourceFormat, as_source
 from tests.cli.datasets import on, write_rows
 from tests.log.versions import NAME
 from tests.tfrecord.samples import made
@@ -30,7 +30,7 @@ def found(folder: Path, *arguments: str, format_: str | None = None) -> list[str
 
 
 def test_the_formats_are_those_of_the_sources() -> None:
-    assert set(FORMATS) == set(get_args(Format))
+    assert set(FORMATS) == set(get_args(SourceFormat))
 
 
 def test_sources_globs_and_folders_keep_repeats(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ NAMED = {
 @pytest.mark.parametrize("name", NAMED)
 def test_a_name_tells_the_format_as_it_does_to_the_sources(tmp_path: Path, name: str) -> None:
     path = made(tmp_path / name, b"{}\n")
-    assert format_by_name(path) == NAMED[name]
+    assert infer_source_format(path) == NAMED[name]
     if NAMED[name] is not None:
         by_name, by_format = as_source(path), as_source(path, format=NAMED[name])  # type: ignore[arg-type] # one of them
         assert type(by_name) is type(by_format)

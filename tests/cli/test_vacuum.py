@@ -12,7 +12,7 @@ import click
 import pytest
 
 from shardline.api import Version
-from shardline.cli.options import Duration, short_duration
+from shardline.cli.options import Duration, format_duration
 from tests.cli.command import on_terminal, shardline
 from tests.cli.datasets import file_of, landed, narrow, on, squeezed
 from tests.log.versions import NAME, append, make_version, write_shard
@@ -170,7 +170,7 @@ def test_a_terminal_gets_a_progress_bar_while_files_are_deleted(tmp_path: Path) 
 )
 def test_a_length_of_time_is_read_and_written_alike(text: str, span: timedelta) -> None:
     assert Duration().convert(text, None, None) == span
-    assert Duration().convert(short_duration(span), None, None) == span
+    assert Duration().convert(format_duration(span), None, None) == span
 
 
 @pytest.mark.parametrize(

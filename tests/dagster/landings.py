@@ -10,7 +10,7 @@ import dagster as dg
 from PIL import Image
 
 import shardline
-from shardline.dagster.versions.metadata import Made
+from shardline.dagster.versions.metadata import StepReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,11 +39,11 @@ def image_folder(folder: Path, each: int = 4, colors: Sequence[str] = tuple(COLO
     return folder
 
 
-def appended(version: shardline.Version, sources: Any, **options: Any) -> Made:  # noqa: ANN401
+def appended(version: shardline.Version, sources: Any, **options: Any) -> StepReport:  # noqa: ANN401
     """Append something, and tell what that made."""
     report = shardline.append(version, sources, **options)
     assert report.entry is not None
-    return Made(
+    return StepReport(
         version.snapshot(report.entry.snapshot),
         added_rows=report.records,
         added_bytes=report.bytes,

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.asset_records import CheckState, check_results
+from shardline.dagster.asset_records import CheckState, get_check_results
 from shardline.dagster.checks.gate import required_checks
-from shardline.dagster.checks.publication import publication_of
-from shardline.dagster.definitions import platform
+from shardline.dagster.checks.publication import get_publication
+from shardline.dagster.definitions import build_definitions
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.append import appended_version
 from shardline.dagster.versions.combine import combined_version
-from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.declaration import VersionDefs
 from shardline.dagster.versions.extend import extended_version
 from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.operations.append import append
-from shardline.operations.landing_folder import LandingFolder, look
+from shardline.operations.landing_folder import LandingFolder, scan_landing_folders
 from shardline.operations.source_selection import OnChanged
 from shardline.schema.schema import Feature
 from shardline.udf import record_fields
@@ -86,7 +86,7 @@ def make_model_platform(
         on_changed=on_changed,
     )
     resource = InterruptedResource(root=str(folder / "root"), reports=str(folder / "reports"))
-    defs = platform(growing, _derived(folder, kind), shardline=resource)
+    defs = build_definitions(growing, _derived(folder, kind), shardline=resource)
     merged = dg.Definitions.merge(defs, dg.Definitions(asset_checks=[own]))
     return Platform(folder, merged, resource)
 
@@ -102,7 +102,7 @@ def write_limits(folder: Path, fails: int) -> None:
     write_suite(folder / "notes.json", at_most("id", fails - 1), warning)
 
 
-def _derived(folder: Path, kind: str) -> DeclaredVersion:
+def _derived(folder: Path, kind: str) -> VersionDefs:
     name = DERIVED[kind]
     if kind == "rebuilt":
         return rebuilt_version(name, of=BASE, export=folder / "notes.tfrecord")
@@ -220,7 +220,7 @@ class Model:
             self.note("landing sensor:", "ok" if done.success else "failed")
 
     def assert_nothing_new(self) -> None:
-        assert look(self.base, [landing_folder(self.folder)]).new == ()
+        assert scan_landing_folders(self.base, [landing_folder(self.folder)]).new == ()
 
     def run(
         self, assets: set[dg.AssetKey], checks: set[dg.AssetCheckKey] | None, **config: object
@@ -286,7 +286,7 @@ class Model:
     def _states(self, key: dg.AssetKey) -> dict[str, str]:
         graph = self.platform.defs.resolve_asset_graph()
         keys = [check for check in self.check_keys(key) if graph.get(check).blocking]
-        results = check_results(self.instance, keys)
+        results = get_check_results(self.instance, keys)
         return {check.name: result.state.value for check, result in results.items()}
 
     def assert_safe(self) -> None:
@@ -311,7 +311,7 @@ class Model:
             if not version.exists or not version.state.snapshot:
                 continue
             number = version.state.snapshot
-            publication = publication_of(
+            publication = get_publication(
                 version, number, self.required if key == GROWING else required_checks(())
             )
             assert publication.unchecked == (), f"{version.name}@{number} is stuck"

@@ -9,10 +9,10 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.definitions import platform
+from shardline.dagster.definitions import build_definitions
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.append import appended_version
-from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.declaration import VersionDefs
 from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.operations.landing_folder import LandingFolder
 from shardline.schema.logical_types import Text
@@ -104,7 +104,7 @@ class Platform:
 
 def make_platform(
     folder: Path,
-    *others: DeclaredVersion,
+    *others: VersionDefs,
     suite: Path | None = None,
     quarantine_share: float = 0.0,
     own_checks: Sequence[dg.AssetChecksDefinition] = (),
@@ -128,7 +128,7 @@ def make_platform(
     resource = resource or ShardlineResource(
         root=str(folder / "root"), reports=str(folder / "reports")
     )
-    defs = platform(growing, rebuilt, *others, shardline=resource)
+    defs = build_definitions(growing, rebuilt, *others, shardline=resource)
     if own_checks:
         defs = dg.Definitions.merge(defs, dg.Definitions(asset_checks=list(own_checks)))
     return Platform(folder, defs, resource)

@@ -12,10 +12,10 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.definitions import platform
+from shardline.dagster.definitions import build_definitions
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.append import appended_version
-from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.declaration import VersionDefs
 from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.log.append_change import Append
 from shardline.log.model import Shard, Source
@@ -42,13 +42,13 @@ EVERY_MINUTE = "* * * * *"
 
 def make_definitions(folder: Path) -> dg.Definitions:
     """Declare a version that grows for each dataset, and a version derived from each bad one."""
-    return platform(
+    return build_definitions(
         *(version for name in DATASETS for version in _versions(folder, name)),
         shardline=ShardlineResource(root=str(folder / "root"), reports=str(folder / "reports")),
     )
 
 
-def _versions(folder: Path, dataset: str) -> Iterator[DeclaredVersion]:
+def _versions(folder: Path, dataset: str) -> Iterator[VersionDefs]:
     landing = folder / "landing" / dataset
     landing.mkdir(parents=True, exist_ok=True)
     yield appended_version(

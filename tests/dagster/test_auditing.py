@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from shardline.dagster.automation.audit import AUDIT, CHECK
+from shardline.dagster.automation.audit import AUDIT, AUDIT_CHECK
 from tests.dagster.platforms import QUIET, Platform, make_platform, table_rows
 
 
@@ -26,7 +26,7 @@ def audited(
         instance=instance, run_config={**QUIET, **config}, raise_on_error=False
     )
     (told,) = result.get_asset_check_evaluations()
-    assert told.check_name == CHECK
+    assert told.check_name == AUDIT_CHECK
     return result, told
 
 

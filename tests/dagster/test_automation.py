@@ -7,8 +7,8 @@ import pytest
 
 from shardline.dagster.automation.conditions import (
     FOLLOW_SECONDS_VARIABLE,
-    follow_sensor,
-    follows_published,
+    build_follow_condition,
+    build_follow_sensor,
 )
 from shardline.dagster.resources import ShardlineResource
 from tests.dagster.platforms import GROWING, QUIET, REBUILT, make_platform, verdicts
@@ -123,14 +123,14 @@ def test_follow_interval_comes_from_environment(
     monkeypatch.delenv(FOLLOW_SECONDS_VARIABLE, raising=False)
     if text is not None:
         monkeypatch.setenv(FOLLOW_SECONDS_VARIABLE, text)
-    assert follow_sensor().minimum_interval_seconds == seconds
+    assert build_follow_sensor().minimum_interval_seconds == seconds
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "soon"])
 def test_invalid_follow_interval_raises(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(FOLLOW_SECONDS_VARIABLE, text)
     with pytest.raises(ValueError, match=FOLLOW_SECONDS_VARIABLE):
-        follow_sensor()
+        build_follow_sensor()
 
 
 @dg.asset_check(asset=GROWING, blocking=True)
@@ -164,7 +164,7 @@ def test_input_with_a_missing_partition_is_followed(instance: dg.DagsterInstance
     def published() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=True)
 
-    @dg.asset(deps=[growing], automation_condition=follows_published())
+    @dg.asset(deps=[growing], automation_condition=build_follow_condition())
     def follower() -> None:
         """Follow what was published."""
 

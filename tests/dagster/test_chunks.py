@@ -6,7 +6,12 @@ import pandas as pd
 import pytest
 
 import shardline
-from shardline.dagster.expectations.sample import columns_of, empty_frame, read_chunks, sample
+from shardline.dagster.expectations.sample import (
+    create_empty_frame,
+    get_flat_columns,
+    read_chunks,
+    take_sample,
+)
 from tests.dagster.rows import NAME, append_rows, digits
 
 if TYPE_CHECKING:
@@ -19,7 +24,9 @@ def assert_same_rows(snapshot: Snapshot, names: list[str], chunk_rows: int) -> N
     frames = list(read_chunks(snapshot, snapshot.shards, names, chunk_rows=chunk_rows))
     assert all(0 < len(frame) <= chunk_rows for frame in frames)
     joined = pd.concat(frames, ignore_index=True)
-    whole = sample(snapshot).frame[[c for c in sample(snapshot).frame.columns if c in names]]
+    whole = take_sample(snapshot).frame[
+        [c for c in take_sample(snapshot).frame.columns if c in names]
+    ]
     pd.testing.assert_frame_equal(joined, whole)
 
 
@@ -27,11 +34,11 @@ def assert_same_rows(snapshot: Snapshot, names: list[str], chunk_rows: int) -> N
 def test_chunks_hold_every_row_once(tmp_path: Path, chunk_rows: int) -> None:
     batches = [digits(0, 5), digits(5, 45), digits(45, 46)]
     snapshot = append_rows(tmp_path, *batches).newest()
-    every = [column.name for column in columns_of(snapshot.schema)]
+    every = [column.name for column in get_flat_columns(snapshot.schema)]
     for names in (every, ["strokes__max", "label"], ["scan__bytes"]):
         assert_same_rows(snapshot, names, chunk_rows)
-    assert list(empty_frame(snapshot.schema).columns) == every
-    assert empty_frame(snapshot.schema).dtypes.equals(sample(snapshot).frame.dtypes)
+    assert list(create_empty_frame(snapshot.schema).columns) == every
+    assert create_empty_frame(snapshot.schema).dtypes.equals(take_sample(snapshot).frame.dtypes)
 
 
 def test_chunks_of_some_shards_hold_their_rows(tmp_path: Path) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dagster import AssetKey
 
-from shardline.dagster.versions.column_schema import column_lineage, lineage_table
-from shardline.provenance.catalog import FieldOrigin
+from shardline.dagster.versions.column_schema import build_lineage_table, column_lineage
+from shardline.provenance.catalog import FeatureOrigin
 
 
 def test_lineage_names_assets_and_leaves_out_what_is_made_of_nothing() -> None:
     origins = {
-        "id": FieldOrigin("kept", (("a/v1", "key"), ("b/v1", "key"))),
-        "split": FieldOrigin("filled", ()),
+        "id": FeatureOrigin("kept", (("a/v1", "key"), ("b/v1", "key"))),
+        "split": FeatureOrigin("filled", ()),
     }
     deps = column_lineage(origins).deps_by_column
     assert {
@@ -22,8 +22,8 @@ def test_lineage_names_assets_and_leaves_out_what_is_made_of_nothing() -> None:
 
 def test_a_wide_version_has_its_first_columns_told_and_the_rest_counted() -> None:
     names = [f"x{number:03}" for number in range(103)]
-    wide = {name: FieldOrigin("kept", (("a/v1", name),)) for name in names}
-    table = lineage_table(column_lineage(wide))
+    wide = {name: FeatureOrigin("kept", (("a/v1", name),)) for name in names}
+    table = build_lineage_table(column_lineage(wide))
     assert len(table.records) == 101
     assert table.records[0].data == {"column": "x000", "made of": "a_v1: x000"}
     assert table.records[-1].data == {"column": "and 3 more", "made of": ""}

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from starlette.applications import Starlette
 
-from shardline.dagster.asset_records import CheckState, blocking_checks, check_results
+from shardline.dagster.asset_records import CheckState, get_check_results, list_blocking_checks
 from shardline.dagster.private import (
     make_web_app,
     open_workspace,
@@ -148,10 +148,10 @@ def even(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
 def test_check_counts_for_latest_materialization_only(instance: dg.DagsterInstance) -> None:
     """AssetCheckExecutionRecord, its resolved status and LoadingContext, as Dagster uses them."""
     defs = dg.Definitions(assets=[counted], asset_checks=[even])
-    (check,) = blocking_checks(defs.get_repository_def(), counted.key)
+    (check,) = list_blocking_checks(defs.get_repository_def(), counted.key)
 
     def state() -> CheckState:
-        return check_results(instance, [check])[check].state
+        return get_check_results(instance, [check])[check].state
 
     def run(*definitions: Any, **tags: str) -> None:  # noqa: ANN401 - assets and checks
         dg.materialize(definitions, instance=instance, tags=tags, raise_on_error=False)
@@ -159,7 +159,7 @@ def test_check_counts_for_latest_materialization_only(instance: dg.DagsterInstan
     assert state() is CheckState.MISSING
     run(counted, even)
     assert state() is CheckState.PASSED
-    assert check_results(instance, [check])[check].time > 0
+    assert get_check_results(instance, [check])[check].time > 0
     run(counted)
     assert state() is CheckState.MISSING
     run(counted, even, odd="yes")

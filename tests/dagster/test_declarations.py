@@ -10,15 +10,15 @@ import pytest
 
 from shardline.dagster import (
     DeclarationError,
-    DeclaredVersion,
     LandingFolder,
+    VersionDefs,
     appended_version,
     combined_version,
     extended_version,
     migrated_version,
     rebuilt_version,
 )
-from shardline.dagster.definitions import platform, resolve_schemas
+from shardline.dagster.definitions import build_definitions, resolve_schemas
 from shardline.schema.logical_types import Image, Text
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
@@ -37,7 +37,7 @@ OTHER = Schema((Feature("id", "int64"), Feature("colour", "bytes", meaning=Text(
 LENGTH = Feature("length", "int64")
 
 
-def base(name: str = "notes/v1", schema: Schema = SCHEMA, **options: Any) -> DeclaredVersion:  # noqa: ANN401 - as declared
+def base(name: str = "notes/v1", schema: Schema = SCHEMA, **options: Any) -> VersionDefs:  # noqa: ANN401 - as declared
     return appended_version(name, schema=schema, landing="landing", **options)
 
 
@@ -49,20 +49,20 @@ def late() -> Any:  # noqa: ANN401 - never called
     raise AssertionError("called at load")
 
 
-def extend(*makers: object, **options: Any) -> DeclaredVersion:  # noqa: ANN401 - as declared
+def extend(*makers: object, **options: Any) -> VersionDefs:  # noqa: ANN401 - as declared
     given: Any = list(makers)
     return extended_version("notes/v2", of="notes/v1", fields=given, **options)
 
 
-def combine(**options: Any) -> DeclaredVersion:  # noqa: ANN401 - as declared
+def combine(**options: Any) -> VersionDefs:  # noqa: ANN401 - as declared
     return combined_version("pairs/v1", left="notes/v1", right="colours/v1", **options)
 
 
-def migrate(**options: Any) -> DeclaredVersion:  # noqa: ANN401 - as declared
+def migrate(**options: Any) -> VersionDefs:  # noqa: ANN401 - as declared
     return migrated_version("notes/v2", of="notes/v1", **options)
 
 
-MISTAKES: dict[str, tuple[Callable[[], DeclaredVersion], str, str, str]] = {
+MISTAKES: dict[str, tuple[Callable[[], VersionDefs], str, str, str]] = {
     "record function": (
         lambda: extend(record_fields(LENGTH, reads=["nmae"])(compute)),
         *("unknown-feature", "nmae", "'name'"),
@@ -126,7 +126,7 @@ def test_schema_reveals_mistake_at_load(mistake: str) -> None:
     declare, code, feature, advice = MISTAKES[mistake]
     wrong = declare()
     with raises(DeclarationError, code, feature=feature, version=wrong.name) as caught:
-        platform(wrong, base("colours/v1", OTHER), base())
+        build_definitions(wrong, base("colours/v1", OTHER), base())
     assert advice in str(caught.value.hint)
 
 
@@ -137,7 +137,7 @@ def test_mistake_behind_derived_versions_is_found() -> None:
     wrong = record_fields(Feature("half", "int64"), reads=["length"])(compute)
     fourth = extended_version("notes/v5", of=third, fields=wrong)
     with raises(DeclarationError, "unknown-feature", feature="length", version="notes/v5"):
-        platform(fourth, third, second, first, base())
+        build_definitions(fourth, third, second, first, base())
 
 
 def test_resolve_schemas_computes_schema_of_each_version() -> None:
@@ -189,7 +189,7 @@ def test_unknown_schema_is_not_validated(fields: Any) -> None:  # noqa: ANN401 -
     second = extended_version(
         "notes/v3", of=first, fields=record_fields(LENGTH, reads=["whatever"])(compute)
     )
-    defs = platform(second, first, base())
+    defs = build_definitions(second, first, base())
     dg.Definitions.validate_loadable(defs)
     assert resolve_schemas([base(), first, second])["notes/v3"] is None
 
@@ -203,17 +203,17 @@ def test_suite_with_unknown_column_raises(tmp_path: Path, column: str, advice: s
     growing = base(expectations=suite)
     code = "unknown-column"
     with raises(DeclarationError, code, version="notes/v1", path=str(suite)) as caught:
-        platform(growing)
+        build_definitions(growing)
     assert advice in str(caught.value.hint)
     derived = rebuilt_version("notes/v2", of="notes/v1", expectations=suite)
     with raises(DeclarationError, code, version="notes/v2"):
-        platform(derived, base())
+        build_definitions(derived, base())
 
 
 def test_suite_on_flat_columns_loads(tmp_path: Path) -> None:
     names = ("id", "name", "image__bytes", "scores__len", "scores__mean")
     suite = write_suite(tmp_path / "notes.json", *(at_most(name, 9) for name in names))
-    dg.Definitions.validate_loadable(platform(base(expectations=suite)))
+    dg.Definitions.validate_loadable(build_definitions(base(expectations=suite)))
 
 
 def test_suite_with_unknown_type_names_the_closest(tmp_path: Path) -> None:
@@ -231,14 +231,14 @@ def test_two_exports_to_one_path_raise(tmp_path: Path) -> None:
     same = str(tmp_path / "sub" / ".." / "notes.tfrecord")
     second = rebuilt_version("notes/b", of="notes/v1", export=same)
     with raises(DeclarationError, "duplicate-export", version="notes/b", path=same):
-        platform(base(), first, second)
+        build_definitions(base(), first, second)
 
 
 def test_inputs_in_a_circle_raise() -> None:
     first = rebuilt_version("notes/a", of="notes/b")
     second = rebuilt_version("notes/b", of="notes/a")
     with raises(DeclarationError, "circular-input"):
-        platform(base(), first, second)
+        build_definitions(base(), first, second)
 
 
 def test_landing_folder_takes_a_path() -> None:

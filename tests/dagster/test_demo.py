@@ -14,7 +14,7 @@ import pytest
 from dagster_project.demo_batches import all_digits, as_table, extra_batch
 from shardline.api import Version
 from shardline.operations.rejected_sources import open_sources
-from shardline.provenance.consumers import consumers_of
+from shardline.provenance.consumers import list_consumers
 from shardline.tfrecord.reader import RecordFile
 
 pytestmark = pytest.mark.xdist_group("demo")  # one worker, since they share what was played
@@ -111,7 +111,7 @@ def test_from_nothing_to_the_summary(played: Played) -> None:
 def test_the_model_is_a_consumer_of_what_it_learned_from(played: Played) -> None:
     assert lines_with(played.first.stdout, "digits-cnn", "read it")
     version = played.demo.version("digits/v1")
-    (consumer,) = consumers_of(version)
+    (consumer,) = list_consumers(version)
     assert (consumer.snapshot, consumer.name) == (3, "digits-cnn")
     assert consumer.run == f"seed-0-{version.snapshot(3).content[:8]}"
 

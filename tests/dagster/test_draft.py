@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import shardline
 from shardline.cli.draft import main
-from shardline.dagster.expectations.profile import Numbers
-from shardline.dagster.expectations.sample import sample
+from shardline.dagster.expectations.profile import NumberSummary
+from shardline.dagster.expectations.sample import take_sample
 from shardline.dagster.expectations.suite import read_suite
 from shardline.dagster.expectations.suite_check import judge
-from shardline.dagster.expectations.suite_draft import _outward, _range, draft_suite
+from shardline.dagster.expectations.suite_draft import _round_outward, _widen_range, draft_suite
 from tests.dagster.rows import NAME, append_rows, digit, digits, snapshot_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_a_drafted_suite_passes_on_its_snapshot_and_fails_on_shifted_data(tmp_pa
 
 def test_what_the_schema_promises_is_critical_and_what_was_seen_a_warning(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, digits(0, 200))
-    suite = draft_suite(snapshot, sample(snapshot))
+    suite = draft_suite(snapshot, take_sample(snapshot))
     told = [(one.columns, one.type, one.severity) for one in suite.expectations]
     assert told[0] == ((), "expect_table_row_count_to_be_between", "critical")
     assert {severity for _, kind, severity in told if kind == "expect_column_to_exist"} == {
@@ -127,7 +127,7 @@ def test_opaque_records_get_a_suite_on_their_sizes(tmp_path: Path) -> None:
     version = shardline.Version(tmp_path / "root", NAME)
     shardline.append(version, source, schema=shardline.Schema.opaque())
     snapshot = version.newest()
-    suite = draft_suite(snapshot, sample(snapshot))
+    suite = draft_suite(snapshot, take_sample(snapshot))
     assert {name for one in suite.expectations for name in one.columns} == {"record__bytes"}
     assert suite.expectations[-1].kwargs["min_value"] == 10
     assert suite.expectations[-1].kwargs["max_value"] == 178
@@ -140,7 +140,7 @@ def test_opaque_records_get_a_suite_on_their_sizes(tmp_path: Path) -> None:
 )
 def test_a_drafted_range_holds_what_was_seen(one: float, other: float, *, whole: bool) -> None:
     low, high = sorted((float(int(one)), float(int(other))) if whole else (one, other))
-    least, most = _range(Numbers(2, low, high, (low + high) / 2, 1.0), whole=whole)
+    least, most = _widen_range(NumberSummary(2, low, high, (low + high) / 2, 1.0), whole=whole)
     assert least <= low <= high <= most
     assert not (low >= 0 > least)
 
@@ -154,4 +154,4 @@ def test_a_drafted_range_holds_what_was_seen(one: float, other: float, *, whole:
     ],
 )
 def test_bounds_are_rounded_outward(low: float, high: float, told: tuple[float, float]) -> None:
-    assert _outward(low, high) == told
+    assert _round_outward(low, high) == told

@@ -8,14 +8,14 @@ import dagster as dg
 import pytest
 
 import shardline
-from shardline.dagster.checks.drift import Thresholds, drift
-from shardline.dagster.expectations.sample import Sample, sample
+from shardline.dagster.checks.drift import DriftThresholds, drift
+from shardline.dagster.expectations.sample import Sample, take_sample
 from tests.dagster.rows import append_rows, digit, digits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.dagster.checks.check_outcome import Verdict
+    from shardline.dagster.checks.check_outcome import CheckOutcome
 
 MANY = shardline.Schema(
     (
@@ -48,10 +48,10 @@ def samples(
     """The rows that were added, and those before."""
     version = append_rows(root, old, new, **options)
     added = [one.shard for one in version.log.entry(version.newest().entry).added]
-    return sample(version.newest(), shards=added), sample(version.snapshot(1))
+    return take_sample(version.newest(), shards=added), take_sample(version.snapshot(1))
 
 
-def found_in(verdict: Verdict) -> dict[str, str]:
+def found_in(verdict: CheckOutcome) -> dict[str, str]:
     table = verdict.metadata["columns"]
     assert isinstance(table, dg.TableMetadataValue)
     return {
@@ -122,10 +122,10 @@ def test_a_value_that_never_differed_and_now_does_is_drift(tmp_path: Path) -> No
 def test_the_thresholds_can_be_set(tmp_path: Path) -> None:
     taken = samples(tmp_path, digits(0, 300), digits(300, 400, writer="ada"))
     assert not drift(*taken).passed
-    assert drift(*taken, thresholds=Thresholds(shares=0.8)).passed
+    assert drift(*taken, thresholds=DriftThresholds(shares=0.8)).passed
     shifted = samples(tmp_path / "b", digits(0, 300), digits(300, 400, weight=1.4))
-    assert drift(*shifted, thresholds=Thresholds(mean=1.0)).passed
-    assert not drift(*shifted, thresholds=Thresholds(mean=0.05)).passed
+    assert drift(*shifted, thresholds=DriftThresholds(mean=1.0)).passed
+    assert not drift(*shifted, thresholds=DriftThresholds(mean=0.05)).passed
 
 
 def test_no_category_is_named(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_without_a_published_snapshot_there_is_nothing_to_compare_with(tmp_path:
 
 def test_nor_without_new_rows(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 10))
-    verdict = drift(sample(version.newest(), shards=[]), sample(version.newest()))
+    verdict = drift(take_sample(version.newest(), shards=[]), take_sample(version.newest()))
     assert verdict.passed
     assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (0, 10)
     assert "columns" not in verdict.metadata
@@ -156,9 +156,9 @@ def test_nor_without_new_rows(tmp_path: Path) -> None:
 
 def test_a_column_that_only_one_side_has_is_drift(tmp_path: Path) -> None:
     snapshot = append_rows(tmp_path, digits(0, 50)).newest()
-    verdict = drift(sample(snapshot), sample(snapshot, columns=["label", "weight"]))
+    verdict = drift(take_sample(snapshot), take_sample(snapshot, columns=["label", "weight"]))
     assert "only the added" in found_in(verdict)["age"]
-    verdict = drift(sample(snapshot, columns=["label"]), sample(snapshot))
+    verdict = drift(take_sample(snapshot, columns=["label"]), take_sample(snapshot))
     assert "only the published" in found_in(verdict)["weight"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from shardline.dagster import combined_version, extended_version
-from shardline.errors import InvalidArgumentError, UnknownArgumentError, VersionMissingError
+from shardline.errors import InvalidArgumentError, UnknownArgumentError, VersionNotFoundError
 from shardline.schema.schema import Feature
 from shardline.udf import record_fields
 from tests.dagster.platforms import GROWING, QUIET, Platform, make_platform, table_rows
@@ -136,7 +136,7 @@ def test_dry_run_refuses_what_it_cannot_plan(notes: Platform, instance: dg.Dagst
     assert "'limit'" in str(caught.value.hint)
     with raises(InvalidArgumentError, "invalid-argument"):
         dry_run(notes, instance, "notes/v1", limit=-1)
-    with raises(VersionMissingError, "version-not-found", version="notes/v1"):
+    with raises(VersionNotFoundError, "version-not-found", version="notes/v1"):
         dry_run(notes, instance, "notes/single")
     assert dry_run(notes, instance).keys() == {"notes_v1"}
 

@@ -13,14 +13,14 @@ import pytest
 
 import shardline.dagster.expectations.suite
 from shardline.dagster.expectations.data_docs import write_page
-from shardline.dagster.expectations.suite import SuiteError, read_suite, suite_path
+from shardline.dagster.expectations.suite import SuiteError, get_suite_path, read_suite
 from shardline.dagster.expectations.suite_check import judge
 from tests.dagster.rows import digit, digits, snapshot_of
 from tests.errors import raises
 
 if TYPE_CHECKING:
     from shardline.api import Snapshot
-    from shardline.dagster.checks.check_outcome import Verdict
+    from shardline.dagster.checks.check_outcome import CheckOutcome
 
 CANARY = "canary-5f1c"
 ROWS_EXIST = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}
@@ -47,11 +47,11 @@ def suite_of(tmp_path: Path, *expectations: object) -> Path:
     return path
 
 
-def judged(snapshot: Snapshot, tmp_path: Path, *expectations: object) -> Verdict:
+def judged(snapshot: Snapshot, tmp_path: Path, *expectations: object) -> CheckOutcome:
     return judge(snapshot, suite_of(tmp_path, *expectations), docs=None)
 
 
-def rows_of(verdict: Verdict) -> list[dict[str, Any]]:
+def rows_of(verdict: CheckOutcome) -> list[dict[str, Any]]:
     table = verdict.metadata["results"]
     assert isinstance(table, dg.TableMetadataValue)
     return [dict(record.data) for record in table.records]
@@ -271,7 +271,7 @@ def test_an_expectation_that_cannot_be_is_named(
 
 
 def test_the_suite_of_a_version_lies_beside_the_checks() -> None:
-    path = suite_path("digits/v1")
+    path = get_suite_path("digits/v1")
     assert path.parts[-3:] == ("checks", "expectations", "digits_v1.json")
 
 

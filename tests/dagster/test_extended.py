@@ -8,7 +8,7 @@ import dagster as dg
 from shardline.dagster import extended_version
 from shardline.operations.extend import extend
 from shardline.schema.schema import Feature
-from shardline.udf import Fields, joined_fields, record_fields
+from shardline.udf import UDF, joined_fields, record_fields
 from tests.dagster.platforms import (
     GROWING,
     REBUILT,
@@ -35,7 +35,7 @@ def half(record: dict[str, Any]) -> dict[str, Any]:
     return {"half": record["id"] // 2}
 
 
-def times(factor: int) -> Fields:
+def times(factor: int) -> UDF:
     @record_fields(Feature("many", "int64"), reads=["id"], code=str(factor))
     def many(record: dict[str, Any]) -> dict[str, Any]:
         return {"many": record["id"] * factor}

@@ -5,8 +5,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from shardline.errors import SnapshotMissingError
-from shardline.operations.landing_folder import LandingFolder, look
+from shardline.errors import SnapshotNotFoundError
+from shardline.operations.landing_folder import LandingFolder, scan_landing_folders
 from tests.dagster.platforms import (
     GROWING,
     REBUILT,
@@ -154,7 +154,7 @@ def test_a_known_file_that_is_named_by_hand_stays_known(
     path = notes.land("a", range(5))
     notes.run(instance, GROWING)
     notes.run(instance, GROWING, config={"files": [str(path)]})
-    assert look(notes.version(), [LandingFolder(str(notes.landing))]).known == 1
+    assert scan_landing_folders(notes.version(), [LandingFolder(str(notes.landing))]).known == 1
 
 
 def test_another_run_reads_the_published_snapshot_and_not_the_rejected_one(
@@ -173,7 +173,7 @@ def test_without_anything_published_downstream_is_refused(
 ) -> None:
     expecting.land("a", [2000])
     assert not expecting.run(instance, GROWING).success
-    with pytest.raises(SnapshotMissingError, match="no published snapshot"):
+    with pytest.raises(SnapshotNotFoundError, match="no published snapshot"):
         expecting.run(instance, REBUILT, raise_on_error=True)
 
 
@@ -187,7 +187,7 @@ def test_a_check_that_raises_counts_as_failed(
     failed = verdicts(result)["notes_v1:expectations"]
     assert not failed.passed
     assert "notes.json" in (failed.description or "")
-    with pytest.raises(SnapshotMissingError):
+    with pytest.raises(SnapshotNotFoundError):
         expecting.version().published()
 
 

@@ -12,7 +12,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
 from shardline.dagster.web.guard import loopback_origins, parse_origin
-from shardline.dagster.web.report_pages import page_link
+from shardline.dagster.web.report_pages import get_page_link
 from shardline.errors import InvalidArgumentError
 from tests.dagster.web_page import LAUNCH, SECONDS, WebPage, launch_of, web_page
 from tests.errors import raises
@@ -386,7 +386,7 @@ def test_reports_are_served_apart_from_the_page(
     page = reports / "audit" / "all of it.html"
     page.write_text("<title>audit</title>")
     (reports.parent / "secret.txt").write_text("secret")
-    link = page_link(page, reports)
+    link = get_page_link(page, reports)
     assert link == "/reports/audit/all%20of%20it.html"
     answer = read_only_page.ask("GET", link)
     assert (answer.status, answer.text) == (200, "<title>audit</title>")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shardline
-from shardline.dagster.checks.check_outcome import EXPECTATIONS, not_judged
-from shardline.dagster.checks.check_run import Examination
-from shardline.dagster.checks.gate import Gate
+from shardline.dagster.checks.check_outcome import EXPECTATIONS, list_unchecked_shards
+from shardline.dagster.checks.check_run import CheckRun
+from shardline.dagster.checks.gate import VersionChecks
 from shardline.dagster.expectations.suite import read_suite
 from shardline.operations.extend import extend
 from shardline.udf import record_fields
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.api import Version
-    from shardline.dagster.checks.check_outcome import Verdict
+    from shardline.dagster.checks.check_outcome import CheckOutcome
 
 
 def expect(kind: str, severity: str = "critical", **kwargs: object) -> dict[str, Any]:
@@ -42,19 +42,19 @@ def suite_of(tmp_path: Path, *rules: dict[str, Any], notes: str = "") -> Path:
 
 def append(tmp_path: Path, name: str, first: int, last: int, **other: object) -> Version:
     version = shardline.Version(tmp_path / "root", NAME)
-    checks = Gate(NAME, tmp_path / "digits_v1.json").required
+    checks = VersionChecks(NAME, tmp_path / "digits_v1.json").required
     rows = digits(first, last, **other)
     shardline.append(version, [rows], schema=DIGITS, batch=name, checks=checks)
     return version
 
 
-def check(tmp_path: Path, version: Version, number: int | None = None) -> Verdict:
+def check(tmp_path: Path, version: Version, number: int | None = None) -> CheckOutcome:
     version.refresh()
     snapshot = version.newest() if number is None else version.snapshot(number)
     suite = tmp_path / "digits_v1.json"
     no_folder = suite  # so that no time goes into a page
     selected = ("integrity", "schema", EXPECTATIONS)
-    examination = Examination(version, snapshot, suite, no_folder, 1000, selected)
+    examination = CheckRun(version, snapshot, suite, no_folder, 1000, selected)
     verdict = [examination.verdict(name) for name in selected][-1]
     version.refresh()
     return verdict
@@ -128,7 +128,7 @@ def test_changed_suite_judges_all_rows(tmp_path: Path) -> None:
     warning = {**WEIGHTS, "severity": "warning"}
     for changed in ([WEIGHTS], [LABELS], [warning], [WEIGHTS, WEIGHTS], [MOSTLY]):
         digest = read_suite(suite_of(tmp_path, *changed)).digest
-        shards = not_judged(version, version.newest(), digest)
+        shards = list_unchecked_shards(version, version.newest(), digest)
         assert len(shards) == (1 if changed == [WEIGHTS] else 2)
 
 
@@ -167,7 +167,9 @@ def test_attestation_without_digest_does_not_count(tmp_path: Path) -> None:
     append(tmp_path, "b", 30, 37)
     version.refresh()
     digest = read_suite(suite).digest
-    assert sum(one.records for one in not_judged(version, version.newest(), digest)) == 37
+    assert (
+        sum(one.records for one in list_unchecked_shards(version, version.newest(), digest)) == 37
+    )
 
 
 def test_rebuilt_rows_are_judged_again(tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
     def half(record: dict[str, Any]) -> dict[str, Any]:
         return {"half": record["weight"] / 2}
 
-    checks = Gate("digits/v2", tmp_path / "digits_v1.json").required
+    checks = VersionChecks("digits/v2", tmp_path / "digits_v1.json").required
     extend(base, half, version, checks=checks)
     verdict = check(tmp_path, version)
     assert not verdict.passed
@@ -226,7 +228,7 @@ def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
     version.refresh()
     shardline.check_version(version)
     snapshot = version.newest()
-    examination = Examination(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
+    examination = CheckRun(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
     verdict = examination.verdict("drift")
     assert (verdict.passed, verdict.warns) == (False, True)
     names = ("rows_new", "rows_compared", "rows_last", "rows_last_compared")

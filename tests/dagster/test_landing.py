@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
-from shardline.dagster.automation.landing_sensor import FILES_AT_ONCE, MAX_FAILED, TRIES
+from shardline.dagster.automation.landing_sensor import MAX_ATTEMPTS, MAX_FAILED, MAX_FILES
 from shardline.dagster.resources import ShardlineResource
 from shardline.storage import open_store
 from tests.dagster.opened_files import OpenedFiles
@@ -170,11 +170,11 @@ def test_no_run_is_requested_while_one_is_unfinished(
 def test_files_beyond_a_request_wait_for_its_run(
     notes: Platform, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(FILES_AT_ONCE + 10):
+    for number in range(MAX_FILES + 10):
         notes.land(f"{number:04}", [number])
     first = tick_sensor(notes, instance)
     (request,) = first.run_requests
-    assert len(files_of(request)) == FILES_AT_ONCE
+    assert len(files_of(request)) == MAX_FILES
     run = start_run(notes, instance, request, dg.DagsterRunStatus.STARTED)
     queries = []
     get_runs = instance.get_runs
@@ -189,10 +189,10 @@ def test_files_beyond_a_request_wait_for_its_run(
     monkeypatch.undo()
     instance.report_run_failed(run)
     (request,) = tick_sensor(notes, instance, first.cursor).run_requests
-    assert len(files_of(request)) == FILES_AT_ONCE
+    assert len(files_of(request)) == MAX_FILES
     assert files_of(request)[:10] == [
         str((notes.landing / f"{number:04}.jsonl").resolve())
-        for number in range(FILES_AT_ONCE, FILES_AT_ONCE + 10)
+        for number in range(MAX_FILES, MAX_FILES + 10)
     ], "fresh files come before those of a run that failed"
 
 
@@ -216,10 +216,12 @@ def test_file_that_fails_is_tried_a_few_times(
 ) -> None:
     notes.land("a", range(5))
     requests, cursor = failing_ticks(notes, instance)
-    assert len({request.run_key for request in requests}) == TRIES
+    assert len({request.run_key for request in requests}) == MAX_ATTEMPTS
     notes.land("b", range(5, 9))
     more, cursor = failing_ticks(notes, instance, cursor)
-    assert [files_of(request) for request in more] == [[str(notes.landing / "b.jsonl")]] * TRIES
+    assert [files_of(request) for request in more] == [
+        [str(notes.landing / "b.jsonl")]
+    ] * MAX_ATTEMPTS
     notes.land("a", range(6))
     (request,) = tick_sensor(notes, instance, cursor).run_requests
     assert files_of(request) == [str(notes.landing / "a.jsonl")], "it has other content now"
@@ -233,7 +235,7 @@ def test_resetting_the_cursor_recovers_what_did_not_land(
     for _ in range(3):
         requests, _cursor = failing_ticks(notes, instance, None)
         keys = {request.run_key for request in requests}
-        assert len(requests) == TRIES
+        assert len(requests) == MAX_ATTEMPTS
         assert not keys & used, "Dagster never launches a second run for a run key"
         used |= keys
     first, again = (tick_sensor(notes, instance, None).run_requests[0] for _ in range(2))
@@ -246,12 +248,12 @@ def test_resetting_the_cursor_recovers_what_did_not_land(
 def test_cursor_is_bounded_however_many_files_fail(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
-    files = MAX_FAILED + FILES_AT_ONCE
+    files = MAX_FAILED + MAX_FILES
     for number in range(files):
         (notes.landing / f"{number:05}.jsonl").write_text(f'{{"id": {number}, "name": "x"}}\n')
     requests, cursor = failing_ticks(notes, instance)
     asked = Counter(path for request in requests for path in files_of(request))
-    assert set(asked.values()) == {TRIES}
+    assert set(asked.values()) == {MAX_ATTEMPTS}
     assert len(asked) == MAX_FAILED, "then it stops, and says so"
     assert failing_ticks(notes, instance, cursor)[0] == []
     for path in notes.landing.iterdir():
@@ -277,7 +279,7 @@ def test_tick_over_100_000_files_takes_two_seconds(
         tick = tick_sensor(notes, instance, cursor)
         seconds.append(time.process_time() - began)
         (request,) = tick.run_requests
-        assert len(files_of(request)) == FILES_AT_ONCE
+        assert len(files_of(request)) == MAX_FILES
         assert len(tick.cursor or "") < 20_000
         cursor = tick.cursor
     assert min(seconds) < 2

@@ -6,9 +6,9 @@ import dagster as dg
 import pytest
 
 from shardline.dagster.resources import REPORTS_VARIABLE, ROOT_VARIABLE, shardline_resource
-from shardline.errors import SnapshotMissingError
+from shardline.errors import SnapshotNotFoundError
 from shardline.hints import Command
-from shardline.operations.landing_folder import LandingFolder, look
+from shardline.operations.landing_folder import LandingFolder, scan_landing_folders
 from tests.dagster.platforms import (
     GROWING,
     QUIET,
@@ -52,7 +52,7 @@ def test_a_snapshot_of_the_input_that_is_not_published_is_refused(
     notes.land("b", [2000])
     notes.run(instance)
     fields = {"version": "notes/v1", "snapshot": 2}
-    with raises(SnapshotMissingError, "snapshot-unpublished", **fields) as caught:
+    with raises(SnapshotNotFoundError, "snapshot-unpublished", **fields) as caught:
         rebuild(notes, instance, input_snapshot=2)
     assert caught.value.hint is not None
     assert caught.value.hint.commands == (Command.of("status", "notes/v1"),)
@@ -101,12 +101,14 @@ def test_duplicates_and_changed_files_are_reported_once(
     assert (sources.passed, sources.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert sources.metadata["duplicates"].value == 1
     folder = LandingFolder(str(notes.landing), settle_seconds=0)
-    assert look(notes.version(), [folder]).new == ()
+    assert scan_landing_folders(notes.version(), [folder]).new == ()
     notes.land("b", [8])
     result = notes.run(instance, GROWING)
     assert verdicts(result)["notes_v1:integrity"].passed
     assert verdicts(result)["notes_v1:sources_accepted"].metadata["rejected_sources"].value == 1
-    assert look(notes.version(), [folder]).new == (), "a rejected file is not asked for again"
+    assert scan_landing_folders(notes.version(), [folder]).new == (), (
+        "a rejected file is not asked for again"
+    )
     config = {"files": [str(notes.landing / "b.jsonl")], "on_changed": "replace"}
     assert notes.run(instance, GROWING, config=config).success
     assert notes.version().published().records == 6

@@ -31,7 +31,7 @@ from benchmarks.memory import peak_bytes
 from shardline.dagster.expectations.suite_check import judge
 from shardline import Version
 
-shardline.dagster.expectations.tallies.tally_of.__defaults__ = (256 * 1024,)
+shardline.dagster.expectations.tallies.create_tally.__defaults__ = (256 * 1024,)
 for name in ("notes/small", "notes/large"):
     verdict = judge(
         Version(sys.argv[1], name).newest(), Path(sys.argv[2]), docs=None, chunk_rows=5_000

@@ -17,7 +17,7 @@ from dagster import AssetKey
 
 import shardline
 from shardline import Category, Embedding, Feature, Image, Schema, Text, Version
-from shardline.dagster.versions.metadata import Made, snapshot_metadata
+from shardline.dagster.versions.metadata import StepReport, build_snapshot_metadata
 from tests.cli.command import shardline as run_command
 from tests.dagster.landings import NAME, appended, code_blocks, image_folder, read_back
 from tests.kernel.frames import framed
@@ -50,7 +50,7 @@ def rows_file(path: Path, numbers: range) -> Path:
     return path
 
 
-def of_numbers(tmp_path: Path, count: int = 5, **options: Any) -> tuple[Version, Made]:  # noqa: ANN401
+def of_numbers(tmp_path: Path, count: int = 5, **options: Any) -> tuple[Version, StepReport]:  # noqa: ANN401
     version = Version(tmp_path / "root", NAME)
     done = appended(version, rows_file(tmp_path / "a.jsonl", range(count)), **options)
     assert shardline.check_version(version).ok
@@ -66,7 +66,7 @@ def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> N
     version = Version(tmp_path / "root", NAME)
     appended(version, image_folder(tmp_path / "monday"))
     done = appended(version, image_folder(tmp_path / "tuesday", each=2))
-    told = read_back(snapshot_metadata(version, done))
+    told = read_back(build_snapshot_metadata(version, done))
     root = str(tmp_path / "root")
     (status,) = run_command("status", NAME, "--json", "--root", root).json["versions"]
     newest = status["newest"]
@@ -89,18 +89,20 @@ def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> N
 
 def test_every_number_is_told_also_when_nothing_was_done(tmp_path: Path) -> None:
     version, done = of_numbers(tmp_path)
-    idle = snapshot_metadata(version, Made(done.snapshot))
-    busy = snapshot_metadata(version, done)
+    idle = build_snapshot_metadata(version, StepReport(done.snapshot))
+    busy = build_snapshot_metadata(version, done)
     for metadata in (idle, busy):
         numbers = {key for key, value in metadata.items() if type(value) in {int, float}}
         assert numbers == NUMBERS
     assert {key: type(idle[key]) for key in NUMBERS} == {key: type(busy[key]) for key in NUMBERS}
     assert (idle["rows_per_second"], idle["added_rows"]) == (0.0, 0)
     counts = {"computed_shards": 0, "reused_shards": 1}
-    follows = snapshot_metadata(version, replace(done, counts=counts))
+    follows = build_snapshot_metadata(version, replace(done, counts=counts))
     assert {key: follows[key] for key in follows.keys() - busy.keys()} == counts
     assert "adopted" not in idle
-    assert snapshot_metadata(version, Made(done.snapshot, adopted=True))["adopted"] is True
+    assert (
+        build_snapshot_metadata(version, StepReport(done.snapshot, adopted=True))["adopted"] is True
+    )
 
 
 def test_numbers_of_numpy_are_told_as_plain_ones(tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_numbers_of_numpy_are_told_as_plain_ones(tmp_path: Path) -> None:
     seconds: Any = np.float32(0.5)
     flag: Any = np.bool_(1)
     strange = replace(done, added_rows=count, set_aside=count, seconds=seconds, adopted=flag)
-    told = read_back(snapshot_metadata(version, strange))
+    told = read_back(build_snapshot_metadata(version, strange))
     assert [told[key].value for key in ("added_rows", "set_aside", "adopted")] == [7, 7, True]
     assert told["rows_per_second"].value == 14.0
 
@@ -134,7 +136,7 @@ def test_the_columns_tell_type_meaning_and_what_must_be_there(tmp_path: Path) ->
     done = appended(version, [source, good])
     columns = {
         column.name: column
-        for column in read_back(snapshot_metadata(version, done))[
+        for column in read_back(build_snapshot_metadata(version, done))[
             "dagster/column_schema"
         ].value.columns
     }
@@ -173,7 +175,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
     single = Version(tmp_path / "root", "digits/single")
     report = shardline.rebuild(version, into=single)
     assert report.entry is not None
-    metadata = snapshot_metadata(single, Made(single.newest()))
+    metadata = build_snapshot_metadata(single, StepReport(single.newest()))
     told = read_back(metadata)
     (parent,) = [record.data for record in told["parents"].value.records]
     (listed,) = report.entry.inputs
@@ -192,7 +194,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
     (row,) = [record.data for record in told["made_of"].value.records]
     assert row == {"column": "x", "made of": "digits_v1: x"}
     assert "sources" not in told
-    appended_too = snapshot_metadata(version, done)
+    appended_too = build_snapshot_metadata(version, done)
     only_derived = {"parents", "dagster/column_lineage", "made_of", "quarantine"}
     assert only_derived.isdisjoint(appended_too)
 
@@ -205,7 +207,7 @@ def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(
     shardline.rebuild(version, into=single)
     for file in (tmp_path / "root" / NAME / "log").iterdir():
         file.unlink()
-    told = read_back(snapshot_metadata(single, Made(single.newest())))
+    told = read_back(build_snapshot_metadata(single, StepReport(single.newest())))
     (parent,) = [record.data for record in told["parents"].value.records]
     assert (parent["version"], parent["snapshot"], parent["entry"]) == (NAME, 1, None)
 
@@ -216,7 +218,7 @@ def test_the_first_twenty_sources_are_listed_and_the_rest_counted(tmp_path: Path
     done = appended(version, paths)
     records = [
         record.data
-        for record in read_back(snapshot_metadata(version, done))["sources"].value.records
+        for record in read_back(build_snapshot_metadata(version, done))["sources"].value.records
     ]
     assert len(records) == 21
     sources = version.log.entry(done.snapshot.entry).sources
@@ -228,7 +230,7 @@ def test_the_first_twenty_sources_are_listed_and_the_rest_counted(tmp_path: Path
     assert records[-1]["source"] == "and 3 more"
     assert records[-1]["bytes"] == sum(source.size or 0 for source in sources[20:])
     batch = appended(version, [{"x": 1}], batch="by hand")
-    (row,) = snapshot_metadata(version, batch)["sources"].value.records  # type: ignore[union-attr]
+    (row,) = build_snapshot_metadata(version, batch)["sources"].value.records  # type: ignore[union-attr]
     assert row.data == {"source": "batch by hand", "bytes": None, "sha256": None}
 
 
@@ -240,7 +242,7 @@ def test_what_a_rejection_leaves_does_not_claim_the_sources_that_it_took_out(
     entry = version.reject(2)
     assert entry is not None
     assert len(entry.sources) == 1
-    metadata = snapshot_metadata(version, Made(version.newest()))
+    metadata = build_snapshot_metadata(version, StepReport(version.newest()))
     assert (metadata["snapshot"], metadata["dagster/row_count"]) == (3, 5)
     assert "sources" not in metadata
 
@@ -250,13 +252,13 @@ def test_rows_in_quarantine_are_counted_and_their_file_named(tmp_path: Path) -> 
     for name in ("b", "c"):
         (tmp_path / f"{name}.jsonl").write_text('{"x": 8}\n{"x": "no number"}\n')
     done = appended(version, tmp_path / "b.jsonl", quarantine_share=0.5)
-    told = read_back(snapshot_metadata(version, done))
+    told = read_back(build_snapshot_metadata(version, done))
     assert told["quarantined_rows"].value == 1
     path = text_of(told["quarantine"].value)
     with open(path, encoding="utf-8") as file:  # noqa: PTH123 - it is pasted as a text
         assert json.loads(file.readline())["row"] == 1
     several = replace(done, quarantine=(*done.quarantine, "digits/quarantine/other.jsonl"))
-    listed = text_of(read_back(snapshot_metadata(version, several))["quarantine"].value)
+    listed = text_of(read_back(build_snapshot_metadata(version, several))["quarantine"].value)
     assert listed.splitlines()[0] == f"- `{path}`"
     assert len(listed.splitlines()) == 2
 
@@ -272,7 +274,9 @@ def run_pasted(code: str, folder: Path) -> list[Any]:
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_the_code_to_paste_reads_the_records(tmp_path: Path, compression: str) -> None:
     version, done = of_numbers(tmp_path, compression=compression)
-    pasted = code_blocks(text_of(read_back(snapshot_metadata(version, done))["read_it"].value))
+    pasted = code_blocks(
+        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+    )
     assert ["import shardline" in code for code in pasted] == [True, False]
     for code in pasted:
         assert run_pasted(code, tmp_path) == [{"x": number} for number in range(5)]
@@ -283,7 +287,9 @@ def test_the_code_reads_many_files_by_the_list_that_its_command_makes(tmp_path: 
     paths = [rows_file(tmp_path / f"{n:02}.jsonl", range(n, n + 1)) for n in range(13)]
     done = appended(version, paths)
     assert shardline.check_version(version).ok
-    ours, plain = code_blocks(text_of(read_back(snapshot_metadata(version, done))["read_it"].value))
+    ours, plain = code_blocks(
+        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+    )
     (line,) = [line for line in plain.splitlines() if "shardline files" in line]
     listing, into = line.split(": ", 1)[1].split(" > ")
     result = run_command(*shlex.split(listing)[1:])
@@ -298,7 +304,9 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
     source = made(tmp_path / "a.tfrecord", framed(sequence_of({"id": 1}, tokens=[[1], [2]])))
     done = appended(version, source)
     assert shardline.check_version(version).ok
-    for code in code_blocks(text_of(read_back(snapshot_metadata(version, done))["read_it"].value)):
+    for code in code_blocks(
+        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+    ):
         ((context, lists),) = run_pasted(code, tmp_path)
         assert context["id"] == 1
         assert tf.squeeze(lists["tokens"]).numpy().tolist() == [1, 2]
@@ -306,7 +314,7 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
     anything = made(tmp_path / "b.tfrecord", framed(b"any", b"thing"))
     done = appended(opaque, anything, schema=Schema.opaque())
     assert shardline.check_version(opaque).ok
-    pasted = code_blocks(text_of(read_back(snapshot_metadata(opaque, done))["read_it"].value))
+    pasted = code_blocks(text_of(read_back(build_snapshot_metadata(opaque, done))["read_it"].value))
     assert [run_pasted(code, tmp_path) for code in pasted] == [[b"any", b"thing"]] * 2
 
 
@@ -314,7 +322,7 @@ def test_of_files_packed_in_two_ways_only_our_own_reader_is_told(tmp_path: Path)
     version, _ = of_numbers(tmp_path)
     done = appended(version, rows_file(tmp_path / "b.jsonl", range(5, 8)), compression="gzip")
     assert shardline.check_version(version).ok
-    text = text_of(read_back(snapshot_metadata(version, done))["read_it"].value)
+    text = text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
     (ours,) = code_blocks(text)
     assert run_pasted(ours, tmp_path) == [{"x": number} for number in range(8)]
     assert f"{NAME}@2" in text.partition("TensorFlow alone: ")[2]
@@ -325,14 +333,16 @@ def test_no_name_of_a_feature_can_end_the_code(tmp_path: Path) -> None:
     name = "```\n# not a heading ````"
     done = appended(version, [{name: 3}], batch="one")
     assert shardline.check_version(version).ok
-    pasted = code_blocks(text_of(read_back(snapshot_metadata(version, done))["read_it"].value))
+    pasted = code_blocks(
+        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+    )
     assert [run_pasted(code, tmp_path) for code in pasted] == [[{name: 3}]] * 2
 
 
 def test_the_commands_that_are_told_can_be_run(tmp_path: Path) -> None:
     version = Version(tmp_path / "a root", NAME)
     done = appended(version, [{"x": 1}], batch="one")
-    (code,) = code_blocks(text_of(read_back(snapshot_metadata(version, done))["log"].value))
+    (code,) = code_blocks(text_of(read_back(build_snapshot_metadata(version, done))["log"].value))
     commands = [shlex.split(line) for line in code.splitlines()]
     assert [command[:3] for command in commands] == [
         ["shardline", "log", NAME],
@@ -347,7 +357,7 @@ def test_a_version_in_an_object_store_is_shown_like_any_other(s3_root: str, tmp_
     version = Version(s3_root, NAME)
     done = appended(version, image_folder(tmp_path / "images"))
     assert shardline.check_version(version).ok
-    told = read_back(snapshot_metadata(version, done))
+    told = read_back(build_snapshot_metadata(version, done))
     assert told["dagster/uri"].value == f"{s3_root.rstrip('/')}/{NAME}"
     assert text_of(told["picture"].value).count("data:image/png") == 3
     (ours,) = code_blocks(text_of(told["read_it"].value))

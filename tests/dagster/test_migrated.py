@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from shardline.dagster import appended_version, migrated_version
-from shardline.dagster.definitions import platform
+from shardline.dagster.definitions import build_definitions
 from shardline.errors import SchemaMismatchError
 from shardline.schema.logical_types import Text
 from shardline.schema.schema import Feature, Schema
@@ -80,7 +80,7 @@ def test_schema_change_names_migrated_version(tmp_path: Path, instance: dg.Dagst
     entry = notes.version().state.number
     changed = Schema((Feature("id", "int64"), Feature("title", "bytes", meaning=Text())))
     other = appended_version("notes/v1", schema=changed, landing=notes.landing)
-    defs = platform(other, shardline=notes.resource)
+    defs = build_definitions(other, shardline=notes.resource)
     code = "schema-mismatch"
     with raises(SchemaMismatchError, code, version="notes/v1") as caught:
         defs.resolve_implicit_global_asset_job_def().execute_in_process(

@@ -20,9 +20,13 @@ from PIL import Image
 
 import shardline
 from shardline import Category, Feature, Schema, Version
-from shardline.dagster.previews.contact_sheet import MOST_IMAGES, contact_sheet
-from shardline.dagster.previews.pictures import MOST_CHARACTERS, picture
-from shardline.dagster.previews.preview_sample import record_sizes, some_rows, some_shards
+from shardline.dagster.previews.contact_sheet import MAX_IMAGES, draw_contact_sheet
+from shardline.dagster.previews.pictures import MAX_CHARACTERS, picture
+from shardline.dagster.previews.preview_sample import (
+    read_record_sizes,
+    read_some_rows,
+    select_shards,
+)
 from shardline.errors import InvalidArgumentError
 from tests.dagster.landings import COLORS, NAME, appended, image_folder, png
 from tests.errors import raises
@@ -62,7 +66,7 @@ def page_of(version: Version, number: int | None = None) -> Page:
     """The pictures of a snapshot, the newest unless told."""
     snapshot = version.newest() if number is None else version.snapshot(number)
     markdown = picture(version, snapshot, version.log.entry(snapshot.entry))
-    assert len(markdown) < MOST_CHARACTERS
+    assert len(markdown) < MAX_CHARACTERS
     pictures, text = [], ""
     for block in MarkdownIt().parse(markdown):
         for token in block.children or ():
@@ -234,13 +238,13 @@ def test_sizes_and_rows_are_found_in_plain_and_packed_shards_with_and_without_in
     if not indexed:
         for index in tmp_path.rglob("*.index"):
             index.unlink()
-    (file,) = some_shards(snapshot, snapshot.shards)
+    (file,) = select_shards(snapshot, snapshot.shards)
     payloads = [len(payload) for payload in shardline.RecordFile(snapshot.files()[0])]
-    assert record_sizes(file).tolist() == payloads
-    rows = some_rows(file, snapshot.schema.features, 1000, 1 << 20)
+    assert read_record_sizes(file).tolist() == payloads
+    rows = read_some_rows(file, snapshot.schema.features, 1000, 1 << 20)
     assert rows["x"].to_pylist() == list(range(500))
     assert rows["v"].to_pylist() == values
-    some = some_rows(file, snapshot.schema.features, 50, 1 << 20)["x"].to_pylist()
+    some = read_some_rows(file, snapshot.schema.features, 50, 1 << 20)["x"].to_pylist()
     assert len(some) == 50
     assert some == sorted(set(some))
     spread = compression == "none" and indexed
@@ -251,10 +255,10 @@ def test_a_look_at_large_records_takes_few_of_them(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(x=[b"." * 10_000] * 200), batch="one")
     snapshot = version.newest()
-    (file,) = some_shards(snapshot, snapshot.shards)
-    rows = some_rows(file, snapshot.schema.features, 4096, 100_000)
+    (file,) = select_shards(snapshot, snapshot.shards)
+    rows = read_some_rows(file, snapshot.schema.features, 4096, 100_000)
     assert 8 <= rows.num_rows <= 10
-    assert some_rows(file, snapshot.schema.features, 4096, 10).num_rows == 1
+    assert read_some_rows(file, snapshot.schema.features, 4096, 10).num_rows == 1
 
 
 def test_a_look_at_many_shards_takes_some_from_the_first_to_the_last(tmp_path: Path) -> None:
@@ -262,7 +266,7 @@ def test_a_look_at_many_shards_takes_some_from_the_first_to_the_last(tmp_path: P
     appended(version, table(x=[b"." * 1000] * 40), batch="one", target_bytes=1000)
     snapshot = version.newest()
     assert snapshot.totals.shards == 40
-    files = some_shards(snapshot, snapshot.shards)
+    files = select_shards(snapshot, snapshot.shards)
     assert len(files) == 8
     assert (files[0].shard, files[-1].shard) == (snapshot.shards[0], snapshot.shards[-1])
 
@@ -273,20 +277,20 @@ def test_overlays_are_looked_at_together_with_their_bases(tmp_path: Path, *, ind
     if indexed:
         for path in tmp_path.rglob("*.tfrecord"):
             shardline.write_index(path)
-    looked = some_shards(snapshot, snapshot.shards)
+    looked = select_shards(snapshot, snapshot.shards)
     assert [one.shard.records for one in looked] == [3, 1, 5]
-    sizes = np.concatenate([record_sizes(one) for one in looked])
+    sizes = np.concatenate([read_record_sizes(one) for one in looked])
     joined = [len(one) for one in snapshot.to_tf(parse=False).as_numpy_iterator()]
     assert np.abs(sizes - joined).max() <= 4, "the headers of the messages that are joined"
-    rows = [some_rows(one, snapshot.schema.features, 100, 1 << 20) for one in looked]
+    rows = [read_some_rows(one, snapshot.schema.features, 100, 1 << 20) for one in looked]
     assert pa.concat_tables(rows)["x"].to_pylist() == list(range(9))
     version = Version(tmp_path, snapshot.version)
     assert "Not drawn" not in page_of(version).text
     for path in tmp_path.rglob("v1.*.tfrecord"):
         path.unlink()
     scores = [feature for feature in snapshot.schema.features if feature.name == "score"]
-    (first, *_) = some_shards(snapshot, snapshot.shards, scores)
-    assert some_rows(first, scores, 2, 1 << 20)["score"].to_pylist()[0] == 0.0
+    (first, *_) = select_shards(snapshot, snapshot.shards, scores)
+    assert read_some_rows(first, scores, 2, 1 << 20)["score"].to_pylist()[0] == 0.0
 
 
 def test_a_damaged_shard_is_a_note_and_the_others_are_drawn(tmp_path: Path) -> None:
@@ -325,7 +329,7 @@ def test_a_snapshot_that_brought_nothing_shows_all_that_it_has(tmp_path: Path) -
 
 
 def sheet_of(*images: bytes, most: int = 1 << 20) -> tuple[Any, Image.Image]:
-    made = contact_sheet([(data, "label") for data in images], "image", str, most)
+    made = draw_contact_sheet([(data, "label") for data in images], "image", str, most)
     return made, Image.open(io.BytesIO(made.data)).convert("RGB")
 
 
@@ -373,7 +377,7 @@ def test_a_sheet_holds_forty_images_and_stays_small_whatever_they_are() -> None:
         Image.fromarray(random.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(out, "PNG")
         noise.append(out.getvalue())
     made, _ = sheet_of(*noise, most=64 * 1024)
-    assert (made.images, made.mime) == (MOST_IMAGES, "image/jpeg")
+    assert (made.images, made.mime) == (MAX_IMAGES, "image/jpeg")
     assert len(made.data) <= 64 * 1024
     with raises(InvalidArgumentError, "budget-exceeded"):
         sheet_of(*noise, most=1000)

@@ -9,18 +9,18 @@ import pytest
 
 from shardline.dagster import (
     DeclarationError,
-    DeclaredVersion,
     LandingFolder,
+    VersionDefs,
     appended_version,
     combined_version,
     extended_version,
 )
-from shardline.dagster.definitions import platform
+from shardline.dagster.definitions import build_definitions
 from shardline.dagster.versions.rebuild import rebuilt_version
-from shardline.errors import BadNameError, InvalidArgumentError
+from shardline.errors import InvalidArgumentError, InvalidNameError
 from shardline.schema.schema import Feature
 from shardline.udf import joined_fields, record_fields
-from shardline.udf.table_join import JoinedFields
+from shardline.udf.table_join import TableJoin
 from tests.dagster.platforms import SCHEMA
 from tests.errors import raises
 
@@ -36,12 +36,12 @@ def bare(record: dict[str, Any]) -> dict[str, Any]:
     return {"length": len(record["name"])}
 
 
-def declared(name: str) -> DeclaredVersion:
+def declared(name: str) -> VersionDefs:
     return appended_version(name, schema=SCHEMA, landing=HERE)
 
 
 def test_versions_of_several_datasets_load_together() -> None:
-    defs = platform(declared("notes/v1"), declared("notes/v2"), declared("faces/v1"))
+    defs = build_definitions(declared("notes/v1"), declared("notes/v2"), declared("faces/v1"))
     dg.Definitions.validate_loadable(defs)
     keys = {key.to_user_string() for key in defs.resolve_all_asset_keys()}
     assert keys == {"notes_v1", "notes_v2", "faces_v1", "lineage_audit"}
@@ -49,19 +49,19 @@ def test_versions_of_several_datasets_load_together() -> None:
 
 def test_an_input_that_nobody_declares_is_refused() -> None:
     with raises(DeclarationError, "undeclared-input", version="notes/single") as caught:
-        platform(declared("notes/v1"), rebuilt_version("notes/single", of="notes/v2"))
+        build_definitions(declared("notes/v1"), rebuilt_version("notes/single", of="notes/v2"))
     assert "notes/v2" in str(caught.value)
 
 
 def test_an_input_of_a_combination_that_nobody_declares_is_refused() -> None:
     pairs = combined_version("pairs/v1", left="notes/v1", right="words/v1")
     with raises(DeclarationError, "undeclared-input", version="pairs/v1") as caught:
-        platform(declared("notes/v1"), pairs)
+        build_definitions(declared("notes/v1"), pairs)
     assert "words/v1" in str(caught.value)
 
 
 def test_a_table_need_not_be_there_and_no_function_be_called_when_it_is_declared() -> None:
-    def late() -> JoinedFields:
+    def late() -> TableJoin:
         raise AssertionError("called at load")
 
     table = joined_fields("no/such/table.csv", "id")
@@ -73,13 +73,13 @@ def test_a_table_need_not_be_there_and_no_function_be_called_when_it_is_declared
 
 def test_names_that_become_the_same_asset_are_refused() -> None:
     with raises(DeclarationError, "duplicate-asset", version="a_b/c") as caught:
-        platform(declared("a/b_c"), declared("a_b/c"))
+        build_definitions(declared("a/b_c"), declared("a_b/c"))
     assert "a/b_c" in str(caught.value)
 
 
 def test_a_version_that_is_declared_twice_is_refused() -> None:
     with raises(DeclarationError, "duplicate-version", version="notes/v1"):
-        platform(declared("notes/v1"), declared("notes/v1"))
+        build_definitions(declared("notes/v1"), declared("notes/v1"))
 
 
 def test_a_suite_that_is_not_there_is_refused_with_the_command_that_drafts_one() -> None:
@@ -108,7 +108,7 @@ def test_declare_suite_with_unbounded_rule_raises(tmp_path: Path) -> None:
 
 
 def test_a_name_that_names_no_version_is_refused() -> None:
-    with pytest.raises(BadNameError, match=r"DATASET/VERSION"):
+    with pytest.raises(InvalidNameError, match=r"DATASET/VERSION"):
         declared("notes")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 
 import shardline
-from shardline import Progress, Threads, Version
-from shardline.dagster.versions.progress import log_progress, logging_engine
+from shardline import Progress, ThreadExecutor, Version
+from shardline.dagster.versions.progress import create_log_listener, create_logging_executor
 
 MB = 1024 * 1024
 
@@ -36,7 +36,7 @@ class Clock:
 
 def test_what_is_done_at_once_writes_no_line() -> None:
     log, clock = Lines(), Clock()
-    hear = log_progress(log, clock=clock)
+    hear = create_log_listener(log, clock=clock)
     hear(Progress("appending", "a", 0, 10, 0))
     clock.now += 1.9
     hear(Progress("appending", "a", 10, 10, 5))
@@ -45,7 +45,7 @@ def test_what_is_done_at_once_writes_no_line() -> None:
 
 def test_the_first_line_comes_after_two_seconds_and_the_next_ten_later() -> None:
     log, clock = Lines(), Clock()
-    hear = log_progress(log, clock=clock)
+    hear = create_log_listener(log, clock=clock)
     times = []
     for tick in range(400):
         clock.now = 100 + tick / 10
@@ -57,7 +57,7 @@ def test_the_first_line_comes_after_two_seconds_and_the_next_ten_later() -> None
 
 def test_a_line_tells_step_share_rows_rate_and_time_left() -> None:
     log, clock = Lines(), Clock()
-    hear = log_progress(log, clock=clock)
+    hear = create_log_listener(log, clock=clock)
     hear(Progress("appending", "a", 0, 100 * MB, 0))
     hear(Progress("appending", "b", 0, 300 * MB, 0))
     clock.now += 2
@@ -75,7 +75,7 @@ def test_a_line_tells_step_share_rows_rate_and_time_left() -> None:
 
 def test_where_the_end_is_not_known_neither_share_nor_time_left_is_told() -> None:
     log, clock = Lines(), Clock()
-    hear = log_progress(log, clock=clock)
+    hear = create_log_listener(log, clock=clock)
     hear(Progress("appending", "a", 0, None, 0))
     clock.now += 4
     hear(Progress("appending", "a", 2 * MB, None, 1))
@@ -85,7 +85,7 @@ def test_where_the_end_is_not_known_neither_share_nor_time_left_is_told() -> Non
 
 def test_a_new_step_is_measured_by_itself_and_does_not_write_more_often() -> None:
     log, clock = Lines(), Clock()
-    hear = log_progress(log, clock=clock)
+    hear = create_log_listener(log, clock=clock)
     hear(Progress("identifying", "a", 0, 10 * MB, 0))
     clock.now += 3
     hear(Progress("identifying", "a", 9 * MB, 10 * MB, 0))
@@ -115,7 +115,7 @@ def test_the_engine_tells_the_share_of_all_files_not_only_of_those_begun(tmp_pat
     report = shardline.append(
         Version(tmp_path / "root", "digits/v1"),
         paths,
-        engine=logging_engine(log, Threads(1), clock=lambda: float(next(ticks))),
+        engine=create_logging_executor(log, ThreadExecutor(1), clock=lambda: float(next(ticks))),
         progress=heard.append,
     )
     assert report.records == 500
@@ -137,8 +137,8 @@ def test_threads_write_into_the_log_of_a_real_run(tmp_path: Path) -> None:
         shardline.append(
             Version(tmp_path / "root", "digits/v1"),
             paths,
-            engine=Threads(2),
-            progress=log_progress(context.log, clock=lambda: float(next(ticks))),
+            engine=ThreadExecutor(2),
+            progress=create_log_listener(context.log, clock=lambda: float(next(ticks))),
         )
 
     with dg.DagsterInstance.ephemeral() as instance:

@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from shardline.dagster.automation.audit import AUDIT, CHECK
+from shardline.dagster.automation.audit import AUDIT, AUDIT_CHECK
 from shardline.dagster.automation.conditions import FOLLOW
 from shardline.dagster.automation.reconciler import RECONCILER
 from tests.dagster.platforms import table_rows
@@ -87,14 +87,14 @@ def test_failed_check_stops_downstream_across_runs(
 
 
 def test_tampering_turns_the_audit_red(site: PromiseSite) -> None:
-    key = dg.AssetCheckKey(dg.AssetKey(AUDIT), CHECK)
+    key = dg.AssetCheckKey(dg.AssetKey(AUDIT), AUDIT_CHECK)
     (first,) = site.runs_of(key.asset_key)
-    assert site.checks_of(first, key.asset_key)[CHECK].passed
+    assert site.checks_of(first, key.asset_key)[AUDIT_CHECK].passed
     log = site.version(f"{TAMPERED}/v1").log
     path = log.store.local_path(log.entry_name(2))
     assert path is not None
     path.write_bytes(path.read_bytes().replace(b'"append"', b'"appond"'))
-    found = site.checks_of(site.launch(key.asset_key), key.asset_key)[CHECK]
+    found = site.checks_of(site.launch(key.asset_key), key.asset_key)[AUDIT_CHECK]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
     rows = [row for row in table_rows(found.metadata["findings"]) if row["severity"] == "error"]
     assert {row["version"] for row in rows} == {f"{TAMPERED}/v1"}

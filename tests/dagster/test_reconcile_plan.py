@@ -7,16 +7,16 @@ import pytest
 from shardline.dagster.asset_records import CheckResult, CheckState
 from shardline.dagster.automation import reconcile_plan
 from shardline.dagster.automation.reconcile_plan import (
-    REQUESTS_AT_ONCE,
+    MAX_REQUESTS,
     TRIES,
-    Cursor,
+    DependentView,
     EntryView,
-    FollowerView,
-    Plan,
-    Reports,
+    ReconcileCursor,
+    ReconcilePlan,
+    ReportPlan,
     VersionView,
-    make_plan,
     plan_reports,
+    plan_requests,
 )
 
 PASSED, FAILED = CheckResult(CheckState.PASSED, 100.0), CheckResult(CheckState.FAILED, 100.0)
@@ -34,11 +34,11 @@ NOTES = VersionView(
     content="c3",
     materialization=17,
 )
-FOLLOWER = FollowerView("notes_single", ("notes/v1",), made_of={"notes/v1": "c3"}, attempted=90.0)
+FOLLOWER = DependentView("notes_single", ("notes/v1",), made_of={"notes/v1": "c3"}, attempted=90.0)
 
 
-def planned(*versions: VersionView, attempts: int = 0) -> Plan:
-    return make_plan(versions, (), {}, lambda _: attempts)
+def planned(*versions: VersionView, attempts: int = 0) -> ReconcilePlan:
+    return plan_requests(versions, (), {}, lambda _: attempts)
 
 
 def checks(version: VersionView, attempts: int = 0) -> set[str]:
@@ -130,9 +130,9 @@ def test_fault_of_a_version_keeps_no_other() -> None:
 def test_requests_are_capped() -> None:
     versions = [
         replace(NOTES, name=f"n/v{n}", asset=f"n_v{n}", blocking={"published": MISSING})
-        for n in range(REQUESTS_AT_ONCE + 3)
+        for n in range(MAX_REQUESTS + 3)
     ]
-    assert len(planned(*versions).requests) == REQUESTS_AT_ONCE
+    assert len(planned(*versions).requests) == MAX_REQUESTS
 
 
 @pytest.mark.parametrize(
@@ -145,15 +145,15 @@ def test_requests_are_capped() -> None:
 )
 def test_follower_is_requested_at_the_second_look(change: dict[str, object]) -> None:
     behind = replace(FOLLOWER, **change)  # type: ignore[arg-type]
-    first = make_plan([NOTES], [behind], {}, lambda _: 0)
+    first = plan_requests([NOTES], [behind], {}, lambda _: 0)
     assert first.requests == ()
-    second = make_plan([NOTES], [behind], first.seen, lambda _: 0)
+    second = plan_requests([NOTES], [behind], first.seen, lambda _: 0)
     (request,) = second.requests
     assert (request.asset, request.checks) == ("notes_single", ())
-    assert make_plan([NOTES], [behind], second.seen, lambda _: 1).requests == ()
+    assert plan_requests([NOTES], [behind], second.seen, lambda _: 1).requests == ()
     moved = replace(NOTES, latest=4, published=4, content="c4")
-    (third,) = make_plan(
-        [moved], [behind], make_plan([moved], [behind], {}, lambda _: 0).seen, lambda _: 0
+    (third,) = plan_requests(
+        [moved], [behind], plan_requests([moved], [behind], {}, lambda _: 0).seen, lambda _: 0
     ).requests
     assert third.subject != request.subject
 
@@ -167,9 +167,9 @@ def test_follower_is_requested_at_the_second_look(change: dict[str, object]) -> 
         replace(FOLLOWER, is_missing=True, inputs=("notes/v1", "faces/v1")),
     ],
 )
-def test_follower_is_left_alone(follower: FollowerView) -> None:
+def test_follower_is_left_alone(follower: DependentView) -> None:
     seen = {"notes_single": "notes_single from notes/v1@3"}
-    assert make_plan([NOTES], [follower], seen, lambda _: 0).requests == ()
+    assert plan_requests([NOTES], [follower], seen, lambda _: 0).requests == ()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_follower_is_left_alone(follower: FollowerView) -> None:
 )
 def test_follower_waits_for_its_input(version: VersionView) -> None:
     missing = replace(FOLLOWER, is_missing=True, attempted=0.0)
-    plan = make_plan([version], [missing], {}, lambda _: 0)
+    plan = plan_requests([version], [missing], {}, lambda _: 0)
     assert "notes_single" not in plan.seen
 
 
@@ -198,7 +198,7 @@ def reports(
     known: tuple[int, ...] = (),
     unfinished: str = "",
     latest: EntryView | None = None,
-) -> Reports:
+) -> ReportPlan:
     return plan_reports(
         found,
         found[-1].number if found else 100,
@@ -209,7 +209,7 @@ def reports(
     )
 
 
-def numbers(found: Reports) -> list[int]:
+def numbers(found: ReportPlan) -> list[int]:
     return [entry.snapshot for entry in found.entries]
 
 
@@ -253,9 +253,9 @@ def test_long_history_is_reported_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]", "no JSON", '{"notes/v1": 3}'])
 def test_unusable_cursor_is_empty(text: str | None) -> None:
-    assert Cursor.parse(text) == Cursor()
+    assert ReconcileCursor.parse(text) == ReconcileCursor()
 
 
 def test_cursor_round_trips() -> None:
-    cursor = Cursor({"notes/v1": 7}, {"notes_single": "notes_single from notes/v1@3"})
-    assert Cursor.parse(cursor.encode()) == cursor
+    cursor = ReconcileCursor({"notes/v1": 7}, {"notes_single": "notes_single from notes/v1@3"})
+    assert ReconcileCursor.parse(cursor.encode()) == cursor

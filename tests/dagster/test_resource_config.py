@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from shardline.dagster.definitions import platform
+from shardline.dagster.definitions import build_definitions
 from shardline.dagster.resources import ShardlineResource
 from tests.dagster.platforms import GROWING, QUIET, Platform
 
@@ -42,7 +42,9 @@ def test_resource_takes_values_from_environment_variables(
         look()
 
     resource = ShardlineResource(root=dg.EnvVar("TEST_ROOT"), reports=str(tmp_path / "reports"))
-    defs = dg.Definitions.merge(platform(shardline=resource), dg.Definitions(jobs=[looking]))
+    defs = dg.Definitions.merge(
+        build_definitions(shardline=resource), dg.Definitions(jobs=[looking])
+    )
     assert defs.resolve_job_def("looking").execute_in_process(instance=instance).success
     assert [one.root for one in seen] == [str(tmp_path / "root")]
 

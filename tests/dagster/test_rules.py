@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shardline
-from shardline.dagster.expectations.engine import engine_of
+from shardline.dagster.expectations.engine import open_engine
 from shardline.dagster.expectations.evaluation import Evaluator
 from shardline.dagster.expectations.rules import EVALUATIONS, Evaluation
-from shardline.dagster.expectations.sample import sample
-from shardline.dagster.expectations.suite import Expected, SuiteError, read_suite
+from shardline.dagster.expectations.sample import take_sample
+from shardline.dagster.expectations.suite import ExpectationSpec, SuiteError, read_suite
 from tests.dagster.rows import snapshot_of
 from tests.errors import raises
 from tests.sampling import sampled
@@ -64,16 +64,16 @@ def random_rows(count: int, seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def rule(kind: str, **kwargs: object) -> Expected:
-    return Expected(f"expect_{kind}", kwargs)
+def rule(kind: str, **kwargs: object) -> ExpectationSpec:
+    return ExpectationSpec(f"expect_{kind}", kwargs)
 
 
-def on_columns(kind: str, columns: Sequence[str], **kwargs: object) -> Iterator[Expected]:
+def on_columns(kind: str, columns: Sequence[str], **kwargs: object) -> Iterator[ExpectationSpec]:
     for column in columns:
         yield rule(kind, column=column, **kwargs)
 
 
-def row_rules() -> Iterator[Expected]:
+def row_rules() -> Iterator[ExpectationSpec]:
     """Rules on rows; `mostly` just above and just below what holds is part of them."""
     schema = {"properties": {"a": {"type": "integer"}}}
     for mostly in (1, 0.84, 0.87, 0.5, 0):
@@ -120,7 +120,7 @@ def row_rules() -> Iterator[Expected]:
     yield rule("column_values_to_not_be_null", column="word", mostly=0.8, **condition)
 
 
-def table_rules() -> Iterator[Expected]:
+def table_rules() -> Iterator[ExpectationSpec]:
     names = [feature.name for feature in MIXED.features]
     yield from on_columns("column_to_exist", ["id", "nothing"])
     yield rule("column_type_to_be", column="id", type_="int64")
@@ -135,7 +135,7 @@ def table_rules() -> Iterator[Expected]:
         yield rule("table_row_count_to_be_between", min_value=count)
 
 
-def whole_rules() -> Iterator[Expected]:
+def whole_rules() -> Iterator[ExpectationSpec]:
     for kind in ("min", "max", "sum"):
         yield rule(f"column_{kind}_to_be_between", column="number", min_value=0)
     # Of numbers near the ends of int64, Great Expectations rounds the mean.
@@ -168,7 +168,7 @@ def whole_rules() -> Iterator[Expected]:
     yield rule("compound_columns_to_be_unique", column_list=["id", "real", "json"])
 
 
-def set_rules() -> Iterator[Expected]:
+def set_rules() -> Iterator[ExpectationSpec]:
     for words in (["ada"], [*WORDS], [*WORDS, "eve"]):
         for kind in ("be_in_set", "contain_set", "equal_set"):
             yield rule(f"column_distinct_values_to_{kind}", column="word", value_set=words)
@@ -223,8 +223,8 @@ def is_close(ours: Any, plain: Any) -> bool:  # noqa: ANN401 - whatever is told
 def test_rules_in_chunks_equal_rules_on_all_rows(snapshot: Snapshot, tmp_path: Path) -> None:
     kinds = sampled(SUPPORTED, 5, "rules")
     rules = [one for one in RULES if one.type in kinds]
-    with engine_of(tmp_path / "suite.json", rules) as engine:
-        plain = engine.run(sample(snapshot).frame, range(len(rules)))
+    with open_engine(tmp_path / "suite.json", rules) as engine:
+        plain = engine.run(take_sample(snapshot).frame, range(len(rules)))
         results, extent = Evaluator(engine, rules, snapshot, snapshot.shards, 190).run()
     assert (extent.rows, extent.added) == (500, 500)
     different = [
@@ -240,7 +240,7 @@ def test_rules_of_all_supported_types_are_compared() -> None:
     assert sorted({one.type for one in RULES}) == SUPPORTED
 
 
-def suite_with(tmp_path: Path, expected: Expected) -> Path:
+def suite_with(tmp_path: Path, expected: ExpectationSpec) -> Path:
     path = tmp_path / "suite.json"
     first = rule("column_to_exist", column="id")
     path.write_text(json.dumps({"expectations": [first.to_json(), expected.to_json()]}))
@@ -249,7 +249,7 @@ def suite_with(tmp_path: Path, expected: Expected) -> Path:
 
 @pytest.mark.parametrize("kind", sorted(set(EVALUATIONS) - set(SUPPORTED)))
 def test_load_refuses_rule_without_bound(tmp_path: Path, kind: str) -> None:
-    path = suite_with(tmp_path, Expected(kind, {"column": "id"}))
+    path = suite_with(tmp_path, ExpectationSpec(kind, {"column": "id"}))
     with raises(SuiteError, "unsupported-expectation", path=str(path), rule=kind) as caught:
         read_suite(path)
     assert caught.value.expectation == 2
@@ -260,7 +260,7 @@ def test_load_refuses_rule_without_bound(tmp_path: Path, kind: str) -> None:
 
 ON_ROWS = "column_values_to_not_be_null"
 WITHIN: dict[str, Any] = {"values": ["a"], "weights": [1.0]}
-NOT_LOCAL: dict[str, Expected] = {
+NOT_LOCAL: dict[str, ExpectationSpec] = {
     "mean": rule(ON_ROWS, column="id", row_condition="id > id.mean()", condition_parser="pandas"),
     "index": rule(ON_ROWS, column="id", row_condition="index > 3", condition_parser="pandas"),
     "variable": rule(ON_ROWS, column="id", row_condition="id > @x", condition_parser="pandas"),

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardline
-from shardline.dagster.expectations.sample import Sample, _choose_shards, sample
+from shardline.dagster.expectations.sample import Sample, _choose_shards, take_sample
 from shardline.errors import (
     ColumnError,
-    DamagedFileError,
+    CorruptFileError,
     ExampleError,
     InvalidArgumentError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     SchemaMismatchError,
 )
 from tests.dagster.rows import DIGITS, append_rows, digits, snapshot_of
@@ -65,7 +65,7 @@ def damage(snapshot: Snapshot, shard: int) -> str:
 
 
 def test_all_rows_come_up_to_the_limit_in_flat_columns(tmp_path: Path) -> None:
-    taken = sample(snapshot_of(tmp_path, digits(0, 30), digits(30, 60)), limit=60)
+    taken = take_sample(snapshot_of(tmp_path, digits(0, 30), digits(30, 60)), limit=60)
     assert (taken.rows, taken.of, taken.whole, taken.said) == (60, 60, True, "all 60 rows")
     assert {name: str(kind) for name, kind in taken.frame.dtypes.items()} == {
         "age": "Int64",
@@ -94,13 +94,13 @@ def test_all_rows_come_up_to_the_limit_in_flat_columns(tmp_path: Path) -> None:
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, digits(0, 30))
     for limit in (30, 10):
-        taken = sample(snapshot, columns=["strokes", "label"], limit=limit)
+        taken = take_sample(snapshot, columns=["strokes", "label"], limit=limit)
         assert [column.name for column in taken.columns] == list(taken.frame.columns)
         assert list(taken.frame.columns) == [
             "strokes__len", "strokes__min", "strokes__max", "strokes__mean", "label",
         ]  # fmt: skip
     with raises(SchemaMismatchError, "unknown-feature", feature="shape"):
-        sample(snapshot, columns=["shape"])
+        take_sample(snapshot, columns=["shape"])
 
 
 def test_nan_and_missing_lists_are_told_apart_from_numbers(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_nan_and_missing_lists_are_told_apart_from_numbers(tmp_path: Path) -> No
         {"grid": None, "names": [], "blobs": []},
         {"grid": [[nan, nan], [nan, nan]], "names": ["c"], "blobs": [b""]},
     ]
-    frame = sample(snapshot_of(tmp_path, rows, schema=schema)).frame
+    frame = take_sample(snapshot_of(tmp_path, rows, schema=schema)).frame
     assert frame["grid__len"].to_list() == [4, pd.NA, 4]
     assert frame["grid__min"].to_list()[0] == 1.0
     assert frame["grid__max"].to_list()[0] == 8.0
@@ -146,7 +146,7 @@ def test_steps_are_counted_and_a_name_in_both_parts_gives_columns_of_both(tmp_pa
     shardline.write_records(path, [example(context) + feature_lists(entry("x", steps))])
     version = shardline.Version(tmp_path / "root", "steps/v1")
     shardline.append(version, path, schema=schema)
-    row = sample(version.newest()).frame.loc[0]
+    row = take_sample(version.newest()).frame.loc[0]
     assert (row["x__len"], row["x__max"]) == (2, 9)
     assert (row["x__steps__len"], row["x__steps__min"], row["x__steps__mean"]) == (3, 1.0, 3.5)
     assert row["y__len"] == 77, "the feature of that name, and not the length of y"
@@ -157,31 +157,31 @@ def test_of_opaque_records_the_sizes_are_told(tmp_path: Path) -> None:
     shardline.write_records(path, [bytes(size) for size in range(200)])
     version = shardline.Version(tmp_path / "root", "blobs/v1")
     shardline.append(version, path, schema=shardline.Schema.opaque())
-    assert sample(version.newest()).frame["record__bytes"].to_list() == list(range(200))
-    some = sample(version.newest(), limit=50).frame["record__bytes"].to_list()
+    assert take_sample(version.newest()).frame["record__bytes"].to_list() == list(range(200))
+    some = take_sample(version.newest(), limit=50).frame["record__bytes"].to_list()
     assert len(set(some)) == 50
     assert some == sorted(some)
     with raises(SchemaMismatchError, "opaque-records"):
-        sample(version.newest(), columns=["x"])
+        take_sample(version.newest(), columns=["x"])
 
 
 def test_a_sample_over_the_limit_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     rows = numbered(3000)
     snapshot = snapshot_of(tmp_path, rows[:1000], rows[1000:], schema=NUMBERED, target_bytes=10_000)
     assert len(snapshot.shards) > 10
-    taken = sample(snapshot, limit=500, seed=3)
+    taken = take_sample(snapshot, limit=500, seed=3)
     assert (taken.rows, taken.of, taken.whole) == (500, 3000, False)
     assert "500 of 3,000" in taken.said
     assert len(set(numbers_in(taken))) == 500
-    assert numbers_in(sample(snapshot, limit=500, seed=3)) == numbers_in(taken)
-    assert numbers_in(sample(snapshot, limit=500, seed=4)) != numbers_in(taken)
+    assert numbers_in(take_sample(snapshot, limit=500, seed=3)) == numbers_in(taken)
+    assert numbers_in(take_sample(snapshot, limit=500, seed=4)) != numbers_in(taken)
 
 
 def test_and_it_is_fair_to_small_shards_and_large_ones(tmp_path: Path) -> None:
     rows = numbered(4000)
     small = [rows[at : at + 20] for at in range(3000, 3200, 20)]
     snapshot = snapshot_of(tmp_path, rows[:3000], *small, schema=NUMBERED)
-    found = [numbers_in(sample(snapshot, limit=160, seed=seed)) for seed in range(20)]
+    found = [numbers_in(take_sample(snapshot, limit=160, seed=seed)) for seed in range(20)]
     in_small = np.mean([number >= 3000 for numbers in found for number in numbers])
     assert in_small == pytest.approx(200 / 3200, abs=0.02)
 
@@ -209,9 +209,9 @@ def test_of_very_many_large_shards_only_some_are_opened() -> None:
 
 def test_a_plain_shard_is_not_read_whole_for_a_few_records(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(2000, size=4000), schema=NUMBERED)
-    sample(snapshot, limit=20, seed=1)
+    take_sample(snapshot, limit=20, seed=1)
     before = bytes_read()
-    sample(snapshot, limit=20, seed=2)
+    take_sample(snapshot, limit=20, seed=2)
     assert 20 * 4000 < bytes_read() - before < 1_000_000 < snapshot.bytes // 8
 
 
@@ -221,34 +221,34 @@ def test_nor_is_a_gzip_one(tmp_path: Path) -> None:
         for number in range(2000)
     ]
     snapshot = snapshot_of(tmp_path, rows, schema=NUMBERED, compression="gzip")
-    sample(snapshot, limit=20, seed=1)
+    take_sample(snapshot, limit=20, seed=1)
     before = bytes_read()
-    taken = sample(snapshot, limit=20, seed=2)
+    taken = take_sample(snapshot, limit=20, seed=2)
     assert bytes_read() - before < snapshot.bytes // 2
     assert len(set(numbers_in(taken))) == 20
 
 
 def test_a_shard_without_its_index_gives_the_same_rows(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED, target_bytes=30_000)
-    taken = sample(snapshot, limit=300)
+    taken = take_sample(snapshot, limit=300)
     for path in snapshot.files():
         Path(f"{path}.index").unlink()
-    assert numbers_in(sample(snapshot, limit=300)) == numbers_in(taken)
+    assert numbers_in(take_sample(snapshot, limit=300)) == numbers_in(taken)
 
 
 def test_so_does_one_with_the_index_of_another_shard(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED, target_bytes=30_000)
-    taken = sample(snapshot, limit=300)
+    taken = take_sample(snapshot, limit=300)
     first, *_, last = snapshot.files()
     Path(f"{first}.index").write_bytes(Path(f"{last}.index").read_bytes())
-    assert numbers_in(sample(snapshot, limit=300)) == numbers_in(taken)
+    assert numbers_in(take_sample(snapshot, limit=300)) == numbers_in(taken)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_an_object_store_gives_the_same_rows(tmp_path: Path, compression: str) -> None:
     rows = numbered(1000)
     taken = [
-        sample(
+        take_sample(
             snapshot_of(root, rows, schema=NUMBERED, target_bytes=9000, compression=compression),
             limit=300,
         )
@@ -260,7 +260,7 @@ def test_an_object_store_gives_the_same_rows(tmp_path: Path, compression: str) -
 
 def test_of_large_records_fewer_are_taken(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(200, size=10_000), schema=NUMBERED)
-    taken = sample(snapshot, limit_bytes=500_000)
+    taken = take_sample(snapshot, limit_bytes=500_000)
     assert 40 < taken.rows < 50
     assert not taken.whole
 
@@ -269,23 +269,25 @@ def test_some_shards_only(tmp_path: Path) -> None:
     rows = numbered(90)
     version = append_rows(tmp_path, rows[:30], rows[30:90], schema=NUMBERED)
     added = [one.shard for one in version.log.entry(version.newest().entry).added]
-    taken = sample(version.newest(), shards=added)
+    taken = take_sample(version.newest(), shards=added)
     assert (taken.of, numbers_in(taken)) == (60, list(range(30, 90)))
-    assert set(numbers_in(sample(version.newest(), shards=added, limit=7))) < set(range(30, 90))
-    none = sample(version.newest(), shards=[])
+    assert set(numbers_in(take_sample(version.newest(), shards=added, limit=7))) < set(
+        range(30, 90)
+    )
+    none = take_sample(version.newest(), shards=[])
     assert (none.rows, none.whole, none.said) == (0, True, "0 rows")
     assert list(none.frame.columns) == list(taken.frame.columns)
     fields = {"path": added[0].name, "version": "digits/v1", "snapshot": 1}
     with raises(InvalidArgumentError, "shard-not-found", **fields):
-        sample(version.snapshot(1), shards=added)
+        take_sample(version.snapshot(1), shards=added)
 
 
 @pytest.mark.parametrize("limit", [1000, 100])
 def test_a_damaged_shard_is_named(tmp_path: Path, limit: int) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
     path = damage(snapshot, 0)
-    with pytest.raises(DamagedFileError) as caught:
-        sample(snapshot, limit=limit)
+    with pytest.raises(CorruptFileError) as caught:
+        take_sample(snapshot, limit=limit)
     assert caught.value.path == path
 
 
@@ -295,8 +297,8 @@ def test_so_is_a_damaged_object() -> None:
     data = bytearray(snapshot.store.read(name))
     data[20::40] = bytes(len(data[20::40]))
     snapshot.store.replace(name, bytes(data))
-    with pytest.raises(DamagedFileError) as caught:
-        sample(snapshot, limit=100)
+    with pytest.raises(CorruptFileError) as caught:
+        take_sample(snapshot, limit=100)
     assert caught.value.path == snapshot.files()[0]
 
 
@@ -304,16 +306,16 @@ def test_so_is_a_damaged_object() -> None:
 def test_so_is_a_missing_one(tmp_path: Path, limit: int) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
     Path(snapshot.files()[0]).unlink()
-    with pytest.raises(ObjectMissingError, match=snapshot.shards[0].name) as caught:
-        sample(snapshot, limit=limit)
+    with pytest.raises(ObjectNotFoundError, match=snapshot.shards[0].name) as caught:
+        take_sample(snapshot, limit=limit)
     assert "digits/v1@1" in str(caught.value)
 
 
 def test_a_record_that_does_not_fit_is_named_by_its_number(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
-    first = numbers_in(sample(snapshot, limit=100))[0]
+    first = numbers_in(take_sample(snapshot, limit=100))[0]
     with pytest.raises(ColumnError, match=snapshot.shards[0].name) as caught:
-        sample(replace(snapshot, schema=DIGITS), limit=100)
+        take_sample(replace(snapshot, schema=DIGITS), limit=100)
     assert caught.value.record == first > 0
 
 
@@ -323,19 +325,19 @@ def test_so_is_one_that_is_no_example(tmp_path: Path) -> None:
     version = shardline.Version(tmp_path / "root", "blobs/v1")
     shardline.append(version, path, schema=shardline.Schema.opaque())
     with pytest.raises(ExampleError, match=version.newest().shards[0].name) as caught:
-        sample(replace(version.newest(), schema=NUMBERED), limit=10)
+        take_sample(replace(version.newest(), schema=NUMBERED), limit=10)
     assert caught.value.record > 0
 
 
 def test_a_limit_of_no_rows_is_refused(tmp_path: Path) -> None:
     with raises(InvalidArgumentError, "out-of-range"):
-        sample(snapshot_of(tmp_path, digits(0, 3)), limit=0)
+        take_sample(snapshot_of(tmp_path, digits(0, 3)), limit=0)
 
 
 @pytest.mark.parametrize("limit", [100, 12])
 def test_overlays_are_sampled_as_whole_records(tmp_path: Path, limit: int) -> None:
     snapshot = mixed(tmp_path)
-    taken = sample(snapshot, limit=limit)
+    taken = take_sample(snapshot, limit=limit)
     assert (taken.rows, taken.of) == (min(limit, 20), 20)
     assert taken.frame["score"].to_list() == [x / 4 for x in taken.frame["x"]]
     assert taken.frame["tags__len"].to_list() == [x % 3 + 1 for x in taken.frame["x"]]
@@ -346,5 +348,5 @@ def test_of_large_bases_as_few_records_are_taken_as_if_they_were_plain(tmp_path:
     base = published(tmp_path, schema, [example_of(a=bytes(10_000))] * 40)
     scores = [score(x) for x in range(40)]
     snapshot = checked(lay(base, "digits/v2", extended(schema, SCORE), scores))
-    assert sample(snapshot, limit_bytes=100_000).rows < 12
-    assert sample(snapshot, columns=["score"], limit_bytes=100_000).rows == 40
+    assert take_sample(snapshot, limit_bytes=100_000).rows < 12
+    assert take_sample(snapshot, columns=["score"], limit_bytes=100_000).rows == 40

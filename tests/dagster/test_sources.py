@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from shardline.dagster.checks.sources import SHOWN, SOURCES
+from shardline.dagster.checks.sources import MAX_SOURCES, SOURCES
 from shardline.operations.rejected_sources import dismiss, open_sources
 from tests.cli.command import shardline as command
 from tests.dagster.platforms import GROWING, Platform, make_platform, table_rows, verdicts
@@ -114,9 +114,9 @@ def test_rejected_sources_are_red_without_a_snapshot(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     assert execute_alone(notes, instance).passed, "there is no version yet"
-    for number in range(SHOWN + 2):
+    for number in range(MAX_SOURCES + 2):
         notes.land(f"bad {number}", [number], weight=1.5)
     assert not notes.run(instance, GROWING).success
     red = execute_alone(notes, instance)
-    assert (red.passed, red.metadata["rejected_sources"].value) == (False, SHOWN + 2)
-    assert len(table_rows(red.metadata["rejected"])) == SHOWN
+    assert (red.passed, red.metadata["rejected_sources"].value) == (False, MAX_SOURCES + 2)
+    assert len(table_rows(red.metadata["rejected"])) == MAX_SOURCES

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from shardline.dagster.expectations.spool import KeyCounts, NumberSpool
-from shardline.dagster.expectations.suite import Expected
-from shardline.dagster.expectations.tallies import tally_of
+from shardline.dagster.expectations.suite import ExpectationSpec
+from shardline.dagster.expectations.tallies import create_tally
 from tests.sampling import runs_whole_sweeps
 
 if TYPE_CHECKING:
@@ -78,17 +78,21 @@ def peak_of(folder: Path, chunks: int, budget_bytes: int = 40_000) -> int:
     column = {"column": "x"}
     partition = {"values": ["a"], "weights": [1.0]}
     rules = [
-        Expected("expect_column_median_to_be_between", column),
-        Expected("expect_column_mean_to_be_between", column),
-        Expected("expect_column_values_to_be_unique", column),
-        Expected("expect_compound_columns_to_be_unique", {"column_list": ["x", "y"]}),
-        Expected("expect_column_distinct_values_to_be_in_set", {**column, "value_set": [1, 2]}),
-        Expected(
+        ExpectationSpec("expect_column_median_to_be_between", column),
+        ExpectationSpec("expect_column_mean_to_be_between", column),
+        ExpectationSpec("expect_column_values_to_be_unique", column),
+        ExpectationSpec("expect_compound_columns_to_be_unique", {"column_list": ["x", "y"]}),
+        ExpectationSpec(
+            "expect_column_distinct_values_to_be_in_set", {**column, "value_set": [1, 2]}
+        ),
+        ExpectationSpec(
             "expect_column_kl_divergence_to_be_less_than",
             {"column": "y", "partition_object": partition},
         ),
     ]
-    tallies = [tally_of(one, folder, str(place), budget_bytes) for place, one in enumerate(rules)]
+    tallies = [
+        create_tally(one, folder, str(place), budget_bytes) for place, one in enumerate(rules)
+    ]
     tracemalloc.start()
     for chunk in range(chunks):
         numbers = range(chunk * 1000, chunk * 1000 + 1000)

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
-from shardline.errors import SnapshotMissingError
+from shardline.errors import SnapshotNotFoundError
 from tests.dagster.platforms import (
     GROWING,
     QUIET,
@@ -59,7 +59,7 @@ def test_a_shard_that_rotted_is_told_and_no_longer_published(
     (row,) = table_rows(failure.user_failure_data.metadata["problems"])
     assert (row["version"], row["where"]) == ("notes/v1", path.name)
     assert "record 0, offset" in row["problem"]
-    with pytest.raises(SnapshotMissingError):
+    with pytest.raises(SnapshotNotFoundError):
         notes.version().published()
     assert notes.version("notes/single").published().records == 5, "it has a copy of its own"
 
@@ -71,7 +71,7 @@ def test_a_shard_that_is_gone_is_found_by_the_next_check_already(
     path.unlink()
     result = notes.run(instance, GROWING)
     assert not result.success
-    with pytest.raises(SnapshotMissingError):
+    with pytest.raises(SnapshotNotFoundError):
         notes.version().published()
 
 

@@ -12,10 +12,10 @@ from tests.dagster.rows import NAME, append_rows, digits
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.dagster.checks.check_outcome import Verdict
+    from shardline.dagster.checks.check_outcome import CheckOutcome
 
 
-def volume_of(root: Path, *counts: int) -> Verdict:
+def volume_of(root: Path, *counts: int) -> CheckOutcome:
     version = append_rows(root, *[digits(0, count) for count in counts])
     return volume(version, version.newest())
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from shardline.execution.executor import Listener, Running, ShardTask
+    from shardline.execution.executor import ProgressListener, ShardTask, TaskContext
 
     Task = TypeVar("Task", bound=ShardTask)
     Result = TypeVar("Result")
@@ -32,9 +32,9 @@ class Cluster:
 
     def run(
         self,
-        work: Callable[[Task, Running], Result],
+        work: Callable[[Task, TaskContext], Result],
         tasks: Sequence[Task],
-        progress: Listener | None = None,
+        progress: ProgressListener | None = None,
     ) -> Iterator[Result]:
         """Run the tasks one after the other in a new process."""
         del progress

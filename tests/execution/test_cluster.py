@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline.api import Version
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.operations.append import append
-from shardline.operations.append_task import LandingOptions, LandingTask, land
-from shardline.operations.rebuild import RebuildTask, make_rebuilt, rebuild
-from shardline.operations.shard_slice import numbered, plan_rebuild, whole_slices
+from shardline.operations.append_task import AppendOptions, AppendTask, append_source
+from shardline.operations.rebuild import RebuildTask, make_rebuilt_shard, rebuild
+from shardline.operations.shard_slice import list_whole_slices, number_outputs, plan_rebuild
 from shardline.sources import as_source
 from shardline.storage import open_store
 from shardline.tfrecord.compression import Compression
@@ -77,13 +77,13 @@ def test_a_task_to_land_a_source_that_was_sent_makes_the_same_shards(
 ) -> None:
     for path in sources_of(tmp_path):
         source = as_source(path)
-        options = LandingOptions(target_bytes=300)
-        task = LandingTask(store, "digits", "v1", source, source.identity(), SCHEMA, options)
-        (made,) = Threads(1).run(land, [sent(task)])
+        options = AppendOptions(target_bytes=300)
+        task = AppendTask(store, "digits", "v1", source, source.identity(), SCHEMA, options)
+        (made,) = ThreadExecutor(1).run(append_source, [sent(task)])
         assert made.records == 10
         assert len(made.shards) > 1
         other = replace(task, version="v2")
-        (again,) = Threads(1).run(land, [other])
+        (again,) = ThreadExecutor(1).run(append_source, [other])
         assert [shard.sha256 for shard in made.shards] == [shard.sha256 for shard in again.shards]
 
 
@@ -92,12 +92,12 @@ def test_a_task_to_rebuild_a_shard_that_was_sent_makes_the_same_shard(
 ) -> None:
     version = Version(store, NAME)
     append(version, sources_of(tmp_path), schema=SCHEMA, target_bytes=300)
-    (output, *_) = numbered(plan_rebuild(store, whole_slices(version.newest()), 1000))
+    (output, *_) = number_outputs(plan_rebuild(store, list_whole_slices(version.newest()), 1000))
     task = RebuildTask(store, "digits", "v2", output, Compression.GZIP, DEFAULT_LIMITS)
-    (made,) = Threads(1).run(make_rebuilt, [sent(task)])
+    (made,) = ThreadExecutor(1).run(make_rebuilt_shard, [sent(task)])
     assert made.shard is not None
     assert made.shard.records == sum(piece.records for piece in output.slices)
-    (again,) = Threads(1).run(make_rebuilt, [replace(task, version="v3")])
+    (again,) = ThreadExecutor(1).run(make_rebuilt_shard, [replace(task, version="v3")])
     assert again.shard is not None
     assert made.shard.sha256 == again.shard.sha256
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.execution.prefetch import shared
+from shardline.execution.prefetch import share_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ def test_each_gets_all_items_in_order_though_they_are_read_once() -> None:
             read.append(number)
             yield number
 
-    lanes = shared(items(), 3)
+    lanes = share_stream(items(), 3)
     with ThreadPoolExecutor(3) as pool:
         taken: list[list[int]] = list(pool.map(list, lanes))
     assert taken == [list(range(2000))] * 3
@@ -30,7 +30,7 @@ def test_each_gets_all_items_in_order_though_they_are_read_once() -> None:
 
 def test_nothing_is_read_before_somebody_asks_for_it() -> None:
     source = iter(range(10))
-    first, second = shared(source, 2)
+    first, second = share_stream(source, 2)
     assert (next(first), next(first)) == (0, 1)
     assert next(source) == 2
     assert [*second] == [0, 1, 3, 4, 5, 6, 7, 8, 9]
@@ -41,7 +41,7 @@ def test_an_error_reaches_who_asked_and_the_others_get_what_came_before_it() -> 
         yield 1
         raise OSError("gone")
 
-    first, second = shared(items(), 2)
+    first, second = share_stream(items(), 2)
     assert next(first) == 1
     with pytest.raises(OSError, match="gone"):
         next(first)

@@ -19,9 +19,9 @@ from unittest.mock import patch
 import shardline
 from shardline.api import Version
 from shardline.log.append_change import Append
-from shardline.log.changes import Condemn, Derive, Replace
-from shardline.log.model import Added, Attestation, Base, Checks, Input, Maker, Shard, Source
-from shardline.log.retention import unreferenced
+from shardline.log.changes import AddTombstones, Derive, Replace
+from shardline.log.model import Added, Attestation, Base, Checks, CommitInfo, Input, Shard, Source
+from shardline.log.retention import find_unreferenced
 from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
 from shardline.schema.schema import Feature, Schema
 
@@ -76,7 +76,7 @@ class Story:
 
     def by(self, run: str = "", code: str = "") -> None:
         """Say who makes the entries from now on."""
-        self.version._maker = Maker("0.1.0", "golden", run, code)
+        self.version._maker = CommitInfo("0.1.0", "golden", run, code)
 
     def shard(
         self,
@@ -105,9 +105,9 @@ class Story:
         """Announce what nothing needs, and `more`; then delete it."""
 
         def choose(state: State) -> list[str]:
-            return sorted({*unreferenced(state, state.time, timedelta(0)), *more})
+            return sorted({*find_unreferenced(state, state.time, timedelta(0)), *more})
 
-        entry = self.version.commit(Condemn(choose, {"keep_seconds": 0}))
+        entry = self.version.commit(AddTombstones(choose, {"keep_seconds": 0}))
         for name in entry.condemned if entry else ():
             (self.root / self.version.shard_name(name)).unlink(missing_ok=True)
 

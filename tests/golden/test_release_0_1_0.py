@@ -28,10 +28,10 @@ from shardline import (
 )
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
-from shardline.lineage.trace_step import Step
+from shardline.lineage.trace_step import TraceStep
 from shardline.log.model import Source
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.migrate import Steps
+from shardline.operations.migrate import MigrationSpec
 from shardline.provenance.catalog import Catalog
 from tests.cli.command import shardline as run_command
 from tests.golden.alike import assert_alike
@@ -246,10 +246,10 @@ def test_checkpoint_is_used(read_only: Path, name: str) -> None:
     assert reader.told() == read_log(read_only, *name.split("/"), last=reader.number).told()
 
 
-def _leaves(step: Step) -> list[Any]:
+def _leaves(step: TraceStep) -> list[Any]:
     found: list[Any] = []
     for cause in step.of:
-        found += _leaves(cause) if isinstance(cause, Step) else [cause]
+        found += _leaves(cause) if isinstance(cause, TraceStep) else [cause]
     return found
 
 
@@ -357,7 +357,7 @@ def test_pets_grow_and_derived_versions_follow(root: Path) -> None:
     assert check_version(pets).published == 19
     sounds = joined_fields(root.parent / "landing" / "sounds.csv", key="kind", missing="absent")
     v2, v3, v4, v5 = (Version(root, f"pets/v{number}") for number in (2, 3, 4, 5))
-    steps = Steps(
+    steps = MigrationSpec(
         rename={"name": "called"}, drop=["kind"], cast={"id": "float"}, default={"weight": 0.5}
     )
     reports = [extend(pets, length, v2)]

@@ -17,7 +17,7 @@ from shardline.sidecars.row_map import RowMap, RowMapWriter
 from shardline.storage import open_store
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
-from shardline.tfrecord.index import IndexWriter, fingerprint_of
+from shardline.tfrecord.index import IndexWriter, compute_fingerprint
 from shardline.tfrecord.open_file import open_regular
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import records_of
@@ -123,7 +123,7 @@ def forge_index(path: Path, _: Path | None = None) -> None:
         members=[],
         size=file.size,
         compression=Compression.NONE,
-        fingerprint=fingerprint_of(file, file.size),
+        fingerprint=compute_fingerprint(file, file.size),
         sha256=HashedFile(file).finish(),
     )
     file.close()

@@ -20,7 +20,7 @@ from shardline.log.model import RECEIPT, Added, Shard
 from shardline.operations.append import append
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sidecars.receipt import Receipt
@@ -267,7 +267,7 @@ def _derive(history: History) -> None:
     share: dict[str, Any] = {"which": "newest", "quarantine_share": 0.5}
     extend(base, [half, double], overlay, **share)
     extend(overlay, _third, rewritten, mode="rewrite", **share)
-    steps = Steps(rename={"name": "title"}, cast={"id": "float"})
+    steps = MigrationSpec(rename={"name": "title"}, cast={"id": "float"})
     migrate(rewritten, history.version("other/v1"), steps, which="newest")
 
 

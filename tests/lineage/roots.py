@@ -16,7 +16,7 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
 from shardline.provenance.catalog import Catalog
@@ -125,7 +125,7 @@ def _land(
 
 def _derive(root: Root, name: str) -> None:
     base, into = root.version(), root.version(name)
-    steps = Steps(rename={"id": "number"}, cast={"id": "float"})
+    steps = MigrationSpec(rename={"id": "number"}, cast={"id": "float"})
     doing: dict[str, Callable[[], object]] = {
         WIDE: lambda: extend(base, double, into),
         WHOLE: lambda: extend(base, [double, half], into, mode="rewrite", drop=["name"]),

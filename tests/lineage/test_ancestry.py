@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardline.lineage.ancestry import LEVELS, ancestry
-from shardline.lineage.ancestry_graph import Edge, Graph, Node, to_dot
+from shardline.lineage.ancestry import ANCESTRY_LEVELS, build_ancestry_graph
+from shardline.lineage.ancestry_graph import AncestryEdge, AncestryGraph, AncestryNode, format_dot
 from shardline.operations.append import append
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.restore import restore_version
 from shardline.operations.vacuum import vacuum
@@ -35,7 +35,7 @@ def base(tmp_path: Path) -> Version:
     base = base_of(tmp_path, (0, 3), (3, 6))
     extended, other = version_in(tmp_path), version_in(tmp_path, "other/v1")
     extend(base, double, extended)
-    migrate(extended, other, Steps(rename={"name": "title"}, drop=["double"]), **NEWEST)
+    migrate(extended, other, MigrationSpec(rename={"name": "title"}, drop=["double"]), **NEWEST)
     rebuild(base, "newest")
     grown(base, tmp_path / "landing", (6, 8))
     pairs: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
@@ -55,11 +55,11 @@ def test_a_shard_that_is_paired_with_itself_is_one_parent_with_its_pairs_once(
     assert edge.records == 9
 
 
-def told(version: Version, *asked: Any, **options: Any) -> Graph:  # noqa: ANN401 - as they come
-    return ancestry(Catalog(version.store), version.name, *asked, **options)
+def told(version: Version, *asked: Any, **options: Any) -> AncestryGraph:  # noqa: ANN401 - as they come
+    return build_ancestry_graph(Catalog(version.store), version.name, *asked, **options)
 
 
-def arrows(graph: Graph) -> set[tuple[str, str, str]]:
+def arrows(graph: AncestryGraph) -> set[tuple[str, str, str]]:
     return {(edge.of, edge.operation, edge.made) for edge in graph.edges}
 
 
@@ -194,7 +194,7 @@ def test_of_a_snapshot_the_fields_are_told_that_were_made_of_just_that_one(base:
     assert made == {1: {"digits/v2:id", "digits/v2:double"}, 2: set(), 3: {"pairs/v1:a_id"}}
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ANCESTRY_LEVELS)
 def test_an_input_that_is_gone_is_shown_as_gone(tmp_path: Path, base: Version, level: str) -> None:
     shutil.rmtree(tmp_path / "root/digits/v1")
     graph = told(version_in(tmp_path), level=level, down=False)
@@ -215,7 +215,7 @@ def test_a_log_that_cannot_be_read_is_shown_so(tmp_path: Path, base: Version) ->
     assert arrows(graph) == {("digits/v2", "migrate", "other/v1")}
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ANCESTRY_LEVELS)
 @pytest.mark.parametrize("up", [True, False])
 def test_a_log_that_cannot_be_read_is_told_at_every_level_and_both_ways(
     tmp_path: Path,
@@ -260,13 +260,16 @@ def test_appends_since_are_told_in_their_number(base: Version) -> None:
 
 def test_names_that_dot_would_obey_are_quoted() -> None:
     hostile = 'a"] b\\l\x1b'
-    graph = Graph(
+    graph = AncestryGraph(
         "versions",
         (hostile,),
-        {hostile: Node(hostile, "version"), "x": Node("x", "version", gone="it is\nlost")},
-        (Edge("x", hostile, "extend", how='by "f"'),),
+        {
+            hostile: AncestryNode(hostile, "version"),
+            "x": AncestryNode("x", "version", gone="it is\nlost"),
+        },
+        (AncestryEdge("x", hostile, "extend", how='by "f"'),),
     )
-    lines = to_dot(graph).splitlines()
+    lines = format_dot(graph).splitlines()
     quoted = '"a\\"] b\\\\l�"'
     expected = [
         f'  {quoted} [shape=box, label={quoted}, style="bold"];',

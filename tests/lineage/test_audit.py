@@ -15,8 +15,8 @@ from shardline.api import Version
 from shardline.errors import StorageError
 from shardline.hints import Option
 from shardline.lineage.audit.audited_logs import AuditedLogs
-from shardline.lineage.audit.name_audit import name_findings
-from shardline.lineage.audit.recompute_audit import Deep
+from shardline.lineage.audit.name_audit import find_name_faults
+from shardline.lineage.audit.recompute_audit import RecomputeOptions
 from shardline.lineage.audit.root_audit import audit
 from shardline.log.state import content_digest
 from shardline.operations.append import append
@@ -66,7 +66,9 @@ class ReadOnlyStore(LocalStore):
 
 def test_an_untouched_history_has_no_findings_and_stays_as_it_is(untouched: Root) -> None:
     before = untouched.state()
-    report = audit(Catalog(ReadOnlyStore(untouched.folder)), deep=Deep(100, fields=(double, half)))
+    report = audit(
+        Catalog(ReadOnlyStore(untouched.folder)), deep=RecomputeOptions(100, fields=(double, half))
+    )
     assert (report.findings, report.ok) == ((), True)
     assert report.versions == NAMES
     assert report.entries == sum(untouched.version(name).state.number for name in NAMES)
@@ -95,7 +97,7 @@ def test_a_name_follows_from_nothing_but_what_its_entry_tells(
     for name in NAMES:
         history = logs.of(name)
         assert history is not None
-        for one in name_findings(history, logs):
+        for one in find_name_faults(history, logs):
             entry = history.entry(one.entry)
             assert entry is not None
             found[entry.operation] = found.get(entry.operation, 0) + 1
@@ -207,19 +209,21 @@ def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root
     rechain(root.folder / into.name / "log", 2, tell)
     place.with_name(f"{place.name}.index").unlink()
     assert root.findings(into.name) == []
-    (found,) = root.findings(into.name, deep=Deep())
+    (found,) = root.findings(into.name, deep=RecomputeOptions())
     assert (found.kind, found.place) == ("not-reproduced", f"shard {made.name}")
 
 
 def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
     def recomputed(sample: int) -> int:
-        return audit(Catalog(untouched.folder), shards=False, deep=Deep(sample)).recomputed
+        return audit(
+            Catalog(untouched.folder), shards=False, deep=RecomputeOptions(sample)
+        ).recomputed
 
     assert [recomputed(sample) for sample in (1, 3)] == [1, 3]
 
 
 def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) -> None:
-    report = audit(Catalog(untouched.folder), shards=False, deep=Deep(1000))
+    report = audit(Catalog(untouched.folder), shards=False, deep=RecomputeOptions(1000))
     assert {(one.version, one.reason.code) for one in report.left_out} == {
         (BASE, "rows-in-memory"),
         (WIDE, "udf-missing"),
@@ -243,7 +247,7 @@ def test_a_function_that_was_changed_under_its_old_code_version_is_not_reproduce
         return {"double": batch["id"]}
 
     double.function.__module__ = extensions.__name__
-    kinds = untouched.kinds(WIDE, shards=False, deep=Deep(100, fields=(double,)))
+    kinds = untouched.kinds(WIDE, shards=False, deep=RecomputeOptions(100, fields=(double,)))
     assert kinds == {("not-reproduced", WIDE)}
 
 
@@ -266,10 +270,10 @@ def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Pa
     }
     for name, options in ways.items():
         combine(base, base, version_in(tmp_path, f"pairs/{name}"), **names, **options)
-    report = audit(Catalog(tmp_path / "root"), deep=Deep(100, fields=(added, unlike)))
+    report = audit(Catalog(tmp_path / "root"), deep=RecomputeOptions(100, fields=(added, unlike)))
     assert (report.findings, report.left_out) == ((), ())
     assert report.recomputed == report.shards
-    kept = audit(Catalog(tmp_path / "root"), shards=False, deep=Deep(100)).left_out
+    kept = audit(Catalog(tmp_path / "root"), shards=False, deep=RecomputeOptions(100)).left_out
     assert [one.reason.code for one in kept] == ["udf-missing"]
     assert "'added'" in kept[0].why
 
@@ -285,7 +289,7 @@ def test_what_was_repaired_is_explained_and_can_be_made_again(tmp_path: Path) ->
     base = base_of(tmp_path, (0, 5))
     Path(base.newest().files()[0]).write_bytes(b"")
     assert repair(base).repaired
-    report = audit(Catalog(tmp_path / "root"), deep=Deep())
+    report = audit(Catalog(tmp_path / "root"), deep=RecomputeOptions())
     assert [(one.severity, one.kind) for one in report.findings] == [("note", "repaired-shard")]
     assert (report.ok, report.recomputed) == (True, 2)
     assert audit(Catalog(tmp_path / "root"), shards=False).findings == ()
@@ -310,6 +314,6 @@ def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
 
 
 def test_entries_of_another_writer_are_left_out_of_what_is_made_again() -> None:
-    report = audit(Catalog(GOLDEN), deep=Deep(100))
+    report = audit(Catalog(GOLDEN), deep=RecomputeOptions(100))
     left = [(one.version, one.shards, one.reason.code) for one in report.left_out]
     assert ("pets/v2", 1, "other-writer") in left

@@ -9,7 +9,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.hints import Command
-from shardline.lineage.audit.recompute_audit import Deep
+from shardline.lineage.audit.recompute_audit import RecomputeOptions
 from shardline.lineage.audit.root_audit import audit
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation
 from shardline.operations.check import check_version
@@ -112,7 +112,7 @@ def test_what_was_made_of_a_shard_that_was_repaired_is_not_made_again(base: Vers
     repair(base)
     assert check_version(base).ok
     follow(base)
-    deep = Deep(20, fields=(double,))
+    deep = RecomputeOptions(20, fields=(double,))
     for names in ((), (BASE,), (WIDE,), (WHOLE,)):
         report = audited(base, *names, deep=deep)
         assert report.ok
@@ -229,7 +229,7 @@ def test_of_a_damaged_log_nothing_is_made_again_and_the_reason_says_so(
         entry.unlink()
     else:
         rechain(entry.parent, 5, lambda told: told["added"][0].update(records=5))
-    report = audited(base, deep=Deep(20, fields=(double,)))
+    report = audited(base, deep=RecomputeOptions(20, fields=(double,)))
     assert {one.version for one in report.findings if one.severity == "error"} == {BASE}
     assert {(one.version, one.reason.code, one.reason.version) for one in report.left_out} == {
         (BASE, "corrupt-log", ""),

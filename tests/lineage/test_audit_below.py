@@ -10,7 +10,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.hints import Command
-from shardline.lineage.audit.recompute_audit import Deep
+from shardline.lineage.audit.recompute_audit import RecomputeOptions
 from shardline.lineage.audit.root_audit import audit
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -78,7 +78,7 @@ def test_what_a_version_is_read_from_is_read_with_it(base: Version) -> None:
 @pytest.mark.parametrize("name", [WIDE, WIDER, PLAN])
 def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str) -> None:
     damage(first_file(base))
-    deep = Deep(10, fields=(double, length))
+    deep = RecomputeOptions(10, fields=(double, length))
     for how in (None, deep):
         assert kinds(base, name, deep=how) == {("error", "damaged-shard", BASE)}
     (left,) = audited(base, name, deep=deep).left_out
@@ -92,7 +92,7 @@ def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str)
 
 def test_a_damaged_input_of_what_is_made_again_is_told_as_that(base: Version) -> None:
     damage(first_file(base))
-    (found,) = audited(base, WHOLE, deep=Deep(10, fields=(double,))).findings
+    (found,) = audited(base, WHOLE, deep=RecomputeOptions(10, fields=(double,))).findings
     assert (found.severity, found.kind, found.version) == ("error", "damaged-input", WHOLE)
     where = f"{first_file(base)}: data-crc at record 0, offset 0"
     assert where in found.detail
@@ -105,7 +105,7 @@ def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version
         raise RuntimeError("no such model")
 
     length.function.__module__ = "tests.operations.extensions"
-    report = audited(base, WIDER, deep=Deep(10, fields=(length,)))
+    report = audited(base, WIDER, deep=RecomputeOptions(10, fields=(length,)))
     assert {one.kind for one in report.findings} == {"not-reproduced"}
     assert report.left_out == ()
 

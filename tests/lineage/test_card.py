@@ -11,7 +11,12 @@ import yaml
 from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.lineage.exports.dataset_card import About, LabelCounts, count_labels, dataset_card
+from shardline.lineage.exports.dataset_card import (
+    DatasetTerms,
+    LabelCounts,
+    count_labels,
+    format_dataset_card,
+)
 from shardline.lineage.exports.snapshot_files import sha256sums
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -43,7 +48,7 @@ def card(root: Path, name: str, number: int | None = None, **about: str) -> str:
     version = catalog.version(name)
     snapshot = version.published() if number is None else version.snapshot(number)
     counts = count_labels(snapshot)
-    return dataset_card(catalog, snapshot, about=About(**about), counts=counts)
+    return format_dataset_card(catalog, snapshot, about=DatasetTerms(**about), counts=counts)
 
 
 def header(text: str) -> dict[str, Any]:
@@ -140,7 +145,9 @@ def test_a_text_that_would_be_markup_stays_a_text(tmp_path: Path) -> None:
     version = Version(tmp_path, "things/v1")
     version.create(Schema((Feature(hostile, "int64", doc=hostile),), doc=hostile))
     append(version, [{hostile: 1}], batch="all")
-    text = dataset_card(Catalog(tmp_path), version.newest(), about=About(license=hostile))
+    text = format_dataset_card(
+        Catalog(tmp_path), version.newest(), about=DatasetTerms(license=hostile)
+    )
     assert "\\<script\\>\\|\\`x\\` \\#\\# no�\\[31m" in text
     assert not any(line.startswith("## no") for line in text.splitlines())
     assert "\x1b" not in text
@@ -160,7 +167,7 @@ def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
     first, second = version.snapshot(2).shards
     entry = version.state.condemned_in(second.name)
     for name, number in (("numbers/v1", 2), ("numbers/v2", 1)):
-        text = dataset_card(Catalog(tmp_path), Version(tmp_path, name).snapshot(number))
+        text = format_dataset_card(Catalog(tmp_path), Version(tmp_path, name).snapshot(number))
         gone = section(text, "What is gone")
         erased = f"| numbers/v1 | `{second.name}` | 4 | erased in entry {entry}; "
         assert any(line.startswith(erased) for line in gone)
@@ -168,14 +175,14 @@ def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
         assert HOW_TO_READ not in text
     lost = "4 of its 9 records"
     assert lost in card_of(tmp_path, 2)
-    assert HOW_TO_READ in dataset_card(Catalog(tmp_path), version.newest())
+    assert HOW_TO_READ in format_dataset_card(Catalog(tmp_path), version.newest())
     fields = {"path": second.name, "version": version.name, "snapshot": 2}
     with raises(UnreadableSnapshotError, "snapshot-erased", **fields):
         sha256sums(version.snapshot(2))
 
 
 def card_of(root: Path, number: int) -> str:
-    return dataset_card(Catalog(root), Version(root, "numbers/v1").snapshot(number))
+    return format_dataset_card(Catalog(root), Version(root, "numbers/v1").snapshot(number))
 
 
 @pytest.mark.parametrize("how", ["erased", "given to vacuum"])

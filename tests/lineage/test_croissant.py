@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from shardline.api import Version
-from shardline.errors import BadNameError, UnreadableSnapshotError
+from shardline.errors import InvalidNameError, UnreadableSnapshotError
 from shardline.hints import Command
 from shardline.lineage.exports.croissant import croissant, write_croissant
-from shardline.lineage.exports.dataset_card import About
+from shardline.lineage.exports.dataset_card import DatasetTerms
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Image, Schema
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from shardline.api import Snapshot
 
-ABOUT = About("https://spdx.org/licenses/Apache-2.0", "https://example.org", "Us", "Us, 2026")
+ABOUT = DatasetTerms(
+    "https://spdx.org/licenses/Apache-2.0", "https://example.org", "Us", "Us, 2026"
+)
 
 
 def loaded(path: Path, caplog: pytest.LogCaptureFixture) -> mlc.Dataset:
@@ -164,6 +166,6 @@ def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
 def test_no_copy_of_records_is_left_in_the_root_where_erase_would_miss_it(tmp_path: Path) -> None:
     version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     inside = tmp_path / "root" / "told"
-    with raises(BadNameError, "output-in-root", path=str(inside)):
+    with raises(InvalidNameError, "output-in-root", path=str(inside)):
         write_croissant(version.published(), inside)
     assert write_croissant(version.published(), tmp_path / "root" / "told", copy=False).exists()

@@ -13,13 +13,13 @@ from assets.digit_fields import label_names, seen_in_image
 from assets.digits import SCHEMA
 from dagster_project.demo_batches import Batch
 from shardline.api import Version
-from shardline.lineage.trace import Tracer
+from shardline.lineage.trace import RecordTracer
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.provenance.catalog import Catalog
 from shardline.provenance.row_mapping import SourceRow
@@ -55,7 +55,9 @@ def derive(root: Path, base: Version) -> None:
     """Everything that is made of the digits, from what is published."""
     extend(base, [seen_in_image, label_names], Version(root, "digits/v2"))
     rebuild(base, into=Version(root, "digits/single"))
-    migrate(base, Version(root, "digits/v3"), Steps(rename={"label": "digit"}, drop=["path"]))
+    migrate(
+        base, Version(root, "digits/v3"), MigrationSpec(rename={"label": "digit"}, drop=["path"])
+    )
     combine(base, base, Version(root, "digit_pairs/v1"), **PAIRED)
 
 
@@ -102,7 +104,7 @@ def _names(snapshot: Snapshot) -> set[str]:
     "name", ["digits/v1", "digits/v2", "digits/v3", "digits/single", "digit_pairs/v1"]
 )
 def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name: str) -> None:
-    tracer, sources = Tracer(Catalog(root)), Sources()
+    tracer, sources = RecordTracer(Catalog(root)), Sources()
     snapshot = Version(root, name).newest()
     numbers = random.Random(name).sample(range(snapshot.records), min(RECORDS, snapshot.records))
     steps = [tracer.back(snapshot, number) for number in numbers]

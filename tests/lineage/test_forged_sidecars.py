@@ -16,7 +16,7 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Root:
     assert check_version(v1).ok
     extend(v1, odd, v2, mode="rewrite", quarantine_share=0.5)
     assert check_version(v2).ok
-    migrate(v2, v3, Steps(drop=("id", "name"), rename={"twice": "number"}))
+    migrate(v2, v3, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}))
     assert check_version(v3).ok
     combine(v1, v2, pairs, sample=6, seed=1, on_collision="prefix", right_prefix="r_")
     assert check_version(pairs).ok

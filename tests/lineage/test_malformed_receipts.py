@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
 from shardline.lineage.audit.root_audit import audit
-from shardline.lineage.trace import trace, trace_down
+from shardline.lineage.trace import trace, trace_descendants
 from shardline.operations.extend import extend
 from shardline.provenance.catalog import Catalog
 from shardline.sidecars.receipt import read_receipt
@@ -53,7 +53,7 @@ def test_audit_and_trace_survive_malformed_receipts(tmp_path: Path) -> None:
         with suppress(ShardlineError):
             read_receipt(base.store, name)
             trace(Catalog(base.store), wide.newest(), 3)
-            trace_down(Catalog(base.store), base.newest(), 3)
+            trace_descendants(Catalog(base.store), base.newest(), 3)
     for key in KEYS[:2]:
         path.write_bytes(whole)
         forge(path, partial(_set, key=key, value=[["x", None]]))

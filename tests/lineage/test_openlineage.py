@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from shardline.errors import BadNameError, PackageMissingError, UnavailableError
+from shardline.errors import InvalidNameError, PackageMissingError, UnavailableError
 from shardline.lineage.exports.openlineage import events, send_events, write_events
 from shardline.provenance.catalog import Catalog
 from tests.errors import raises
@@ -222,7 +222,7 @@ def test_an_endpoint_that_fails_on_the_way_is_told_with_its_answer_and_what_it_t
     "url", ["marquez", "ftp://marquez", "https://me:secret@marquez", "http://"]
 )
 def test_what_is_no_endpoint_is_refused_and_no_password_repeated(root: Path, url: str) -> None:
-    with raises(BadNameError, "invalid-location") as refused:
+    with raises(InvalidNameError, "invalid-location") as refused:
         send_events(events(Catalog(root)), url)
     assert "secret" not in refused.value.describe()
 

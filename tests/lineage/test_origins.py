@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
@@ -61,7 +61,7 @@ def test_a_replaced_field_is_computed_and_a_dropped_one_is_gone(tmp_path: Path) 
 
 def test_a_migration_tells_old_names_kinds_and_defaults(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
-    steps = Steps(rename={"id": "number"}, cast={"id": "float"}, default={"split": "train"})
+    steps = MigrationSpec(rename={"id": "number"}, cast={"id": "float"}, default={"split": "train"})
     migrate(base, into, steps)
     assert told(tmp_path, into) == {
         "number": ("cast", ["digits/v1:id"], ""),
@@ -79,7 +79,7 @@ def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Pa
         return dict.fromkeys(names, record["id"])
 
     extend(base_of(tmp_path, (0, 2)), made, into)
-    migrate(into, last, Steps(drop=["id"]), which="newest")
+    migrate(into, last, MigrationSpec(drop=["id"]), which="newest")
     kept = [feature.name for feature in into.newest().schema.features if feature.name != "id"]
     assert list(told(tmp_path, last)) == kept
 
@@ -132,7 +132,7 @@ def test_of_a_version_with_itself_a_new_field_names_each_origin_once(tmp_path: P
 def test_what_only_one_side_keeps_comes_from_that_side(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
     other = version_in(tmp_path, "digits/v2")
-    migrate(base, other, Steps(rename={"name": "title"}))
+    migrate(base, other, MigrationSpec(rename={"name": "title"}))
     combine(base, other, into, which_right="newest", on_collision="keep-right")
     found = {name: of for name, (_, of, _) in told(tmp_path, into).items()}
     assert found == {

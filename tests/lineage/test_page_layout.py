@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.lineage.page.graph_layout import NODE_HEIGHT, NODE_WIDTH, Drawing, draw
+from shardline.lineage.page.graph_layout import NODE_HEIGHT, NODE_WIDTH, Drawing, draw_graph
 
 NAMES = [f"set/v{number:02}" for number in range(14)]
 LINES = st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=30)
@@ -32,7 +32,7 @@ def test_versions_stand_apart_and_right_of_what_they_are_made_of(
     lines: set[tuple[str, str]],
 ) -> None:
     forward = {(one, other) for one, other in lines if one < other}
-    drawing = draw(NAMES, forward)
+    drawing = draw_graph(NAMES, forward)
     assert not overlap(drawing)
     assert is_inside(drawing)
     for one, other in forward:
@@ -44,25 +44,25 @@ def test_versions_stand_apart_and_right_of_what_they_are_made_of(
 
 @given(LINES)
 def test_a_circle_is_drawn_too_and_always_the_same(lines: set[tuple[str, str]]) -> None:
-    drawing = draw(NAMES, lines)
+    drawing = draw_graph(NAMES, lines)
     assert not overlap(drawing)
     assert set(drawing.lines) == {line for line in lines if line[0] != line[1]}
-    assert draw(NAMES[::-1], sorted(lines)) == drawing
+    assert draw_graph(NAMES[::-1], sorted(lines)) == drawing
 
 
 def test_lines_that_need_not_cross_do_not() -> None:
-    drawing = draw(["a", "b", "x", "y"], [("a", "y"), ("b", "x")])
+    drawing = draw_graph(["a", "b", "x", "y"], [("a", "y"), ("b", "x")])
     a, b, x, y = (drawing.nodes[name].y for name in "abxy")
     assert (a - b) * (y - x) > 0
 
 
 def test_sixty_versions_on_their_own_fill_a_screen_and_not_a_column() -> None:
-    drawing = draw([f"set-{number}/v1" for number in range(60)], [])
+    drawing = draw_graph([f"set-{number}/v1" for number in range(60)], [])
     assert 1 < drawing.width / drawing.height < 4
 
 
 def test_one_version_stands_in_the_middle() -> None:
-    drawing = draw(["only/v1"], [])
+    drawing = draw_graph(["only/v1"], [])
     at = drawing.nodes["only/v1"]
     assert at.x == (drawing.width - NODE_WIDTH) / 2
     assert at.y == (drawing.height - NODE_HEIGHT) / 2
@@ -70,4 +70,4 @@ def test_one_version_stands_in_the_middle() -> None:
 
 
 def test_a_root_without_versions_is_an_empty_drawing() -> None:
-    assert draw([], []).nodes == {}
+    assert draw_graph([], []).nodes == {}

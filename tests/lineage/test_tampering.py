@@ -15,16 +15,16 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
-from shardline.dagster.asset_names import asset_key, asset_name
+from shardline.dagster.asset_names import get_asset_key, get_asset_name
 from shardline.dagster.instance_records import InstanceRecords
-from shardline.dagster.versions.metadata import materialization
+from shardline.dagster.versions.metadata import build_materialization
 from shardline.errors import UnreadableSnapshotError, WrongShardError
 from shardline.hints import Command
 from shardline.lineage.audit import dagster_record
 from shardline.lineage.audit.root_audit import audit
 from shardline.log.append_change import Append
 from shardline.log.changes import Replace
-from shardline.log.model import Attestation, Hold, Shard
+from shardline.log.model import Attestation, Ref, Shard
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.export import export
@@ -193,7 +193,7 @@ def source_told_otherwise(root: Root) -> None:
 
 def checkpoint_forged(root: Root) -> None:
     version = root.version()
-    version.state.tags["good"] = Hold("good", 1)
+    version.state.tags["good"] = Ref("good", 1)
     version.log.write_checkpoint(version.state)
 
 
@@ -633,7 +633,7 @@ def report(instance: dg.DagsterInstance, root: Root, name: str) -> None:
     version = root.version(name)
     for number in range(1, version.state.snapshot + 1):
         snapshot = version.snapshot(number)
-        event = materialization(asset_key(name), version, snapshot, added_rows=0)
+        event = build_materialization(get_asset_key(name), version, snapshot, added_rows=0)
         instance.report_runless_asset_event(event)
 
 
@@ -645,7 +645,7 @@ def test_an_untouched_history_agrees_with_what_dagster_recorded(
 
 def test_dagster_calls_versions_as_the_assets_do() -> None:
     for name in ("digits/v1", "my-data/v1-2", "a_b/c"):
-        assert dagster_record.asset_name(name) == asset_name(name)
+        assert dagster_record.asset_name(name) == get_asset_name(name)
 
 
 def test_a_log_that_was_written_anew_is_told_by_the_dagster_record(
@@ -695,7 +695,7 @@ def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
 
 def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterInstance) -> None:
     version = root.version()
-    event = materialization(asset_key(BASE), version, version.newest(), added_rows=0)
+    event = build_materialization(get_asset_key(BASE), version, version.newest(), added_rows=0)
     told = {**event.metadata, "snapshot": dg.MetadataValue.int(99)}
     instance.report_runless_asset_event(event._replace(metadata=told))
     (found,) = root.findings(recorded=InstanceRecords(instance))

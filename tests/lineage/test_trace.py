@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.lineage.trace import Tracer
+from shardline.lineage.trace import RecordTracer
 from shardline.provenance.catalog import Catalog
 from shardline.provenance.row_mapping import SourceRow
 from tests.lineage.histories import lived, read_source, shown, sides
@@ -15,7 +15,7 @@ from tests.sampling import runs_whole_sweeps
 
 if TYPE_CHECKING:
     from shardline.api import Snapshot
-    from shardline.lineage.trace_step import Place, Step
+    from shardline.lineage.trace_step import DescendantRecord, TraceStep
     from tests.lineage.histories import History
 
 EACH = 60 if runs_whole_sweeps() else 25
@@ -26,7 +26,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     return lived(tmp_path_factory.mktemp("history"))
 
 
-def assert_traced(tracer: Tracer, snapshot: Snapshot, count: int, seed: int) -> list[Step]:
+def assert_traced(
+    tracer: RecordTracer, snapshot: Snapshot, count: int, seed: int
+) -> list[TraceStep]:
     """Draw records, and compare what they hold with what stands in the rows they lead to."""
     numbers = random.Random(seed).sample(range(snapshot.records), min(count, snapshot.records))
     steps = [tracer.back(snapshot, record) for record in numbers]
@@ -42,7 +44,7 @@ def assert_traced(tracer: Tracer, snapshot: Snapshot, count: int, seed: int) -> 
 def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
     history: History,
 ) -> None:
-    tracer = Tracer(Catalog(history.root))
+    tracer = RecordTracer(Catalog(history.root))
     operations = set()
     for version in history.versions:
         for number in range(1, version.state.snapshot + 1):
@@ -52,7 +54,7 @@ def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
 
 
 def test_what_a_record_was_made_of_leads_to_it_again(history: History) -> None:
-    tracer = Tracer(Catalog(history.root))
+    tracer = RecordTracer(Catalog(history.root))
     for version in history.versions:
         for step in assert_traced(tracer, version.newest(), 2, 1):
             for one in step.steps:
@@ -65,7 +67,9 @@ def test_what_a_record_was_made_of_leads_to_it_again(history: History) -> None:
                     assert_comes_from(history, tracer, place, one)
 
 
-def assert_comes_from(history: History, tracer: Tracer, place: Place, origin: Step) -> None:
+def assert_comes_from(
+    history: History, tracer: RecordTracer, place: DescendantRecord, origin: TraceStep
+) -> None:
     """Trace a place back, and find where it was said to come from."""
     if place.record is None or place.snapshot is None:
         assert place.why

@@ -12,12 +12,12 @@ import pytest
 from shardline.api import Version
 from shardline.errors import RecordNotFoundError
 from shardline.hints import Command
-from shardline.lineage.trace import Tracer, trace, trace_down
-from shardline.lineage.trace_step import Unknown
+from shardline.lineage.trace import RecordTracer, trace, trace_descendants
+from shardline.lineage.trace_step import TraceGap
 from shardline.log.append_change import Append
 from shardline.log.changes import Derive, Replace
 from shardline.log.model import RECEIPT, Added, Shard, Source
-from shardline.log.version import Origin
+from shardline.log.version import DerivedFrom
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.api import Snapshot
-    from shardline.lineage.trace_step import Step
+    from shardline.lineage.trace_step import TraceStep
 
 KEEP_NOTHING = timedelta(0)
 
@@ -105,7 +105,7 @@ def long_history(root: Path, shards: int) -> Snapshot:
             added=[Added(made)],
             operation="migrate",
             parameters={"of": [whole.name]},
-            inputs=(Origin(base, base.newest()).input(),),
+            inputs=(DerivedFrom(base, base.newest()).input(),),
         )
     )
     return changed.newest()
@@ -148,7 +148,7 @@ def test_trace_reads_a_row_map_once_for_its_digest(tmp_path: Path) -> None:
 
 def source_numbers(version: Version) -> list[int | None]:
     """The number that stands in the line from which each record came, None if not known."""
-    tracer, snapshot = Tracer(Catalog(version.store)), version.newest()
+    tracer, snapshot = RecordTracer(Catalog(version.store)), version.newest()
     found: list[int | None] = []
     for record in range(snapshot.records):
         (leaf,) = tracer.back(snapshot, record).leaves
@@ -166,7 +166,7 @@ def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path
     rot(version, 0)
     assert [one.how for one in repair(version).repaired] == ["inputs"]
     assert source_numbers(version) == list(range(ROWS))
-    places = trace_down(Catalog(version.store), version.snapshot(1), 20)
+    places = trace_descendants(Catalog(version.store), version.snapshot(1), 20)
     operations = [place.made.operation for place in places]
     assert operations == ["append", "repair", "rebuild", "repair"]
 
@@ -189,10 +189,10 @@ def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
     assert repaired.how == "salvage"
     kept = [int.from_bytes(payload[-1:], "big") for payload in held(version.newest())]
     assert source_numbers(version) == kept
-    (place, *others) = trace_down(Catalog(version.store), version.snapshot(1), kept[-1])
+    (place, *others) = trace_descendants(Catalog(version.store), version.snapshot(1), kept[-1])
     assert [one.record for one in others] == [len(kept) - 1]
     lost = next(number for number in range(ROWS) if number not in kept)
-    (_, gone) = trace_down(Catalog(version.store), version.snapshot(1), lost)
+    (_, gone) = trace_descendants(Catalog(version.store), version.snapshot(1), lost)
     assert (gone.record, place.record) == (None, kept[-1])
     assert gone.code == "lost"
 
@@ -252,7 +252,7 @@ def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
     version = digits(tmp_path)
     hurt(version)
     (leaf,) = trace(Catalog(version.store), version.newest(), 20).leaves
-    assert isinstance(leaf, Unknown)
+    assert isinstance(leaf, TraceGap)
     assert leaf.code == code
     assert "in.jsonl" in leaf.why
 
@@ -263,7 +263,7 @@ def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
     rebuild(version, "newest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
     (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
-    assert isinstance(leaf, Unknown)
+    assert isinstance(leaf, TraceGap)
     assert leaf.code == "version-not-found"
     assert leaf.why.startswith("digits/v1 ")
 
@@ -275,7 +275,7 @@ def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "root/digits")
     digits(tmp_path)
     (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
-    assert isinstance(leaf, Unknown)
+    assert isinstance(leaf, TraceGap)
     assert leaf.code == "log-rewritten"
     assert leaf.why.startswith("digits/v1@1 ")
     assert leaf.hint is not None
@@ -288,14 +288,14 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     combine(version, version, into, on="id", **PREFIXES)
     lose(".rows")(into)
     (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
-    assert isinstance(leaf, Unknown)
+    assert isinstance(leaf, TraceGap)
     assert leaf.code == "row-map-not-found"
     assert leaf.hint is not None
     (again,) = leaf.hint.commands
     assert again.arguments[:3] == ("combine", "digits/v1@1", "digits/v1@1")
     assert leaf.to_json()["code"] == leaf.code
     assert leaf.to_json()["hint"]["commands"] == [list(again.words())]
-    places = trace_down(Catalog(tmp_path / "root"), version.newest(), 3)
+    places = trace_descendants(Catalog(tmp_path / "root"), version.newest(), 3)
     assert [(one.version, one.record) for one in places] == [("digits/v1", 3), ("pairs/v1", None)]
     assert (places[1].code, places[1].hint) == ("row-map-not-found", leaf.hint)
     assert places[1].to_json()["code"] == "row-map-not-found"
@@ -328,10 +328,10 @@ def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
     share: dict[str, Any] = {"which": 1, "mode": "rewrite", "quarantine_share": 0.5}
     extend(version, half, into, **share)
     catalog = Catalog(tmp_path / "root")
-    (_, gone, there) = trace_down(catalog, version.snapshot(1), 5)
+    (_, gone, there) = trace_descendants(catalog, version.snapshot(1), 5)
     assert (gone.made.operation, gone.record, gone.code) == ("erase", None, "erased")
     assert (there.version, there.record) == ("digits/v2", 4)
-    refused = trace_down(catalog, version.snapshot(1), 13)[-1]
+    refused = trace_descendants(catalog, version.snapshot(1), 13)[-1]
     assert (refused.version, refused.record) == ("digits/v2", None)
     assert refused.code == "quarantined"
     assert "digits/quarantine/v2." in refused.why
@@ -344,9 +344,9 @@ def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
     append(version, [row(99)], batch="more")
     version.pin("consumer other", 2)
     catalog = Catalog(tmp_path / "root")
-    (old,) = trace_down(catalog, version.newest(), 3)
+    (old,) = trace_descendants(catalog, version.newest(), 3)
     assert (old.held, old.consumers) == (((1, 2),), ("nightly training", "other"))
-    (new,) = trace_down(catalog, version.newest(), 40)
+    (new,) = trace_descendants(catalog, version.newest(), 40)
     assert new.consumers == ("other",)
     (leaf,) = trace(catalog, version.newest(), 40).leaves
     assert isinstance(leaf, SourceRow)
@@ -372,7 +372,7 @@ def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path:
     combine(version, version, pairs, **PREFIXES)
     rebuild(pairs, "newest", into=more)
     rebuild(more, "newest", compression="gzip")
-    tracer = Tracer(Catalog(version.store))
+    tracer = RecordTracer(Catalog(version.store))
     assert len(tracer.down(version.newest(), 3)) == 1 + 79 + 2 * 79
     found = tracer.descendants(version.newest(), 3, 10)
     told = [(one.version, one.now, one.ever, one.held, one.listed) for one in found.versions]
@@ -395,7 +395,7 @@ def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
     names: dict[str, Any] = {**PREFIXES, "left_prefix": "l_", "right_prefix": "r_"}
     combine(pairs, pairs, every, **names)
     combine(pairs, pairs, some, on="b_id", **names)
-    tracer = Tracer(Catalog(version.store))
+    tracer = RecordTracer(Catalog(version.store))
     for record in range(5):
         places = tracer.down(version.newest(), record)
         for one in (pairs, every, some):
@@ -410,6 +410,6 @@ def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
             assert expected
 
 
-def rows_of(step: Step) -> list[SourceRow]:
+def rows_of(step: TraceStep) -> list[SourceRow]:
     """The rows that a record was made of."""
     return [leaf for leaf in step.leaves if isinstance(leaf, SourceRow)]

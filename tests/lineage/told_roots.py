@@ -10,7 +10,7 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.schema.logical_types import Category
 from shardline.schema.schema import Feature, Schema, Text
@@ -66,7 +66,7 @@ def make_history(folder: Path) -> Path:
     overlay, moved = Version(root, "numbers/wide"), Version(root, "numbers/v2")
     extend(base, [double], overlay)
     published(overlay)
-    migrate(base, moved, Steps(rename={"name": "title"}, drop=("vector",)))
+    migrate(base, moved, MigrationSpec(rename={"name": "title"}, drop=("vector",)))
     published(moved)
     pairs, plan = Version(root, "pairs/v1"), Version(root, "pairs/plan")
     prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_"}

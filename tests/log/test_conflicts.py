@@ -13,18 +13,18 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import (
-    BadNameError,
-    CondemnedShardError,
     ConflictError,
+    InvalidNameError,
     LogError,
     SchemaMismatchError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     StorageError,
-    VersionMissingError,
+    TombstonedShardError,
+    VersionNotFoundError,
 )
 from shardline.hints import Command
 from shardline.log.append_change import Append
-from shardline.log.changes import Condemn, Derive, Replace
+from shardline.log.changes import AddTombstones, Derive, Replace
 from shardline.log.model import Added, Checks, Source
 from shardline.log.state import MAX_CHECKS, RESERVED_CHECKS
 from shardline.operations.verify_log import verify_log
@@ -280,7 +280,7 @@ def test_the_attestation_that_came_last_counts(race: Race) -> None:
 
 
 def test_an_attestation_of_an_unknown_shard_is_refused(race: Race) -> None:
-    with raises(SnapshotMissingError, "shard-not-found", path=shard_name("z")):
+    with raises(SnapshotNotFoundError, "shard-not-found", path=shard_name("z")):
         versions.attest_shards(race.late, "z")
 
 
@@ -361,7 +361,7 @@ def test_a_tag_that_was_taken_away_meanwhile_cannot_be_taken_away_again(race: Ra
     race.early.tag("good", 1)
     race.late.refresh()
     race.early.tag("good", None)
-    with raises(SnapshotMissingError, "tag-not-found", version=NAME):
+    with raises(SnapshotNotFoundError, "tag-not-found", version=NAME):
         race.late.tag("good", None)
 
 
@@ -375,19 +375,19 @@ def test_setting_the_same_again_makes_no_entry(race: Race) -> None:
     assert race.late.require(Checks(("integrity",))) is None
 
 
-def condemn(label: str) -> Condemn:
+def condemn(label: str) -> AddTombstones:
     """A vacuum that takes one shard unless the version needs it."""
 
     def choose(state: State) -> list[str]:
         live = versions.names_at(state, state.snapshot)
         return [] if shard_name(label) in live else [shard_name(label)]
 
-    return Condemn(choose)
+    return AddTombstones(choose)
 
 
 def test_a_commit_of_a_shard_that_went_to_vacuum_meanwhile_is_refused(race: Race) -> None:
     race.early.commit(condemn("c"))
-    with pytest.raises(CondemnedShardError) as caught:
+    with pytest.raises(TombstonedShardError) as caught:
         versions.append(race.late, "c")
     assert caught.value.names == (shard_name("c"),)
     assert held(race.late) == ["a", "b"]
@@ -395,9 +395,9 @@ def test_a_commit_of_a_shard_that_went_to_vacuum_meanwhile_is_refused(race: Race
 
 def test_every_way_in_is_closed_to_what_went_to_vacuum(race: Race) -> None:
     race.early.commit(condemn("c"))
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         versions.rebuild(race.late, "ab", "c")
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         versions.derive(race.late, "c", head=1)
 
 
@@ -414,7 +414,7 @@ def test_vacuum_takes_the_rest_of_what_it_chose(race: Race) -> None:
         live = versions.names_at(state, state.snapshot)
         return [name for name in (shard_name("c"), shard_name("d")) if name not in live]
 
-    entry = race.late.commit(Condemn(choose))
+    entry = race.late.commit(AddTombstones(choose))
     assert entry is not None
     assert entry.condemned == (shard_name("d"),)
 
@@ -423,13 +423,13 @@ def test_a_snapshot_that_lost_a_shard_cannot_be_restored_or_kept(race: Race) -> 
     versions.rebuild(race.early, "ab", "r")
     race.late.refresh()
     race.early.commit(condemn("a"))
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         race.late.restore(1)
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         race.late.tag("old", 1)
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         race.late.pin("reader", 1)
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         race.late.reject(2)
     assert race.late.state.number == 4
 
@@ -459,7 +459,7 @@ def test_a_creation_and_a_vacuum_of_a_version_that_was_not_there(tmp_path: Path)
     early.commit(condemn("a"))
     assert not early.exists
     late.create(SCHEMA)
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         versions.append(late, "a")
     versions.append(late, "b")
     assert held(Version(tmp_path, NAME)) == ["b"]
@@ -468,15 +468,15 @@ def test_a_creation_and_a_vacuum_of_a_version_that_was_not_there(tmp_path: Path)
 
 def test_a_version_that_does_not_exist_takes_nothing_but_its_creation(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
-    with pytest.raises(VersionMissingError):
+    with pytest.raises(VersionNotFoundError):
         versions.append(version, "a")
-    with pytest.raises(VersionMissingError):
+    with pytest.raises(VersionNotFoundError):
         version.require(Checks(()))
-    with pytest.raises(VersionMissingError):
+    with pytest.raises(VersionNotFoundError):
         versions.derive(version, "a", head=0)
     with pytest.raises(LogError):
         version.tag("good", 1)
-    with pytest.raises(VersionMissingError):
+    with pytest.raises(VersionNotFoundError):
         version.reject(1)
     assert version.state.number == 0
     version.create(SCHEMA)
@@ -573,11 +573,11 @@ def test_credentials_are_never_written_down(tmp_path: Path) -> None:
     secret = "hunter2secret"  # noqa: S105 - what must not be seen again
     sources = [Source(path=f"s3://key:{secret}@bucket/x", size=1, sha256="0" * 64)]
     change = Append(shards=[], sources=sources)
-    with pytest.raises(BadNameError) as caught:
+    with pytest.raises(InvalidNameError) as caught:
         version.commit(change)
     assert secret not in str(caught.value)
     told = Append(shards=[], sources=[source_of("a")], parameters={"from": [f"a?sig={secret}"]})
-    with pytest.raises(BadNameError) as caught:
+    with pytest.raises(InvalidNameError) as caught:
         version.commit(told)
     assert secret not in str(caught.value)
     assert Version(tmp_path, NAME).state.number == before

@@ -11,7 +11,7 @@ import pytest
 
 from shardline import canonical_json as canonical
 from shardline.api import Version
-from shardline.errors import DamagedLogError, UnknownFormatError
+from shardline.errors import CorruptLogError, UnknownFormatError
 from shardline.log.changes import SetTag
 from shardline.log.checkpoint import CheckpointError, read_checkpoint
 from shardline.log.entry import read_entry
@@ -93,7 +93,7 @@ def problems(root: Path) -> set[int]:
 
 def damaged(act: Callable[[], object]) -> int:
     """The number of the entry that is told to be damaged."""
-    with pytest.raises(DamagedLogError) as caught:
+    with pytest.raises(CorruptLogError) as caught:
         act()
     assert (caught.value.code, caught.value.version) == ("corrupt-log", NAME)
     return caught.value.entry
@@ -576,5 +576,5 @@ def test_entry_is_known_by_its_digest(root: Path) -> None:
     sealed = path.read_bytes()
     for index in range(len(sealed)):
         path.write_bytes(sealed[:index] + bytes([sealed[index] ^ 1]) + sealed[index + 1 :])
-        with pytest.raises(DamagedLogError):
+        with pytest.raises(CorruptLogError):
             log.has_entry(LAST, digest)

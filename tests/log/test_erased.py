@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.errors import CondemnedShardError, ConflictError, LogError
+from shardline.errors import ConflictError, LogError, TombstonedShardError
 from shardline.log.changes import Derive, Reject, Restore, SetPin, SetTag
 from shardline.log.model import Added
 from tests.errors import raises
@@ -54,11 +54,11 @@ def test_whoever_was_about_to_bring_an_erased_shard_back_is_refused(tmp_path: Pa
     erase(slow, "b", "a")
     undo = Reject(3, (shard_of("A"),), (shard_of("a"),), (shard_name("A"),))
     for change in (undo, SetTag("old", 2), SetPin("someone", 2)):
-        with raises(CondemnedShardError, "tombstoned-shard", version=NAME):
+        with raises(TombstonedShardError, "tombstoned-shard", version=NAME):
             late.commit(change)
     with raises(ConflictError, "stale-plan", snapshot=4):
         late.commit(Restore(2, 3))
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         late.commit(Restore(2, 4))
     with raises(ConflictError, "cannot-reject-erase", version=NAME, snapshot=4):
         late.reject(4)

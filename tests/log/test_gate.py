@@ -9,7 +9,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.log.model import Attestation, Checks
-from shardline.log.publication import are_published
+from shardline.log.publication import list_published
 from shardline.operations.verify_log import verify_log
 from tests.log import versions
 from tests.log.steps import (
@@ -294,7 +294,7 @@ def test_the_gate(case: Case, tmp_path: Path) -> None:
         if case.all_published is not None:
             assert published_in(seen) == case.all_published
     for state, entry in version.log.replay():
-        published = [number + 1 for number, good in enumerate(are_published(state)) if good]
+        published = [number + 1 for number, good in enumerate(list_published(state)) if good]
         assert entry.published == max(published, default=None), entry.number
     assert verify_log(version.log).problems == ()
 

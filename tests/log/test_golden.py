@@ -13,7 +13,7 @@ import pytest
 from shardline.api import Version
 from shardline.log.append_change import Append
 from shardline.log.model import Checks, Shard, Source
-from shardline.log.publication import are_published
+from shardline.log.publication import list_published
 from shardline.operations.check import check_version
 from shardline.operations.example_file import write_examples
 from shardline.operations.verify_version import verify_version
@@ -208,7 +208,7 @@ def test_another_reader_finds_the_same_from_the_checkpoint(root: Path) -> None:
     state = Version(root, "pets/v1").log.checkpoint(21)
     assert state is not None
     published = [reader.is_published(number) for number in range(1, state.snapshot + 1)]
-    assert published == are_published(state).tolist()
+    assert published == list_published(state).tolist()
     assert reader.sources == dict(state.sources.items())
     follow(root, reader)
     assert reader.told() == read_log(root, "pets", "v1").told()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from shardline.api import Version
 from shardline.errors import (
+    CommitStateUnknownError,
     ConflictError,
     ObjectExistsError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     StorageError,
-    UncertainWriteError,
 )
 from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.operations.verify_log import verify_log
@@ -153,7 +153,7 @@ def test_a_store_that_never_answers_is_given_up_and_the_same_again_works(
     inner: Store, fault: Fault
 ) -> None:
     version = on(inner, {("create", n): fault for n in range(1, TRIES + 1)})
-    with raises(UncertainWriteError, "commit-state-unknown", version=NAME):
+    with raises(CommitStateUnknownError, "commit-state-unknown", version=NAME):
         append(version, "b")
     assert_whole(inner, "a")
     assert append(version, "b") is not None
@@ -164,7 +164,7 @@ def test_an_entry_that_nobody_could_see_is_not_committed_twice(inner: Store) -> 
     script: dict[tuple[str, int], Step] = {("create", 1): Fault.REPLY_LOST}
     script.update({("read_many", n): Fault.FAILED for n in range(1, TRIES + 1)})
     version = on(inner, script)
-    with pytest.raises(UncertainWriteError):
+    with pytest.raises(CommitStateUnknownError):
         append(version, "b")
     assert append(version, "b") is None
     assert version.state.number == 3
@@ -370,7 +370,7 @@ def test_whatever_the_store_answers_every_kind_of_commit_is_done_once(
     def untag_once() -> None:
         try:
             version.tag("good", None)
-        except SnapshotMissingError:
+        except SnapshotNotFoundError:
             assert "good" not in version.state.tags
 
     results = tuple(versions.shard_results("rc"))

@@ -13,7 +13,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.log.model import Totals
-from shardline.log.publication import newest_published
+from shardline.log.publication import find_latest_published
 from shardline.log.state import content_digest
 from shardline.operations.verify_log import verify_log
 from tests.log import racers, versions
@@ -157,7 +157,7 @@ def test_every_kind_of_commit_at_once(tmp_path: Path) -> None:
         assert entry.totals == Totals.of(shards), entry.number
         if entry.snapshot:
             assert entry.content == content_digest(entry.fingerprint, shards), entry.number
-        assert entry.published == newest_published(state), entry.number
+        assert entry.published == find_latest_published(state), entry.number
         assert len({shard.name for shard in shards}) == len(shards), entry.number
         if before is not None:
             assert entry.previous == before.digest

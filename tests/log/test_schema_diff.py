@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.schema.comparison import Change, SchemaDiff, compare
+from shardline.schema.comparison import SchemaChange, SchemaDiff, compare
 from shardline.schema.schema import Array, Category, Embedding, Feature, Image, Schema, Text
 from tests.log.schemas import (
     JPEG,
@@ -204,7 +204,7 @@ def test_examples_are_sequence_examples_without_lists() -> None:
     flat = Schema((Feature("f", "int64"),))
     lists = replace(flat, payload="sequence_example")
     assert compare(flat, lists).changes == (
-        Change(None, "payload", "example", "sequence_example", compatible=True),
+        SchemaChange(None, "payload", "example", "sequence_example", compatible=True),
     )
     assert compare(lists, flat).compatible
     steps = Schema((*flat.features, Feature("s", "int64", sequence=True)), "sequence_example")

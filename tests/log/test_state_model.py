@@ -16,15 +16,23 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shardline.api import Version
-from shardline.errors import CondemnedShardError, ConflictError
-from shardline.log.changes import Attest, Condemn, Derive, Reject, Restore, SetTag, next_entry
-from shardline.log.checkpoint import agrees
-from shardline.log.model import Added, Attestation, Checks, Maker, Totals
-from shardline.log.publication import are_published, is_published
+from shardline.errors import ConflictError, TombstonedShardError
+from shardline.log.changes import (
+    AddTombstones,
+    Attest,
+    Derive,
+    Reject,
+    Restore,
+    SetTag,
+    build_entry,
+)
+from shardline.log.checkpoint import matches_replay
+from shardline.log.model import Added, Attestation, Checks, CommitInfo, Totals
+from shardline.log.publication import is_published, list_published
 from shardline.log.snapshot_history import microseconds
-from shardline.log.state import REJECTION, name_key
+from shardline.log.state import REJECTION, get_name_key
 from shardline.log.version import utc_now
-from shardline.operations.verify_log import prove_log
+from shardline.operations.verify_log import read_verified_log
 from shardline.storage import open_store
 from tests.log import versions
 from tests.log.versions import NAME, SCHEMA, facts_of, shard_name, shard_of, source_of
@@ -224,7 +232,7 @@ class Play:
         """Whether the model says that vacuum took one of these; the version must say so too."""
         if not self.model.condemned & set(labels):
             return False
-        with pytest.raises(CondemnedShardError):
+        with pytest.raises(TombstonedShardError):
             act()
         return True
 
@@ -480,7 +488,9 @@ class Play:
         kept = {number for _, number in model.holds}
         needed = {label for number in kept for label in model.snapshots[number - 1].labels}
         labels = self.some([one for one in model.landings if one not in needed])
-        entry = self.version.commit(Condemn(lambda _: [shard_name(label) for label in labels]))
+        entry = self.version.commit(
+            AddTombstones(lambda _: [shard_name(label) for label in labels])
+        )
         model.condemned.update(labels)
         if entry is not None:
             # A shard that went to vacuum is as good as failed.
@@ -538,12 +548,12 @@ def compare(state: State, model: Model) -> None:
         assert state.timeline.column("released")[number - 1] == made.released, number
         assert state.checks_of(number) == made.checks
         assert is_published(state, number) == (number in model.published())
-    assert [n for n, good in enumerate(are_published(state), 1) if good] == model.published()
+    assert [n for n, good in enumerate(list_published(state), 1) if good] == model.published()
     assert len(state.timeline) == state.snapshot == len(model.snapshots)
     keys = {source_of(label).key: entry for label, entry in model.sources.items()}
     assert dict(state.sources.items()) == keys
     assert {key for key, number in state.shard_names.items() if number < 0} == {
-        name_key(shard_name(label)) for label in model.condemned
+        get_name_key(shard_name(label)) for label in model.condemned
     }
     assert {name: hold.snapshot for name, hold in state.tags.items()} == model.tags
     assert {name: hold.snapshot for name, hold in state.pins.items()} == model.pins
@@ -566,10 +576,10 @@ def test_what_is_tried_and_not_committed_leaves_no_trace(tmp_path: Path) -> None
         Restore(1, head=5),
         SetTag("good", 2),
         versions.rebuild_of("ab", "r"),
-        Condemn(lambda _: [shard_name("c")]),
+        AddTombstones(lambda _: [shard_name("c")]),
     ):
         *_, (tried, _) = version.log.replay()
-        made = next_entry(tried, change, id="", now=utc_now(), maker=Maker("test"))
+        made = build_entry(tried, change, id="", now=utc_now(), maker=CommitInfo("test"))
         assert made is not None
         assert facts_of(made[0]) != true
         assert facts_of(tried) == true, change
@@ -596,12 +606,12 @@ def play_out(draw: DataObject, policy: Checks, steps: int) -> None:
         log.follow(kept)
         assert facts_of(kept) == facts_of(replayed)
     assert facts_of(Version(play.version.store, NAME).state) == facts_of(replayed)
-    proved = prove_log(log)
+    proved = read_verified_log(log)
     assert (proved.report.problems, proved.whole) == ((), True)
-    assert agrees(proved.ledger, replayed)
+    assert matches_replay(proved.ledger, replayed)
     gate = proved.ledger.so_far
     published = [gate.is_published(number + 1) for number in range(replayed.snapshot)]
-    assert published == are_published(replayed).tolist()
+    assert published == list_published(replayed).tolist()
 
 
 @pytest.mark.sweep

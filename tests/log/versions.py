@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from shardline.api import Version
 from shardline.errors import ObjectExistsError
 from shardline.log.append_change import Append
-from shardline.log.changes import Derive, Replace, next_entry
+from shardline.log.changes import Derive, Replace, build_entry
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.log.model import Added, Attestation, Checks, Maker, Shard, Source
+from shardline.log.model import Added, Attestation, Checks, CommitInfo, Shard, Source
 from shardline.log.version import utc_now
 from shardline.schema.schema import Feature, Schema
 
@@ -183,7 +183,7 @@ def grow(version: Version, changes: Iterable[Change], *, checkpoints_from: int =
     """
     log, state = version.log, version.state
     for change in changes:
-        made = next_entry(state, change, id="0" * 32, now=utc_now(), maker=Maker("test"))
+        made = build_entry(state, change, id="0" * 32, now=utc_now(), maker=CommitInfo("test"))
         if made is None:
             continue
         state, entry, data = made

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.api import Version
 from shardline.errors import ConflictError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
@@ -85,7 +85,7 @@ def append_all(root: str, *paths: str) -> list[int | None]:
             [Path(path) for path in paths[at : at + 2]],
             schema=Schema.opaque(),
             target_bytes=TARGET,
-            engine=Threads(1),
+            engine=ThreadExecutor(1),
         )
         entries.append(None if report.entry is None else report.entry.number)
     return entries
@@ -101,7 +101,7 @@ def rebuild_on(root: str) -> dict[str, int]:
         target = None if told["rebuilt"] % 2 else 4 * TARGET
         try:
             check_version(version)
-            report = rebuild(version, target_bytes=target, engine=Threads(1))
+            report = rebuild(version, target_bytes=target, engine=ThreadExecutor(1))
             told["rebuilt"] += report.entry is not None
         except LookupError:
             pass  # nobody has committed anything yet

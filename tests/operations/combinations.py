@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shardline.api import Snapshot
-    from shardline.errors import BadRecordsError
+    from shardline.errors import InvalidRecordsError
     from shardline.operations.combine import CombineReport
 
 LEFT = Schema((Feature("a", "int64"), Feature("text", "bytes")))
@@ -119,7 +119,7 @@ def each_two(records: Sequence[bytes], prefixes: tuple[str, str]) -> list[bytes]
     return [pair(one, other, prefixes) for one, other in combinations(records, 2)]
 
 
-def refused_pairs(error: BadRecordsError) -> list[tuple[int, int]]:
+def refused_pairs(error: InvalidRecordsError) -> list[tuple[int, int]]:
     """Return the records of the left and right in each reason of a refused combination."""
     pair = re.compile(r"record (\d+) of the left with record (\d+) of the right")
     return [

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from shardline.log.model import Source as Identity
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources import Frames, Refused
+from shardline.sources import Frames, QuarantinedRow
 from shardline.tfrecord import RecordFile
 from shardline.tfrecord.open_file import StoredFile
 from tests.kernel.frames import FOOTER, HEADER, framed
@@ -132,5 +132,5 @@ class PayloadChunk:
             ends - FOOTER - lengths,
             lengths,
             np.array([at for at, _ in kept], np.int64),
-            tuple(Refused(at, f"row {at}", None, "is none", b"nothing") for at in refused),
+            tuple(QuarantinedRow(at, f"row {at}", None, "is none", b"nothing") for at in refused),
         )

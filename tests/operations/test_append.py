@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline.api import Version
-from shardline.errors import BadRecordsError, SchemaMismatchError, SourceError
+from shardline.errors import InvalidRecordsError, SchemaMismatchError, SourceError
 from shardline.log.model import Checks
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -291,7 +291,7 @@ def test_a_batch_whose_rows_were_mended_lands_as_they_are_now(version: Version) 
     append(version, rows(0, 2), batch="first")
     bad: list[dict[str, object]] = [*rows(2, 200), {"id": "none", "name": "x"}]
     for share in (0.0, 0.001):
-        with pytest.raises(BadRecordsError):
+        with pytest.raises(InvalidRecordsError):
             append(version, bad, batch="b", quarantine_share=share, target_bytes=500)
     append(version, rows(1002, 1200), batch="b", target_bytes=500)
     assert ids(version) == [0, 1, *range(1002, 1200)]
@@ -305,7 +305,7 @@ def test_a_file_read_in_another_way_is_made_anew(version: Version, tmp_path: Pat
     large = json_lines(
         tmp_path / "a.jsonl", [*rows(0, 9), {"id": 9, "name": "x" * 500}, {"id": "a", "name": ""}]
     )
-    with raises(BadRecordsError, "invalid-rows", bad=2, rows=11):
+    with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=11):
         append(version, large, quarantine_share=0.1, limits=Limits(max_record_bytes=100))
     append(version, large, quarantine_share=0.1)
     assert ids(version) == [0, *range(10)]

@@ -15,11 +15,11 @@ from shardline.errors import SourceError
 from shardline.operations.append import append
 from shardline.operations.shard_writer import ShardPlan, make_shard
 from shardline.operations.verify_version import verify_version
-from shardline.schema.encoding import Refused
+from shardline.schema.encoding import QuarantinedRow
 from shardline.schema.schema import Schema
 from shardline.sources import as_source
 from shardline.storage import open_store
-from shardline.tfrecord.hashing import Checksum, Content
+from shardline.tfrecord.hashing import Checksum, FileContent
 from tests.errors import raises
 from tests.kernel.frames import framed
 from tests.operations.landings import NAME, SCHEMA, shard_bytes, stored
@@ -28,7 +28,7 @@ from tests.tfrecord.samples import example_of, flipped, packed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.operations.shard_writer import Part
+    from shardline.operations.shard_writer import OpenShard
 
 RECORDS = [example_of(id=number, name=b"name %d" % number) for number in range(1000)]
 BAD = example_of(id=1, name=b"\xff")
@@ -129,11 +129,11 @@ class OneRefused:
     def begin(self) -> None:
         """There is nothing to go back to."""
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         ends = np.cumsum([len(record) + 16 for record in RECORDS])
         lengths = np.array([len(record) for record in RECORDS])
         part.shard.add(PLAIN, ends - lengths - 4, lengths)
-        part.refuse(Refused(len(RECORDS), "the last row", None, "does not fit", BAD))
+        part.refuse(QuarantinedRow(len(RECORDS), "the last row", None, "does not fit", BAD))
         part.end = len(RECORDS) + 1
         return True
 
@@ -143,7 +143,7 @@ def test_a_shard_that_becomes_something_else_is_made_again_with_its_quarantine(
 ) -> None:
     store = open_store(tmp_path)
     digest = hashlib.sha256(WITH_BAD_ONE).hexdigest()
-    told = Content(Checksum(len(WITH_BAD_ONE), google_crc32c.value(WITH_BAD_ONE)), digest)
+    told = FileContent(Checksum(len(WITH_BAD_ONE), google_crc32c.value(WITH_BAD_ONE)), digest)
     plan = ShardPlan(store, "digits", "v1", {"made": "here"}, expected=told)
     receipt = make_shard(plan, OneRefused())
     assert receipt.shard is not None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardline.api import Version
-from shardline.errors import ObjectMissingError, StorageError
+from shardline.errors import ObjectNotFoundError, StorageError
 from shardline.operations.append import append
 from shardline.storage import open_store
 from tests.operations.landings import NAME, SCHEMA, ids, json_lines, rows
@@ -88,5 +88,5 @@ def test_sync_of_a_missing_object_raises(tmp_path: Path) -> None:
     store.sync(["a/b"])
     store.sync([])
     for name in ("a/c", "d/e"):
-        with pytest.raises(ObjectMissingError):
+        with pytest.raises(ObjectNotFoundError):
             store.sync(["a/b", name])

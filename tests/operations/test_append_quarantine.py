@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.errors import BadRecordsError, DamagedFileError
+from shardline.errors import CorruptFileError, InvalidRecordsError
 from shardline.hints import Command, Option
 from shardline.operations.append import append
 from shardline.operations.vacuum import vacuum
@@ -49,7 +49,7 @@ def test_one_bad_row_fails_the_append_and_nothing_is_committed(
 ) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 300), BAD, *rows(301, 400)])
     where = {"path": str(source), "record": 300, "feature": "id", "version": NAME}
-    with raises(BadRecordsError, "invalid-rows", **where) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", **where) as caught:
         append(version, source, schema=SCHEMA, target_bytes=1000)
     assert caught.value.hint is not None
     assert Option("quarantine_share") in caught.value.hint.parts
@@ -65,7 +65,7 @@ def test_one_bad_row_takes_no_shard_into_a_version_that_exists(
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 10)))
     good = json_lines(tmp_path / "b.jsonl", rows(10, 20))
     bad = json_lines(tmp_path / "c.jsonl", [*rows(20, 30), BAD])
-    with raises(BadRecordsError, "invalid-rows", path=str(bad), record=10):
+    with raises(InvalidRecordsError, "invalid-rows", path=str(bad), record=10):
         append(version, [good, bad])
     assert ids(Version(version.store, NAME)) == list(range(10))
     assert Version(version.store, NAME).state.number == 2
@@ -102,7 +102,7 @@ def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_conte
 
 def test_more_bad_rows_than_the_share_fail_the_append(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 98), BAD, BAD])
-    with raises(BadRecordsError, "invalid-rows", bad=2, rows=100) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=100) as caught:
         append(version, source, schema=SCHEMA, quarantine_share=0.01)
     assert "1.00%" in str(caught.value)
     assert not Version(version.store, NAME).exists
@@ -122,7 +122,7 @@ def test_the_share_is_one_of_all_rows_of_an_append(version: Version, tmp_path: P
 
 def test_every_reason_is_not_told_where_there_are_many(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 10), *[BAD] * 1000])
-    with raises(BadRecordsError, "invalid-rows", bad=1000) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", bad=1000) as caught:
         append(version, source, schema=SCHEMA, quarantine_share=0.5)
     assert len(caught.value.refused) == 10
     assert "and 990 more" in str(caught.value)
@@ -170,7 +170,7 @@ def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do
     records = [b"record %d" % number * 5 for number in range(100)]
     path = tmp_path / "a.tfrecord"
     path.write_bytes(flipped(framed(*records), 8000))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         append(version, path, schema=Schema.opaque(), target_bytes=200)
     assert caught.value.path == str(path)
     assert (caught.value.record, caught.value.offset) == (17, 987)
@@ -186,7 +186,7 @@ def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
 ) -> None:
     good = json_lines(tmp_path / "good.jsonl", rows(0, 300))
     junk = json_lines(tmp_path / "junk.jsonl", [BAD, {"id": 1, "name": None}])
-    with raises(BadRecordsError, "invalid-rows", bad=2, rows=2):
+    with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=2):
         append(version, [good, junk], schema=SCHEMA, quarantine_share=0.1)
     assert not version.exists
 
@@ -198,7 +198,7 @@ def test_vacuum_takes_the_rows_of_an_append_that_failed_and_no_others(
     kept = append(version, Payloads("kept", [b"x", None], (2,)), quarantine_share=1).quarantine
     alone = append(version, Payloads("alone", [None], (1,)), quarantine_share=1).quarantine
     failing = Payloads("failing", [b"y"] * good + [None] * 3, (2,))
-    with pytest.raises(BadRecordsError):
+    with pytest.raises(InvalidRecordsError):
         append(version, failing, quarantine_share=0.1)
     left = {file.name for file in version.store.list("digits/quarantine")}
     assert len(left - {*kept, *alone}) == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardline.api import Version
 from shardline.errors import ShardlineError, StorageError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.log.model import RECEIPT
 from shardline.operations.append import append
 from shardline.operations.vacuum import vacuum
@@ -71,7 +71,7 @@ def run(root: Path | Store, before: Callable[[int], None] | None = None) -> Appe
         Payloads("a", CONTENT, before=before),
         quarantine_share=0.2,
         target_bytes=1000,
-        engine=Threads(1, pause=0),
+        engine=ThreadExecutor(1, pause=0),
     )
 
 
@@ -314,7 +314,9 @@ def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
-def made_of(source: Payloads, target: int, packing: str, engine: Threads) -> tuple[object, ...]:
+def made_of(
+    source: Payloads, target: int, packing: str, engine: ThreadExecutor
+) -> tuple[object, ...]:
     """The files and the report of an append to a version of its own."""
     version = Version(f"memory://append-{next(_numbers)}/root", NAME)
     version.create(Schema.opaque())
@@ -343,8 +345,8 @@ def test_shards_do_not_depend_on_how_the_rows_were_read_or_by_how_many(
 ) -> None:
     content = [None if n is None else bytes([at]) * n for at, n in enumerate(lengths)]
     one, other = (Payloads("a", content, each) for each in sizes)
-    assert made_of(one, target, packing, Threads(1)) == made_of(
-        other, target, packing, Threads(workers)
+    assert made_of(one, target, packing, ThreadExecutor(1)) == made_of(
+        other, target, packing, ThreadExecutor(workers)
     )
 
 
@@ -356,6 +358,6 @@ def test_shards_do_not_depend_on_where_an_append_was_resumed(
     content = [bytes([at]) * (37 * at % 400) if at % 11 else None for at in range(60)]
     straight = Payloads("a", content, sizes)
     stopped = Payloads("a", content, others, stop_at(row))
-    assert made_of(straight, target, packing, Threads(1)) == made_of(
-        stopped, target, packing, Threads(1)
+    assert made_of(straight, target, packing, ThreadExecutor(1)) == made_of(
+        stopped, target, packing, ThreadExecutor(1)
     )

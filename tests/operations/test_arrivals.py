@@ -11,7 +11,7 @@ import pytest
 from shardline.api import Version
 from shardline.errors import InvalidArgumentError
 from shardline.operations.append import append
-from shardline.operations.landing_folder import LandingFolder, look, remember
+from shardline.operations.landing_folder import LandingFolder, record_scan, scan_landing_folders
 from shardline.storage import open_store
 from tests.errors import raises
 from tests.operations.landings import NAME, SCHEMA, json_lines, rows
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.operations.append import AppendReport
-    from shardline.operations.landing_folder import Arrivals
+    from shardline.operations.landing_folder import LandingScan
 
 
 @pytest.fixture
@@ -35,16 +35,16 @@ def folder(tmp_path: Path) -> LandingFolder:
     return LandingFolder(str(tmp_path / "landing"), settle_seconds=0)
 
 
-def names(found: Arrivals) -> list[str]:
+def names(found: LandingScan) -> list[str]:
     return [arrival.path.rpartition("/")[2] for arrival in found.new]
 
 
-def land(version: Version, found: Arrivals) -> AppendReport:
+def land(version: Version, found: LandingScan) -> AppendReport:
     """Append what is new, as a run does, and remember it."""
     paths = [arrival.path for arrival in found.new]
     report = append(version, paths, schema=SCHEMA, set_aside=True)
     told = (report.landed, report.skipped, report.set_aside)
-    remember(version, found, [one.source for group in told for one in group])
+    record_scan(version, found, [one.source for group in told for one in group])
     return report
 
 
@@ -53,11 +53,11 @@ def test_what_landed_is_known_and_what_came_since_is_new(
 ) -> None:
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
     json_lines(tmp_path / "landing/b.jsonl", rows(5, 9))
-    found = look(version, [folder])
+    found = scan_landing_folders(version, [folder])
     assert names(found) == ["a.jsonl", "b.jsonl"]
     assert land(version, found).records == 9
     json_lines(tmp_path / "landing/c.jsonl", rows(9, 10))
-    found = look(version, [folder])
+    found = scan_landing_folders(version, [folder])
     assert (names(found), found.known) == (["c.jsonl"], 2)
 
 
@@ -65,7 +65,7 @@ def test_a_known_file_is_not_opened_again(
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     old = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
-    land(version, look(version, [folder]))
+    land(version, scan_landing_folders(version, [folder]))
     code = (
         "from shardline.api import Version\n"
         "from shardline.operations.landing_folder import LandingFolder, look\n"
@@ -81,13 +81,13 @@ def test_a_file_that_was_rewritten_in_place_is_new_even_at_the_same_size_and_tim
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     path = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
-    land(version, look(version, [folder]))
+    land(version, scan_landing_folders(version, [folder]))
     before = path.stat()
     content = path.read_bytes()
     path.write_bytes(content.replace(b'"id": 0', b'"id": 7'))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_size == before.st_size
-    assert names(look(version, [folder])) == ["a.jsonl"]
+    assert names(scan_landing_folders(version, [folder])) == ["a.jsonl"]
 
 
 def test_a_source_that_was_set_aside_is_known_too(
@@ -95,33 +95,33 @@ def test_a_source_that_was_set_aside_is_known_too(
 ) -> None:
     (tmp_path / "landing/README").write_text("no data")
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
-    assert len(land(version, look(version, [folder])).set_aside) == 1
-    assert names(look(version, [folder])) == []
+    assert len(land(version, scan_landing_folders(version, [folder])).set_aside) == 1
+    assert names(scan_landing_folders(version, [folder])) == []
 
 
 def test_when_what_was_remembered_is_lost_nothing_lands_twice(
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
-    land(version, look(version, [folder]))
+    land(version, scan_landing_folders(version, [folder]))
     for content in (None, b"", b"{", b'{"format":1,"known":{"x":[]}}', b'{"format":1}', b"[1]"):
         version.store.delete("digits/v1/arrivals.json")
         if content is not None:
             version.store.replace("digits/v1/arrivals.json", content)
-        found = look(version, [folder])
+        found = scan_landing_folders(version, [folder])
         assert names(found) == ["a.jsonl"], "it has to be read again"
         assert land(version, found).entry is None
-        assert names(look(version, [folder])) == []
+        assert names(scan_landing_folders(version, [folder])) == []
 
 
 def test_what_is_remembered_is_no_part_of_a_version_that_was_made_anew(
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
-    land(version, look(version, [folder]))
+    land(version, scan_landing_folders(version, [folder]))
     for info in version.store.list("digits/v1/log"):
         version.store.delete(info.name)
-    assert names(look(Version(version.store, NAME), [folder])) == ["a.jsonl"]
+    assert names(scan_landing_folders(Version(version.store, NAME), [folder])) == ["a.jsonl"]
 
 
 def test_a_file_that_was_just_written_to_is_left_to_settle(
@@ -131,9 +131,9 @@ def test_a_file_that_was_just_written_to_is_left_to_settle(
     path = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
     folder = LandingFolder(str(tmp_path / "landing"), settle_seconds=10)
     written = path.stat().st_mtime
-    found = look(version, [folder], clock=lambda: written + 9)
+    found = scan_landing_folders(version, [folder], clock=lambda: written + 9)
     assert (found.new, len(found.settling)) == ((), 1)
-    assert names(look(version, [folder], clock=lambda: written + 11)) == ["a.jsonl"]
+    assert names(scan_landing_folders(version, [folder], clock=lambda: written + 11)) == ["a.jsonl"]
 
 
 def test_file_ahead_of_clock_settles_when_unchanged(version: Version, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_file_ahead_of_clock_settles_when_unchanged(version: Version, tmp_path: 
     os.utime(path, (ahead, ahead))
 
     def seen(seconds: float) -> tuple[list[str], int]:
-        found = look(version, [folder], clock=lambda: ahead - 1_000 + seconds)
+        found = scan_landing_folders(version, [folder], clock=lambda: ahead - 1_000 + seconds)
         return names(found), len(found.settling)
 
     assert seen(0) == ([], 1), "its time says nothing"
@@ -160,15 +160,17 @@ def test_file_ahead_of_clock_settles_when_unchanged(version: Version, tmp_path: 
     version.store.delete("digits/v1/arrivals.json")
     assert seen(250) == ([], 1)
     assert seen(261) == (["a.jsonl"], 0), "a clock that is behind does not keep it out for ever"
-    land(version, look(version, [folder], clock=lambda: ahead - 700))
-    assert look(version, [folder], clock=lambda: ahead - 600).known == 1
+    land(version, scan_landing_folders(version, [folder], clock=lambda: ahead - 700))
+    assert scan_landing_folders(version, [folder], clock=lambda: ahead - 600).known == 1
 
 
 def test_file_ahead_of_clock_without_settling_is_new(version: Version, tmp_path: Path) -> None:
     path = json_lines(tmp_path / "a.jsonl", rows(0, 5))
     folder = LandingFolder(str(tmp_path), "*.jsonl", settle_seconds=0)
     written = path.stat().st_mtime
-    assert names(look(version, [folder], clock=lambda: written - 100)) == ["a.jsonl"]
+    assert names(scan_landing_folders(version, [folder], clock=lambda: written - 100)) == [
+        "a.jsonl"
+    ]
 
 
 def test_hidden_files_markers_and_what_the_pattern_does_not_match_are_passed_over(
@@ -178,8 +180,10 @@ def test_hidden_files_markers_and_what_the_pattern_does_not_match_are_passed_ove
         (tmp_path / "landing" / name).parent.mkdir(parents=True, exist_ok=True)
         json_lines(tmp_path / "landing" / name, rows(0, 1))
     where = str(tmp_path / "landing")
-    assert names(look(version, [LandingFolder(where, "*.jsonl", settle_seconds=0)])) == ["c.jsonl"]
-    deep = look(version, [LandingFolder(where, "**/*.jsonl", settle_seconds=0)])
+    assert names(
+        scan_landing_folders(version, [LandingFolder(where, "*.jsonl", settle_seconds=0)])
+    ) == ["c.jsonl"]
+    deep = scan_landing_folders(version, [LandingFolder(where, "**/*.jsonl", settle_seconds=0)])
     assert names(deep) == ["c.jsonl", "d.jsonl"]
 
 
@@ -188,11 +192,11 @@ def test_look_reports_files_that_no_pattern_matches(version: Version, tmp_path: 
     for name in ("a.jsonl", "b.record", ".hidden", "below/c.csv"):
         (tmp_path / "landing" / name).write_bytes(b"")
     where = str(tmp_path / "landing")
-    found = look(version, [LandingFolder(where, "*.jsonl", settle_seconds=0)])
+    found = scan_landing_folders(version, [LandingFolder(where, "*.jsonl", settle_seconds=0)])
     assert (names(found), found.skipped) == (["a.jsonl"], (f"{where}/b.record",))
-    found = look(version, [LandingFolder(where, "**/*.record", settle_seconds=0)])
+    found = scan_landing_folders(version, [LandingFolder(where, "**/*.record", settle_seconds=0)])
     assert found.skipped == (f"{where}/a.jsonl", f"{where}/below/c.csv")
-    assert look(version, [LandingFolder(where, settle_seconds=0)]).skipped == ()
+    assert scan_landing_folders(version, [LandingFolder(where, settle_seconds=0)]).skipped == ()
 
 
 def test_each_folder_of_files_is_one_source_and_is_new_when_a_file_in_it_is(
@@ -201,15 +205,15 @@ def test_each_folder_of_files_is_one_source_and_is_new_when_a_file_in_it_is(
     (tmp_path / "landing/monday/seven").mkdir(parents=True)
     (tmp_path / "landing/monday/seven/1.png").write_bytes(b"\x89PNG")
     folder = LandingFolder(str(tmp_path / "landing"), format="folder", settle_seconds=0)
-    (first,) = look(version, [folder]).new
+    (first,) = scan_landing_folders(version, [folder]).new
     assert first.path == (tmp_path / "landing/monday").resolve().as_posix()
     (tmp_path / "landing/monday/seven/2.png").write_bytes(b"\x89PNG")
-    (second,) = look(version, [folder]).new
+    (second,) = scan_landing_folders(version, [folder]).new
     assert second.stamp != first.stamp
 
 
 def test_a_folder_that_is_not_there_is_an_empty_one(version: Version, tmp_path: Path) -> None:
-    assert look(version, [LandingFolder(str(tmp_path / "nowhere"))]).new == ()
+    assert scan_landing_folders(version, [LandingFolder(str(tmp_path / "nowhere"))]).new == ()
 
 
 @pytest.mark.parametrize("scheme", ["memory", "s3"])
@@ -226,12 +230,12 @@ def test_a_prefix_in_an_object_store_is_a_landing_folder(
     for name in ("a.jsonl", "deep/b.jsonl", "_SUCCESS", "c.csv"):
         store.create(name, content)
     flat = LandingFolder(where, "*.jsonl", settle_seconds=0)
-    found = look(version, [flat])
+    found = scan_landing_folders(version, [flat])
     assert [arrival.path for arrival in found.new] == [f"{where}/a.jsonl"]
     assert land(version, found).records == 5
-    assert look(version, [flat]).new == ()
+    assert scan_landing_folders(version, [flat]).new == ()
     deep = LandingFolder(where, "**/*.jsonl", settle_seconds=0)
-    assert names(look(version, [deep])) == ["b.jsonl"]
+    assert names(scan_landing_folders(version, [deep])) == ["b.jsonl"]
 
 
 def test_folders_of_files_in_an_object_store_are_refused() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.errors import CondemnedShardError
-from shardline.log.changes import Condemn
+from shardline.errors import TombstonedShardError
+from shardline.log.changes import AddTombstones
 from shardline.log.model import Attestation, Checks
 from shardline.operations.check import check_version
 from tests.cli.datasets import MISFIT, damage, file_of, land, landed
@@ -95,8 +95,8 @@ def test_a_damaged_shard_has_no_word_on_its_schema(tmp_path: Path) -> None:
 def test_what_vacuum_took_is_no_failure(tmp_path: Path) -> None:
     version = landed(tmp_path, "a", "b")
     version.restore(1)
-    version.commit(Condemn(lambda _: [shard_name("b")]))
-    with raises(CondemnedShardError, "tombstoned-shard", names=(shard_name("b"),)):
+    version.commit(AddTombstones(lambda _: [shard_name("b")]))
+    with raises(TombstonedShardError, "tombstoned-shard", names=(shard_name("b"),)):
         check_version(version, "2", again=True)
 
 

@@ -15,16 +15,16 @@ from shardline.errors import (
     InvalidArgumentError,
     LogError,
     SchemaMismatchError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     UnknownArgumentError,
 )
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Option
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine, plan_combine
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from shardline.pairing.pair_grid import Extent, Grid
+from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields
 from tests.errors import raises
@@ -88,7 +88,7 @@ def test_pairs_come_by_shards_the_left_record_outside(tmp_path: Path, compressio
 
 def test_the_published_snapshots_are_combined_unless_others_are_named(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
-    with pytest.raises(SnapshotMissingError, match=r"lefts/v1.* published snapshot"):
+    with pytest.raises(SnapshotNotFoundError, match=r"lefts/v1.* published snapshot"):
         combine(left, right, into)
     for version in (left, right):
         assert check_version(version).ok
@@ -194,12 +194,12 @@ def test_a_sample_of_each_two_records_has_no_mirrored_or_identical_pairs(tmp_pat
     assert flat(contents(into)) == whole
 
 
-extents = tuple(Extent(records, 10 * records) for records in (3, 0, 1, 5))
+extents = tuple(RecordExtent(records, 10 * records) for records in (3, 0, 1, 5))
 
 
 @pytest.mark.parametrize("once", [False, True])
 def test_the_nth_pair_is_found_without_the_others(once: bool) -> None:  # noqa: FBT001 - a parameter
-    grid = Grid(extents, extents, once)
+    grid = PairGrid(extents, extents, once)
     firsts = [0, 3, 3, 4]
     expected = [
         (firsts[left] + one, firsts[right] + other)
@@ -215,9 +215,9 @@ def test_the_nth_pair_is_found_without_the_others(once: bool) -> None:  # noqa: 
 
 
 def test_every_pair_of_very_many_is_as_likely_and_found() -> None:
-    drawn = [int(Grid(extents[:1], extents[:1]).sample(1, seed)[0]) for seed in range(900)]
+    drawn = [int(PairGrid(extents[:1], extents[:1]).sample(1, seed)[0]) for seed in range(900)]
     assert all(60 < drawn.count(at) < 140 for at in range(9))
-    huge = Grid((Extent(2 * 10**9, 0),), (Extent(2 * 10**9, 0),), once=True)
+    huge = PairGrid((RecordExtent(2 * 10**9, 0),), (RecordExtent(2 * 10**9, 0),), once=True)
     places = huge.sample(1000, 1)
     one, other = huge.locate(places)
     assert (one < other).all()
@@ -226,7 +226,7 @@ def test_every_pair_of_very_many_is_as_likely_and_found() -> None:
     before = one * (2 * 2 * 10**9 - one - 1) // 2
     assert (before + (other - one - 1) == places).all()
     with raises(InvalidArgumentError, "too-many-pairs"):
-        Grid((Extent(10**10, 0),), (Extent(10**10, 0),)).sample(1, 0)
+        PairGrid((RecordExtent(10**10, 0),), (RecordExtent(10**10, 0),)).sample(1, 0)
 
 
 def test_more_than_the_budget_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ class Watched:
 
     def run(self, work: Any, tasks: Sequence[Any], progress: Any = None) -> Iterator[Any]:  # noqa: ANN401 - whatever it is
         """Run them here."""
-        for task, made in zip(tasks, Threads(2).run(work, tasks, progress), strict=True):
+        for task, made in zip(tasks, ThreadExecutor(2).run(work, tasks, progress), strict=True):
             self.seen.append((task, made))
             yield made
 
@@ -359,7 +359,7 @@ class Elsewhere:
 
     def run(self, work: Any, tasks: Sequence[Any], progress: Any = None) -> Iterator[Any]:  # noqa: ANN401 - whatever it is
         """Run what arrives."""
-        yield from Threads(1).run(sent(work), [sent(task) for task in tasks], progress)
+        yield from ThreadExecutor(1).run(sent(work), [sent(task) for task in tasks], progress)
 
 
 def is_even(batch: pa.RecordBatch) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import (
-    BadRecordsError,
     InvalidArgumentError,
+    InvalidRecordsError,
     SchemaMismatchError,
     ShardlineError,
 )
@@ -196,11 +196,11 @@ def test_a_function_that_raises_tells_which_pair_and_nothing_is_committed(tmp_pa
     def ratio(record: dict[str, Any]) -> dict[str, Any]:
         return {"ratio": record["a"] / (record["b"] - 7)}
 
-    with raises(BadRecordsError, "invalid-rows") as caught:
+    with raises(InvalidRecordsError, "invalid-rows") as caught:
         combined(left, right, into, fields=ratio)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert refused_pairs(caught.value)[0] == (0, 7)
-    with raises(BadRecordsError, "invalid-rows") as caught:
+    with raises(InvalidRecordsError, "invalid-rows") as caught:
         combined(left, right, into, where=_as_where(ratio))
     assert refused_pairs(caught.value)[0] == (0, 7)
     assert not into.exists
@@ -225,7 +225,7 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_pairs(
         return {"wanted": [1]}
 
     left, right, into = two(tmp_path, 1, 1)
-    with raises(BadRecordsError, "invalid-rows", bad=1) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", bad=1) as caught:
         combined(left, right, into, **{what: one})
     first, last = refused_pairs(caught.value)
     assert first == (0, 0)
@@ -241,7 +241,7 @@ def test_values_that_do_not_fit_are_refused_with_the_pair_and_the_field(tmp_path
     def texts(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"label": ["x"] * batch.num_rows}
 
-    with raises(BadRecordsError, "invalid-rows") as caught:
+    with raises(InvalidRecordsError, "invalid-rows") as caught:
         combined(left, right, into, fields=texts)
     assert refused_pairs(caught.value)[0] == (0, 0)
     assert "'label'" in str(caught.value.refused[0])
@@ -301,7 +301,7 @@ def test_an_answer_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None
         return {"wanted": [2] * batch.num_rows}
 
     left, right, into = two(tmp_path)
-    with raises(BadRecordsError, "invalid-rows") as caught:
+    with raises(InvalidRecordsError, "invalid-rows") as caught:
         combined(left, right, into, where=twice)
     assert "neither 0 nor" in str(caught.value.refused[0])
     assert not into.exists

@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import (
-    BadRecordsError,
     BudgetError,
     ColumnError,
-    DamagedFileError,
+    CorruptFileError,
     FileExistsAlreadyError,
     InvalidArgumentError,
+    InvalidRecordsError,
     SchemaMismatchError,
     UnknownArgumentError,
 )
 from shardline.hints import Option
 from shardline.operations.combine_files import combine_files, plan_combine_files
-from shardline.pairing.combine_spec import make_recipe, make_rule
-from shardline.pairing.pair_batch import Sides
-from shardline.pairing.pair_encoder import Laying
-from shardline.pairing.pair_side import LooseFile, Together, numbered
+from shardline.pairing.combine_spec import bind_spec, make_spec
+from shardline.pairing.pair_batch import PairSides
+from shardline.pairing.pair_encoder import PairEncoder
+from shardline.pairing.pair_side import StandaloneFile, UnitGroup, number_units
 from shardline.schema.inference import infer_schema, schema_of
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 from shardline.tfrecord.writer import write_records
@@ -144,19 +144,22 @@ def laid(
     """The pairs, made in lots of `lot` bytes with `memory` bytes of the right in memory."""
     found = [infer_schema(paths) for paths in (left, right)]
     schemas = [schema_of(one.merged) for one in found]
-    recipe, _ = make_recipe(make_rule(**PREFIX, **options), schemas[0], schemas[1])
-    units = [numbered((LooseFile(file.file), file.records) for file in one.files) for one in found]
+    recipe, _ = bind_spec(make_spec(**PREFIX, **options), schemas[0], schemas[1])
+    units = [
+        number_units((StandaloneFile(file.file), file.records) for file in one.files)
+        for one in found
+    ]
     with ExitStack() as stack:
-        sides = Sides(
+        sides = PairSides(
             units[0],
-            [Together(units[1])],
+            [UnitGroup(units[1])],
             recipe,
             DEFAULT_LIMITS,
             stack,
             lot_bytes=lot,
             memory_bytes=memory,
         )
-        laying = Laying(recipe, DEFAULT_LIMITS.max_record_bytes, 2)
+        laying = PairEncoder(recipe, DEFAULT_LIMITS.max_record_bytes, 2)
         made = list(laying.records(sides.lots()))
     assert all(len(one.data) <= 3 * lot or len(one.starts) == 1 for one in made)
     return [payload for one in made for payload in payloads(one)]
@@ -238,7 +241,7 @@ def test_damage_names_file_record_and_offset_and_leaves_nothing(tmp_path: Path, 
     bad = tmp_path / which
     offset = len(framed(sides[which][0]))
     bad.write_bytes(flipped(bad.read_bytes(), 8 * (offset + 14)))
-    with pytest.raises(DamagedFileError, match="shardline salvage") as caught:
+    with pytest.raises(CorruptFileError, match="shardline salvage") as caught:
         combine_files(tmp_path / "left", tmp_path / "right", tmp_path / "out")
     error = caught.value
     assert (error.path, error.record, error.offset) == (str(bad), 1, offset)
@@ -248,14 +251,14 @@ def test_damage_names_file_record_and_offset_and_leaves_nothing(tmp_path: Path, 
 def test_a_record_that_is_no_example_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "left").write_bytes(framed(lefts(0, 1)[0], b"no example"))
     (tmp_path / "right").write_bytes(framed(*rights(0, 1)))
-    with raises(DamagedFileError, "invalid-example", record=1, path=str(tmp_path / "left")):
+    with raises(CorruptFileError, "invalid-example", record=1, path=str(tmp_path / "left")):
         combine_files(tmp_path / "left", tmp_path / "right", tmp_path / "out")
 
 
 def test_pairs_over_the_largest_record_are_refused(tmp_path: Path) -> None:
     left = side(tmp_path, "left", [example_of(a=1), example_of(a=b"x" * 80)])
     right = side(tmp_path, "right", [example_of(b=b"y" * 80)])
-    with raises(BadRecordsError, "record-too-large") as caught:
+    with raises(InvalidRecordsError, "record-too-large") as caught:
         combine_files(left, right, tmp_path / "out", limits=Limits(max_record_bytes=150))
     assert refused_pairs(caught.value) == [(1, 0)]
     assert not (tmp_path / "out").exists()
@@ -370,9 +373,9 @@ def test_a_file_without_records_has_no_match_for_any_key(tmp_path: Path, what: s
 def test_a_file_that_gets_other_features_while_it_is_combined_is_refused(tmp_path: Path) -> None:
     left, right = side(tmp_path, "left", lefts(0, 2)), side(tmp_path, "right", rights(0, 2))
     schema = [schema_of(infer_schema(paths).merged) for paths in (left, right)]
-    recipe, _ = make_recipe(make_rule(), schema[0], schema[1])
+    recipe, _ = bind_spec(make_spec(), schema[0], schema[1])
     side(tmp_path, "left", [*lefts(0, 1), example_of(new=1)])
-    (unit,) = numbered([(LooseFile(str(left[0])), 2)])
+    (unit,) = number_units([(StandaloneFile(str(left[0])), 2)])
     with pytest.raises(ColumnError, match="left0") as caught:
         list(unit.parts(recipe.names.left, DEFAULT_LIMITS))
     assert (caught.value.record, caught.value.feature) == (1, "new")

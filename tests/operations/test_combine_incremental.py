@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from shardline.api import Version
-from shardline.errors import DamagedFileError
+from shardline.errors import CorruptFileError
 from shardline.operations.combine import plan_combine
 from shardline.operations.rebuild import rebuild
 from tests.errors import raises
@@ -237,7 +237,7 @@ def test_a_damaged_input_stops_it_and_what_was_made_is_used_when_it_is_mended(
     path = tmp_path / left.shard_name(left.newest().shards[1])
     good = path.read_bytes()
     path.write_bytes(good[:-1] + b"!")
-    with raises(DamagedFileError, "corrupt-file", path=str(path), record=1):
+    with raises(CorruptFileError, "corrupt-file", path=str(path), record=1):
         combined(left, right, into, target_bytes=400)
     assert not into.exists
     made = {one.name: one.stat().st_mtime_ns for one in (tmp_path / "pairs/shards").iterdir()}

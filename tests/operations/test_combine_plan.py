@@ -10,26 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline.pairing.coverage import (
-    Cover,
-    Covered,
+    Coverage,
+    CoveredPairs,
     estimate,
-    first_covers,
-    matched_covers,
-    missing_covers,
-    missing_rows,
+    list_first_coverages,
+    list_matched_coverages,
+    list_missing_coverages,
+    list_missing_rows,
 )
-from shardline.pairing.pair_grid import Estimate, Extent, Grid
+from shardline.pairing.pair_grid import PairEstimate, PairGrid, RecordExtent
 
 extents = st.lists(
     st.builds(
-        lambda records, size: Extent(records, records * size), st.integers(0, 6), st.integers(0, 90)
+        lambda records, size: RecordExtent(records, records * size),
+        st.integers(0, 6),
+        st.integers(0, 90),
     ),
     max_size=6,
 ).map(tuple)
 targets = st.integers(1, 6000)
 
 
-def cells(grid: Grid, cover: Cover) -> list[tuple[int, int, int, int]]:
+def cells(grid: PairGrid, cover: Coverage) -> list[tuple[int, int, int, int]]:
     """The pairs of a cover: left shard, right shard, and the records in them, in order."""
     return [
         (left, right, one, other)
@@ -42,9 +44,9 @@ def cells(grid: Grid, cover: Cover) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def every(grid: Grid) -> list[tuple[int, int, int, int]]:
+def every(grid: PairGrid) -> list[tuple[int, int, int, int]]:
     """All pairs, in order."""
-    return cells(grid, Cover((0, len(grid.left)), (0, len(grid.right))))
+    return cells(grid, Coverage((0, len(grid.left)), (0, len(grid.right))))
 
 
 modes = st.sampled_from(["all", "once"])
@@ -52,32 +54,32 @@ modes = st.sampled_from(["all", "once"])
 
 @given(extents, extents, targets, modes)
 def test_a_plan_has_every_pair_once_and_in_order(
-    left: tuple[Extent, ...], right: tuple[Extent, ...], target: int, mode: str
+    left: tuple[RecordExtent, ...], right: tuple[RecordExtent, ...], target: int, mode: str
 ) -> None:
     once = mode == "once"
-    grid = Grid(left, left if once else right, once)
-    planned = list(missing_covers(Covered.nothing(grid), target))
+    grid = PairGrid(left, left if once else right, once)
+    planned = list(list_missing_coverages(CoveredPairs.nothing(grid), target))
     assert [cell for cover, _ in planned for cell in cells(grid, cover)] == every(grid)
     for cover, found in planned:
         assert found.pairs == len(cells(grid, cover)) > 0
         small = cover.span is None or found.pairs <= grid.right[cover.right[0]].records
         assert small or found.bytes <= 2 * target
-        assert Cover.from_json(cover.to_json()) == cover
+        assert Coverage.from_json(cover.to_json()) == cover
     assert sum(found.pairs for _, found in planned) == grid.pairs
 
 
 @given(extents, extents, st.tuples(targets, targets), modes, st.data())
 def test_only_what_is_not_covered_is_planned(
-    left: tuple[Extent, ...],
-    right: tuple[Extent, ...],
+    left: tuple[RecordExtent, ...],
+    right: tuple[RecordExtent, ...],
     sizes: tuple[int, int],
     mode: str,
     data: st.DataObject,
 ) -> None:
     before, target = sizes
     once = mode == "once"
-    old = Grid(left, left if once else right, once)
-    made = [cover for cover, _ in missing_covers(Covered.nothing(old), before)]
+    old = PairGrid(left, left if once else right, once)
+    made = [cover for cover, _ in list_missing_coverages(CoveredPairs.nothing(old), before)]
     there = [cover for cover in made if data.draw(st.booleans())]
     places = [[data.draw(st.integers(0, 3)) > 0 for _ in side] for side in (old.left, old.right)]
     if once:
@@ -87,12 +89,12 @@ def test_only_what_is_not_covered_is_planned(
         tuple(one for one, stays in zip(side, kept, strict=True) if stays) + more
         for side, kept in zip((old.left, old.right), places, strict=True)
     ]
-    grid = Grid(now[0], now[1], once)
+    grid = PairGrid(now[0], now[1], once)
     moved = [
         np.array([sum(kept[:at]) if stays else -1 for at, stays in enumerate(kept)], np.int64)
         for kept in places
     ]
-    covered = Covered.nothing(grid)
+    covered = CoveredPairs.nothing(grid)
     kept = [cover for cover in there if covered.add(cover, moved[0], moved[1])]
     assert all(covered.add(cover, moved[0], moved[1]) is False for cover in kept)
     found: Counter[tuple[int, int, int, int]] = Counter()
@@ -104,24 +106,27 @@ def test_only_what_is_not_covered_is_planned(
     for cover in gone:
         shards = [*moved[0][slice(*cover.left)], *moved[1][slice(*cover.right)]]
         assert -1 in shards
-    for cover, _ in missing_covers(covered, target):
+    for cover, _ in list_missing_coverages(covered, target):
         found.update(cells(grid, cover))
     assert found == Counter(every(grid))
 
 
 @given(extents, extents, targets, st.data())
 def test_matched_records_are_planned_by_rows(
-    left: tuple[Extent, ...], right: tuple[Extent, ...], target: int, data: st.DataObject
+    left: tuple[RecordExtent, ...],
+    right: tuple[RecordExtent, ...],
+    target: int,
+    data: st.DataObject,
 ) -> None:
-    grid = Grid(left, right)
+    grid = PairGrid(left, right)
     counts = [data.draw(st.integers(0, 40)) for _ in left]
-    covered = Covered.nothing(grid)
+    covered = CoveredPairs.nothing(grid)
 
-    def planned(covered: Covered) -> list[Cover]:
-        rows = [(row, gap, counts[row]) for row, gap in missing_rows(covered)]
-        return [cover for cover, _ in matched_covers(grid, rows, target)]
+    def planned(covered: CoveredPairs) -> list[Coverage]:
+        rows = [(row, gap, counts[row]) for row, gap in list_missing_rows(covered)]
+        return [cover for cover, _ in list_matched_coverages(grid, rows, target)]
 
-    def records(covers: list[Cover]) -> Counter[tuple[int, int]]:
+    def records(covers: list[Coverage]) -> Counter[tuple[int, int]]:
         return Counter(
             (row, one)
             for cover in covers
@@ -140,22 +145,24 @@ def test_matched_records_are_planned_by_rows(
 
 
 def test_the_first_pairs_are_those_of_the_first_shards() -> None:
-    grid = Grid((Extent(2, 20), Extent(2, 20)), (Extent(3, 30),))
-    covers = list(missing_covers(Covered.nothing(grid), 1))
+    grid = PairGrid((RecordExtent(2, 20), RecordExtent(2, 20)), (RecordExtent(3, 30),))
+    covers = list(list_missing_coverages(CoveredPairs.nothing(grid), 1))
     assert [found.pairs for _, found in covers] == [3, 3, 3, 3]
-    assert [found.pairs for _, found in first_covers(covers, 5)] == [3, 2]
-    assert [cover for cover, _ in first_covers(covers, 6)] == [cover for cover, _ in covers[:2]]
+    assert [found.pairs for _, found in list_first_coverages(covers, 5)] == [3, 2]
+    assert [cover for cover, _ in list_first_coverages(covers, 6)] == [
+        cover for cover, _ in covers[:2]
+    ]
 
 
 def test_a_cover_that_nobody_wrote_is_refused() -> None:
     for told in (None, [0, 1], [0, 1, 0, 1, 2], [0, 1, 0, -1], [0, 1, 0, "1"], {"left": 1}):
         with pytest.raises(ValueError, match="pairs of shards"):
-            Cover.from_json(told)
+            Coverage.from_json(told)
 
 
 def test_an_estimate_of_a_span_is_its_share() -> None:
-    grid = Grid((Extent(4, 40),), (Extent(4, 40),), once=True)
-    assert estimate(grid, Cover((0, 1), (0, 1))).pairs == 6
-    assert estimate(grid, Cover((0, 1), (0, 1), (0, 1))).pairs == 3
-    assert estimate(grid, Cover((0, 1), (0, 1), (2, 4))).pairs == 1
-    assert estimate(Grid((), ()), Cover((0, 0), (0, 0))) == Estimate()
+    grid = PairGrid((RecordExtent(4, 40),), (RecordExtent(4, 40),), once=True)
+    assert estimate(grid, Coverage((0, 1), (0, 1))).pairs == 6
+    assert estimate(grid, Coverage((0, 1), (0, 1), (0, 1))).pairs == 3
+    assert estimate(grid, Coverage((0, 1), (0, 1), (2, 4))).pairs == 1
+    assert estimate(PairGrid((), ()), Coverage((0, 0), (0, 0))) == PairEstimate()

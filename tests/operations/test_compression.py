@@ -12,7 +12,7 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from tests.errors import raises
 from tests.operations.extensions import SCHEMA, double, grown, length, table
@@ -64,7 +64,7 @@ DERIVED: dict[str, Callable[..., object]] = {
     "overlay": lambda base, into, **options: extend(base, double, into, **options),
     "rewrite": lambda base, into, **options: extend(base, length, into, mode="rewrite", **options),
     "migrate": lambda base, into, **options: migrate(
-        base, into, Steps(rename={"name": "word"}), **options
+        base, into, MigrationSpec(rename={"name": "word"}), **options
     ),
     "combine": lambda base, into, **options: combine(
         base, base, into, on_collision="prefix", left_prefix="l_", **options

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.errors import BadNameError, CondemnedShardError, SnapshotMissingError
+from shardline.errors import InvalidNameError, SnapshotNotFoundError, TombstonedShardError
 from shardline.operations.extend import extend
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.provenance.consumers import (
     Consumer,
-    all_consumers,
-    consumers_of,
+    list_all_consumers,
+    list_consumers,
     register,
     release,
-    who_read,
+    select_consumers,
 )
 from tests.errors import raises
 from tests.log import versions
@@ -56,7 +56,7 @@ def test_a_training_job_registers_in_one_line_and_reads_on(tmp_path: Path) -> No
     read = base.published().consumed_by("cnn", run="run/42", commit="1f3c").to_arrow()
     assert read.read_all().num_rows == 3
     base.refresh()
-    assert consumers_of(base) == [Consumer("digits/v1", 1, "cnn", "run/42", "1f3c")]
+    assert list_consumers(base) == [Consumer("digits/v1", 1, "cnn", "run/42", "1f3c")]
     entry = base.log.entry(base.state.number)
     assert (entry.maker.run, entry.maker.code) == ("run/42", "1f3c")
     assert (entry.operation, entry.changes_data) == ("consume", False)
@@ -83,7 +83,7 @@ def test_another_run_another_snapshot_and_another_commit_are_told_apart(version:
     register(version, 3, "cnn", run="2")
     register(version, 3, "cnn")
     register(version, 3, "cnn", run="2", commit="bbb")
-    assert [(one.snapshot, one.run, one.commit) for one in consumers_of(version)] == [
+    assert [(one.snapshot, one.run, one.commit) for one in list_consumers(version)] == [
         (1, "1", "aaa"),
         (3, "", ""),
         (3, "1", "aaa"),
@@ -107,7 +107,7 @@ def test_vacuum_keeps_what_a_consumer_read_until_a_week_after_it_is_released(
     vacuum(tmp_path, "digits", delete=True, clock=clock)
     assert there(tmp_path) == {"r", "c"}
     version.refresh()
-    with raises(CondemnedShardError, "tombstoned-shard"):
+    with raises(TombstonedShardError, "tombstoned-shard"):
         register(version, 1, "cnn", run="2")
 
 
@@ -130,14 +130,14 @@ def test_the_log_remembers_who_was_released_and_when(version: Version, clock: Cl
     register(version, 3, "tree")
     release(version, "cnn", run="1")
     ended = clock.now
-    assert consumers_of(version) == [Consumer(NAME, 3, "tree")]
-    ever = all_consumers(NAME, version.log.entries(1))
+    assert list_consumers(version) == [Consumer(NAME, 3, "tree")]
+    ever = list_all_consumers(NAME, version.log.entries(1))
     assert ever == [
         Consumer(NAME, 1, "cnn", "1", "aaa", since=began, released=ended),
         Consumer(NAME, 3, "tree", since=ended),
     ]
     register(version, 1, "cnn", run="1", commit="aaa")
-    assert all_consumers(NAME, version.log.entries(1))[0].released is None
+    assert list_all_consumers(NAME, version.log.entries(1))[0].released is None
 
 
 def test_which_models_saw_a_shard_has_an_answer(version: Version) -> None:
@@ -145,10 +145,10 @@ def test_which_models_saw_a_shard_has_an_answer(version: Version) -> None:
     register(version, 2, "middle")
     register(version, 3, "new")
     release(version, "old")
-    ever = all_consumers(NAME, version.log.entries(1))
+    ever = list_all_consumers(NAME, version.log.entries(1))
 
     def saw(*labels: str) -> list[str]:
-        return [one.name for one in who_read(version, map(shard_name, labels), ever)]
+        return [one.name for one in select_consumers(version, map(shard_name, labels), ever)]
 
     assert saw("a") == ["old"]
     assert saw("r") == ["middle", "new"]
@@ -160,21 +160,21 @@ def test_which_models_saw_a_shard_has_an_answer(version: Version) -> None:
 def test_pins_of_others_are_no_consumers(version: Version) -> None:
     version.pin("digits/v2 on 1", 1, "digits/v2 is read with it")
     version.pin("someone", 2)
-    assert consumers_of(version) == []
-    with raises(SnapshotMissingError, "consumer-not-found", version=version.name):
+    assert list_consumers(version) == []
+    with raises(SnapshotNotFoundError, "consumer-not-found", version=version.name):
         release(version, "someone")
 
 
 @pytest.mark.parametrize("told", ["", "my model", "x" * 81, "a\nb", "\x1b[31m", "a\u2028b"])
 def test_a_name_that_would_not_be_read_back_is_refused(version: Version, told: str) -> None:
     before = version.state.number
-    with raises(BadNameError, "invalid-name") as caught:
+    with raises(InvalidNameError, "invalid-name") as caught:
         register(version, 1, told)
     assert "invalid name of" in str(caught.value)
-    with raises(SnapshotMissingError, "snapshot-not-found") as unknown:
+    with raises(SnapshotNotFoundError, "snapshot-not-found") as unknown:
         register(version, 9, "cnn")
     assert "snapshot 9" in str(unknown.value)
     if told:
-        with pytest.raises(BadNameError, match="invalid run of"):
+        with pytest.raises(InvalidNameError, match="invalid run of"):
             register(version, 1, "cnn", run=told)
     assert version.state.number == before

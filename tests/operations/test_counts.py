@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from shardline.api import Version
-from shardline.errors import BadRecordsError
+from shardline.errors import InvalidRecordsError
 from shardline.operations.append import append
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import joined_fields, record_fields
@@ -52,7 +52,7 @@ def loose(folder: Path) -> Path:
     return made(folder / "a.tfrecord", framed(*payloads))
 
 
-STEPS = Steps(cast={"part": "int64"})
+STEPS = MigrationSpec(cast={"part": "int64"})
 TABLE = pa.table({"id": [999], "name": ["x"]})
 STOPPED: dict[str, Callable[[Path], object]] = {
     "extend function": lambda folder: extend(
@@ -79,7 +79,7 @@ STOPPED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("operation", STOPPED)
 def test_refused_rows_stopped_early_count_is_incomplete(tmp_path: Path, operation: str) -> None:
-    with pytest.raises(BadRecordsError) as caught:
+    with pytest.raises(InvalidRecordsError) as caught:
         STOPPED[operation](tmp_path)
     error = caught.value
     assert error.complete is False or error.bad == ROWS
@@ -98,7 +98,7 @@ def test_append_refused_rows_says_whether_complete(
     tmp_path: Path, padding: int, *, complete: bool
 ) -> None:
     source = rows_file(tmp_path / "rows.jsonl", padding)
-    with pytest.raises(BadRecordsError) as caught:
+    with pytest.raises(InvalidRecordsError) as caught:
         append(Version(tmp_path, "a/v1"), source, schema=SCHEMA)
     error = caught.value
     assert error.complete is complete

@@ -8,7 +8,7 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.repair import repair
-from shardline.provenance.dependencies import broken_dependencies
+from shardline.provenance.dependencies import list_broken_dependencies
 from tests.cli.datasets import damage
 from tests.operations.extensions import base_of, double, length, version_in
 
@@ -17,7 +17,7 @@ PREFIXES = {"on_collision": "prefix", "right_prefix": "b_", "mode": "virtual"}
 
 def problems(tmp_path: Path, name: str) -> list[tuple[str, str]]:
     version = version_in(tmp_path, name)
-    return [(found.version, found.problem) for found in broken_dependencies(version, 1)]
+    return [(found.version, found.problem) for found in list_broken_dependencies(version, 1)]
 
 
 def test_repaired_base_breaks_overlays_and_plans(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_repaired_base_breaks_overlays_and_plans(tmp_path: Path) -> None:
     (repaired,) = repair(base).repaired
     broken = [("digits/v1", "integrity")]
     assert [problems(tmp_path, name) for name in derived] == [broken, broken, broken, []]
-    (found,) = broken_dependencies(version_in(tmp_path), 1)
+    (found,) = list_broken_dependencies(version_in(tmp_path), 1)
     assert found.shard == repaired.old.name
 
 
@@ -49,8 +49,8 @@ def test_remade_overlay_depends_on_the_repaired_shard(tmp_path: Path) -> None:
     combine(base, base, plan, **PREFIXES)  # type: ignore[arg-type]
     for version in (derived, plan):
         assert version.newest().number == 2
-        assert broken_dependencies(version, 2) == []
-        assert broken_dependencies(version, 1) != []
+        assert list_broken_dependencies(version, 2) == []
+        assert list_broken_dependencies(version, 1) != []
 
 
 def test_corrupt_log_of_a_base_is_a_broken_dependency(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import (
-    BadRecordsError,
     ConflictError,
-    DamagedShardError,
+    CorruptShardError,
     FieldsError,
+    InvalidRecordsError,
     SchemaMismatchError,
 )
 from shardline.hints import Hint
@@ -23,14 +23,18 @@ from shardline.log.model import RECEIPT, Attestation
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
-from shardline.operations.erase import carry_out, erase, plan_erase
+from shardline.operations.erase import erase, execute_erase_plan, plan_erase
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.erasure.record_relations import Aligned, rows_of, spans_of
+from shardline.operations.erasure.record_relations import (
+    AlignedRelation,
+    collapse_rows,
+    expand_spans,
+)
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from shardline.operations.status import status_of
+from shardline.operations.status import get_status
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
@@ -171,7 +175,7 @@ def test_records_are_followed_where_their_features_are_gone_and_some_were_refuse
     v2, v3 = (Version(tmp_path / "root", f"digits/{name}") for name in ("v2", "v3"))
     extend(v1, odd, v2, mode="rewrite", quarantine_share=0.5)
     check_version(v2)
-    migrate(v2, v3, Steps(drop=("id", "name"), rename={"twice": "number"}))
+    migrate(v2, v3, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}))
     check_version(v3)
     assert table(v3.newest()) == {"number": [0, 2, 3, 4, 5]}
     erased(tmp_path, 1, 3)
@@ -249,7 +253,7 @@ def test_erase_again_checks_what_a_stopped_erase_left(tmp_path: Path) -> None:
     extend(opened(v1), double, v2)
     chosen: dict[str, Any] = {"key": "id", "values": [2]}
     erase(tmp_path / "root", "digits", check=False, **chosen)
-    assert [one.held[-1].obstacles[0].what for one in map(status_of, map(opened, (v1, v2)))] == [
+    assert [one.held[-1].obstacles[0].what for one in map(get_status, map(opened, (v1, v2)))] == [
         "missing",
         "missing",
     ]
@@ -297,7 +301,7 @@ def test_an_erase_that_was_stopped_between_two_versions_is_finished_by_the_next(
     root = tmp_path / "root"
     v2, v3 = Version(root, "digits/v2"), Version(root, "digits/v3")
     extend(v1, double, v2)
-    migrate(v1, v3, Steps(drop=("id",)))
+    migrate(v1, v3, MigrationSpec(drop=("id",)))
 
     def stop() -> None:
         raise KeyboardInterrupt
@@ -305,7 +309,7 @@ def test_an_erase_that_was_stopped_between_two_versions_is_finished_by_the_next(
     second = f"digits/v2/log/{v2.state.number + 1:020}.json"
     plan = plan_erase(InterruptedStore(root, second, stop), "digits", key="id", values=[2])
     with pytest.raises(KeyboardInterrupt):
-        carry_out(plan)
+        execute_erase_plan(plan)
     assert ids(opened(v1)) == [0, 1, 3]
     emptied(tmp_path)
     assert table(opened(v2).newest())["double"] == [0, 2, 4, 6], "its base is still needed"
@@ -326,7 +330,7 @@ def test_an_erase_fails_if_someone_appends_meanwhile_and_does_it_when_asked_agai
     plan = plan_erase(tmp_path / "root", "digits", key="id", values=[2])
     landed(tmp_path, (4, 6))
     with raises(ConflictError, "commit-conflict", version="digits/v1", snapshot=2):
-        carry_out(plan)
+        execute_erase_plan(plan)
     assert ids(version, opened(version).newest()) == [0, 1, 2, 3, 4, 5]
     erased(tmp_path, 2)
     assert ids(opened(version)) == [0, 1, 3, 4, 5]
@@ -431,7 +435,7 @@ def test_older_shards_that_cannot_be_read_are_given_up_and_newest_ones_must_be_r
     path = tmp_path / "root" / version.shard_name(old)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     where = {"path": str(path), "record": 3, "version": "digits/v1"}
-    with raises(DamagedShardError, "corrupt-shard", **where) as caught:
+    with raises(CorruptShardError, "corrupt-shard", **where) as caught:
         plan_erase(tmp_path / "root", "digits", key="id", values=[2])
     assert caught.value.hint == Hint.run("repair", "digits/v1")
     version.reject(1)
@@ -535,14 +539,14 @@ def test_rows_are_carried_from_shard_to_shard_and_back() -> None:
         total = int(random.integers(1, 40))
         gone = np.flatnonzero(random.random(total) < 0.3)
         left = np.setdiff1d(np.arange(total), gone)
-        related = Aligned("a", "b", tuple(spans_of(gone)))
+        related = AlignedRelation("a", "b", tuple(collapse_rows(gone)))
         some = np.flatnonzero(random.random(total) < 0.3)
         ((_, carried),) = related.carry("a", some)
         assert left[carried].tolist() == np.intersect1d(some, left).tolist()
         back = np.flatnonzero(random.random(len(left)) < 0.5)
         ((_, carried),) = related.carry("b", back)
         assert carried.tolist() == left[back].tolist()
-        assert rows_of(spans_of(some)).tolist() == some.tolist()
+        assert expand_spans(collapse_rows(some)).tolist() == some.tolist()
 
 
 def test_the_proof_tells_which_shards_and_snapshots_are_gone(tmp_path: Path) -> None:
@@ -573,7 +577,7 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_records(tmp_path: Pa
         return {"meant": [1]}
 
     version = landed(tmp_path, (0, 5))
-    with pytest.raises(BadRecordsError, match="function 'one'") as caught:
+    with pytest.raises(InvalidRecordsError, match="function 'one'") as caught:
         plan_erase(tmp_path / "root", "digits", where=one)
     assert (caught.value.record, caught.value.bad) == (0, 5)
     assert str(caught.value.path).endswith(version.newest().shards[0].name)

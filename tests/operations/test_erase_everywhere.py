@@ -9,7 +9,7 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from tests.operations.erasures import (
     emptied,
@@ -51,7 +51,7 @@ def everything(tmp_path: Path) -> dict[str, Version]:
     published(made["v2"])
     extend(made["v2"], length, made["v3"])
     extend(v1, double, made["v4"], mode="rewrite")
-    migrate(v1, made["v5"], Steps(rename={"name": "word"}, drop=("id",)))
+    migrate(v1, made["v5"], MigrationSpec(rename={"name": "word"}, drop=("id",)))
     rebuild(v1, into=made["flat"])
     rules: dict[str, Any] = {"pairs": {}, "keyed": {"on": "id"}}
     for name, rule in rules.items():

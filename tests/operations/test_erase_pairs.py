@@ -15,15 +15,15 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase, plan_erase
-from shardline.operations.erasure.condition import Where
-from shardline.operations.erasure.dataset_history import read_history
+from shardline.operations.erasure.condition import WhereCondition
+from shardline.operations.erasure.dataset_history import read_dataset_history
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.erasure.record_relations import Paired, count_pairs
-from shardline.operations.erasure.record_search import search_plans
+from shardline.operations.erasure.record_relations import GridRelation, count_pairs
+from shardline.operations.erasure.record_search import search_pair_plans
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
-from shardline.pairing.coverage import Cover, estimate
-from shardline.pairing.pair_grid import Extent, Grid
+from shardline.pairing.coverage import Coverage, estimate
+from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.schema.schema import Feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf import batch_fields
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray
     from shardline.operations.erase import ErasePlan
-    from shardline.operations.erasure.residual_copies import Holder
+    from shardline.operations.erasure.residual_copies import ResidualCopy
 
 PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
 
@@ -64,7 +64,7 @@ def planned(tmp_path: Path, where: str, dataset: str = "digits") -> ErasePlan:
     return plan_erase(tmp_path / "root", dataset, where=where)
 
 
-def holders(tmp_path: Path, where: str, dataset: str = "digits") -> list[Holder]:
+def holders(tmp_path: Path, where: str, dataset: str = "digits") -> list[ResidualCopy]:
     """Who would still hold the pairs that are meant; versions without the feature aside."""
     found = planned(tmp_path, where, dataset).holders
     return [one for one in found if one.where != "digits/v1@1"]
@@ -120,8 +120,8 @@ def test_each_shard_of_a_side_is_read_once_however_many_plans_pair_it(tmp_path: 
     landed(tmp_path, (4, 8))
     pairs = combined(digits, other, "digits/pairs", mode="virtual", **PREFIXES)
     assert len(pairs.newest().shards) > 2
-    history = read_history(pairs.store, "digits")
-    search = search_plans(history, Where("b_id == 2"), DEFAULT_LIMITS)
+    history = read_dataset_history(pairs.store, "digits")
+    search = search_pair_plans(history, WhereCondition("b_id == 2"), DEFAULT_LIMITS)
     assert len(search.tasks) == 2
     (holder,) = [one for one in planned(tmp_path, "b_id == 2").holders if one.certain]
     assert "makes 8 pairs" in holder.what
@@ -218,20 +218,20 @@ def test_pairs_follow_from_records_as_counting_them_one_by_one_tells() -> None:
         once = bool(random.integers(2))
         counts = [random.integers(0, 5, random.integers(1, 4)).tolist() for _ in range(2)]
         counts[1] = counts[0] if once else counts[1]
-        left, right = (tuple(Extent(count, 0) for count in side) for side in counts)
-        grid = Grid(left, right, once)
+        left, right = (tuple(RecordExtent(count, 0) for count in side) for side in counts)
+        grid = PairGrid(left, right, once)
         rows, columns = (sorted(random.integers(0, len(one) + 1, 2)) for one in (left, right))
-        cover = Cover((int(rows[0]), int(rows[1])), (int(columns[0]), int(columns[1])))
+        cover = Coverage((int(rows[0]), int(rows[1])), (int(columns[0]), int(columns[1])))
         if rows[1] - rows[0] == columns[1] - columns[0] == 1 and rows[0] <= columns[0] * once:
             ends = sorted(random.integers(0, left[rows[0]].records + 1, 2))
-            cover = Cover(cover.left, cover.right, (int(ends[0]), int(ends[1])))
+            cover = Coverage(cover.left, cover.right, (int(ends[0]), int(ends[1])))
         total = estimate(grid, cover).pairs
         names = [
             tuple(f"{side} {at}" for at in range(len(one)))
             for side, one in enumerate((left, right))
         ]
         names[1] = names[0] if once else names[1]
-        related = Paired("pairs", names[0], names[1], grid, cover)
+        related = GridRelation("pairs", names[0], names[1], grid, cover)
         for name in sorted(set(related.names())):
             some = _some(random, name, counts)
             found = dict(related.carry(name, some))
@@ -253,10 +253,10 @@ def _some(random: np.random.Generator, name: str, counts: list[list[int]]) -> In
     return some[some < counts[int(name[0])][int(name[2:])]]
 
 
-def _one_by_one(related: Paired, total: int, name: str, some: set[int]) -> list[int]:
+def _one_by_one(related: GridRelation, total: int, name: str, some: set[int]) -> list[int]:
     grid, cover, skipped = related.grid, related.cover, 0
     if cover.span is not None:
-        skipped = estimate(grid, Cover(cover.left, cover.right, (0, cover.span[0]))).pairs
+        skipped = estimate(grid, Coverage(cover.left, cover.right, (0, cover.span[0]))).pairs
     places = np.arange(total) + skipped
     if not total:
         return []

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
-from shardline.operations.erasure.condition import Keys, Where
+from shardline.operations.erasure.condition import KeyCondition, WhereCondition
 from shardline.schema.arrow_types import schema_of
 from shardline.schema.schema import Feature, Schema, Text
 from tests.errors import raises
@@ -32,7 +32,7 @@ COLUMNS = {
 
 def rows(text: str) -> list[int]:
     """The rows of COLUMNS that a predicate chooses."""
-    chooser = Where(text).bind(SCHEMA)
+    chooser = WhereCondition(text).bind(SCHEMA)
     arrays = [
         pa.array(COLUMNS[feature.name], schema_of([feature]).field(0).type)
         for feature in chooser.reads
@@ -98,7 +98,7 @@ def test_a_predicate_chooses_the_rows_that_it_says(text: str, expected: list[int
 )
 def test_what_is_no_predicate_is_refused_without_telling_its_values(text: str) -> None:
     with raises(InvalidArgumentError, "invalid-predicate") as caught:
-        Where(text)
+        WhereCondition(text)
     assert caught.value.offset is not None
     assert "open" not in str(caught.value)
 
@@ -119,17 +119,22 @@ def test_what_does_not_fit_the_schema_is_refused_without_telling_its_values(
     text: str, feature: str, why: str
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=why) as caught:
-        Where(text).bind(SCHEMA)
+        WhereCondition(text).bind(SCHEMA)
     assert repr(feature) in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_keys_are_given_as_numbers_or_as_text_and_not_shown() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 2, 3])], ["id"])
-    assert Keys("id", ("1", 3, b"2")).bind(SCHEMA).rows(batch).tolist() == [False, True, True, True]
-    assert Keys("name", ("secret",)).shown == "1 value of name"
+    assert KeyCondition("id", ("1", 3, b"2")).bind(SCHEMA).rows(batch).tolist() == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert KeyCondition("name", ("secret",)).shown == "1 value of name"
     for unfit in ("secret", "1.0", "1_0", "99999999999999999999"):
         with raises(SchemaMismatchError, "invalid-value", feature="id"):
-            Keys("id", (unfit,)).bind(SCHEMA)
+            KeyCondition("id", (unfit,)).bind(SCHEMA)
     with raises(SchemaMismatchError, "invalid-key", feature="score"):
-        Keys("score", (1,)).bind(SCHEMA)
+        KeyCondition("score", (1,)).bind(SCHEMA)

@@ -25,11 +25,11 @@ from shardline.log.changes import RewriteSidecars
 from shardline.log.model import RECEIPT
 from shardline.operations.append import append
 from shardline.operations.check import check_version
-from shardline.operations.erase import carry_out, erase, plan_erase
-from shardline.operations.erasure.condition import Keys, Where
-from shardline.operations.erasure.dataset_history import read_history
+from shardline.operations.erase import erase, execute_erase_plan, plan_erase
+from shardline.operations.erasure.condition import KeyCondition, WhereCondition
+from shardline.operations.erasure.dataset_history import read_dataset_history
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.erasure.quarantine_search import look_through
+from shardline.operations.erasure.quarantine_search import search_quarantine
 from shardline.operations.extend import extend
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature, Schema, Text
@@ -148,8 +148,8 @@ OTHERS = {
 
 def looked_through(folder: Path, *conditions: Condition) -> tuple[int, int]:
     """How many lines are meant, and how many are doubtful."""
-    history = read_history(open_store(folder / "root"), "digits")
-    files = list(look_through(history, conditions, {}, ()))
+    history = read_dataset_history(open_store(folder / "root"), "digits")
+    files = list(search_quarantine(history, conditions, {}, ()))
     return sum(len(f.meant) for f in files), sum(len(f.doubtful) for f in files)
 
 
@@ -157,19 +157,21 @@ def looked_through(folder: Path, *conditions: Condition) -> tuple[int, int]:
 def test_look_through_finds_values_however_spelled(tmp_path: Path, kind: str) -> None:
     rows = "".join(f"{row}\n" for row, _, _ in SPELLED[kind])
     land(tmp_path, file_with(tmp_path, kind, rows.encode()))
-    found = {key: looked_through(tmp_path, Keys(key, ("77777",))) for key in ("id", "name")}
+    found = {key: looked_through(tmp_path, KeyCondition(key, ("77777",))) for key in ("id", "name")}
     # What a value means that is not of its feature's kind cannot be told for sure.
     unfit = {"jsonl": {"id": 2, "name": 4}, "csv": {"id": 0, "name": 0}}[kind]
     assert found == {key: (0, count) for key, count in unfit.items()}
     for row, key, value in SPELLED[kind]:
         shown = str(value).replace("\\", "\\\\")
-        where = Where(f"{key} == {shown}" if isinstance(value, int) else f"{key} == '{shown}'")
+        where = WhereCondition(
+            f"{key} == {shown}" if isinstance(value, int) else f"{key} == '{shown}'"
+        )
         expected = 2 if (kind, value) == ("jsonl", 1) else 1
-        assert looked_through(tmp_path, Keys(key, (str(value),)))[0] == expected, row
+        assert looked_through(tmp_path, KeyCondition(key, (str(value),)))[0] == expected, row
         assert looked_through(tmp_path, where)[0] == expected, row
     forget_formats(tmp_path)
     for row, key, value in SPELLED[kind]:
-        assert sum(looked_through(tmp_path, Keys(key, (str(value),)))) >= 1, row
+        assert sum(looked_through(tmp_path, KeyCondition(key, (str(value),)))) >= 1, row
 
 
 @pytest.mark.parametrize("kind", UNPARSABLE)
@@ -177,10 +179,10 @@ def test_look_through_doubts_what_cannot_be_parsed(tmp_path: Path, kind: str) ->
     rows = b"".join(row + b"\n" for row in (*OTHERS[kind], *UNPARSABLE[kind]))
     limits = replace(DEFAULT_LIMITS, max_record_bytes=50_000)
     land(tmp_path, file_with(tmp_path, kind, rows), limits=limits)
-    for condition in (Keys("id", (5,)), Where("id == 5")):
+    for condition in (KeyCondition("id", (5,)), WhereCondition("id == 5")):
         assert looked_through(tmp_path, condition) == (0, len(UNPARSABLE[kind]))
     forget_formats(tmp_path)
-    assert sum(looked_through(tmp_path, Keys("id", (5,)))) >= len(UNPARSABLE[kind])
+    assert sum(looked_through(tmp_path, KeyCondition("id", (5,)))) >= len(UNPARSABLE[kind])
 
 
 def test_erase_searches_payloads_and_rows_in_memory(tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_strike_names_lines_by_content(tmp_path: Path) -> None:
     source.unlink()
     plan = planned(tmp_path, key="id", values=[6])
     erase(tmp_path / "root", "digits", key="id", values=[5])
-    assert carry_out(plan).lines == 1
+    assert execute_erase_plan(plan).lines == 1
     (path,) = (tmp_path / "root/digits/quarantine").iterdir()
     left = [json.loads(json.loads(line)["content"])["id"] for line in path.open()]
     assert left == [7]
@@ -506,7 +508,7 @@ def carried_out(
         name: replace(one, version=Version(store, one.name))
         for name, one in plan.history.versions.items()
     }
-    carry_out(replace(plan, history=replace(plan.history, store=store, versions=versions)))
+    execute_erase_plan(replace(plan, history=replace(plan.history, store=store, versions=versions)))
     return store.requests
 
 

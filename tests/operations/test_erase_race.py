@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.api import Version
-from shardline.errors import CondemnedShardError
+from shardline.errors import TombstonedShardError
 from shardline.lineage.audit.root_audit import audit
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
-from shardline.operations.erase import carry_out, plan_erase
+from shardline.operations.erase import execute_erase_plan, plan_erase
 from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.provenance.catalog import Catalog
 from shardline.storage import open_store
@@ -41,7 +41,7 @@ PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "righ
 WAYS: dict[str, Callable[[Version, Version], object]] = {
     "extend": lambda v1, into: extend(v1, double, into, mode="rewrite"),
     "overlay": lambda v1, into: extend(v1, double, into),
-    "migrate": lambda v1, into: migrate(v1, into, Steps(drop=("id",))),
+    "migrate": lambda v1, into: migrate(v1, into, MigrationSpec(drop=("id",))),
     "rebuild": lambda v1, into: rebuild(v1, into=into),
     "combine": lambda v1, into: combine(v1, v1, into, **PREFIXES),
     "virtual": lambda v1, into: combine(v1, v1, into, mode="virtual", **PREFIXES),
@@ -64,7 +64,7 @@ def test_what_is_committed_right_behind_an_erase_is_taken_back_at_once(
     entry = f"{name}/log/{2:020}.json"  # the first creates the version
     store = InterruptedStore(root, entry, lambda: erased(tmp_path, 2))
     into = Version(store, name)
-    with raises(CondemnedShardError, "tombstoned-shard", version=name, snapshot=1) as caught:
+    with raises(TombstonedShardError, "tombstoned-shard", version=name, snapshot=1) as caught:
         WAYS[way](Version(store, "digits/v1"), into)
     assert "digits/v1@1 were erased" in str(caught.value)
     assert store.left == []
@@ -88,7 +88,7 @@ def test_what_others_made_of_the_records_since_an_erase_was_planned_is_erased_to
     v1 = landed(tmp_path, (0, 4))
     plan = plan_erase(root, "digits", key="id", values=[2])
     WAYS[way](v1, Version(root, "digits/v2"))
-    report = carry_out(plan)
+    report = execute_erase_plan(plan)
     late = [] if way == "virtual" else ["digits/v2"]
     assert [one.plan.version for one in report.versions] == ["digits/v1", *late]
     assert ids(v1, opened(v1).newest()) == [0, 1, 3]
@@ -109,7 +109,7 @@ def test_another_dataset_that_was_made_of_the_records_meanwhile_is_told_of(tmp_p
     plan = plan_erase(root, "digits", key="id", values=[2])
     assert plan.holders == ()
     extend(v1, double, Version(root, "faces/v1"), mode="rewrite")
-    report = carry_out(plan)
+    report = execute_erase_plan(plan)
     assert [(one.kind, one.where) for one in report.open] == [("descendant", "faces/v1")]
 
 
@@ -123,8 +123,8 @@ def test_a_version_that_grows_is_as_before_when_its_commit_was_taken_back(tmp_pa
     landed(tmp_path, (4, 8))
     plan = plan_erase(root, "digits", key="id", values=[5])
     entry = f"digits/v2/log/{before + 1:020}.json"
-    store = InterruptedStore(root, entry, lambda: carry_out(plan))
-    with raises(CondemnedShardError, "tombstoned-shard", version="digits/v2", snapshot=2):
+    store = InterruptedStore(root, entry, lambda: execute_erase_plan(plan))
+    with raises(TombstonedShardError, "tombstoned-shard", version="digits/v2", snapshot=2):
         extend(Version(store, "digits/v1"), double, Version(store, "digits/v2"), mode="rewrite")
     assert table(opened(into).published())["id"] == [0, 1, 2, 3]
     check_version(Version(root, "digits/v1"))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from shardline.errors import ColumnError, DamagedFileError
+from shardline.errors import ColumnError, CorruptFileError
 from shardline.kernel.types import Column
 from shardline.operations.example_file import read_examples, write_examples
 from shardline.operations.verify_files import verify_file
@@ -277,10 +277,10 @@ def test_a_feature_that_does_not_fit_its_column_is_told_with_file_and_record(
 def test_damage_and_foreign_payloads_are_told_with_their_place(tmp_path: Path) -> None:
     data = framed(example_of(x=1), b"\x08own bytes", example_of(x=2))
     second = len(framed(example_of(x=1)))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         list(read_examples(made(tmp_path / "a", data), [Column("x", "int64")]))
     assert (caught.value.kind, caught.value.record, caught.value.offset) == ("example", 1, second)
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         list(read_examples(made(tmp_path / "a", flipped(data, 0)), [Column("x", "int64")]))
     assert (caught.value.kind, caught.value.record, caught.value.offset) == ("length-crc", 0, 0)
 

@@ -12,14 +12,14 @@ import pytest
 
 from shardline.errors import (
     CancelledError,
-    DamagedFileError,
+    CorruptFileError,
     FileExistsAlreadyError,
     InvalidArgumentError,
-    ObjectMissingError,
-    SnapshotMissingError,
+    ObjectNotFoundError,
+    SnapshotNotFoundError,
     WrongShardError,
 )
-from shardline.execution.executor import Cancellation, Progress, Threads
+from shardline.execution.executor import CancellationToken, Progress, ThreadExecutor
 from shardline.operations.check import check_version
 from shardline.operations.export import export, read_export
 from shardline.operations.rebuild import rebuild
@@ -107,7 +107,7 @@ def test_a_reader_of_the_old_file_reads_it_to_its_end(tmp_path: Path, out: Path)
 
 def test_only_what_is_published_comes_out_unless_told(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2])
-    with pytest.raises(SnapshotMissingError, match="no published snapshot"):
+    with pytest.raises(SnapshotNotFoundError, match="no published snapshot"):
         export(version, out)
     check_version(version)
     land(version, "unchecked", EXAMPLES[2:])
@@ -185,10 +185,10 @@ def test_a_damaged_shard_leaves_the_old_file(tmp_path: Path, out: Path) -> None:
     data = bad.read_bytes()
     before = objects(out.parent), identity(out)
     for content, error in (
-        (flipped(data, 8 * 40), DamagedFileError),
+        (flipped(data, 8 * 40), CorruptFileError),
         (data[: len(framed(EXAMPLES[2]))], WrongShardError),
         (framed(*EXAMPLES[1:5]), WrongShardError),
-        (None, ObjectMissingError),
+        (None, ObjectNotFoundError),
     ):
         if content is None:
             bad.unlink()
@@ -241,14 +241,14 @@ def test_an_export_that_is_cancelled_leaves_the_old_file(tmp_path: Path, out: Pa
     export(version, out, "newest")
     land(version, "more", EXAMPLES[2:])
     before = objects(out.parent)
-    cancellation = Cancellation()
+    cancellation = CancellationToken()
     told: list[Progress] = []
 
     def cancel(progress: Progress) -> None:
         told.append(progress)
         cancellation.cancel()
 
-    engine = Threads(cancellation=cancellation)
+    engine = ThreadExecutor(cancellation=cancellation)
     with pytest.raises(CancelledError):
         export(version, out, "newest", engine=engine, progress=cancel)
     assert objects(out.parent) == before

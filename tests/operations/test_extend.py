@@ -15,24 +15,24 @@ import tensorflow as tf
 
 from shardline.api import Version
 from shardline.errors import (
-    BadRecordsError,
     ColumnError,
     ConflictError,
-    DamagedFileError,
+    CorruptFileError,
     FieldsError,
     InvalidArgumentError,
+    InvalidRecordsError,
     LogError,
     SchemaMismatchError,
     ShardlineError,
-    SnapshotMissingError,
+    SnapshotNotFoundError,
     UnreadableSnapshotError,
 )
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Command, Option
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.example_file import write_examples
-from shardline.operations.extend import extend, planned_extend
+from shardline.operations.extend import extend, prepare_extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.transform_files import extend_file
 from shardline.operations.vacuum import vacuum
@@ -58,14 +58,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.operations.transform_version import Mode
+    from shardline.operations.transform_version import TransformMode
 
-MODES: tuple[Mode, ...] = ("overlay", "rewrite")
+MODES: tuple[TransformMode, ...] = ("overlay", "rewrite")
 AT_ONCE = timedelta(0)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_reader_sees_the_old_features_and_the_new_ones(tmp_path: Path, mode: Mode) -> None:
+def test_every_reader_sees_the_old_features_and_the_new_ones(
+    tmp_path: Path, mode: TransformMode
+) -> None:
     base, into = base_of(tmp_path, (0, 3), (3, 5)), version_in(tmp_path)
     report = extend(base, [double, length], into, mode=mode)
     assert (report.snapshot, report.created, len(report.made)) == (1, True, 2)
@@ -115,13 +117,13 @@ def test_a_rewritten_record_is_the_old_bytes_and_the_new_ones_in_one_message(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_one_more_shard_in_a_base_of_a_hundred_is_all_that_is_computed(
-    tmp_path: Path, mode: Mode
+    tmp_path: Path, mode: TransformMode
 ) -> None:
     base = base_of(tmp_path, *((number, number + 1) for number in range(100)))
     into = version_in(tmp_path)
     assert len(extend(base, double, into, mode=mode).made) == 100
     grown(base, tmp_path / "landing", (100, 102))
-    plan = planned_extend(base, double, into, mode=mode).plan()
+    plan = prepare_extend(base, double, into, mode=mode).plan()
     assert (plan.compute, plan.reuse, plan.records) == (1, 100, 2)
     report = extend(base, double, into, mode=mode)
     assert (len(report.made), len(report.reused), report.records) == (1, 100, 2)
@@ -184,7 +186,7 @@ def test_a_rebuilt_base_is_computed_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_function_that_raises_tells_the_record_and_the_error_and_commits_nothing(
-    tmp_path: Path, mode: Mode
+    tmp_path: Path, mode: TransformMode
 ) -> None:
     @record_fields(Feature("inverse", "float"), reads=["id"], code="1")
     def inverse(record: dict[str, Any]) -> dict[str, Any]:
@@ -192,8 +194,8 @@ def test_a_function_that_raises_tells_the_record_and_the_error_and_commits_nothi
 
     base, into = base_of(tmp_path, (0, 5), (5, 10)), version_in(tmp_path)
     before = stored(base)
-    with raises(BadRecordsError, "invalid-rows", record=2, bad=1) as caught:
-        extend(base, inverse, into, mode=mode, engine=Threads(1))
+    with raises(InvalidRecordsError, "invalid-rows", record=2, bad=1) as caught:
+        extend(base, inverse, into, mode=mode, engine=ThreadExecutor(1))
     assert str(caught.value.path).endswith(base.newest().shards[1].name)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert not version_in(tmp_path).exists
@@ -203,7 +205,7 @@ def test_a_function_that_raises_tells_the_record_and_the_error_and_commits_nothi
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_result_that_is_no_dict_of_the_declared_fields_names_the_record_or_goes_to_quarantine(
-    tmp_path: Path, mode: Mode
+    tmp_path: Path, mode: TransformMode
 ) -> None:
     @record_fields(Feature("x", "int64", required=False), reads=["id"], code="1")
     def forgets(record: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +213,7 @@ def test_a_result_that_is_no_dict_of_the_declared_fields_names_the_record_or_goe
         return wrong.get(record["id"], {"x": 1})  # type: ignore[return-value] # that is the point
 
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
-    with raises(BadRecordsError, "invalid-rows", record=2) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", record=2) as caught:
         extend(base, forgets, into, mode=mode)
     assert str(caught.value.path).endswith(base.newest().shards[0].name)
     assert "function 'forgets'" in str(caught.value)
@@ -237,13 +239,13 @@ def _short_from(wrong: int) -> Callable[[pa.RecordBatch], dict[str, Any]]:
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_batch_function_that_gives_too_few_rows_tells_the_file_and_the_records(
     tmp_path: Path,
-    mode: Mode,
+    mode: TransformMode,
     processes: bool,  # noqa: FBT001 - as it is declared
 ) -> None:
     short = batch_fields(Feature("x", "int64"), reads=["id"], processes=processes)(_short_from(170))
     base, into = base_of(tmp_path, (0, 100), (100, 200)), version_in(tmp_path)
-    with pytest.raises(BadRecordsError, match="function 'short'") as caught:
-        extend(base, short, into, mode=mode, engine=Threads(1))
+    with pytest.raises(InvalidRecordsError, match="function 'short'") as caught:
+        extend(base, short, into, mode=mode, engine=ThreadExecutor(1))
     error = caught.value
     assert str(error.path).endswith(base.newest().shards[1].name)
     assert error.record is not None
@@ -261,8 +263,8 @@ def test_a_tensor_function_that_gives_too_few_rows_tells_the_file_and_the_record
         return {"x": tf.boolean_mask(tensors["id"], tensors["id"] != 125)}
 
     base, into = base_of(tmp_path, (0, 100), (100, 200)), version_in(tmp_path)
-    with pytest.raises(BadRecordsError, match="function 'short'") as caught:
-        extend(base, short, into, engine=Threads(1))
+    with pytest.raises(InvalidRecordsError, match="function 'short'") as caught:
+        extend(base, short, into, engine=ThreadExecutor(1))
     assert (caught.value.record, caught.value.bad) == (20, 10)
     assert str(caught.value.path).endswith(base.newest().shards[1].name)
     assert (caught.value.bad, len(caught.value.refused)) == (10, 1)
@@ -278,7 +280,7 @@ def test_a_function_that_fails_on_no_record_alone_tells_the_file_and_the_records
         return {"x": batch["id"]}
 
     base, into = base_of(tmp_path, (0, 4)), version_in(tmp_path)
-    with pytest.raises(BadRecordsError) as caught:
+    with pytest.raises(InvalidRecordsError) as caught:
         extend(base, few, into)
     assert (caught.value.record, caught.value.bad) == (0, 2)
     assert isinstance(caught.value.__cause__, MemoryError)
@@ -317,7 +319,7 @@ def test_a_value_that_does_not_fit_names_record_and_field(
         return {"x": value}
 
     base = base_of(tmp_path, (0, 2))
-    with pytest.raises(BadRecordsError) as caught:
+    with pytest.raises(InvalidRecordsError) as caught:
         extend(base, wrong, version_in(tmp_path))
     told = str(caught.value)
     assert "record 0" in told
@@ -339,7 +341,7 @@ def test_a_value_that_does_not_fit_names_record_and_field(
 )
 @pytest.mark.parametrize("mode", MODES)
 def test_fields_of_every_kind_and_shape_are_read_as_they_were_made(
-    tmp_path: Path, mode: Mode, feature: Feature, value: object
+    tmp_path: Path, mode: TransformMode, feature: Feature, value: object
 ) -> None:
     @record_fields(feature, reads=["id"], code="1")
     def made(_record: dict[str, Any]) -> dict[str, Any]:
@@ -358,7 +360,7 @@ def test_refused_records_go_to_quarantine_and_are_missing_in_a_rewrite(tmp_path:
         return {"half": record["id"] / 2}
 
     base, into = base_of(tmp_path, (0, 6)), version_in(tmp_path)
-    with raises(BadRecordsError, "invalid-rows", bad=3, rows=6):
+    with raises(InvalidRecordsError, "invalid-rows", bad=3, rows=6):
         extend(base, half, into, mode="rewrite", quarantine_share=0.4)
     assert not version_in(tmp_path).exists
     report = extend(base, half, into, mode="rewrite", quarantine_share=0.5)
@@ -415,7 +417,7 @@ def test_a_field_that_is_there_already_is_refused_unless_it_is_replaced(tmp_path
 WRONG_CALLS: list[tuple[dict[str, Any], type[ShardlineError], str, str]] = [
     ({"mode": "sideways"}, InvalidArgumentError, "invalid-choice", "'sideways'"),
     ({"replaces": ["name"], "mode": "rewrite"}, SchemaMismatchError, "missing-feature", "'name'"),
-    ({"which": "7"}, SnapshotMissingError, "snapshot-not-found", "snapshot 7"),
+    ({"which": "7"}, SnapshotNotFoundError, "snapshot-not-found", "snapshot 7"),
     ({"compression": "zlib"}, InvalidArgumentError, "unsupported-compression", "ZLIB"),
     (
         {"quarantine_share": 2.0, "mode": "rewrite"},
@@ -552,7 +554,7 @@ def test_a_damaged_base_stops_it_with_file_record_offset_and_what_to_do(tmp_path
     whole = path.read_bytes()
     path.write_bytes(flipped(whole, 8 * (len(whole) - 20)))
     for mode in MODES:
-        with raises(DamagedFileError, "corrupt-file", path=str(path), record=2) as caught:
+        with raises(CorruptFileError, "corrupt-file", path=str(path), record=2) as caught:
             extend(base, double, into, mode=mode)
         assert caught.value.kind == "data-crc"
         assert caught.value.hint is not None
@@ -659,7 +661,7 @@ def test_content_changes_with_the_lowest_base_of_a_stack(tmp_path: Path) -> None
 def test_two_who_extend_into_one_version_at_once_leave_one_list(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
 
-    class Meddling(Threads):
+    class Meddling(ThreadExecutor):
         """Someone else does the same while the first task runs."""
 
         meddled = False
@@ -691,10 +693,10 @@ def test_a_run_that_was_stopped_goes_on_with_the_shards_that_are_left(tmp_path: 
 
     base, into = base_of(tmp_path, *((n, n + 1) for n in range(5))), version_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        extend(base, seen, into, engine=Threads(1))
+        extend(base, seen, into, engine=ThreadExecutor(1))
     assert not into.exists
     limit[0] = 100
-    report = extend(base, seen, into, engine=Threads(1))
+    report = extend(base, seen, into, engine=ThreadExecutor(1))
     assert computed == [0, 1, 2, 3, 4]
     assert (len(report.made), report.found, report.records) == (5, 2, 5)
     assert report.entry is not None
@@ -720,9 +722,9 @@ def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left(
     check_version(base)
     into = Version(base.store, "digits/v2")
     with pytest.raises(KeyboardInterrupt):
-        extend(base, interrupted, into, engine=Threads(1))
+        extend(base, interrupted, into, engine=ThreadExecutor(1))
     stop[0] = False
-    extend(base, interrupted, into, engine=Threads(1))
+    extend(base, interrupted, into, engine=ThreadExecutor(1))
     assert computed == [0, 1, 2, 3, 4]
     assert table(into.newest(), ["double"])["double"] == [0, 1, 2, 3, 4]
     assert check_version(into).ok
@@ -742,7 +744,7 @@ def test_a_shard_of_which_every_record_is_refused_stays_in_the_list_and_is_not_t
     assert (first.refused, [shard.records for shard in into.newest().shards]) == (4, [4, 0])
     assert extend(base, small, into, mode="rewrite", quarantine_share=0.5).entry is None
     grown(base, tmp_path / "landing", (8, 9))
-    with raises(BadRecordsError, "invalid-rows", bad=1, rows=1) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", bad=1, rows=1) as caught:
         extend(base, small, into, mode="rewrite", quarantine_share=0.5)
     assert re.search(r"v1\.[0-9a-f]+.*record 0", str(caught.value.refused[0]))
     assert check_version(into).ok
@@ -772,7 +774,7 @@ def test_a_record_that_gets_too_large_by_what_is_new_is_refused_or_goes_to_quara
 
     base, into = base_of(tmp_path, (0, 3)), version_in(tmp_path)
     limits = Limits(max_record_bytes=200)
-    with raises(BadRecordsError, "invalid-rows", record=1) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", record=1) as caught:
         extend(base, padded, into, mode="rewrite", limits=limits)
     assert re.search(r"much.*200", str(caught.value.refused[0]))
     report = extend(base, padded, into, mode="rewrite", limits=limits, quarantine_share=0.5)
@@ -781,7 +783,7 @@ def test_a_record_that_gets_too_large_by_what_is_new_is_refused_or_goes_to_quara
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_rebuild_in_place_stays_when_the_base_grows(tmp_path: Path, mode: Mode) -> None:
+def test_a_rebuild_in_place_stays_when_the_base_grows(tmp_path: Path, mode: TransformMode) -> None:
     base, into = base_of(tmp_path, (0, 2), (2, 4)), version_in(tmp_path)
     extend(base, double, into, mode=mode)
     rebuild(into, "newest")
@@ -810,13 +812,13 @@ def test_what_others_hold_of_a_shard_of_the_same_length_is_noticed(tmp_path: Pat
     assert not into.exists
 
 
-def _engine_of(count: int) -> Callable[[], Threads]:
-    return lambda: Threads(count)
+def _engine_of(count: int) -> Callable[[], ThreadExecutor]:
+    return lambda: ThreadExecutor(count)
 
 
 @pytest.mark.parametrize("engine", [_engine_of(1), _engine_of(4)])
 def test_the_bytes_do_not_depend_on_how_many_threads_made_them(
-    tmp_path: Path, engine: Callable[[], Threads]
+    tmp_path: Path, engine: Callable[[], ThreadExecutor]
 ) -> None:
     base, into = base_of(tmp_path, (0, 3000)), version_in(tmp_path)
     extend(base, [double, length], into, mode="rewrite", engine=engine())
@@ -828,7 +830,7 @@ def test_the_bytes_do_not_depend_on_how_many_threads_made_them(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_large_records_are_computed_many_at_a_time_and_still_told_by_their_number(
-    tmp_path: Path, mode: Mode
+    tmp_path: Path, mode: TransformMode
 ) -> None:
     given: list[int] = []
 
@@ -849,10 +851,10 @@ def test_large_records_are_computed_many_at_a_time_and_still_told_by_their_numbe
     )
     check_version(base)
     last = 17
-    with raises(BadRecordsError, "invalid-rows", record=17):
-        extend(base, up_to, into, mode=mode, engine=Threads(1))
+    with raises(InvalidRecordsError, "invalid-rows", record=17):
+        extend(base, up_to, into, mode=mode, engine=ThreadExecutor(1))
     last, given = 30, []
-    extend(base, up_to, into, mode=mode, engine=Threads(1))
+    extend(base, up_to, into, mode=mode, engine=ThreadExecutor(1))
     assert table(into.newest(), ["double"])["double"] == [2 * number for number in range(30)]
     assert given == [30] if mode == "overlay" else max(given) < 10
 

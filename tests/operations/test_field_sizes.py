@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardline.schema.schema import Feature, most_record_bytes
+from shardline.schema.schema import Feature, estimate_record_bytes
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import example_of
 
@@ -25,9 +25,9 @@ LONG = "long name " * 20
 def test_the_longest_record_is_as_long_as_protobuf_makes_it(
     features: list[Feature], record: bytes
 ) -> None:
-    assert most_record_bytes(features) == len(framed(record))
+    assert estimate_record_bytes(features) == len(framed(record))
 
 
 @pytest.mark.parametrize("feature", [Feature("a", "bytes"), Feature("a", "float", (None, 2))])
 def test_what_may_have_any_length_is_not_told(feature: Feature) -> None:
-    assert most_record_bytes([Feature("b", "float"), feature]) is None
+    assert estimate_record_bytes([Feature("b", "float"), feature]) is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.log.log import Log
-from shardline.operations.verify_log import LogProblem, history
+from shardline.operations.verify_log import LogProblem, read_log_history
 from tests.log.versions import append, make_version
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def tagged(root: Path, entries: int) -> Version:
 
 
 def numbers(log: Log, count: int | None = None) -> list[int]:
-    return [one.entry if isinstance(one, LogProblem) else one.number for one in history(log, count)]
+    return [
+        one.entry if isinstance(one, LogProblem) else one.number
+        for one in read_log_history(log, count)
+    ]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 63, 64, 65, 128, 129, 130, 131, 1000, None])
@@ -53,6 +56,6 @@ def test_a_version_that_does_not_exist_has_none(tmp_path: Path) -> None:
 def test_a_gap_is_told_wherever_it_is(tmp_path: Path, gap: int) -> None:
     log = tagged(tmp_path, 8).log
     log.store.delete(log.entry_name(gap))
-    (problem,) = [one for one in history(log) if isinstance(one, LogProblem)]
+    (problem,) = [one for one in read_log_history(log) if isinstance(one, LogProblem)]
     assert problem.entry == gap
     assert "it is missing" in problem.detail

@@ -13,7 +13,7 @@ import pytest
 from shardline.api import Version
 from shardline.errors import ChangedSourceError
 from shardline.lineage.audit.root_audit import audit
-from shardline.lineage.trace import Tracer
+from shardline.lineage.trace import RecordTracer
 from shardline.operations.append import append
 from shardline.operations.erase import erase
 from shardline.operations.rebuild import rebuild
@@ -199,7 +199,7 @@ class Model:
         wanted = Counter((one.place, id_) for one in self.now.landings for id_ in one.ids)
         found: Counter[tuple[str, int]] = Counter()
         if version.state.snapshot:
-            snapshot, tracer = version.newest(), Tracer(Catalog(version.store))
+            snapshot, tracer = version.newest(), RecordTracer(Catalog(version.store))
             ids = snapshot.to_arrow(columns=["id"]).read_all()["id"].to_pylist()
             assert Counter(ids) == Counter(id_ for _, id_ in wanted.elements())
             for number, id_ in enumerate(ids):

@@ -8,14 +8,14 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import (
-    BadRecordsError,
     InvalidArgumentError,
+    InvalidRecordsError,
     SchemaMismatchError,
     ShardlineError,
 )
 from shardline.operations.append import append
 from shardline.operations.check import check_version
-from shardline.operations.migrate import Steps, migrate, planned_migration
+from shardline.operations.migrate import MigrationSpec, migrate, prepare_migration
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Category, Feature, Schema, Text
 from tests.errors import raises
@@ -48,7 +48,7 @@ def old_one(tmp_path: Path, rows: list[dict[str, Any]] = ROWS) -> Version:
     return version
 
 
-def migrated(tmp_path: Path, steps: Steps) -> Version:
+def migrated(tmp_path: Path, steps: MigrationSpec) -> Version:
     """What becomes of ROWS, published."""
     into = version_in(tmp_path, "people/v2")
     migrate(old_one(tmp_path), into, steps)
@@ -63,7 +63,7 @@ def column(version: Version, name: str) -> list[Any]:
 
 
 def test_a_renamed_feature_keeps_its_values_under_another_name(tmp_path: Path) -> None:
-    into = migrated(tmp_path, Steps(rename={"weight": "kilograms"}))
+    into = migrated(tmp_path, MigrationSpec(rename={"weight": "kilograms"}))
     assert column(into, "kilograms") == [2.0, 3.0]
     assert [feature.name for feature in into.schema.features] == [
         "age", "kilograms", "label", "name", "sizes",
@@ -74,19 +74,19 @@ def test_a_renamed_feature_keeps_its_values_under_another_name(tmp_path: Path) -
 
 
 def test_two_features_may_swap_their_names(tmp_path: Path) -> None:
-    into = migrated(tmp_path, Steps(rename={"label": "weight", "weight": "label"}))
+    into = migrated(tmp_path, MigrationSpec(rename={"label": "weight", "weight": "label"}))
     assert (column(into, "label"), column(into, "weight")) == ([2.0, 3.0], [0, 1])
 
 
 def test_a_dropped_feature_is_gone_from_every_record(tmp_path: Path) -> None:
-    into = migrated(tmp_path, Steps(drop=["name", "age", "name"]))
+    into = migrated(tmp_path, MigrationSpec(drop=["name", "age", "name"]))
     assert {frozenset(record) for record in by_protobuf(into.published())} == {
         frozenset({"label", "sizes", "weight"})
     }
 
 
 def test_what_is_not_named_keeps_every_byte(tmp_path: Path) -> None:
-    into = migrated(tmp_path, Steps(drop=["age"]))
+    into = migrated(tmp_path, MigrationSpec(drop=["age"]))
     base = Version(tmp_path / "root", "people/v1")
     old, new = payloads(base)[1], payloads(into)[1]
     assert old == new
@@ -95,7 +95,7 @@ def test_what_is_not_named_keeps_every_byte(tmp_path: Path) -> None:
 def test_whole_numbers_become_floats_and_back_where_they_can_be_told_exactly(
     tmp_path: Path,
 ) -> None:
-    steps = Steps(cast={"label": "float", "sizes": "float", "weight": "int64"})
+    steps = MigrationSpec(cast={"label": "float", "sizes": "float", "weight": "int64"})
     into = migrated(tmp_path, steps)
     assert column(into, "label") == [0.0, 1.0]
     assert column(into, "sizes") == [[1.0, 2.0], []]
@@ -110,41 +110,41 @@ def test_a_number_that_a_float_cannot_hold_exactly_is_refused(
 ) -> None:
     row = {**ROWS[0], name: [number] if name == "sizes" else number}
     base = old_one(tmp_path, [*ROWS, row])
-    with raises(BadRecordsError, "invalid-rows", record=2, feature=name):
-        migrate(base, version_in(tmp_path, "people/v2"), Steps(cast={name: "float"}))
+    with raises(InvalidRecordsError, "invalid-rows", record=2, feature=name):
+        migrate(base, version_in(tmp_path, "people/v2"), MigrationSpec(cast={name: "float"}))
 
 
 @pytest.mark.parametrize("number", [2**24, -(2**24), 2**40, -(2**63)])
 def test_a_large_number_that_a_float_holds_exactly_is_cast(tmp_path: Path, number: int) -> None:
     base, into = old_one(tmp_path, [{**ROWS[0], "age": number}]), version_in(tmp_path, "people/v2")
-    migrate(base, into, Steps(cast={"age": "float"}))
+    migrate(base, into, MigrationSpec(cast={"age": "float"}))
     assert column(into, "age") == [float(number)]
 
 
 @pytest.mark.parametrize("number", [0.5, 1e30, float("inf")])
 def test_a_float_that_is_not_whole_or_too_large_is_refused(tmp_path: Path, number: float) -> None:
     base = old_one(tmp_path, [*ROWS, {**ROWS[0], "weight": number}])
-    with raises(BadRecordsError, "invalid-rows", record=2, feature="weight"):
-        migrate(base, version_in(tmp_path, "people/v2"), Steps(cast={"weight": "int64"}))
+    with raises(InvalidRecordsError, "invalid-rows", record=2, feature="weight"):
+        migrate(base, version_in(tmp_path, "people/v2"), MigrationSpec(cast={"weight": "int64"}))
 
 
 def test_records_that_cannot_be_cast_may_go_to_quarantine(tmp_path: Path) -> None:
     base = old_one(tmp_path, [*ROWS, {**ROWS[0], "weight": 0.5}])
     into = version_in(tmp_path, "people/v2")
-    report = migrate(base, into, Steps(cast={"weight": "int64"}), quarantine_share=0.5)
+    report = migrate(base, into, MigrationSpec(cast={"weight": "int64"}), quarantine_share=0.5)
     assert (report.refused, column(into, "weight")) == (1, [2, 3])
 
 
 def test_a_default_is_given_where_a_feature_is_missing_and_it_is_required_then(
     tmp_path: Path,
 ) -> None:
-    into = migrated(tmp_path, Steps(default={"age": 18}))
+    into = migrated(tmp_path, MigrationSpec(default={"age": 18}))
     assert column(into, "age") == [30, 18]
     assert into.schema.feature("age").required
 
 
 def test_a_default_and_another_name_go_together(tmp_path: Path) -> None:
-    into = migrated(tmp_path, Steps(rename={"age": "years"}, default={"age": 18}))
+    into = migrated(tmp_path, MigrationSpec(rename={"age": "years"}, default={"age": 18}))
     assert column(into, "years") == [30, 18]
 
 
@@ -161,29 +161,29 @@ def test_a_default_and_another_name_go_together(tmp_path: Path) -> None:
 def test_a_feature_that_no_record_has_is_given_to_all(
     tmp_path: Path, value: object, feature: Feature
 ) -> None:
-    into = migrated(tmp_path, Steps(default={"new": value}))
+    into = migrated(tmp_path, MigrationSpec(default={"new": value}))
     assert column(into, "new") == [value, value]
     assert into.schema.feature("new") == feature
 
 
-WRONG_STEPS: list[tuple[Steps, str, str]] = [
-    (Steps(rename={"label": ""}), "invalid-name", "label"),
-    (Steps(drop=["age"], rename={"age": "x"}), "conflicting-arguments", "age"),
-    (Steps(drop=["age"], cast={"age": "float"}), "conflicting-arguments", "age"),
-    (Steps(drop=["age"], default={"age": 1}), "conflicting-arguments", "age"),
-    (Steps(cast={"name": "int64"}), "unsupported-cast", "name"),
-    (Steps(cast={"label": "bytes"}), "unsupported-cast", "label"),
-    (Steps(cast={"label": "int64"}), "redundant-cast", "label"),
-    (Steps(cast={"age": "float"}, default={"age": 1}), "conflicting-arguments", "age"),
-    (Steps(default={"label": 1}), "required-feature", "label"),
-    (Steps(default={"age": "old"}), "invalid-value", "age"),
-    (Steps(default={"new": object()}), "invalid-value", "new"),
+WRONG_STEPS: list[tuple[MigrationSpec, str, str]] = [
+    (MigrationSpec(rename={"label": ""}), "invalid-name", "label"),
+    (MigrationSpec(drop=["age"], rename={"age": "x"}), "conflicting-arguments", "age"),
+    (MigrationSpec(drop=["age"], cast={"age": "float"}), "conflicting-arguments", "age"),
+    (MigrationSpec(drop=["age"], default={"age": 1}), "conflicting-arguments", "age"),
+    (MigrationSpec(cast={"name": "int64"}), "unsupported-cast", "name"),
+    (MigrationSpec(cast={"label": "bytes"}), "unsupported-cast", "label"),
+    (MigrationSpec(cast={"label": "int64"}), "redundant-cast", "label"),
+    (MigrationSpec(cast={"age": "float"}, default={"age": 1}), "conflicting-arguments", "age"),
+    (MigrationSpec(default={"label": 1}), "required-feature", "label"),
+    (MigrationSpec(default={"age": "old"}), "invalid-value", "age"),
+    (MigrationSpec(default={"new": object()}), "invalid-value", "new"),
 ]
 
 
 @pytest.mark.parametrize(("steps", "code", "feature"), WRONG_STEPS)
 def test_steps_that_cannot_be_meant_are_refused(
-    tmp_path: Path, steps: Steps, code: str, feature: str
+    tmp_path: Path, steps: MigrationSpec, code: str, feature: str
 ) -> None:
     base = old_one(tmp_path)
     before = stored(base)
@@ -195,15 +195,15 @@ def test_steps_that_cannot_be_meant_are_refused(
 @pytest.mark.parametrize(
     ("steps", "kind", "why"),
     [
-        (Steps(), InvalidArgumentError, "nothing to migrate"),
-        (Steps(rename={"nothing": "x"}), SchemaMismatchError, "feature 'nothing'"),
-        (Steps(rename={"label": "name"}), SchemaMismatchError, "feature 'name'"),
-        (Steps(rename={"label": "x", "name": "x"}), SchemaMismatchError, "feature 'x'"),
-        (Steps(drop=["nothing"]), SchemaMismatchError, "feature 'nothing'"),
+        (MigrationSpec(), InvalidArgumentError, "nothing to migrate"),
+        (MigrationSpec(rename={"nothing": "x"}), SchemaMismatchError, "feature 'nothing'"),
+        (MigrationSpec(rename={"label": "name"}), SchemaMismatchError, "feature 'name'"),
+        (MigrationSpec(rename={"label": "x", "name": "x"}), SchemaMismatchError, "feature 'x'"),
+        (MigrationSpec(drop=["nothing"]), SchemaMismatchError, "feature 'nothing'"),
     ],
 )
 def test_steps_that_do_not_fit_the_schema_are_refused(
-    tmp_path: Path, steps: Steps, kind: type[ShardlineError], why: str
+    tmp_path: Path, steps: MigrationSpec, kind: type[ShardlineError], why: str
 ) -> None:
     base = old_one(tmp_path)
     before = stored(base)
@@ -214,10 +214,10 @@ def test_steps_that_do_not_fit_the_schema_are_refused(
 
 def test_a_plan_tells_what_would_be_done_without_reading_a_record(tmp_path: Path) -> None:
     base, into = old_one(tmp_path), version_in(tmp_path, "people/v2")
-    steps = Steps(rename={"age": "years"}, drop=["name"])
+    steps = MigrationSpec(rename={"age": "years"}, drop=["name"])
     (path,) = base.newest().files()
     tmp_path.joinpath(path).write_bytes(b"nobody looks")
-    plan = planned_migration(base, into, steps).plan()
+    plan = prepare_migration(base, into, steps).plan()
     assert (plan.compute, plan.reuse, plan.records) == (1, 0, 2)
     assert [feature.name for feature in plan.schema.features] == [
         "label",
@@ -232,7 +232,7 @@ def test_a_plan_tells_what_would_be_done_without_reading_a_record(tmp_path: Path
 
 def test_the_new_version_follows_the_old_one(tmp_path: Path) -> None:
     base, into = old_one(tmp_path), version_in(tmp_path, "people/v2")
-    steps = Steps(cast={"weight": "int64"}, drop=["name"])
+    steps = MigrationSpec(cast={"weight": "int64"}, drop=["name"])
     migrate(base, into, steps)
     append(base, ROWS, batch="second")
     assert check_version(base).ok
@@ -256,9 +256,9 @@ def test_features_of_the_feature_lists_are_renamed_and_dropped_but_not_cast(
     append(base, [{"id": 1, "a": [1, 2], "b": [3]}], batch="x", schema=schema)
     assert check_version(base).ok
     into = version_in(tmp_path, "walks/v2")
-    migrate(base, into, Steps(rename={"a": "c"}, drop=["b"]))
+    migrate(base, into, MigrationSpec(rename={"a": "c"}, drop=["b"]))
     assert check_version(into).ok
     assert table(into.newest()) == {"id": [1], "c": [[1, 2]]}
-    for wrong in (Steps(cast={"a": "float"}), Steps(default={"a": 1})):
+    for wrong in (MigrationSpec(cast={"a": "float"}), MigrationSpec(default={"a": 1})):
         with raises(SchemaMismatchError, "unsupported-feature", feature="a"):
             migrate(base, version_in(tmp_path, "walks/v3"), wrong)

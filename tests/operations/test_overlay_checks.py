@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.log.changes import Condemn
+from shardline.log.changes import AddTombstones
 from shardline.operations.check import check_version
-from shardline.operations.verify_version import bytes_to_verify, verify_version
+from shardline.operations.verify_version import count_bytes_to_verify, verify_version
 from tests.cli.datasets import damage
 from tests.readers.overlays import SCORE, SIZES, TAGS, extended, lay, score, scored, tagged, tags
 from tests.readers.snapshots import NUMBERS, numbers, published
@@ -52,7 +52,7 @@ def test_a_sound_stack_verifies_with_each_base_once(tmp_path: Path, *, quick: bo
     assert sorted(owners) == ["v1"] * len(SIZES) + ["v2"] * len(SIZES)
     assert len({one.name for one in report.bases}) == 2 * len(SIZES)
     files = (tmp_path / "digits" / "shards").glob("*.tfrecord")
-    assert bytes_to_verify(version.newest()) == sum(file.stat().st_size for file in files)
+    assert count_bytes_to_verify(version.newest()) == sum(file.stat().st_size for file in files)
 
 
 BAD: dict[str, tuple[bytes, str]] = {
@@ -155,7 +155,7 @@ def test_a_base_that_went_to_vacuum_is_told_with_the_entry(tmp_path: Path) -> No
     snapshot = scored(tmp_path)
     version, below = Version(tmp_path, "digits/v2"), Version(tmp_path, "digits/v1")
     path = files_below(tmp_path, snapshot)[0]
-    below.commit(Condemn(lambda _: [path.name]))
+    below.commit(AddTombstones(lambda _: [path.name]))
     assert verify_version(version).ok, "it is still there"
     path.unlink()
     report = verify_version(version)

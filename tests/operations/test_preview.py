@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import DamagedFileError
-from shardline.operations.preview import describe, preview
+from shardline.errors import CorruptFileError
+from shardline.operations.preview import describe_bytes, preview
 from shardline.tfrecord.index import index_path, write_index
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import example_of, made, packed, sequence_of
@@ -91,23 +91,23 @@ SIGNED = {
 
 @pytest.mark.parametrize("value", SIGNED)
 def test_known_formats_are_named_with_their_size(value: bytes) -> None:
-    assert describe(value) == f"<{len(value)} bytes, {SIGNED[value]}>"
+    assert describe_bytes(value) == f"<{len(value)} bytes, {SIGNED[value]}>"
 
 
 def test_short_text_is_shown_whole_and_other_bytes_never() -> None:
-    assert describe(b"") == ""
-    assert describe(b"two\nlines") == "two\nlines"
-    assert describe(bytes(5)) == "<5 bytes>"
-    assert describe(b"\x1b[31mred") == "<8 bytes>", "nothing that a terminal would obey"
-    assert describe(b"\xff" * 10**6) == "<1000000 bytes>"
+    assert describe_bytes(b"") == ""
+    assert describe_bytes(b"two\nlines") == "two\nlines"
+    assert describe_bytes(bytes(5)) == "<5 bytes>"
+    assert describe_bytes(b"\x1b[31mred") == "<8 bytes>", "nothing that a terminal would obey"
+    assert describe_bytes(b"\xff" * 10**6) == "<1000000 bytes>"
 
 
 def test_long_text_is_cut_and_named() -> None:
-    shown = describe(b"word " * 1000)
+    shown = describe_bytes(b"word " * 1000)
     assert len(shown) < 120
     assert shown.startswith("word word")
     assert "<5000 bytes, text>" in shown
-    assert "json>" in describe(json.dumps(list(range(500))).encode())
+    assert "json>" in describe_bytes(json.dumps(list(range(500))).encode())
 
 
 def test_bytes_of_a_feature_are_described_too(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_damage_is_told_when_it_is_reached_and_not_before(tmp_path: Path) -> Non
     path = made(tmp_path / "a", bytes(data))
     records = preview(path, count=100)
     assert [next(records).number for _ in range(6)] == list(range(6))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         next(records)
     assert (caught.value.kind, caught.value.record) == ("data-crc", 6)
 
@@ -174,6 +174,6 @@ def test_damage_is_told_with_its_kind_through_an_index_too(tmp_path: Path) -> No
     data[len(framed(*NUMBERED[:6]))] ^= 1
     made(path, bytes(data))
     os.utime(path, ns=(0, 0))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         list(preview(path, skip=6))
     assert (caught.value.kind, caught.value.record) == ("length-crc", 6)

@@ -14,13 +14,13 @@ from shardline.api import Version
 from shardline.errors import (
     CancelledError,
     ConflictError,
-    DamagedFileError,
+    CorruptFileError,
     InvalidArgumentError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     UnreadableSnapshotError,
     WrongShardError,
 )
-from shardline.execution.executor import Cancellation, Progress, Threads
+from shardline.execution.executor import CancellationToken, Progress, ThreadExecutor
 from shardline.hints import Command
 from shardline.log.append_change import Append
 from shardline.log.model import Base, Shard
@@ -29,7 +29,7 @@ from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.index import IndexWriter, fingerprint_of, index_path, write_index
+from shardline.tfrecord.index import IndexWriter, compute_fingerprint, index_path, write_index
 from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import open_regular
 from shardline.tfrecord.reader import Limits
@@ -115,7 +115,7 @@ def test_a_flipped_bit_anywhere_stops_a_rebuild_and_nothing_is_changed(
             return
         assert error.path == str(damaged)
         assert error.hint is not None
-        if isinstance(error, DamagedFileError):
+        if isinstance(error, CorruptFileError):
             assert Command.of("salvage", str(damaged), "OUT") in error.hint.commands
         else:
             assert Command.of("repair", version.name) in error.hint.commands
@@ -129,11 +129,11 @@ def test_a_flipped_bit_anywhere_stops_a_rebuild_and_nothing_is_changed(
 
 def stopped(
     version: Version, target: int | None, packing: str | None
-) -> DamagedFileError | WrongShardError | None:
+) -> CorruptFileError | WrongShardError | None:
     """What a rebuild was stopped by; None if it was not."""
     try:
         rebuild(version, "newest", target_bytes=target, compression=packing)
-    except (DamagedFileError, WrongShardError) as error:
+    except (CorruptFileError, WrongShardError) as error:
         return error
     return None
 
@@ -143,7 +143,7 @@ def test_damage_is_told_with_its_record_and_offset(tmp_path: Path, target: int |
     version = landed(tmp_path, numbered(0, 5))
     (path,) = paths(version.newest())
     path.write_bytes(flipped(path.read_bytes(), (3 * 26 + 15) * 8))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         rebuild(version, "newest", target_bytes=target, compression="gzip")
     assert (caught.value.kind, caught.value.record, caught.value.offset) == ("data-crc", 3, 78)
 
@@ -184,7 +184,7 @@ def test_an_index_that_leads_elsewhere_is_told_for_what_it_is(tmp_path: Path) ->
     (path,) = paths(version.newest())
     write_index(path)
     file = open_regular(path)
-    fingerprint = fingerprint_of(file, file.size)
+    fingerprint = compute_fingerprint(file, file.size)
     file.close()
     with DurableFile(index_path(path), overwrite=True) as written:
         index = IndexWriter(written)
@@ -312,7 +312,7 @@ def test_a_rebuild_whose_file_is_gone_says_which(tmp_path: Path, target: int | N
     gone = paths(version.newest())[1]
     gone.unlink()
     before = objects(tmp_path)
-    with raises(ObjectMissingError, "object-not-found") as caught:
+    with raises(ObjectNotFoundError, "object-not-found") as caught:
         rebuild(version, "newest", target_bytes=target)
     assert str(gone) in str(caught.value)
     assert objects(tmp_path) == before
@@ -324,8 +324,8 @@ def test_what_a_stopped_rebuild_had_made_is_used_again(tmp_path: Path) -> None:
     data = last.read_bytes()
     last.write_bytes(flipped(data, 200))
     before = objects(tmp_path)
-    with pytest.raises(DamagedFileError):
-        rebuild(version, "newest", target_bytes=104, engine=Threads(1))
+    with pytest.raises(CorruptFileError):
+        rebuild(version, "newest", target_bytes=104, engine=ThreadExecutor(1))
     (left,) = {name for name in objects(tmp_path) if name.endswith(".tfrecord")} - before.keys()
     inode = (tmp_path / left).stat().st_ino
     last.write_bytes(data)
@@ -337,13 +337,15 @@ def test_what_a_stopped_rebuild_had_made_is_used_again(tmp_path: Path) -> None:
 def test_a_rebuild_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     version = landed(tmp_path, numbered(0, 2), numbered(2, 4))
     before = objects(tmp_path)
-    cancellation = Cancellation()
+    cancellation = CancellationToken()
 
     def cancel(_: Progress) -> None:
         cancellation.cancel()
 
     with raises(CancelledError, "cancelled"):
-        rebuild(version, "newest", engine=Threads(cancellation=cancellation), progress=cancel)
+        rebuild(
+            version, "newest", engine=ThreadExecutor(cancellation=cancellation), progress=cancel
+        )
     assert objects(tmp_path) == before
 
 
@@ -388,7 +390,7 @@ def test_an_overlay_that_does_not_fit_its_base_is_not_folded_in(tmp_path: Path) 
 def test_limits_hold_for_the_records_that_are_copied(tmp_path: Path) -> None:
     version = landed(tmp_path, [b"a" * 100], [b"b"])
     for target in (None, 50):
-        with raises(DamagedFileError, "record-too-large"):
+        with raises(CorruptFileError, "record-too-large"):
             rebuild(version, "newest", target_bytes=target, limits=Limits(max_record_bytes=99))
 
 
@@ -406,7 +408,7 @@ def rebuild_elsewhere(root: str) -> None:
     assert data == b"".join(file_of("members", part) for part in (examples[:2], examples[2:]))
     version.store.delete(version.shard_name(made))
     version.store.create(version.shard_name(made), flipped(data, 300))
-    with pytest.raises((DamagedFileError, WrongShardError), match=root):
+    with pytest.raises((CorruptFileError, WrongShardError), match=root):
         rebuild(version, "newest", into=into)
     assert into.state.snapshot == 1
 

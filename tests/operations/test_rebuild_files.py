@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import (
-    DamagedFileError,
+    CorruptFileError,
     FileExistsAlreadyError,
     InvalidArgumentError,
     MixedPayloadsError,
 )
 from shardline.hints import Command
 from shardline.operations.combine_files import combine_files
-from shardline.operations.rebuild_files import FilesReport, rebuild_files
+from shardline.operations.rebuild_files import WrittenFilesReport, rebuild_files
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.index import write_index
 from shardline.tfrecord.indexed_file import IndexedFile
@@ -115,7 +115,7 @@ def test_a_flipped_bit_is_told_and_leaves_nothing_or_changes_no_record(
             damaged.write_bytes(flipped(data, bit % (8 * len(data))))
         before = objects(Path(folder))
         done = rebuilt_or_stopped(files, Path(folder, "out"), target)
-        if not isinstance(done, DamagedFileError):
+        if not isinstance(done, CorruptFileError):
             # The name and the time in the header of a GZIP member are nobody's business.
             found = [record for path in done.files for record in records_of(path)]
             assert found == [record for records, _ in contents for record in records]
@@ -129,11 +129,11 @@ def test_a_flipped_bit_is_told_and_leaves_nothing_or_changes_no_record(
 
 def rebuilt_or_stopped(
     files: list[Path], out: Path, target: int | None
-) -> FilesReport | DamagedFileError:
+) -> WrittenFilesReport | CorruptFileError:
     """What was written, or what it was stopped by."""
     try:
         return rebuild_files(files, out, target_bytes=target, allow_mixed=True)
-    except DamagedFileError as error:
+    except CorruptFileError as error:
         return error
 
 
@@ -272,7 +272,7 @@ def test_an_input_that_is_the_output_survives_damage_in_another(tmp_path: Path) 
     first, second = write(tmp_path, [(numbered(0, 3), "plain"), (numbered(3, 5), "plain")])
     second.write_bytes(flipped(second.read_bytes(), 300))
     before = objects(tmp_path)
-    with pytest.raises(DamagedFileError):
+    with pytest.raises(CorruptFileError):
         rebuild_files([first, second], first, overwrite=True)
     assert objects(tmp_path) == before
 
@@ -339,7 +339,7 @@ def test_parts_that_come_to_nothing_leave_no_file_open(tmp_path: Path) -> None:
     path.write_bytes(flipped(path.read_bytes(), 500))
     opened = len(list(DESCRIPTORS.iterdir()))
     for _ in range(3):
-        with pytest.raises(DamagedFileError):
+        with pytest.raises(CorruptFileError):
             rebuild_files([path], tmp_path / "out", target_bytes=30)
     assert len(list(DESCRIPTORS.iterdir())) == opened
 

@@ -9,7 +9,7 @@ import pytest
 from shardline.api import Version
 from shardline.errors import (
     ConflictError,
-    DamagedFileError,
+    CorruptFileError,
     InvalidArgumentError,
     SchemaMismatchError,
 )
@@ -184,7 +184,7 @@ def test_a_rebuild_that_meets_damage_does_not_even_create_the_other_version(
     last = paths(version.newest())[1]
     last.write_bytes(flipped(last.read_bytes(), 400))
     before = objects(tmp_path)
-    with pytest.raises(DamagedFileError):
+    with pytest.raises(CorruptFileError):
         rebuild(version, "newest", into=second(tmp_path))
     assert objects(tmp_path) == before
     assert not second(tmp_path).exists

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.operations.shard_slice import _cut, plan_rebuild, whole_slices
+from shardline.operations.shard_slice import _find_cuts, list_whole_slices, plan_rebuild
 from shardline.tfrecord.index import index_path, write_index
 from tests.operations.shard_files import landed, paths
 
@@ -35,7 +35,7 @@ def test_spans_are_as_long_as_they_can_be_however_the_offsets_come(
 ) -> None:
     room = data.draw(st.integers(0, target))
     offsets = np.cumsum([0, *sizes]).tolist()
-    spans = list(_cut(lots(offsets, cuts), room=room, target=target))
+    spans = list(_find_cuts(lots(offsets, cuts), room=room, target=target))
     assert [span.first for span in spans] == [0, *(span.end for span in spans)][: len(spans)]
     assert (spans[-1].end if spans else 0) == len(sizes)
     for number, span in enumerate(spans):
@@ -55,7 +55,7 @@ def test_a_shard_whose_index_is_damaged_is_read_instead(
     monkeypatch.setattr("shardline.tfrecord.index._OFFSETS_AT_ONCE", 100)
     version = landed(tmp_path, [b"%04d" % number * (number % 5) for number in range(1000)])
     (path,) = paths(version.newest())
-    inputs = whole_slices(version.newest())
+    inputs = list_whole_slices(version.newest())
     bare = plan_rebuild(version.store, inputs, 3000)
     assert len(bare) > 5
     write_index(path)

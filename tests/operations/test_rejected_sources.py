@@ -10,11 +10,11 @@ import pytest
 
 from shardline import canonical_json as canonical
 from shardline.api import Version
-from shardline.errors import DamagedLogError, InvalidTypeError, SourceError
+from shardline.errors import CorruptLogError, InvalidTypeError, SourceError
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
-from shardline.log.append_change import Dismiss, SetAside
-from shardline.log.changes import Draft
+from shardline.log.append_change import DismissSources, RejectSources
+from shardline.log.changes import EntryDraft
 from shardline.log.checkpoint import write_checkpoint
 from shardline.log.model import Attestation, Source
 from shardline.log.state import Dismissal
@@ -91,7 +91,7 @@ def test_corrupt_file_is_listed_with_record_and_offset(version: Version, tmp_pat
     source = Source(path=str(path), size=5, sha256="0" * 64)
     version.create(SCHEMA)
     reason = {"check": "integrity", "reason": "flipped", "record": 2, "offset": 90, "detail": "crc"}
-    version.commit(SetAside([source], {source.key: reason}))
+    version.commit(RejectSources([source], {source.key: reason}))
     (listed,) = open_sources(version).rejected
     assert (listed.record, listed.offset, listed.check) == (2, 90, "integrity")
 
@@ -316,11 +316,11 @@ def test_dismissal_passes_verify_audit_and_trace(history: Version) -> None:
 )
 def test_malformed_dismissal_is_a_corrupt_entry(history: Version, payload: object) -> None:
     class Forged:
-        def on(self, state: State) -> Draft:
+        def on(self, state: State) -> EntryDraft:
             del state
-            return Draft(operation="dismiss", parameters={"dismissed": payload})
+            return EntryDraft(operation="dismiss", parameters={"dismissed": payload})
 
-    with raises(DamagedLogError, "corrupt-log") as caught:
+    with raises(CorruptLogError, "corrupt-log") as caught:
         history.commit(Forged())
     assert caught.value.kind == "false-entry"
 
@@ -334,8 +334,8 @@ def test_open_sources_read_only_the_entries_that_rejected_them(
     changes: list[Any] = [append_of(f"shard {n}") for n in range(400)]
     for place, source in zip((5, 50, 100, 150, 200, 250), bad, strict=True):
         reason = {source.key: {"check": "schema", "reason": "x"}}
-        changes.insert(place, SetAside([source], reason))
-    changes.insert(300, Dismiss([Dismissal(bad[0], 7)]))
+        changes.insert(place, RejectSources([source], reason))
+    changes.insert(300, DismissSources([Dismissal(bad[0], 7)]))
     grown = grow(version, changes)
     counting = FaultyStore(grown.store)
     opened = Version(counting, NAME)

@@ -11,7 +11,7 @@ import pytest
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from tests.cli.datasets import damage, on
@@ -32,7 +32,7 @@ def combined(base: Version, into: Version) -> None:
 
 
 def migrated(base: Version, into: Version) -> None:
-    migrate(base, into, Steps(rename={"name": "called"}))
+    migrate(base, into, MigrationSpec(rename={"name": "called"}))
 
 
 MAKERS = [extended, combined, migrated]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.errors import DamagedFileError, UnreadableSnapshotError
+from shardline.errors import CorruptFileError, UnreadableSnapshotError
 from shardline.log.changes import Replace
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -18,7 +18,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.consumers import register
-from shardline.provenance.dependents import followers_of
+from shardline.provenance.dependents import list_dependents
 from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, table, version_in
 
@@ -65,7 +65,7 @@ def commands_of(error: ShardlineError) -> list[str]:
 
 def test_followers_are_told_each_behind_what_it_is_made_of(base: Version) -> None:
     (one,) = repair(base).repaired
-    told = followers_of(base, [one.old.name], [one.old.name])
+    told = list_dependents(base, [one.old.name], [one.old.name])
     assert {(one.snapshot, one.reads) for one in told} == {
         ("digits/v2@1", True),
         ("digits/v3@1", True),
@@ -76,9 +76,9 @@ def test_followers_are_told_each_behind_what_it_is_made_of(base: Version) -> Non
     assert commands.index(EXTEND) < commands.index(EXTEND_TWICE)
     assert COMBINE in commands
     assert EXTEND_WHOLE in commands
-    assert followers_of(base, [one.old.name], []) == [one for one in told if one.reads]
-    assert followers_of(base, [], [one.old.name]) == [one for one in told if not one.reads]
-    assert followers_of(base, ["v1.other.tfrecord"], ["v1.other.tfrecord"]) == []
+    assert list_dependents(base, [one.old.name], []) == [one for one in told if one.reads]
+    assert list_dependents(base, [], [one.old.name]) == [one for one in told if not one.reads]
+    assert list_dependents(base, ["v1.other.tfrecord"], ["v1.other.tfrecord"]) == []
 
 
 def test_the_old_shard_is_known_to_be_damaged_from_then_on(base: Version) -> None:
@@ -102,10 +102,10 @@ def test_what_cannot_be_read_says_the_command_that_helps_and_it_helps(
     wanted = [EXTEND, EXTEND_TWICE]
     for step in ("damaged", "repaired"):
         first = ["shardline repair digits/v1"] if step == "damaged" else []
-        with pytest.raises(DamagedFileError) as caught:
+        with pytest.raises(CorruptFileError) as caught:
             table(before)
         assert commands_of(caught.value) == [*first, *wanted]
-        with pytest.raises(DamagedFileError) as caught:
+        with pytest.raises(CorruptFileError) as caught:
             table(Version(base.store, "pairs/plan").published())
         assert commands_of(caught.value) == [*first, COMBINE]
         told = on(root, "verify", "digits/v3")
@@ -150,11 +150,11 @@ def test_what_was_made_of_other_snapshots_or_shards_does_not_hold_the_old_record
     whole = version_in(tmp_path, "digits/whole")
     extend(base, double, whole, mode="rewrite")
     for shard in base.newest().shards:
-        (told,) = followers_of(base, [], [shard.name])
+        (told,) = list_dependents(base, [], [shard.name])
         assert (told.snapshot, told.reads) == ("digits/whole@1", False)
     made = base.newest().shards[1].name
     whole.commit(Replace(removed=[whole.newest().shards[1].name], added=[], operation="erase"))
-    assert followers_of(base, [], [made]) == [], "what was made of it is no longer there"
+    assert list_dependents(base, [], [made]) == [], "what was made of it is no longer there"
 
 
 def test_what_holds_the_only_copies_is_told_before_they_are_given_up(
@@ -208,7 +208,7 @@ def test_an_old_snapshot_that_nothing_mends_is_let_go_of(base: Version, tmp_path
 
 def test_a_reader_says_what_makes_a_shard_of_its_own_anew(base: Version, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         table(base.newest())
     assert commands_of(caught.value)[0] == "shardline repair digits/v1"
     assert "shardline repair digits/v1" in on(root, "head", "digits/v1", "-n", "9").err

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import CondemnedShardError
+from shardline.errors import TombstonedShardError
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
@@ -79,7 +79,7 @@ def test_what_is_read_from_shards_that_are_gone_is_refused(tmp_path: Path, plan:
     before = opened(plan).state.number
     for dry_run in (True, False):
         where = {"version": "other/pairs", "snapshot": 1}
-        with raises(CondemnedShardError, "tombstoned-shard", **where) as caught:
+        with raises(TombstonedShardError, "tombstoned-shard", **where) as caught:
             restore_version(opened(plan), "1", dry_run=dry_run)
         assert caught.value.names[0].startswith("wide.")
     assert opened(plan).state.number == before

@@ -13,9 +13,9 @@ from shardline.lineage.audit.root_audit import audit
 from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.transform_files import extend_file, migrate_file
-from shardline.provenance.catalog import Catalog, field_origins
+from shardline.provenance.catalog import Catalog, infer_feature_origins
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import record_fields
 from tests.cli.command import shardline
@@ -69,8 +69,12 @@ def test_a_new_field_takes_the_name_of_a_feature_list_that_is_dropped(tmp_path: 
     assert audit(Catalog(tmp_path)).ok
 
 
-@pytest.mark.parametrize("steps", [Steps(rename={"id": "tok"}), Steps(rename={"tok": "id"})])
-def test_a_rename_cannot_make_a_name_that_the_other_side_has(tmp_path: Path, steps: Steps) -> None:
+@pytest.mark.parametrize(
+    "steps", [MigrationSpec(rename={"id": "tok"}), MigrationSpec(rename={"tok": "id"})]
+)
+def test_a_rename_cannot_make_a_name_that_the_other_side_has(
+    tmp_path: Path, steps: MigrationSpec
+) -> None:
     base, into = walks(tmp_path), Version(tmp_path, "walks/v2")
     (new_name,) = steps.rename.values()
     with raises(SchemaMismatchError, "ambiguous-feature", feature=new_name):
@@ -106,7 +110,7 @@ def test_loose_files_are_refused_alike(tmp_path: Path) -> None:
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
         extend_file(walk, out, tok)
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
-        migrate_file(walk, out, Steps(rename={"id": "tok"}))
+        migrate_file(walk, out, MigrationSpec(rename={"id": "tok"}))
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
         combine_files(walk, other, out)
     dry = shardline("migrate", walk, "--output", out, "--rename", "id=tok", "--dry-run")
@@ -116,7 +120,7 @@ def test_loose_files_are_refused_alike(tmp_path: Path) -> None:
 
 def test_records_that_have_such_names_are_read_and_extended(tmp_path: Path) -> None:
     base, into = walks(tmp_path, BOTH, BOTH_WALK), Version(tmp_path, "walks/v2")
-    migrate(base, into, Steps(rename={"id": "number"}))
+    migrate(base, into, MigrationSpec(rename={"id": "number"}))
     assert check_version(into).ok
     assert into.newest().to_arrow().read_all().column_names == ["number", "tok", "tok"]
     paired = Version(tmp_path, "pairs/v1")
@@ -154,7 +158,7 @@ def test_migrate_tells_the_two_apart(tmp_path: Path, what: str) -> None:
     into = Version(tmp_path, "walks/v2")
     assert table(into.published()) == content
     entry = into.log.entry(into.published().entry)
-    assert field_origins(entry, [BOTH])[name].how == how
+    assert infer_feature_origins(entry, [BOTH])[name].how == how
     assert audit(Catalog(tmp_path)).ok
 
 

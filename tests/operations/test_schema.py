@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tensorflow as tf
 
-from shardline.errors import DamagedFileError
+from shardline.errors import CorruptFileError
 from shardline.schema.inference import FeatureSchema, feature_spec, infer_schema
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import (
@@ -133,12 +133,12 @@ def test_differences_are_told_feature_by_feature(tmp_path: Path) -> None:
 
 def test_a_damaged_record_or_one_that_is_no_example_is_told_with_its_place(tmp_path: Path) -> None:
     data = framed(example_of(a=1), b"\x08 no Example", example_of(a=2))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         infer_schema([made(tmp_path / "a", data)])
     second = len(framed(example_of(a=1)))
     assert (caught.value.kind, caught.value.record, caught.value.offset) == ("example", 1, second)
     assert "no Example" not in caught.value.detail
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         infer_schema([made(tmp_path / "a", flipped(data, 8 * (second + 13)))])
     assert (caught.value.kind, caught.value.record) == ("data-crc", 1)
 

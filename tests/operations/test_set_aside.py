@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.errors import DamagedFileError, SourceError
+from shardline.errors import CorruptFileError, SourceError
 from shardline.operations.append import append
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
@@ -55,7 +55,7 @@ def test_without_it_the_same_sources_land_not_at_all(
     version: Version, tmp_path: Path, damaged: Path
 ) -> None:
     good = json_lines(tmp_path / "a.jsonl", rows(0, 5))
-    with pytest.raises(DamagedFileError):
+    with pytest.raises(CorruptFileError):
         append(version, [good, damaged], schema=SCHEMA)
     assert not version.exists
 

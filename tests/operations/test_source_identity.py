@@ -10,16 +10,16 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Option
 from shardline.lineage.audit.root_audit import audit
-from shardline.lineage.trace import trace, trace_down
+from shardline.lineage.trace import trace, trace_descendants
 from shardline.operations.append import append
 from shardline.operations.erase import erase
-from shardline.operations.landing_folder import LandingFolder, look, remember
+from shardline.operations.landing_folder import LandingFolder, record_scan, scan_landing_folders
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from shardline.operations.status import status_of
+from shardline.operations.status import get_status
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
@@ -100,12 +100,12 @@ def test_duplicate_is_skipped_and_reported(version: Version, put: Callable[..., 
     assert ids(version) == [1, 2]
     (note,) = notes(version)
     assert [source.path for source in note.sources] == [str(copy)]
-    (told,) = status_of(Version(version.store, NAME)).sources.duplicates
+    (told,) = get_status(Version(version.store, NAME)).sources.duplicates
     assert (told.source.path, told.first, told.landed) == (str(copy), str(first), 2)
     assert land(version, copy, reland=True).duplicates
     land(version, copy, on_duplicate="append")
     assert ids(version) == [1, 2, 1, 2]
-    assert status_of(version).sources.duplicates == ()
+    assert get_status(version).sources.duplicates == ()
     assert land(version, first, copy).entry is None
     assert problems(version) == []
 
@@ -196,9 +196,11 @@ def test_replace_exchanges_records_in_one_commit(
     wanted = [("a", 0), ("a", 1), ("c", 0), ("c", 1), ("b", 0), ("b", 1), ("b", 2), ("d", 0)]
     assert leaves(version) == (wanted if rebuilt else wanted[:2] + wanted[4:7] + wanted[2:4])
     old = Version(version.store, NAME).snapshot(before)
-    places = trace_down(Catalog(version.store), old, 2)
+    places = trace_descendants(Catalog(version.store), old, 2)
     assert "replaced" in {place.code for place in places}
-    assert any(place.snapshot == before + 1 for place in trace_down(Catalog(version.store), old, 0))
+    assert any(
+        place.snapshot == before + 1 for place in trace_descendants(Catalog(version.store), old, 0)
+    )
     assert problems(version) == []
     assert land(version, put("b", 30, 40, 50), on_changed="replace").entry is None
 
@@ -337,10 +339,10 @@ def test_landing_folder_asks_for_each_only_once(version: Version, tmp_path: Path
         (tmp_path / "in" / name).write_text(json.dumps({"id": one}))
 
     def run() -> int:
-        found = look(version, [folder])
+        found = scan_landing_folders(version, [folder])
         report = land(version, *(one.path for one in found.new), set_aside=True)
         told = (report.landed, report.skipped, report.set_aside)
-        remember(version, found, [one.source for group in told for one in group])
+        record_scan(version, found, [one.source for group in told for one in group])
         return len(found.new)
 
     write("a.jsonl", 1)
@@ -349,10 +351,10 @@ def test_landing_folder_asks_for_each_only_once(version: Version, tmp_path: Path
     write("a.jsonl", 2)
     assert [run(), run()] == [2, 0]
     assert ids(version) == [1]
-    assert len(status_of(version).sources.duplicates) == 1
+    assert len(get_status(version).sources.duplicates) == 1
 
 
-class Racing(Threads):
+class Racing(ThreadExecutor):
     """Lets someone else commit while an append has its shards ready."""
 
     def __init__(self, racer: Callable[[], object]) -> None:

@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 from shardline.api import Version
-from shardline.errors import BadRecordsError, ColumnError
+from shardline.errors import ColumnError, InvalidRecordsError
 from shardline.hints import Option
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.preview import preview
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_files import verify_file
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.udf.batch_udf import BatchFields
+    from shardline.udf.batch_udf import BatchUDF
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("note", "bytes", required=False)))
 RECORDS = [
@@ -80,7 +80,7 @@ def test_append_reads_unset_feature_as_missing(tmp_path: Path) -> None:
 def test_append_unset_required_feature_is_refused(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", "digits/v1")
     path = source_in(tmp_path, RECORDS[0], example(entry("id", b"")))
-    with raises(BadRecordsError, "invalid-rows", record=1) as caught:
+    with raises(InvalidRecordsError, "invalid-rows", record=1) as caught:
         append(version, [path], schema=SCHEMA)
     assert "id" in str(caught.value.refused[0])
 
@@ -88,7 +88,7 @@ def test_append_unset_required_feature_is_refused(tmp_path: Path) -> None:
 def test_append_same_key_set_and_unset_is_refused(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", "digits/v1")
     path = source_in(tmp_path, RECORDS[0], RECORDS[0] + example(entry("id", b"")))
-    with raises(BadRecordsError, "invalid-rows", record=1):
+    with raises(InvalidRecordsError, "invalid-rows", record=1):
         append(version, [path], schema=SCHEMA)
 
 
@@ -114,7 +114,7 @@ def half(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("made", [double, half], ids=["the same name", "another name"])
-def test_overlay_over_undeclared_unset_is_refused(tmp_path: Path, made: BatchFields) -> None:
+def test_overlay_over_undeclared_unset_is_refused(tmp_path: Path, made: BatchUDF) -> None:
     base, into = landed(tmp_path), version_in(tmp_path)
     with raises(ColumnError, "unset-feature", record=1, feature="double") as caught:
         extend(base, made, into)
@@ -159,7 +159,7 @@ def test_rewrite_replaces_unset_feature(tmp_path: Path) -> None:
 
 def test_migrate_renames_onto_unset_name(tmp_path: Path) -> None:
     base, into = landed(tmp_path), version_in(tmp_path)
-    migrate(base, into, Steps(rename={"id": "key"}))
+    migrate(base, into, MigrationSpec(rename={"id": "key"}))
     assert check_version(into).ok
     assert table(into.published()) == {"key": IDS, "note": NOTES}
     assert names_in(payloads(into)) == [{"key", "note"}, {"key"}, {"key"}]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.api import Version
-from shardline.errors import BadNameError, CondemnedShardError, DamagedLogError, StorageError
+from shardline.errors import CorruptLogError, InvalidNameError, StorageError, TombstonedShardError
 from shardline.log.changes import SetTag
 from shardline.log.log import CHECKPOINT_INTERVAL
-from shardline.operations.vacuum import Doomed, VacuumReport, vacuum
+from shardline.operations.vacuum import VacuumCandidate, VacuumReport, vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.storage import open_store
 from shardline.storage.durable_file import DurableFile
@@ -264,7 +264,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(
     would = vacuum(tmp_path, DATASET, clock=clock)
     assert would.dry_run
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
-    told: list[Doomed] = []
+    told: list[VacuumCandidate] = []
     did = vacuum(tmp_path, DATASET, delete=True, clock=clock, progress=told.append)
     assert not did.dry_run
     assert did.files == would.files == told
@@ -324,11 +324,11 @@ def test_a_slow_writer_whose_shard_went_to_vacuum_is_told_so(
     versions.write_shard(version, "slow", source=versions.source_of("slow"))
     written(path_of(tmp_path, "slow"), clock.now - timedelta(days=8))
     assert run(tmp_path, clock) == {f"shards/{shard_name('slow')}": ORPHAN}
-    with pytest.raises(CondemnedShardError) as caught:
+    with pytest.raises(TombstonedShardError) as caught:
         version.commit(versions.append_of("slow"))
     assert caught.value.names == (shard_name("slow"),)
     versions.write_shard(version, "slow", source=versions.source_of("slow"))
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         version.commit(versions.append_of("slow"))
     assert held(version) == ["a"]
     assert run(tmp_path, clock) == {f"shards/{shard_name('slow')}": ANNOUNCED}
@@ -397,7 +397,7 @@ def test_a_shard_that_nothing_needs_can_be_used_again_until_vacuum_announces_it(
     clock.move(days=8)
     versions.append(version, "a", reland=True)
     assert run(tmp_path, clock) == shards("b")
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         versions.append(version, "b", reland=True)
     assert held(version) == ["k", "a"]
 
@@ -423,7 +423,7 @@ def test_a_new_versions_first_commit_is_refused_if_vacuum_took_its_shards(
     assert reasons(report) == shards("a", ORPHAN)
     version.create(versions.SCHEMA)
     versions.write_shard(version, "a", source=versions.source_of("a"))
-    with pytest.raises(CondemnedShardError):
+    with pytest.raises(TombstonedShardError):
         version.commit(versions.append_of("a"))
     versions.append(version, "b")
     assert held(Version(tmp_path, NAME)) == ["b"]
@@ -495,7 +495,7 @@ def test_nothing_is_deleted_if_a_log_is_damaged(
     path = tmp_path / other.log.entry_name(2)
     path.write_bytes(path.read_bytes()[:-2])
     clock.move(days=8)
-    with pytest.raises(DamagedLogError):
+    with pytest.raises(CorruptLogError):
         vacuum(tmp_path, DATASET, delete=True, clock=clock)
     assert there(tmp_path) == {"a", "b", "r", "x"}
 
@@ -598,5 +598,5 @@ def test_a_dataset_that_is_not_there_has_nothing_to_delete(tmp_path: Path, clock
 
 
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadNameError):
+    with pytest.raises(InvalidNameError):
         vacuum(tmp_path, "../elsewhere")

@@ -16,7 +16,7 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
@@ -44,7 +44,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     extend(base, double, wide)
     check_version(wide)
     renamed = version_in(folder, "digits/v3")
-    migrate(wide, renamed, Steps(rename={"double": "twice"}))
+    migrate(wide, renamed, MigrationSpec(rename={"double": "twice"}))
     check_version(renamed)
     pairs = version_in(folder, "pairs/v1")
     combine(wide, wide, pairs, mode="virtual", on_collision="prefix", left_prefix="a_")

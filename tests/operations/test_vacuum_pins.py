@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.api import Version
-from shardline.errors import CondemnedShardError
+from shardline.errors import TombstonedShardError
 from shardline.log.version import utc_now
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
@@ -248,7 +248,7 @@ def test_what_vacuum_takes_while_a_plan_is_made_is_never_read_with_it(tmp_path: 
 
     store = InterruptedStore(root, f"other/pairs/log/{2:020}.json", move_on)
     into = Version(store, "other/pairs")
-    with raises(CondemnedShardError, "tombstoned-shard", version="other/pairs", snapshot=1):
+    with raises(TombstonedShardError, "tombstoned-shard", version="other/pairs", snapshot=1):
         planned(Version(store, "digits/v1"), into)
     into = version_in(tmp_path, "other/pairs")
     assert into.newest().records == 0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.execution.prefetch import work_ahead
+from shardline.execution.prefetch import prefetch_blocks
 from shardline.tfrecord.reader import Block
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def told(file: tuple[int, int], block: Block) -> tuple[int, int, int]:
 @given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 5))
 def test_the_results_are_in_the_order_of_the_blocks(counts: list[int], threads: int) -> None:
     files = Files()
-    found = list(work_ahead(list(enumerate(counts)), files.blocks_of, told, threads=threads))
+    found = list(prefetch_blocks(list(enumerate(counts)), files.blocks_of, told, threads=threads))
     assert found == [(name, at, at) for name, count in enumerate(counts) for at in range(count)]
     assert sorted(files.closed) == list(range(len(counts)))
 
@@ -59,7 +59,9 @@ def test_the_results_are_in_the_order_of_the_blocks(counts: list[int], threads: 
 @pytest.mark.parametrize("bad", [(0, 0), (1, 0), (1, 7), (3, 2)])
 def test_an_error_comes_behind_the_results_before_it(threads: int, bad: tuple[int, int]) -> None:
     files = Files(bad=bad)
-    results = work_ahead([(name, 8) for name in range(5)], files.blocks_of, told, threads=threads)
+    results = prefetch_blocks(
+        [(name, 8) for name in range(5)], files.blocks_of, told, threads=threads
+    )
     before = [(name, at, at) for name in range(5) for at in range(8) if (name, at) < bad]
     assert list(islice(results, len(before))) == before
     with pytest.raises(OSError, match=f"^{bad[0]}, {bad[1]}$"):
@@ -73,7 +75,7 @@ def test_so_does_an_error_of_the_work(threads: int) -> None:
             raise ValueError("no")
         return block.record
 
-    results = work_ahead([(0, 2), (1, 9)], Files().blocks_of, work, threads=threads)
+    results = prefetch_blocks([(0, 2), (1, 9)], Files().blocks_of, work, threads=threads)
     found = [next(results) for _ in range(5)]
     assert found == [0, 1, 0, 1, 2]
     with pytest.raises(ValueError, match="no"):
@@ -83,7 +85,7 @@ def test_so_does_an_error_of_the_work(threads: int) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_only_a_few_blocks_are_read_before_they_are_wanted(threads: int) -> None:
     files, before = Files(), set(threading.enumerate())
-    results = work_ahead(
+    results = prefetch_blocks(
         [(name, 1000) for name in range(100)], files.blocks_of, told, threads=threads
     )
     for taken in range(1, 50):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tensorflow as tf
 
-from shardline.errors import DamagedFileError, ObjectMissingError
+from shardline.errors import CorruptFileError, ObjectNotFoundError
 from tests.errors import raises
 from tests.kernel.frames import framed
 from tests.readers.snapshots import NUMBERS, make_version, number, numbers, overwrite, published
@@ -52,7 +52,7 @@ def test_damage_in_an_object_is_named_by_every_reader() -> None:
     snapshot = published("memory://damage", NUMBERS, *SHARDS)
     offset = len(framed(*SHARDS[3][:700]))
     path = overwrite(snapshot, 3, flipped(framed(*SHARDS[3]), 8 * (offset + 14)))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         snapshot.to_arrow().read_all()
     assert (caught.value.path, caught.value.record, caught.value.offset) == (path, 700, offset)
     with pytest.raises(tf.errors.OpError) as wrapped:
@@ -64,7 +64,7 @@ def test_damage_in_an_object_is_named_by_every_reader() -> None:
 def test_an_object_that_is_missing_is_named_by_every_reader() -> None:
     snapshot = published("memory://missing", NUMBERS, *SHARDS)
     snapshot.store.delete(snapshot.shard_name(snapshot.shards[2]))
-    with raises(ObjectMissingError, "object-not-found", path=snapshot.files()[2], snapshot=1):
+    with raises(ObjectNotFoundError, "object-not-found", path=snapshot.files()[2], snapshot=1):
         snapshot.to_arrow().read_all()
     with pytest.raises(tf.errors.OpError, match=snapshot.files()[2]):
         list(snapshot.to_tf())

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from shardline.api import Version
 from shardline.errors import (
     ColumnError,
-    DamagedFileError,
+    CorruptFileError,
     ExampleError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     StorageError,
     UnreadableSnapshotError,
     WrongShardError,
@@ -26,7 +26,7 @@ from shardline.errors import (
 from shardline.hints import Command
 from shardline.log.model import Attestation
 from shardline.operations.check import check_version
-from shardline.readers.records import records_of
+from shardline.readers.records import list_records
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
@@ -75,7 +75,7 @@ def by_our_reader(snapshot: Snapshot, block_bytes: int = 1 << 20) -> list[bytes]
     """Every whole record, by the reader that joins layers itself."""
     return [
         bytes(payload)
-        for one in records_of(snapshot)
+        for one in list_records(snapshot)
         for block in one.blocks(limits=DEFAULT_LIMITS, block_bytes=block_bytes)
         for payload in block.payloads()
     ]
@@ -83,7 +83,7 @@ def by_our_reader(snapshot: Snapshot, block_bytes: int = 1 << 20) -> list[bytes]
 
 def layer_files(snapshot: Snapshot) -> list[Path]:
     """The files of the layers of its last shard, the lowest first."""
-    return [Path(file.path) for file in records_of(snapshot)[-1].files]
+    return [Path(file.path) for file in list_records(snapshot)[-1].files]
 
 
 @pytest.mark.sweep
@@ -170,7 +170,7 @@ def in_one_message(x: int) -> bytes:
 
 def test_shards_of_different_depths_are_read_together(tmp_path: Path) -> None:
     snapshot = mixed(tmp_path)
-    assert {len(one.files) for one in records_of(snapshot)} == {1, 2, 3}
+    assert {len(one.files) for one in list_records(snapshot)} == {1, 2, 3}
     every = list(range(20))
     for options in ({}, {"batch": 3}, {"interleave": True}, {"interleave": True, "batch": 6}):
         dataset = snapshot.to_tf(**options)
@@ -209,7 +209,7 @@ def test_only_the_layers_that_hold_what_is_asked_for_are_opened(
     snapshot = tagged(tmp_path)
     assert snapshot.shards
     whole_table = snapshot.to_arrow(columns).read_all()
-    layers = [[Path(file.path) for file in one.files] for one in records_of(snapshot)]
+    layers = [[Path(file.path) for file in one.files] for one in list_records(snapshot)]
     for files in layers:
         for place, file in enumerate(files):
             if place not in needed:
@@ -220,7 +220,7 @@ def test_only_the_layers_that_hold_what_is_asked_for_are_opened(
     found = [np.asarray(one[columns[0]]).tolist() for one in snapshot.to_tf(columns=columns)]
     assert found == [row if columns[0] != "name" else row.encode() for row in _plain(whole_table)]
     assert snapshot.take([8, 0], columns).to_pylist() == whole_table.take([8, 0]).to_pylist()
-    with pytest.raises(ObjectMissingError):
+    with pytest.raises(ObjectNotFoundError):
         snapshot.to_arrow().read_all()
 
 
@@ -244,12 +244,12 @@ def test_damage_is_told_of_the_layer_that_has_it(tmp_path: Path) -> None:
         sound = path.read_bytes()
         offset = len(sound) - len(framed(*payloads))
         path.write_bytes(flipped(sound, 8 * (offset + 14)))
-        with pytest.raises(DamagedFileError) as caught:
+        with pytest.raises(CorruptFileError) as caught:
             snapshot.to_arrow().read_all()
         error = caught.value
         assert (error.path, error.record, error.offset) == (str(path), 4, offset)
         where = {"path": str(path), "version": "digits/v3", "snapshot": 1}
-        with raises(DamagedFileError, "corrupt-file", **where) as caught:
+        with raises(CorruptFileError, "corrupt-file", **where) as caught:
             snapshot.take([8])
         assert (caught.value.record, caught.value.offset) == (4, offset)
         path.write_bytes(sound)
@@ -259,7 +259,7 @@ def test_damage_is_told_of_the_layer_that_has_it(tmp_path: Path) -> None:
 def test_so_is_a_payload_that_is_no_example(tmp_path: Path) -> None:
     snapshot = unchecked_scores(tmp_path, [score(0), score(1)[:-1], score(2)])
     path = layer_files(snapshot)[-1]
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         snapshot.to_arrow().read_all()
     error = caught.value
     assert (error.path, error.kind, error.record) == (str(path), "example", 1)
@@ -324,7 +324,7 @@ def test_a_file_that_is_not_there_or_cut_is_told_at_once(tmp_path: Path) -> None
         with raises(StorageError, "shard-mismatch", **where):
             snapshot.to_tf()
         path.unlink()
-        with raises(ObjectMissingError, "object-not-found", **where):
+        with raises(ObjectNotFoundError, "object-not-found", **where):
             snapshot.to_tf()
 
 
@@ -395,7 +395,7 @@ def test_large_records_are_joined_across_blocks_that_do_not_match(tmp_path: Path
         table = snapshot.to_arrow(batch_bytes=size).read_all()
         assert [len(one) for one in table["a"].to_pylist()] == sizes
         assert table["score"].to_pylist() == [x / 4 for x in range(60)]
-    (one,) = records_of(snapshot)
+    (one,) = list_records(snapshot)
     blocks = list(one.blocks(limits=DEFAULT_LIMITS, block_bytes=100_000))
     assert len(blocks) > 5
     assert [block.record for block in blocks] == list(

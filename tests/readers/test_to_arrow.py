@@ -15,9 +15,9 @@ import pytest
 
 from shardline.errors import (
     ColumnError,
-    DamagedFileError,
+    CorruptFileError,
     InvalidArgumentError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     StorageError,
 )
@@ -163,7 +163,7 @@ def test_a_damaged_record_is_named_behind_all_that_come_before_it(
     path = overwrite(snapshot, 3, flipped(data, 8 * (offset + 14)))
     found: list[int] = []
     reader = snapshot.to_arrow(workers=workers, batch_bytes=1000)
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         found.extend(x for batch in reader for x in batch["x"].to_pylist())
     error = caught.value
     assert (error.path, error.kind, error.record, error.offset) == (path, "data-crc", 700, offset)
@@ -174,7 +174,7 @@ def test_so_is_damage_in_a_packed_file(tmp_path: Path) -> None:
     snapshot = published(tmp_path, NUMBERS, SHARDS[0], compressions=["gzip"])
     data = snapshot.store.read(snapshot.shard_name(snapshot.shards[0]))
     path = overwrite(snapshot, 0, flipped(data, 8 * (len(data) - 20)))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         snapshot.to_arrow().read_all()
     assert caught.value.path == path
 
@@ -184,7 +184,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     path = snapshot.files()[4]
     snapshot.store.delete(snapshot.shard_name(snapshot.shards[4]))
     where = {"path": path, "version": "digits/v1", "snapshot": 1}
-    with raises(ObjectMissingError, "object-not-found", **where) as caught:
+    with raises(ObjectNotFoundError, "object-not-found", **where) as caught:
         snapshot.to_arrow().read_all()
     assert caught.value.hint is not None
     assert caught.value.hint.commands == (Command.of("verify", "digits/v1@1"),)
@@ -257,7 +257,7 @@ def test_a_record_that_does_not_fit_the_schema_is_named_without_its_values(tmp_p
 
 def test_a_payload_that_is_no_example_is_damage(tmp_path: Path) -> None:
     snapshot = make_version(tmp_path, NUMBERS, [*SHARDS[0], b"\xff\xff"]).newest()
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         snapshot.to_arrow().read_all()
     error = caught.value
     assert (error.kind, error.record, error.offset) == ("example", 300, len(framed(*SHARDS[0])))

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shardline.errors import DamagedFileError, SchemaMismatchError
+from shardline.errors import CorruptFileError, SchemaMismatchError
 from shardline.schema.schema import Array, Category, Feature, Schema, Text
 from tests.errors import raises
 from tests.kernel.frames import framed
@@ -122,7 +122,7 @@ def test_what_is_wrong_is_told_as_for_arrow(tmp_path: Path, snapshot: Snapshot) 
         snapshot.to_pandas(["y"])
     damaged = published(tmp_path, NUMBERS, numbers(0, 50))
     path = overwrite(damaged, 0, flipped(framed(*numbers(0, 50)), 8 * 14))
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         list(damaged.to_pandas())
     assert (caught.value.path, caught.value.record) == (path, 0)
 

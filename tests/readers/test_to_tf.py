@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from shardline.errors import (
     InvalidArgumentError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     StorageError,
     UnreadableSnapshotError,
@@ -328,7 +328,7 @@ def test_a_missing_file_is_told_at_once(tmp_path: Path) -> None:
     gone = snapshot.files()[2]
     snapshot.store.delete(snapshot.shard_name(snapshot.shards[2]))
     where = {"path": gone, "version": "digits/v1", "snapshot": 1}
-    with raises(ObjectMissingError, "object-not-found", **where):
+    with raises(ObjectNotFoundError, "object-not-found", **where):
         snapshot.to_tf()
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shardline.errors import ShardlineError
     from shardline.schema.schema import Feature, Schema
-    from shardline.sources import Chunk, RecordSource, Refused
+    from shardline.sources import Chunk, QuarantinedRow, RecordSource
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Taken:
     data: bytes = b""
     payloads: list[bytes] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[QuarantinedRow] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
 

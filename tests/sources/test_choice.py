@@ -17,7 +17,7 @@ from shardline.hints import Option
 from shardline.log.model import Source as Identity
 from shardline.schema.schema import Feature, Schema
 from shardline.sources import as_source
-from shardline.sources.source_format import Format
+from shardline.sources.source_format import SourceFormat
 from shardline.storage.store import open_store
 from shardline.tfrecord.open_file import StoredFile
 from tests.errors import raises
@@ -85,7 +85,7 @@ def test_what_cannot_be_told_is_refused_with_the_formats_there_are(tmp_path: Pat
     for hint in (caught.value.hint, unknown.value.hint):
         assert hint is not None
         assert Option("format") in hint.parts
-        assert all(name in str(hint) for name in get_args(Format))
+        assert all(name in str(hint) for name in get_args(SourceFormat))
     for what in (5, b"bytes", np.zeros(3)):
         with raises(SourceError, "unsupported-source"):
             as_source(what, batch="b")

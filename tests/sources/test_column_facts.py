@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardline import kernel
 from shardline.kernel.columns import from_arrow
 from shardline.schema.schema import Feature, Text
-from shardline.sources.schema_inference import column_facts
+from shardline.sources.schema_inference import get_column_facts
 
 if TYPE_CHECKING:
     from shardline.kernel.types import FeatureFacts, Kind
@@ -47,10 +47,10 @@ def record_facts(array: pa.Array) -> FeatureFacts | None:
 @given(columns())
 def test_column_facts_match_record_facts(column: tuple[Feature, pa.Array]) -> None:
     feature, array = column
-    assert column_facts(feature, array) == record_facts(array)
+    assert get_column_facts(feature, array) == record_facts(array)
 
 
 def test_bytes_without_meaning_are_not_decoded() -> None:
-    facts = column_facts(Feature("a", "bytes"), pa.array([b"a"]))
+    facts = get_column_facts(Feature("a", "bytes"), pa.array([b"a"]))
     assert facts is not None
     assert not facts.utf8

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import SchemaMismatchError, SourceError
-from shardline.schema.arrow_types import misfit
+from shardline.schema.arrow_types import find_mismatch
 from shardline.schema.conversion import NULL_IN_LIST
 from shardline.schema.schema import Array, Category, Feature, Schema, Text
 from shardline.sources import as_source
@@ -171,7 +171,7 @@ def test_python_values_in_frames_and_arrays_are_refused_row_by_row() -> None:
         found = take(as_source(source, batch="b"), schema)
         assert found.rows == [0, 1, 4]
         assert found.places == [("row 2", "a"), ("row 3", "a")]
-        assert found.refused[0].detail == misfit(schema.feature("a"), pa.list_(pa.string()))
+        assert found.refused[0].detail == find_mismatch(schema.feature("a"), pa.list_(pa.string()))
         assert found.refused[1].detail == NULL_IN_LIST
 
 

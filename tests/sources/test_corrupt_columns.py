@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from shardline import Feature, Schema, Version, append, batch_fields, extend, joined_fields
-from shardline.errors import BadRecordsError, FieldsError, SourceError
+from shardline.errors import FieldsError, InvalidRecordsError, SourceError
 from shardline.operations.example_file import write_examples
-from shardline.udf.worker_process import answered
+from shardline.udf.worker_process import decode_reply
 from tests.errors import raises
 from tests.sources.corrupt_arrays import CORRUPT, corrupt_table, corrupt_text, write_arrow
 
@@ -95,7 +95,7 @@ def test_udf_with_corrupt_result_raises(
     processes: bool,  # noqa: FBT001 - a case
 ) -> None:
     bad = batch_fields(Feature("bad", "bytes"), reads=["id"], processes=processes)(result)
-    with raises(BadRecordsError, "corrupt-columns", feature="bad"):
+    with raises(InvalidRecordsError, "corrupt-columns", feature="bad"):
         extend(base_version(tmp_path), bad, Version(tmp_path, "a/v2"), which="newest")
 
 
@@ -107,7 +107,7 @@ def test_corrupt_reply_of_process_raises() -> None:
         writer.write_batch(batch)
     parts = (b"made", pickle.dumps(([{}], {})), sink.getvalue().to_pybytes(), b"")
     with raises(FieldsError, "corrupt-columns", feature="bad"):
-        answered((feature,), [memoryview(part) for part in parts])
+        decode_reply((feature,), [memoryview(part) for part in parts])
 
 
 def test_write_examples_of_corrupt_table_raises(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import as_source
-from shardline.sources.csv_cells import NO_NUMBER
-from shardline.sources.csv_source import cells, row_ends
+from shardline.sources.csv_cells import NOT_A_NUMBER
+from shardline.sources.csv_source import find_row_ends, parse_cells
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.sampling import drawn
@@ -46,7 +46,7 @@ def test_rows_are_told_by_the_line_they_begin_in(tmp_path: Path) -> None:
     text = b'n,f,t\n1,,"a\nb\nc"\n\nx,,d\n2,,"e\n'
     found = take(as_source(made(tmp_path / "a.csv", text)), SCHEMA)
     assert found.places == [("line 6", "n"), ("line 7", None)]
-    assert found.refused[0].detail == NO_NUMBER
+    assert found.refused[0].detail == NOT_A_NUMBER
     assert "quoted" in found.refused[1].detail
     assert [refused.row for refused in found.refused] == [2, 3]
     assert found.rows == [0]
@@ -89,7 +89,7 @@ def test_rows_end_where_a_reader_that_goes_sign_by_sign_ends_them(text: str) -> 
             ends.append(at + 1)
         start = not quoted and sign in ",\n"
         at += 1
-    assert row_ends(text.encode()).tolist() == ends
+    assert find_row_ends(text.encode()).tolist() == ends
 
 
 def test_quotes_inside_of_cells_are_signs_like_others(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_quotes_inside_of_cells_are_signs_like_others(tmp_path: Path) -> None:
         [b'6" pipe'],
         [b'7" pipe'],
     ]
-    assert cells('a"b,"c""d",') == ['a"b', 'c"d', ""]
+    assert parse_cells('a"b,"c""d",') == ['a"b', 'c"d', ""]
 
 
 @pytest.mark.parametrize("more", [b"", b'"two\nlines",4\n'])

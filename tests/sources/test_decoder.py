@@ -19,7 +19,7 @@ from shardline import Feature, Schema, Version, append
 from shardline.errors import SourceError
 from shardline.sources import parquet_source as decoder
 from shardline.sources.parquet_source import close_idle_decoders, decode_batches, decode_types
-from shardline.sources.source_identity import FileOrigin
+from shardline.sources.source_identity import FileIdentity
 from shardline.storage.store import open_store
 from shardline.tfrecord.open_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -57,12 +57,12 @@ def pids() -> list[int]:
 
 
 def read(path: Path, start: int = 0) -> list[int]:
-    batches = decode_batches(FileOrigin(path), "parquet", DEFAULT_LIMITS, start)
+    batches = decode_batches(FileIdentity(path), "parquet", DEFAULT_LIMITS, start)
     return [number for batch in batches for number in batch.rows["id"].to_pylist()]
 
 
 def test_crash_of_decoder_is_an_error(large: Path) -> None:
-    batches = decode_batches(FileOrigin(large), "parquet", DEFAULT_LIMITS, 0)
+    batches = decode_batches(FileIdentity(large), "parquet", DEFAULT_LIMITS, 0)
     next(batches)
     (pid,) = pids()
     os.kill(pid, signal.SIGSEGV)
@@ -92,7 +92,7 @@ def test_idle_decoder_that_ended_is_replaced(tmp_path: Path) -> None:
 
 
 def test_closed_reading_ends_its_decoder(large: Path) -> None:
-    batches = decode_batches(FileOrigin(large), "parquet", DEFAULT_LIMITS, 0)
+    batches = decode_batches(FileIdentity(large), "parquet", DEFAULT_LIMITS, 0)
     next(batches)
     batches.close()  # type: ignore[attr-defined] # it is a generator
     assert pids() == []
@@ -115,7 +115,7 @@ def test_object_of_a_store_is_decoded(
             writer.write_table(table)
     store = open_store(tmp_path)
     monkeypatch.setattr(type(store), "local_path", lambda _store, _name: None)
-    origin = FileOrigin(StoredFile(store, "a"))
+    origin = FileIdentity(StoredFile(store, "a"))
     monkeypatch.setattr(type(origin), "size", path.stat().st_size)
     assert decode_types(origin, encoding, DEFAULT_LIMITS) == table.schema
     (batch,) = decode_batches(origin, encoding, DEFAULT_LIMITS, 0)
@@ -127,8 +127,8 @@ import os, signal, sys
 from pathlib import Path
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.sources import decoder
-from shardline.sources.source_identity import FileOrigin
-batches = decoder.decode_batches(FileOrigin(Path(sys.argv[1])), "parquet", DEFAULT_LIMITS, 0)
+from shardline.sources.source_identity import FileIdentity
+batches = decoder.decode_batches(FileIdentity(Path(sys.argv[1])), "parquet", DEFAULT_LIMITS, 0)
 next(batches)
 (process,) = decoder._alive
 print(process._process.pid, flush=True)

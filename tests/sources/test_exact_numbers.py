@@ -18,7 +18,7 @@ import pytest
 
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources import as_source, infer_schema_of
+from shardline.sources import as_source, infer_source_schema
 from shardline.udf import joined_fields
 from tests.errors import raises
 from tests.sources.reading import read_back, take
@@ -189,7 +189,7 @@ def test_inference_keeps_digits_or_refuses(
             continue
         source = as_source(held[0], batch=None if isinstance(held[0], Path) else "b")
         try:
-            schema = infer_schema_of([source])
+            schema = infer_source_schema([source])
         except SchemaMismatchError as error:
             refused.add(error.feature)
             continue

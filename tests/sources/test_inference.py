@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
 from shardline.schema.schema import Category, Feature, Schema, Text
-from shardline.sources import as_source, infer_schema_of
+from shardline.sources import as_source, infer_source_schema
 from tests.errors import raises
 from tests.sources.reading import take
 from tests.sources.tables import SOURCES
@@ -187,7 +187,7 @@ def test_several_sources_suggest_what_they_have_in_common(tmp_path: Path) -> Non
         as_source(made(tmp_path / "empty.jsonl", b"")),
         as_source([{"a": 2, "l": [1], "f": float("nan"), "t": b"\xff"}], batch="2"),
     ]
-    schema = infer_schema_of(sources)
+    schema = infer_source_schema(sources)
     assert schema.features == (
         Feature("a", "int64"),
         Feature("f", "float", required=False, nan=True),
@@ -201,8 +201,8 @@ def test_several_sources_suggest_what_they_have_in_common(tmp_path: Path) -> Non
 def test_sources_of_different_kinds_have_no_schema_in_common() -> None:
     sources = [as_source([{"a": 1}], batch="x"), as_source([{"a": "1"}], batch="y")]
     with raises(SchemaMismatchError, "kind-mismatch", feature="a") as caught:
-        infer_schema_of(sources)
+        infer_source_schema(sources)
     assert all(source.shown in caught.value.message for source in sources)
     steps = [as_source([{"a": [[1]]}], batch="x"), as_source([{"a": [1]}], batch="y")]
     with raises(SchemaMismatchError, "shape-mismatch", feature="a"):
-        infer_schema_of(steps)
+        infer_source_schema(steps)

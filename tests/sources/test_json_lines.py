@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import SourceError
-from shardline.schema.arrow_types import misfit
+from shardline.schema.arrow_types import find_mismatch
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.sources import as_source
-from shardline.sources.json_source import LineChunk, Lines
+from shardline.sources.json_source import JsonLines, JsonLinesChunk
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.sampling import drawn
@@ -75,12 +75,12 @@ LINES = st.one_of(
 )  # fmt: skip
 
 
-def by_line(lines: Lines) -> tuple[bytes, list[int], list[str]]:
+def by_line(lines: JsonLines) -> tuple[bytes, list[int], list[str]]:
     """The records of lines each of which is a chunk by itself, read without Arrow."""
     data, rows, told = b"", [], []
     for number, line in enumerate(lines.data.split(b"\n")):
         if line.strip():
-            chunk = LineChunk(SCHEMA, Limits(), Lines(line, lines.first + number, 0))
+            chunk = JsonLinesChunk(SCHEMA, Limits(), JsonLines(line, lines.first + number, 0))
             frames = chunk.one_by_one()
             data += bytes(frames.data)
             rows += frames.rows.tolist()
@@ -96,10 +96,10 @@ def test_a_block_at_once_gives_what_its_lines_give_one_by_one(
     ended: bool,  # noqa: FBT001 - drawn, not chosen
 ) -> None:
     data = "\n".join(written).encode() + (b"\n" if ended and written else b"")
-    lines = Lines(data, 7, 0)
+    lines = JsonLines(data, 7, 0)
     if not data:
         return
-    frames = LineChunk(SCHEMA, Limits(), lines).frames()
+    frames = JsonLinesChunk(SCHEMA, Limits(), lines).frames()
     found = bytes(frames.data), frames.rows.tolist(), [str(refused) for refused in frames.refused]
     assert found == by_line(lines)
 
@@ -114,8 +114,8 @@ def test_blocks_that_fit_are_read_at_once() -> None:
         "s": [["x"]],
         "p": "iVBORw0KGgo=",
     }
-    lines = Lines(json.dumps(row).encode() + b"\r\n\n" + json.dumps(row).encode(), 0, 0)
-    chunk = LineChunk(SCHEMA, Limits(), lines)
+    lines = JsonLines(json.dumps(row).encode() + b"\r\n\n" + json.dumps(row).encode(), 0, 0)
+    chunk = JsonLinesChunk(SCHEMA, Limits(), lines)
     at_once = chunk._at_once()
     assert at_once is not None
     assert at_once.rows.tolist() == [0, 2]
@@ -127,7 +127,7 @@ def test_lines_are_counted_with_the_blank_ones(tmp_path: Path) -> None:
     found = take(as_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
     assert found.rows == [1, 5]
     assert found.places == [("line 5", "i")]
-    assert found.refused[0].detail == misfit(SCHEMA.feature("i"), pa.string())
+    assert found.refused[0].detail == find_mismatch(SCHEMA.feature("i"), pa.string())
     assert found.ends[-1] == 6
 
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline import Feature, Limits, Schema, Version, append
-from shardline.errors import BadRecordsError, ShardlineError
-from shardline.sources.csv_source import row_ends
-from shardline.sources.text_blocks import longest_row
+from shardline.errors import InvalidRecordsError, ShardlineError
+from shardline.sources.csv_source import find_row_ends
+from shardline.sources.text_blocks import get_max_text_row_bytes
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
 
@@ -48,18 +48,18 @@ def test_append_long_line_names_row_and_limit(
     tmp_path: Path, name: str, before: str, start: str
 ) -> None:
     path = write_long_line(tmp_path / name, before, start, MB)
-    with raises(BadRecordsError, "record-too-large", record=2, offset=len(before)) as caught:
+    with raises(InvalidRecordsError, "record-too-large", record=2, offset=len(before)) as caught:
         append(Version(tmp_path, "a/v1"), path, schema=SCHEMA, limits=SMALL)
     assert caught.value.path == str(path)
-    assert str(longest_row(SMALL)) in caught.value.message
+    assert str(get_max_text_row_bytes(SMALL)) in caught.value.message
     assert "max_record" in str(caught.value.hint)
 
 
 def test_longest_row_is_at_most_the_default_limit_or_the_given_one() -> None:
     default = DEFAULT_LIMITS.max_record_bytes
-    assert longest_row(DEFAULT_LIMITS) == default
-    assert longest_row(SMALL) == 8 * LIMIT
-    assert longest_row(Limits(max_record_bytes=3 * default)) == 3 * default
+    assert get_max_text_row_bytes(DEFAULT_LIMITS) == default
+    assert get_max_text_row_bytes(SMALL) == 8 * LIMIT
+    assert get_max_text_row_bytes(Limits(max_record_bytes=3 * default)) == 3 * default
 
 
 PEAK = """
@@ -113,7 +113,7 @@ def test_append_long_line_takes_bounded_memory(tmp_path: Path, name: str) -> Non
 def test_parquet_row_over_the_limit_raises(tmp_path: Path) -> None:
     path = tmp_path / "large.parquet"
     pq.write_table(pa.table({"name": ["x", "y" * (9 * LIMIT), "z"]}), path)
-    with raises(BadRecordsError, "record-too-large", record=1, path=str(path)) as caught:
+    with raises(InvalidRecordsError, "record-too-large", record=1, path=str(path)) as caught:
         append(Version(tmp_path, "a/v1"), path, schema=SCHEMA, limits=SMALL)
     assert "max_record" in str(caught.value.hint)
 
@@ -152,17 +152,17 @@ def test_folder_file_over_the_limit_raises(tmp_path: Path) -> None:
     folder = tmp_path / "files" / "a"
     folder.mkdir(parents=True)
     (folder / "large").write_bytes(bytes(LIMIT + 1))
-    with raises(BadRecordsError, "record-too-large", record=0):
+    with raises(InvalidRecordsError, "record-too-large", record=0):
         append(Version(tmp_path, "a/v1"), tmp_path / "files", format="folder", limits=SMALL)
 
 
 def test_row_ends_of_pieces_agree_with_a_single_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     text = b'a,b\n1,"x\ny"\n2,"say ""hi""\n"\n\n"",3\n4,z\n' * 7
-    whole = row_ends(text).tolist()
+    whole = find_row_ends(text).tolist()
     assert len(whole) == 7 * 6
     for size in range(1, 40):
         monkeypatch.setattr("shardline.sources.csv_source._PIECE_BYTES", size)
-        assert row_ends(text).tolist() == whole
+        assert find_row_ends(text).tolist() == whole
 
 
 def test_json_lines_behind_a_long_line_still_land(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import DamagedFileError, NothingToSalvageError, SchemaMismatchError
+from shardline.errors import CorruptFileError, NothingToSalvageError, SchemaMismatchError
 from shardline.hints import Command
 from shardline.operations.salvage import salvage
 from shardline.schema.schema import Feature, Schema
@@ -79,7 +79,7 @@ def test_records_that_fit_nowhere_but_have_the_right_features_are_refused(tmp_pa
 def test_damage_is_told_with_the_way_to_save_the_rest(tmp_path: Path, compression: str) -> None:
     data = packed(compression, framed(*PAYLOADS))
     path = made(tmp_path / "a.tfrecord", flipped(data, 8 * (len(data) // 2)))
-    with raises(DamagedFileError, "corrupt-file", path=str(path)) as caught:
+    with raises(CorruptFileError, "corrupt-file", path=str(path)) as caught:
         take(as_source(path), SCHEMA)
     assert caught.value.hint is not None
     assert caught.value.hint.commands == (Command.of("salvage", str(path), "OUT"),)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shardline.kernel.columns import to_arrow
 from shardline.schema.schema import Feature, Text
 from shardline.sources import as_source
-from shardline.sources.csv_cells import Cells, CellTally, fit_cells, fit_columns
-from shardline.sources.csv_source import CellRows, split_plain_cells
+from shardline.sources.csv_cells import CellColumns, CellTally, fit_cells, fit_columns
+from shardline.sources.csv_source import CsvRows, split_plain_cells
 from tests.sources.reading import take
 from tests.tfrecord.samples import made
 
@@ -73,7 +73,7 @@ def test_columns_together_fit_as_each_does(block: list[list[str]], kinds: st.Dat
     ]
     places = kinds.draw(st.permutations(range(len(block))))
     columns = [pa.array(cells, pa.string()) for cells in block]
-    fitted = fit_columns(features, places, Cells.join(columns))
+    fitted = fit_columns(features, places, CellColumns.join(columns))
     alone = [fit_cells(f, columns[at]) for f, at in zip(features, places, strict=True)]
     assert fitted.bad == [(f, one.bad) for f, one in zip(features, alone, strict=True) if one.bad]
     for buffers, one in zip(fitted.buffers, alone, strict=True):
@@ -87,7 +87,7 @@ TEXT = st.text(st.sampled_from('ab,é\n\r" \0'), max_size=30)
 
 @given(text=TEXT, names=st.integers(1, 3))
 def test_plain_cells_are_those_that_arrow_reads(text: str, names: int) -> None:
-    rows = CellRows(tuple("abc"[:names]), text.encode(), 0, 1, 0)
+    rows = CsvRows(tuple("abc"[:names]), text.encode(), 0, 1, 0)
     reasons: dict[int, tuple[str | None, str]] = {}
     columns = [column.to_pylist() for column in rows.columns(reasons)]
     found: dict[int, tuple[str | None, str]] = {}

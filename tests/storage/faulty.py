@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
-from shardline.errors import ObjectExistsError, StorageError, UncertainWriteError
+from shardline.errors import CommitStateUnknownError, ObjectExistsError, StorageError
 from shardline.storage.temporary_files import Spool
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class FaultyStore:
             self.counts[operation] += 1
             step = self.script.get((operation, self.counts[operation]))
         if step is Fault.RESET:
-            raise UncertainWriteError(f"{self.uri}: the connection was reset")
+            raise CommitStateUnknownError(f"{self.uri}: the connection was reset")
         if step is Fault.CONFLICT:
             raise ObjectExistsError(f"{self.uri}: the request was refused as a conflict")
         if step is Fault.FAILED:
@@ -148,5 +148,5 @@ class FaultyStore:
             step()
         result = request()
         if step is Fault.REPLY_LOST:
-            raise UncertainWriteError(f"{self.uri}: the answer was lost")
+            raise CommitStateUnknownError(f"{self.uri}: the answer was lost")
         return result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from shardline.errors import BadNameError, ObjectExistsError, ObjectMissingError, StorageError
+from shardline.errors import InvalidNameError, ObjectExistsError, ObjectNotFoundError, StorageError
 from shardline.storage import PROBE_NAME, open_store
 from shardline.storage.store import NewObject, probe_conditions
 from tests.storage.asking import ASK, names, write
@@ -73,11 +73,11 @@ def test_of_many_who_create_one_name_exactly_one_wins(store: Store) -> None:
 
 
 def test_a_missing_object_is_named(store: Store) -> None:
-    with pytest.raises(ObjectMissingError) as caught:
+    with pytest.raises(ObjectNotFoundError) as caught:
         store.read("a/b")
     assert str(caught.value).startswith(f"{store.uri}/a/b")
     assert isinstance(caught.value, FileNotFoundError)
-    with pytest.raises(ObjectMissingError):
+    with pytest.raises(ObjectNotFoundError):
         store.read_ranges("a/b", [(0, 1)])
     assert store.info("a/b") is None
 
@@ -86,7 +86,7 @@ def test_a_folder_is_no_object(store: Store) -> None:
     store.create("a/b/c", b"1")
     assert store.info("a/b") is None
     assert store.read_many(["a/b", "a"]) == [None, None]
-    with pytest.raises(ObjectMissingError):
+    with pytest.raises(ObjectNotFoundError):
         store.read("a/b")
 
 
@@ -154,7 +154,7 @@ def test_a_range_past_the_end_is_an_error_and_not_cut(
     with pytest.raises(StorageError) as caught:
         store.read_ranges("a", [(0, 2), outside])
     assert str(caught.value).startswith(f"{store.uri}/a")
-    assert not isinstance(caught.value, ObjectMissingError)
+    assert not isinstance(caught.value, ObjectNotFoundError)
 
 
 def test_info_tells_size_and_time_in_utc(store: Store) -> None:
@@ -258,7 +258,7 @@ OWN_ERRORS: list[BaseException] = [
     ValueError("of the caller"),
     OSError(5, "Input/output error", "a source of the caller"),
     FileExistsError(17, "File exists", "a file of the caller"),
-    ObjectMissingError("a source in another store: there is no such object"),
+    ObjectNotFoundError("a source in another store: there is no such object"),
     ObjectExistsError("an object in another store exists already"),
     KeyboardInterrupt(),
 ]
@@ -353,7 +353,7 @@ def test_the_root_can_be_opened_again_by_what_it_is_shown_as(store: Store) -> No
 @pytest.mark.parametrize("operation", ASK)
 def test_no_operation_takes_a_name_that_could_leave_the_root(store: Store, operation: str) -> None:
     for name in ["../a", "/a", "a/../../b", "a//b", "a\0b", "..", "a/"]:
-        with pytest.raises(BadNameError):
+        with pytest.raises(InvalidNameError):
             ASK[operation](store, name)
 
 

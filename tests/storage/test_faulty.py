@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import ObjectExistsError, StorageError, UncertainWriteError
+from shardline.errors import CommitStateUnknownError, ObjectExistsError, StorageError
 from shardline.storage import open_store
 from shardline.tfrecord import StoredFile
 from tests.storage.faulty import Fault, FaultyStore
@@ -42,7 +42,7 @@ def test_without_a_script_it_is_the_store_behind_it(inner: Store) -> None:
 def test_a_lost_reply_leaves_the_object_there(inner: Store) -> None:
     store = FaultyStore(inner, {("create", 2): Fault.REPLY_LOST})
     store.create("first", b"1")
-    with pytest.raises(UncertainWriteError):
+    with pytest.raises(CommitStateUnknownError):
         store.create("second", b"2")
     assert inner.read("second") == b"2"
 
@@ -50,7 +50,7 @@ def test_a_lost_reply_leaves_the_object_there(inner: Store) -> None:
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault.RESET, UncertainWriteError),
+        (Fault.RESET, CommitStateUnknownError),
         (Fault.CONFLICT, ObjectExistsError),
         (Fault.FAILED, StorageError),
     ],
@@ -86,7 +86,7 @@ def test_a_rival_can_come_first(inner: Store) -> None:
 
 def test_requests_are_counted_also_those_that_fail(inner: Store) -> None:
     store = FaultyStore(inner, {("create", 1): Fault.RESET})
-    with pytest.raises(UncertainWriteError):
+    with pytest.raises(CommitStateUnknownError):
         store.create("a", b"")
     store.create("a", b"")
     store.read_many(["a", "b", "c"])

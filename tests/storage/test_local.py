@@ -17,7 +17,7 @@ import pytest
 
 from shardline.errors import (
     FileExistsAlreadyError,
-    FolderMissingError,
+    FolderNotFoundError,
     NotAFolderError,
     ShardlineError,
 )
@@ -182,7 +182,7 @@ def test_data_of_every_buffer_kind_is_written_whole(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with raises(FolderMissingError, "folder-not-found", path=f"{tmp_path}/missing") as caught:
+    with raises(FolderNotFoundError, "folder-not-found", path=f"{tmp_path}/missing") as caught:
         DurableFile(tmp_path / "missing" / "a")
     assert isinstance(caught.value, FileNotFoundError)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import NotAFileError, ObjectExistsError, ObjectMissingError, StorageError
+from shardline.errors import NotAFileError, ObjectExistsError, ObjectNotFoundError, StorageError
 from shardline.storage import open_store
 from shardline.storage.store import NewObject
 from tests.errors import raises
@@ -437,5 +437,5 @@ def test_an_object_that_becomes_shorter_is_not_given_cut(store: Store, root: Pat
     with raises(StorageError, "object-mismatch", path=f"{root}/a", offset=2):
         store.read_ranges("a", [(2, 4)])
     (root / "a").unlink()
-    with pytest.raises(ObjectMissingError):
+    with pytest.raises(ObjectNotFoundError):
         store.read_ranges("a", [(2, 4)])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import BadNameError
+from shardline.errors import InvalidNameError
 from shardline.storage import (
-    check_name,
-    check_object_name,
     open_store,
     parse_location,
-    refuse_credentials,
+    validate_name,
+    validate_no_credentials,
+    validate_object_name,
 )
 from tests.errors import raises
 from tests.storage.hostile_names import GOOD, HOSTILE, SECRET
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 CHECKS: dict[str, Callable[[str], object]] = {
     "root": parse_location,
-    "object": check_object_name,
-    "dataset": partial(check_name, what="dataset"),
-    "version": partial(check_name, what="version"),
-    "tag": partial(check_name, what="tag"),
-    "written": partial(refuse_credentials, where="the log entry"),
+    "object": validate_object_name,
+    "dataset": partial(validate_name, what="dataset"),
+    "version": partial(validate_name, what="version"),
+    "tag": partial(validate_name, what="tag"),
+    "written": partial(validate_no_credentials, where="the log entry"),
 }
 
 CASES = [
@@ -48,7 +48,7 @@ def test_there_are_many_hostile_names_and_no_two_are_the_same() -> None:
 def test_a_hostile_name_is_refused_in_words_without_the_secret(
     check: str, why: str, text: str
 ) -> None:
-    with pytest.raises(BadNameError) as caught:
+    with pytest.raises(InvalidNameError) as caught:
         CHECKS[check](text)
     message = caught.value.describe()
     assert SECRET not in message, why
@@ -56,7 +56,7 @@ def test_a_hostile_name_is_refused_in_words_without_the_secret(
     assert message.isprintable(), "a terminal must not obey it"
     assert len(message) < 500
     if check == "root":
-        with pytest.raises(BadNameError):
+        with pytest.raises(InvalidNameError):
             open_store(text)
 
 
@@ -83,7 +83,7 @@ def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_uri_that_was_made_a_path_is_refused_with_advice() -> None:
-    with raises(BadNameError, "invalid-location"):
+    with raises(InvalidNameError, "invalid-location"):
         parse_location(Path("s3://bucket/a"))
 
 
@@ -121,6 +121,6 @@ def test_a_location_reads_as_what_it_was_parsed_from(text: str, shown: str) -> N
     ],
 )
 def test_a_refusal_says_what_to_write_instead(text: str, code: str, advice: str) -> None:
-    with raises(BadNameError, code) as caught:
+    with raises(InvalidNameError, code) as caught:
         parse_location(text)
     assert advice in str(caught.value.hint)

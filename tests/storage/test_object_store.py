@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import (
+    CommitStateUnknownError,
     ConditionsIgnoredError,
     ObjectExistsError,
-    ObjectMissingError,
+    ObjectNotFoundError,
     StorageError,
     UnavailableError,
-    UncertainWriteError,
 )
 from shardline.storage import open_store
 from tests.errors import raises
@@ -78,11 +78,11 @@ WRITES: list[tuple[Answer, type[StorageError], str, str]] = [
     (Answer(404, TELLTALE), StorageError, "bucket-not-found", ""),
     (Answer(409, TELLTALE), ObjectExistsError, "object-exists", ""),
     (Answer(412, TELLTALE), ObjectExistsError, "object-exists", ""),
-    (Answer(429, TELLTALE), UncertainWriteError, "commit-state-unknown", "(429)"),
-    (Answer(500, TELLTALE), UncertainWriteError, "commit-state-unknown", "(500)"),
-    (Answer(503, TELLTALE), UncertainWriteError, "commit-state-unknown", "(503)"),
-    (DROP, UncertainWriteError, "commit-state-unknown", "did not answer"),
-    (SILENCE, UncertainWriteError, "commit-state-unknown", "did not answer"),
+    (Answer(429, TELLTALE), CommitStateUnknownError, "commit-state-unknown", "(429)"),
+    (Answer(500, TELLTALE), CommitStateUnknownError, "commit-state-unknown", "(500)"),
+    (Answer(503, TELLTALE), CommitStateUnknownError, "commit-state-unknown", "(503)"),
+    (DROP, CommitStateUnknownError, "commit-state-unknown", "did not answer"),
+    (SILENCE, CommitStateUnknownError, "commit-state-unknown", "did not answer"),
 ]
 
 
@@ -108,7 +108,7 @@ NO_BUCKET = b"<Error><Code>NoSuchBucket</Code></Error>"
 READS: list[tuple[Answer, tuple[type[StorageError], str, str]]] = [
     (Answer(400, TELLTALE), (StorageError, "storage-error", "(400)")),
     (Answer(403, TELLTALE), (StorageError, "access-denied", "(403)")),
-    (Answer(404, TELLTALE), (ObjectMissingError, "object-not-found", "")),
+    (Answer(404, TELLTALE), (ObjectNotFoundError, "object-not-found", "")),
     (Answer(404, NO_BUCKET), (StorageError, "bucket-not-found", "")),
     (Answer(503, TELLTALE), (UnavailableError, "storage-unavailable", "(503)")),
     (DROP, (UnavailableError, "storage-unavailable", "did not answer")),
@@ -127,10 +127,10 @@ def test_a_failed_request_is_told_as_what_it_means(
     with scripted(lambda _: answer) as server:
         use_s3(server, monkeypatch)
         store = open_store("s3://bucket/a")
-        if kind is ObjectMissingError and operation in {"read_many", "delete"}:
+        if kind is ObjectNotFoundError and operation in {"read_many", "delete"}:
             assert ASK[operation](store, "b") in ([None, None], None)
             return
-        if kind is ObjectMissingError and operation == "list":
+        if kind is ObjectNotFoundError and operation == "list":
             kind, code = StorageError, "bucket-not-found"
         with raises(StorageError, code) as caught:
             ASK[operation](store, "b")
@@ -146,8 +146,8 @@ def test_a_store_that_nobody_serves_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     store = open_store("s3://bucket")
     with raises(StorageError, "storage-unavailable", path="s3://bucket/a") as read:
         store.read("a")
-    assert not isinstance(read.value, UncertainWriteError)
-    with raises(UncertainWriteError, "commit-state-unknown", path="s3://bucket/a"):
+    assert not isinstance(read.value, CommitStateUnknownError)
+    with raises(CommitStateUnknownError, "commit-state-unknown", path="s3://bucket/a"):
         store.create("a", b"")
 
 
@@ -192,7 +192,7 @@ def test_many_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_range_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted(lambda _: Answer(404)) as server:
         use_s3(server, monkeypatch)
-        with pytest.raises(ObjectMissingError):
+        with pytest.raises(ObjectNotFoundError):
             open_store("s3://bucket").read_ranges("a", [(5, 10)])
     assert [request.headers["range"] for request in server.requests] == ["bytes=5-14"]
 
@@ -316,7 +316,7 @@ def test_a_missing_bucket_is_told(s3_root: str) -> None:
     for operation in ("create", "replace", "read", "list", "folders", "check_conditions"):
         with raises(StorageError, "bucket-not-found") as caught:
             ASK[operation](store, "a")
-        assert not isinstance(caught.value, ObjectMissingError)
+        assert not isinstance(caught.value, ObjectNotFoundError)
 
 
 @pytest.mark.parametrize("variable", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"])

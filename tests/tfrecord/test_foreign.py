@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardline.errors import DamagedFileError, NotTFRecordError
+from shardline.errors import CorruptFileError, NotTFRecordError
 from shardline.operations.combine_files import plan_combine_files
 from shardline.operations.preview import preview
 from shardline.operations.rebuild_files import rebuild_files
@@ -168,7 +168,7 @@ def test_damaged_tfrecord_files_stay_damaged(tmp_path: Path, name: str) -> None:
         report = verify_file(path, every_fault=every)
         assert report.faults
         assert report.foreign is None
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         list(RecordFile(path))
     assert caught.value.code != "not-tfrecord"
 

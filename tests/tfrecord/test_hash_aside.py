@@ -11,7 +11,7 @@ import pytest
 
 from shardline.storage import open_store
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.hashing import HashAside
+from shardline.tfrecord.hashing import BackgroundHash
 from shardline.tfrecord.writer import write_stored
 from tests.kernel.frames import framed
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def test_what_changes_after_it_was_added_does_not_matter() -> None:
     buffer = bytearray(2**20)
-    aside, plain = HashAside(), hashlib.sha256()
+    aside, plain = BackgroundHash(), hashlib.sha256()
     for number in range(50):
         buffer[:] = bytes([number]) * len(buffer)
         aside.update(memoryview(buffer)[number:])
@@ -30,7 +30,7 @@ def test_what_changes_after_it_was_added_does_not_matter() -> None:
 
 
 def test_nothing_added_is_the_hash_of_nothing() -> None:
-    assert HashAside().hexdigest() == hashlib.sha256().hexdigest()
+    assert BackgroundHash().hexdigest() == hashlib.sha256().hexdigest()
 
 
 def test_a_file_that_is_left_unfinished_leaves_no_thread(tmp_path: Path) -> None:

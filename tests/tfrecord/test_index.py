@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from shardline import kernel
-from shardline.errors import DamagedFileError, IndexMismatchError, RecordNotFoundError
+from shardline.errors import CorruptFileError, IndexMismatchError, RecordNotFoundError
 from shardline.hints import Hint, Option
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.index import IndexWriter, fingerprint_of, index_path, write_index
+from shardline.tfrecord.index import IndexWriter, compute_fingerprint, index_path, write_index
 from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import open_regular
 from shardline.tfrecord.reader import Limits
@@ -136,7 +136,7 @@ def test_a_damaged_file_gets_no_index_and_loses_none_it_had(
     tmp_path: Path, compression: str
 ) -> None:
     path = made(tmp_path / "a", packed(compression, framed(*SMALL))[:-1])
-    with pytest.raises(DamagedFileError):
+    with pytest.raises(CorruptFileError):
         write_index(path)
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
@@ -173,7 +173,7 @@ def test_an_index_of_another_file_of_the_same_size_gives_no_wrong_record(tmp_pat
     as_before(path)
     with IndexedFile(path) as file:
         for number in (0, 1):
-            with pytest.raises((IndexMismatchError, DamagedFileError)):
+            with pytest.raises((IndexMismatchError, CorruptFileError)):
                 file[number]
 
 
@@ -273,7 +273,7 @@ def read_or_refused(path: Path, number: int) -> bytes | None:
     try:
         with IndexedFile(path) as file:
             return file[number]
-    except (IndexMismatchError, DamagedFileError):
+    except (IndexMismatchError, CorruptFileError):
         return None
 
 
@@ -314,7 +314,7 @@ def test_a_range_over_a_damaged_record_gives_those_before_it_and_then_the_error(
     made(path, bytes(data))
     as_before(path)
     read: list[bytes] = []
-    with IndexedFile(path) as file, pytest.raises(DamagedFileError) as caught:
+    with IndexedFile(path) as file, pytest.raises(CorruptFileError) as caught:
         read.extend(file.read(0))
     assert read == SMALL[:2]
     assert (caught.value.record, caught.value.offset) == (2, 37)
@@ -351,7 +351,7 @@ def test_frames_of_a_damaged_file_raise(tmp_path: Path) -> None:
         as_before(path)
         owner = next(n for n, (begin, end) in enumerate(ends) if begin <= bit // 8 < end)
         if owner in numbers:
-            with pytest.raises(DamagedFileError) as caught:
+            with pytest.raises(CorruptFileError) as caught:
                 taken(path, numbers, 10_000)
             assert (caught.value.record, caught.value.offset) == (owner, ends[owner][0])
         else:
@@ -374,9 +374,9 @@ def test_frames_through_a_forged_index_raise(tmp_path: Path, wrong: int) -> None
             members=[],
             size=opened.size,
             compression=Compression.NONE,
-            fingerprint=fingerprint_of(opened, opened.size),
+            fingerprint=compute_fingerprint(opened, opened.size),
         )
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         taken(path, list(range(len(begins))), 10_000)
     assert caught.value.record == wrong - 1
 
@@ -386,12 +386,12 @@ def test_limits_hold_through_an_index_too(tmp_path: Path) -> None:
     write_index(path)
     with (
         IndexedFile(path, limits=Limits(max_record_bytes=999)) as file,
-        pytest.raises((IndexMismatchError, DamagedFileError)),
+        pytest.raises((IndexMismatchError, CorruptFileError)),
     ):
         file[8]
     with (
         IndexedFile(path, limits=Limits(max_unpacked_bytes=100)) as file,
-        raises(DamagedFileError, "decompressed-too-large", path=str(path), record=9) as caught,
+        raises(CorruptFileError, "decompressed-too-large", path=str(path), record=9) as caught,
     ):
         file[9]
     assert caught.value.hint is not None
@@ -410,7 +410,7 @@ def test_the_last_record_of_our_gzip_is_reached_by_reading_its_member_alone(tmp_
     as_before(path)
     with IndexedFile(path) as indexed:
         assert indexed[-1] == payloads[-1], "what lies before it may be broken"
-        with pytest.raises(DamagedFileError):
+        with pytest.raises(CorruptFileError):
             indexed[0]
 
 
@@ -443,5 +443,5 @@ def test_indexed_file_forged_header_raises_mismatch(tmp_path: Path, kind: str) -
         try:
             with IndexedFile(path) as file:
                 assert [file[at] for at in range(len(file))]
-        except (IndexMismatchError, DamagedFileError):
+        except (IndexMismatchError, CorruptFileError):
             continue

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.tfrecord.compression import MEMBER_BYTES, Compression, Packer
+from shardline.tfrecord.compression import MEMBER_BYTES, Compression, Compressor
 from tests.kernel.examples import seeded
 from tests.tfrecord.samples import gzip_member
 
@@ -30,10 +30,12 @@ def frames_of(each: list[int]) -> tuple[bytes, list[int]]:
     return seeded(sum(each)).randbytes(1000) * (sum(each) // 1000 + 1), list(accumulate(each))
 
 
-def packed(compression: Compression, data: bytes, lots: list[list[int]]) -> tuple[bytes, Packer]:
+def packed(
+    compression: Compression, data: bytes, lots: list[list[int]]
+) -> tuple[bytes, Compressor]:
     """The file when frames are handed over in these lots of ends."""
     pieces: list[bytes] = []
-    packer = Packer(lambda piece: pieces.append(bytes(piece)), compression)
+    packer = Compressor(lambda piece: pieces.append(bytes(piece)), compression)
     start = 0
     for ends in lots:
         packer.add(memoryview(data)[start : ends[-1]], np.array(ends) - start)
@@ -104,7 +106,7 @@ def test_a_file_without_records_is_a_file_of_its_kind(compression: Compression) 
 
 def test_a_gzip_file_as_it_is_ends_the_member_before_it() -> None:
     pieces: list[bytes] = []
-    packer = Packer(lambda piece: pieces.append(bytes(piece)), Compression.GZIP)
+    packer = Compressor(lambda piece: pieces.append(bytes(piece)), Compression.GZIP)
     packer.add(b"a" * 20, np.array([20]))
     foreign = gzip_member(b"b" * 30) + gzip_member(b"c" * 40)
     packer.begin_packed()
@@ -124,7 +126,7 @@ def test_a_gzip_file_as_it_is_ends_the_member_before_it() -> None:
 
 
 def test_room_is_what_is_left_of_a_member() -> None:
-    packer = Packer(lambda _: None, Compression.GZIP)
+    packer = Compressor(lambda _: None, Compression.GZIP)
     assert packer.room == MEMBER_BYTES
     packer.add(bytes(1000), np.array([1000]))
     assert packer.room == MEMBER_BYTES - 1000

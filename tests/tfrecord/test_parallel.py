@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline import kernel
-from shardline.errors import ColumnError, DamagedFileError
+from shardline.errors import ColumnError, CorruptFileError
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.writer import write_records
 from tests.errors import raises
@@ -31,7 +31,7 @@ def read(path: Path, workers: int, stretch: int = STRETCH) -> tuple[list[bytes],
     try:
         for payloads in map_blocks(path, payloads_of, workers=workers, stretch_bytes=stretch):
             found += payloads
-    except DamagedFileError as error:
+    except CorruptFileError as error:
         return found, (error.kind, error.record, error.offset, error.detail)
     return found, None
 

@@ -18,11 +18,11 @@ import pytest
 import tensorflow as tf
 
 from shardline import kernel
-from shardline.errors import DamagedFileError
+from shardline.errors import CorruptFileError
 from shardline.hints import Hint, Option
 from shardline.operations.verify_files import verify_file
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.reader import Block, Damage, Limits, Lost, RecordFile
+from shardline.tfrecord.reader import Block, Corruption, Limits, LostBytes, RecordFile
 from tests.errors import raises
 from tests.kernel.examples import seeded
 from tests.kernel.frames import framed, header
@@ -120,7 +120,7 @@ def test_a_fault_is_raised_with_its_place_after_the_records_before_it(tmp_path: 
     path = made(tmp_path / "a", bytes(data))
     read: list[bytes] = []
     with (
-        pytest.raises(DamagedFileError) as caught,
+        pytest.raises(CorruptFileError) as caught,
         RecordFile(path, block_bytes=10) as file,
     ):
         read.extend(bytes(p) for block in file.blocks() for p in block.payloads())
@@ -142,12 +142,12 @@ def test_behind_a_damage_reading_goes_on_and_every_byte_is_accounted_for(tmp_pat
             if isinstance(event, Block):
                 spans.append((event.offset, len(event.data)))
                 numbers += range(event.record, event.record + len(event.starts))
-            elif isinstance(event, Lost):
+            elif isinstance(event, LostBytes):
                 assert event.data is not None
                 assert bytes(event.data) == data[event.offset : event.offset + event.size]
                 spans.append((event.offset, event.size))
             else:
-                assert event == Damage(event.fault)
+                assert event == Corruption(event.fault)
                 assert (event.fault.kind, event.fault.record) == ("data-crc", 3)
     assert numbers == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     end = 0
@@ -287,7 +287,7 @@ def test_the_cap_on_unpacking_is_kept(tmp_path: Path, compression: str) -> None:
     where = {"path": str(path), "record": fault.record, "offset": fault.offset}
     with (
         RecordFile(path, limits=limits) as file,
-        raises(DamagedFileError, "decompressed-too-large", **where) as caught,
+        raises(CorruptFileError, "decompressed-too-large", **where) as caught,
     ):
         list(file)
     assert caught.value.hint is not None

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from shardline.errors import ObjectExistsError
 from shardline.storage import open_store
 from shardline.storage.durable_file import DurableFile
-from shardline.tfrecord.compression import MEMBER_BYTES, Compression, frame_ends
-from shardline.tfrecord.hashing import Checksum, Content, OtherContentError
+from shardline.tfrecord.compression import MEMBER_BYTES, Compression, get_frame_ends
+from shardline.tfrecord.hashing import Checksum, ContentMismatchError, FileContent
 from shardline.tfrecord.index import index_path, write_index
 from shardline.tfrecord.indexed_file import IndexedFile
-from shardline.tfrecord.writer import RecordSink, Written, write_stored
+from shardline.tfrecord.writer import RecordSink, WrittenFile, write_stored
 from tests.kernel.examples import seeded
 from tests.kernel.frames import FOOTER, HEADER, framed
 from tests.operations.shard_files import (
@@ -56,7 +56,7 @@ def add(sink: RecordSink, records: list[bytes]) -> None:
     sink.add(framed(*records), *places(records))
 
 
-def write(path: Path, compression: Compression, contents: list[list[bytes]]) -> Written:
+def write(path: Path, compression: Compression, contents: list[list[bytes]]) -> WrittenFile:
     """A file of records, added lot by lot, with its index."""
     with DurableFile(path) as file, DurableFile(index_path(path)) as index:
         sink = RecordSink(file, compression, index)
@@ -65,10 +65,10 @@ def write(path: Path, compression: Compression, contents: list[list[bytes]]) -> 
         return sink.finish()
 
 
-def assert_right(path: Path, written: Written, records: list[bytes], compression: str) -> None:
+def assert_right(path: Path, written: WrittenFile, records: list[bytes], compression: str) -> None:
     """The file holds the records, is what was told of it, and its index is as one made of it."""
     data = path.read_bytes()
-    assert written == Written(len(records), len(data), hashlib.sha256(data).hexdigest())
+    assert written == WrittenFile(len(records), len(data), hashlib.sha256(data).hexdigest())
     assert records_of(path) == records
     assert read_by_tensorflow(path, TF_NAMES[compression]) == records
     with IndexedFile(path) as indexed:
@@ -136,7 +136,7 @@ def members_in(folder: Path, data: bytes) -> list[tuple[int, int]]:
 def test_a_plain_file_is_full_when_the_next_record_would_take_it_over(
     records: list[bytes], target: int
 ) -> None:
-    ends = frame_ends(*places(records))
+    ends = get_frame_ends(*places(records))
     with tempfile.TemporaryDirectory() as folder, DurableFile(Path(folder, "file")) as file:
         sink = RecordSink(file, Compression.NONE)
         added = 0
@@ -159,7 +159,7 @@ def test_a_file_without_a_target_is_never_full(tmp_path: Path) -> None:
 @bulk_needs_the_compiled_kernel
 def test_a_gzip_file_is_full_when_a_member_has_taken_it_to_the_target(tmp_path: Path) -> None:
     records = [seeded(at).randbytes(MEMBER_BYTES // 4) for at in range(16)]
-    ends = frame_ends(*places(records))
+    ends = get_frame_ends(*places(records))
     with DurableFile(tmp_path / "file") as file:
         sink = RecordSink(file, Compression.GZIP)
         added, asked = 0, []
@@ -178,10 +178,10 @@ def store_file(
     store: Store,
     packing: Compression,
     records: list[bytes],
-    told: Content | None = None,
+    told: FileContent | None = None,
     *,
     failing: bool = False,
-) -> Written:
+) -> WrittenFile:
     with write_stored(store, "a/file", packing, expected=told) as sink:
         for record in records:
             add(sink, [record])
@@ -190,8 +190,8 @@ def store_file(
         return sink.finish()
 
 
-def expected(data: bytes) -> Content:
-    return Content(Checksum(len(data), google_crc32c.value(data)), "5e" * 32)
+def expected(data: bytes) -> FileContent:
+    return FileContent(Checksum(len(data), google_crc32c.value(data)), "5e" * 32)
 
 
 def test_a_file_that_becomes_what_was_expected_has_the_sha256_that_was_told(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_file_that_becomes_something_else_than_expected_is_not_there(
     tmp_path: Path, records: list[bytes]
 ) -> None:
     told = expected(framed(b"one", b"two"))
-    with pytest.raises(OtherContentError):
+    with pytest.raises(ContentMismatchError):
         store_file(open_store(tmp_path), Compression.NONE, records, told)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

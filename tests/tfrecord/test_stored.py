@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import DamagedFileError, ObjectMissingError, StorageError
+from shardline.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from shardline.operations.verify_files import verify_file
 from shardline.storage import open_store
 from shardline.tfrecord import HashedFile, RecordFile, StoredFile, open_source, write_records
 from shardline.tfrecord import open_file as stored_module
 from shardline.tfrecord.parallel import map_blocks
-from shardline.tfrecord.reader import Block, Damage, Lost
+from shardline.tfrecord.reader import Block, Corruption, LostBytes
 from tests.errors import raises
 from tests.kernel.frames import framed
 from tests.storage.faulty import Fault, FaultyStore
@@ -66,9 +66,9 @@ def story_of(source: Path | StoredFile) -> list[object]:
         for event in file.events(go_on=True):
             if isinstance(event, Block):
                 told += [event.offset, event.record, payloads_of(event)]
-            elif isinstance(event, Damage):
+            elif isinstance(event, Corruption):
                 told.append(event)
-            elif isinstance(event, Lost):
+            elif isinstance(event, LostBytes):
                 told += [bytes(data) for _, data in file.bytes_of(event)]
     return told
 
@@ -159,17 +159,17 @@ def test_a_file_of_a_local_store_is_read_where_it_lies(tmp_path: Path) -> None:
 @pytest.mark.parametrize("paths", [True, False])
 def test_a_missing_file_and_a_damaged_one_are_named(tmp_path: Path, *, paths: bool) -> None:
     store = RecordingStore(tmp_path, paths=paths)
-    with raises(ObjectMissingError, "object-not-found", path=f"{tmp_path}/no/such"):
+    with raises(ObjectNotFoundError, "object-not-found", path=f"{tmp_path}/no/such"):
         RecordFile(StoredFile(store, "no/such"))
     made(tmp_path / "a", flipped(framed(b"one"), 100))
     with RecordFile(StoredFile(store, "a")) as file:
-        with raises(DamagedFileError, "corrupt-file", path=f"{tmp_path}/a", record=0) as caught:
+        with raises(CorruptFileError, "corrupt-file", path=f"{tmp_path}/a", record=0) as caught:
             list(file)
         assert caught.value.kind == "data-crc"
         assert file.source == StoredFile(store, "a")
     with (
         RecordFile(StoredFile(store, "a")).again() as file,
-        raises(DamagedFileError, "corrupt-file", path=f"{tmp_path}/a", record=0),
+        raises(CorruptFileError, "corrupt-file", path=f"{tmp_path}/a", record=0),
     ):
         list(file)
 
@@ -272,6 +272,6 @@ def test_a_hashed_file_is_named_like_the_file(tmp_path: Path) -> None:
     path = made(tmp_path / "a", flipped(framed(b"one"), 100))
     with (
         RecordFile(HashedFile(open_source(path))) as file,
-        raises(DamagedFileError, "corrupt-file", path=str(path)),
+        raises(CorruptFileError, "corrupt-file", path=str(path)),
     ):
         list(file)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.errors import DamagedFileError
+from shardline.errors import CorruptFileError
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import Block, Limits
 from tests.kernel.frames import framed, header
@@ -37,7 +37,7 @@ def test_an_error_about_a_frame_that_is_no_record_stays_inside(tmp_path: Path) -
 
     def work(block: Block) -> int:
         if b"inner" in payloads_of(block):
-            raise DamagedFileError(str(path), "example", 0, 0, "no Example")
+            raise CorruptFileError(str(path), "example", 0, 0, "no Example")
         return len(block.starts)
 
     assert sum(map_blocks(path, work, workers=2, stretch_bytes=50)) == len(PAYLOADS)
@@ -54,7 +54,7 @@ def test_a_header_inside_a_record_that_asks_for_much_asks_in_vain(tmp_path: Path
 def test_the_cap_on_records_holds_in_every_stretch(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(*[b"short"] * 20, bytes(501), *[b"short"] * 20))
     limits = Limits(max_record_bytes=500)
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         list(map_blocks(path, payloads_of, limits=limits, workers=2, stretch_bytes=100))
     assert (caught.value.kind, caught.value.record, caught.value.offset) == ("oversized", 20, 420)
 

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from shardline.api import Version
 from shardline.errors import ShardlineError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.operations.combine import combine
 from shardline.operations.combine_files import combine_files
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.schema.schema import Feature
@@ -29,7 +29,7 @@ from shardline.udf import batch_fields
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shardline.operations.transform_version import Mode
+    from shardline.operations.transform_version import TransformMode
 
 BASE, DERIVED = "digits/v1", "digits/v2"
 
@@ -40,9 +40,9 @@ def double(batch: pa.RecordBatch) -> dict[str, Any]:
     return {"double": pc.multiply(batch["x"], 2)}
 
 
-def _extend(folder: Path, mode: Mode) -> None:
+def _extend(folder: Path, mode: TransformMode) -> None:
     root = folder / "root"
-    engine = Threads(1, pause=0)
+    engine = ThreadExecutor(1, pause=0)
     extend(
         Version(root, BASE),
         double,
@@ -66,8 +66,8 @@ def extend_rewrite(folder: Path) -> None:
 def migrate_version(folder: Path) -> None:
     """Give a feature another name."""
     root = folder / "root"
-    steps = Steps(rename={"x": "number"})
-    engine = Threads(1, pause=0)
+    steps = MigrationSpec(rename={"x": "number"})
+    engine = ThreadExecutor(1, pause=0)
     migrate(Version(root, BASE), Version(root, DERIVED), steps, which="newest", engine=engine)
 
 
@@ -78,7 +78,7 @@ def extend_loose(folder: Path) -> None:
 
 def migrate_loose(folder: Path) -> None:
     """Write the records of a file with another name for a feature."""
-    steps = Steps(rename={"x": "number"})
+    steps = MigrationSpec(rename={"x": "number"})
     migrate_file(folder / "a.tfrecord", folder / "out.tfrecord", steps, overwrite=True)
 
 
@@ -88,7 +88,7 @@ _PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "rig
 def combine_version(folder: Path) -> None:
     """Write all pairs of the records of a version, in several shards."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
-    engine = Threads(1, pause=0)
+    engine = ThreadExecutor(1, pause=0)
     newest: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
     combine(base, base, into, **newest, **_PREFIXES, target_bytes=500, engine=engine)
 
@@ -96,7 +96,7 @@ def combine_version(folder: Path) -> None:
 def combine_virtual(folder: Path) -> None:
     """Write the plan of each two records of a version."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
-    engine = Threads(1, pause=0)
+    engine = ThreadExecutor(1, pause=0)
     newest: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
     combine(base, base, into, **newest, **_PREFIXES, mode="virtual", once=True, engine=engine)
 
@@ -109,17 +109,17 @@ def combine_loose(folder: Path) -> None:
 
 def fold_overlays(folder: Path) -> None:
     """Make one plain shard of all overlays."""
-    rebuild(Version(folder / "root", DERIVED), "newest", engine=Threads(1, pause=0))
+    rebuild(Version(folder / "root", DERIVED), "newest", engine=ThreadExecutor(1, pause=0))
 
 
 def erase_records(folder: Path) -> None:
     """Take a record out of every version."""
-    erase(folder / "root", "digits", where="x == 4", engine=Threads(1, pause=0))
+    erase(folder / "root", "digits", where="x == 4", engine=ThreadExecutor(1, pause=0))
 
 
 def strike_out(folder: Path) -> None:
     """Strike a refused row out of a quarantine file."""
-    erase(folder / "root", "digits", key="x", values=[7], engine=Threads(1, pause=0))
+    erase(folder / "root", "digits", key="x", values=[7], engine=ThreadExecutor(1, pause=0))
 
 
 VERBS = {

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.api import Version
 from shardline.errors import ShardlineError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase
 from shardline.operations.export import export
 from shardline.operations.extend import extend
-from shardline.operations.migrate import Steps, migrate
+from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
 from shardline.schema.logical_types import Text
@@ -91,7 +91,7 @@ class Worker:
         self.folder, self.number, self.days = folder, number, days
         self.random = random.Random(f"{seed} {number}")
         self.journal = (folder / f"journal-{seed}-{number}.jsonl").open("a", buffering=1)
-        self.engine = Threads(1, pause=0)
+        self.engine = ThreadExecutor(1, pause=0)
         self.steps = 0
         self.operations: list[tuple[int, Callable[[], Outcome]]] = [
             (30, self.append),
@@ -184,7 +184,7 @@ class Worker:
 
     def migrate(self) -> Outcome:
         """Rename a feature of the base."""
-        steps = Steps(rename={"text": "note"})
+        steps = MigrationSpec(rename={"text": "note"})
         report = migrate(self.version(BASE), self.version(RENAMED), steps, engine=self.engine)
         return {"version": RENAMED, **_entry(report.entry)}
 

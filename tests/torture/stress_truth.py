@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardline.errors import ShardlineError
 from shardline.lineage.audit.root_audit import audit
-from shardline.lineage.trace import Tracer
-from shardline.lineage.trace_step import Step
+from shardline.lineage.trace import RecordTracer
+from shardline.lineage.trace_step import TraceStep
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog
 from shardline.provenance.row_mapping import SourceRow
@@ -181,7 +181,7 @@ def _erased_since(snapshot: StoredSnapshot, truth: Truth) -> bool:
 
 def _wrong_traces(catalog: Catalog) -> Iterator[str]:
     """Records trace back to the row of the source that has their id."""
-    tracer = Tracer(catalog)
+    tracer = RecordTracer(catalog)
     for name in catalog.names(DATASET):
         version = catalog.version(name)
         if not version.exists or version.state.published is None:
@@ -195,10 +195,10 @@ def _wrong_traces(catalog: Catalog) -> Iterator[str]:
                 yield f"{snapshot}: record {number} has id {record_id}, its trace ends at {rows}"
 
 
-def _base_rows(step: Step) -> Iterator[int | str]:
+def _base_rows(step: TraceStep) -> Iterator[int | str]:
     """Yield the ids of the rows of the base at which a trace ends."""
     for cause in step.of:
-        if isinstance(cause, Step):
+        if isinstance(cause, TraceStep):
             yield from _base_rows(cause)
         elif isinstance(cause, SourceRow):
             if cause.source.path is not None:

@@ -14,7 +14,7 @@ from tests.kernel import examples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.udf import Made
+    from shardline.udf import UDFResult
 
 BOXES = Schema(
     (
@@ -51,7 +51,7 @@ def boxes(widths: Sequence[int], heights: Sequence[int] | None = None) -> pa.Rec
     return batch_of(reads, width=widths, height=[1] * len(widths) if heights is None else heights)
 
 
-def values(made: Made, name: str = "area") -> list[Any]:
+def values(made: UDFResult, name: str = "area") -> list[Any]:
     """What was made of a field."""
     (array,) = [fitted.array for feature, fitted in made.columns if feature.name == name]
     found: list[Any] = array.to_pylist()
@@ -63,7 +63,7 @@ def raised(function: str, error: str) -> str:
     return f"function {function!r} raised {error}"
 
 
-def bad(made: Made, name: str = "area") -> dict[int, str]:
+def bad(made: UDFResult, name: str = "area") -> dict[int, str]:
     """Why values of a field do not fit."""
     (found,) = [fitted.bad for feature, fitted in made.columns if feature.name == name]
     return found

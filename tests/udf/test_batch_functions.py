@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline.errors import FieldsError
-from shardline.schema.arrow_types import misfit
+from shardline.schema.arrow_types import find_mismatch
 from shardline.schema.conversion import NOT_WHOLE, TOO_LARGE
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields
@@ -101,7 +101,7 @@ def test_values_that_do_not_fit_are_told_with_their_rows() -> None:
     made = made_by(lambda _: {"area": pa.array([0.5, 1, 2.0**70])}, AREA, rows=3)
     assert bad(made) == {0: NOT_WHOLE, 2: TOO_LARGE}
     made = made_by(lambda _: {"area": pa.array(["a", "b", None])}, AREA, rows=3)
-    assert bad(made) == dict.fromkeys((0, 1), misfit(AREA, pa.string()))
+    assert bad(made) == dict.fromkeys((0, 1), find_mismatch(AREA, pa.string()))
     mixed = made_by(lambda _: {"area": [1, "b", 3]}, AREA, rows=3)
     assert (values(mixed), list(bad(mixed))) == ([1, None, 3], [1])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardline.readers.tf import batch_parser
 from shardline.udf import record_fields
-from shardline.udf.tensor_udf import Form
+from shardline.udf.tensor_udf import TensorForm
 from tests.log.schemas import records, schemas
 from tests.readers.forms import plain
 from tests.udf.batches import AREA, decoded
@@ -57,7 +57,7 @@ def test_tensors_are_those_that_parsing_in_tensorflow_gives(data: st.DataObject)
     parsed = batch_parser(schema, schema.features)(tf.constant(payloads[first:]))
     context, lists = parsed if isinstance(parsed, tuple) else (parsed, {})
     for feature, column in zip(schema.features, batch.columns, strict=True):
-        form = Form(feature)
+        form = TensorForm(feature)
         specs = form.specs(tf)
         parts = [
             tf.convert_to_tensor(part, spec.dtype)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from shardline.udf import Made
+    from shardline.udf import UDFResult
 
 LABEL = Feature("label", "int64", required=False)
 WORD = Feature("word", "bytes", required=False, meaning=Text())
@@ -41,11 +41,11 @@ ROWS = {"label": [3, 1, 2], "name": ["drei", "größe", ""], "size": [0.5, 1.5, 
 CSV = 'label,name,size\n3,drei,0.5\n1,"größe",1.5\n\n2,,2\n'
 
 
-def made_by(fields: Any, keys: Sequence[Any], *, every: bool = True) -> Made:  # noqa: ANN401 - of any kind
+def made_by(fields: Any, keys: Sequence[Any], *, every: bool = True) -> UDFResult:  # noqa: ANN401 - of any kind
     """What a table gives for records with these labels, or words."""
     (feature,) = fields.bind(SCHEMA).reads
     batch = batch_of([feature], **{feature.name: keys})
-    made: Made = fields.bind(SCHEMA).compute(batch, every=every)
+    made: UDFResult = fields.bind(SCHEMA).compute(batch, every=every)
     return made
 
 

@@ -23,7 +23,7 @@ from shardline.errors import FieldsError
 from shardline.hints import Option
 from shardline.schema.schema import Feature, Text
 from shardline.udf import batch_fields, record_fields
-from shardline.udf.worker_process import CannotShip
+from shardline.udf.worker_process import NotPortableError
 from tests.errors import raises
 from tests.signals import default_signals
 from tests.udf.batches import AREA, BOXES, bad, boxes, raised, values
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from shardline.udf import Bound, Made
+    from shardline.udf import BoundUDF, UDFResult
 
 BOTH = ["width", "height"]
 PROCESS = Feature("process", "int64")
@@ -73,19 +73,19 @@ FIELDS = record_fields(AREA, PROCESS, NOTE, reads=BOTH, processes=True)(versatil
 
 
 @pytest.fixture(scope="module")
-def away() -> Iterator[Bound]:
+def away() -> Iterator[BoundUDF]:
     """The function in processes of its own."""
     with closing(FIELDS.bind(BOXES)) as bound:
         yield bound
 
 
 @pytest.fixture(scope="module")
-def here() -> Bound:
+def here() -> BoundUDF:
     """The same in this process."""
     return record_fields(AREA, PROCESS, NOTE, reads=BOTH, processes=False)(versatile).bind(BOXES)
 
 
-def told(made: Made) -> dict[str, Any]:
+def told(made: UDFResult) -> dict[str, Any]:
     """All that was made, without where."""
     return {
         "reasons": made.reasons,
@@ -98,7 +98,7 @@ def told(made: Made) -> dict[str, Any]:
 @pytest.mark.parametrize("every", [False, True])
 @pytest.mark.parametrize("widths", [[1, 2, 3], [], [1, 0, 2, 0, 3], [0], [2, 96, 1, 96]], ids=str)
 def test_results_are_the_same_as_in_this_process(
-    away: Bound, here: Bound, widths: list[int], *, every: bool
+    away: BoundUDF, here: BoundUDF, widths: list[int], *, every: bool
 ) -> None:
     batch = boxes([5, *widths, 5], [12] * (len(widths) + 2)).slice(1, len(widths))
     there, mine = away.compute(batch, every=every), here.compute(batch, every=every)
@@ -108,13 +108,13 @@ def test_results_are_the_same_as_in_this_process(
     assert os.getpid() not in values(there, "process")
 
 
-def test_an_error_tells_where_it_was_raised_there(away: Bound) -> None:
+def test_an_error_tells_where_it_was_raised_there(away: BoundUDF) -> None:
     error = away.compute(boxes([0]), every=True).error
     assert isinstance(error, ZeroDivisionError)
     assert "in versatile" in error.__notes__[0]
 
 
-def test_an_error_that_cannot_be_sent_is_told_in_words(away: Bound) -> None:
+def test_an_error_that_cannot_be_sent_is_told_in_words(away: BoundUDF) -> None:
     made = away.compute(boxes([97]), every=True)
     odd = "Odd: 1 and 2"
     assert made.reasons == {0: (None, raised("versatile", odd))}
@@ -122,19 +122,19 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(away: Bound) -> None:
     assert str(made.error) == odd
 
 
-def test_a_result_that_was_not_declared_is_told_with_its_row_there_too(away: Bound) -> None:
+def test_a_result_that_was_not_declared_is_told_with_its_row_there_too(away: BoundUDF) -> None:
     made = away.compute(boxes([1, 95]), every=True)
     assert list(made.reasons) == [1]
     assert "'volume'" in made.reasons[1][1]
 
 
-def test_a_function_that_wants_to_exit_is_told_with_its_row_there_too(away: Bound) -> None:
+def test_a_function_that_wants_to_exit_is_told_with_its_row_there_too(away: BoundUDF) -> None:
     made = away.compute(boxes([1, 94]), every=True)
     assert made.reasons == {1: (None, raised("versatile", "SystemExit: 3"))}
     assert isinstance(made.error, SystemExit)
 
 
-def test_streams_run_in_several_processes_and_keep_the_order(away: Bound) -> None:
+def test_streams_run_in_several_processes_and_keep_the_order(away: BoundUDF) -> None:
     batches = (boxes([1, 1], [number, number]) for number in range(60))
     made = list(away.stream(batches, every=True, workers=2))
     assert [values(one) for one in made] == [[number, number] for number in range(60)]
@@ -143,7 +143,7 @@ def test_streams_run_in_several_processes_and_keep_the_order(away: Bound) -> Non
     assert 1 <= len(processes) <= (os.cpu_count() or 1)
 
 
-def test_a_process_that_is_killed_is_told_and_replaced(away: Bound) -> None:
+def test_a_process_that_is_killed_is_told_and_replaced(away: BoundUDF) -> None:
     with raises(FieldsError, "udf-process-died") as caught:
         away.compute(boxes([1, 99, 1]), every=True)
     assert all(part in caught.value.message for part in ("'versatile'", "signal 9", "1 row"))
@@ -152,13 +152,13 @@ def test_a_process_that_is_killed_is_told_and_replaced(away: Bound) -> None:
     assert values(away.compute(boxes([1], [7]), every=True)) == [7]
 
 
-def test_a_process_that_exits_is_told(away: Bound) -> None:
+def test_a_process_that_exits_is_told(away: BoundUDF) -> None:
     with raises(FieldsError, "udf-process-died") as caught:
         away.compute(boxes([98]), every=True)
     assert "exit status 3" in caught.value.message
 
 
-def test_threads_that_ask_at_once_get_their_own_answers(away: Bound) -> None:
+def test_threads_that_ask_at_once_get_their_own_answers(away: BoundUDF) -> None:
     found: dict[int, list[int]] = {}
 
     def work(number: int) -> None:
@@ -295,7 +295,7 @@ def test_a_function_that_cannot_be_sent_goes_on_here_and_says_so_once(
     assert record.args is not None
     shown, why = record.args
     assert shown == fields.shown
-    assert isinstance(why, CannotShip)
+    assert isinstance(why, NotPortableError)
     assert "pickled" in str(why)
 
 
@@ -329,7 +329,7 @@ def test_a_function_that_cannot_be_loaded_there_is_refused_or_stays(
     assert record.args is not None
     shown, why = record.args
     assert shown == "function 'burn'"
-    assert isinstance(why, CannotShip)
+    assert isinstance(why, NotPortableError)
     assert "only_here" in str(why)
 
 

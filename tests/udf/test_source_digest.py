@@ -11,7 +11,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import FieldsError, ShardlineError
-from shardline.execution.executor import Threads
+from shardline.execution.executor import ThreadExecutor
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.udf.function_digest import source_digest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.udf.record_udf import RecordFields
+    from shardline.udf.record_udf import RecordUDF
 
 NAME = "functions_under_test"
 TEXT = '''
@@ -74,7 +74,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     sys.modules.pop(NAME, None)
 
 
-def loaded(folder: Path, change: tuple[str, str] = ("", ""), name: str = "much") -> RecordFields:
+def loaded(folder: Path, change: tuple[str, str] = ("", ""), name: str = "much") -> RecordUDF:
     """A function of a module with one change in its text."""
     place = folder / str(len(list(folder.iterdir())))
     place.mkdir()
@@ -87,7 +87,7 @@ def loaded(folder: Path, change: tuple[str, str] = ("", ""), name: str = "much")
     assert spec.loader is not None
     sys.modules[NAME] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    function: RecordFields = getattr(module, name)
+    function: RecordUDF = getattr(module, name)
     return function
 
 
@@ -160,7 +160,7 @@ def fails_from(number: int) -> tuple[str, str]:
 def test_extend_fixed_function_leaves_no_old_results(folder: Path) -> None:
     base, into = base_of(folder, (0, 5), (5, 9)), version_in(folder)
     with pytest.raises(ShardlineError):
-        extend(base, loaded(folder, fails_from(5)), into, engine=Threads(1))
+        extend(base, loaded(folder, fails_from(5)), into, engine=ThreadExecutor(1))
     fixed = loaded(folder, CHANGED["constant"])
     report = extend(base, fixed, into)
     assert (len(report.made), report.found) == (2, 0)
@@ -182,7 +182,7 @@ def test_combine_fixed_function_leaves_no_old_results(folder: Path) -> None:
         folder, ('return {"keep"', 'assert record["id"] < 3\n    return {"keep"'), "keep"
     )
     with pytest.raises(ShardlineError):
-        combine(base, base, into, where=failing, engine=Threads(1), **options)
+        combine(base, base, into, where=failing, engine=ThreadExecutor(1), **options)
     fixed = loaded(folder, (">= 0", "> 0"), "keep")
     report = combine(base, base, into, where=fixed, **options)
     assert report.found == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from shardline.errors import DamagedFileError, FieldsError
+from shardline.errors import CorruptFileError, FieldsError
 from shardline.udf import batch_fields, joined_fields, record_fields
 from tests.errors import raises
 from tests.udf.batches import AREA, BOXES, boxes, values
@@ -17,7 +17,7 @@ from tests.udf.batches import AREA, BOXES, boxes, values
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DAMAGED = DamagedFileError("a.tfrecord", "data-crc", 3, 70, "does not match")
+DAMAGED = CorruptFileError("a.tfrecord", "data-crc", 3, 70, "does not match")
 
 
 def numbered(count: int, taken: list[int] | None = None) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ def test_an_error_of_the_batches_comes_behind_what_was_read_before_it(workers: i
     bound = record_fields(AREA, reads=["width"])(copied).bind(BOXES)
     made = bound.stream(damaged(), every=True, workers=workers)
     assert [values(next(made)) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         next(made)
     assert caught.value is DAMAGED
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shardline.errors import ColumnError, DamagedFileError, FieldsError
+from shardline.errors import ColumnError, CorruptFileError, FieldsError
 from shardline.schema.schema import Array, Feature, Schema, Text
 from shardline.udf import tensor_fields
-from shardline.udf.tensor_udf import SEVERAL
+from shardline.udf.tensor_udf import SEVERAL_VALUES
 from tests.errors import raises
 from tests.udf.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 from tests.udf.test_stream import DAMAGED
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.udf import Bound, Made
+    from shardline.udf import BoundUDF, UDFResult
 
 BOTH = ["width", "height"]
 Tensors = dict[str, Any]
@@ -35,11 +35,11 @@ def area(tensors: Tensors) -> Tensors:
     return {"area": tensors["width"] * tensors["height"]}
 
 
-def bound_to(function: Callable[[Tensors], Any], *features: Feature) -> Bound:
+def bound_to(function: Callable[[Tensors], Any], *features: Feature) -> BoundUDF:
     return tensor_fields(*features, reads=BOTH)(function).bind(BOXES)
 
 
-def both_ways(bound: Bound, batch: pa.RecordBatch) -> Made:
+def both_ways(bound: BoundUDF, batch: pa.RecordBatch) -> UDFResult:
     """What is made of a batch, which is the same in a stream and by itself."""
     alone = bound.compute(batch, every=True)
     (streamed,) = bound.stream(iter([batch]), every=True, workers=2)
@@ -51,7 +51,7 @@ def both_ways(bound: Bound, batch: pa.RecordBatch) -> Made:
     return alone
 
 
-def made_by(function: Callable[[Tensors], Any], *features: Feature, rows: int = 4) -> Made:
+def made_by(function: Callable[[Tensors], Any], *features: Feature, rows: int = 4) -> UDFResult:
     return both_ways(bound_to(function, *features), boxes(range(rows), range(rows)))
 
 
@@ -165,7 +165,7 @@ def test_two_values_where_one_belongs_are_told() -> None:
 
     made = made_by(function, optional)
     assert values(made) == [None, 1, None, None]
-    assert bad(made) == {count: SEVERAL.format(count) for count in (2, 3)}
+    assert bad(made) == {count: SEVERAL_VALUES.format(count) for count in (2, 3)}
 
 
 def test_text_images_arrays_and_steps_are_read() -> None:
@@ -302,7 +302,7 @@ def test_an_error_of_the_batches_comes_behind_what_was_read_before_it() -> None:
 
     made = bound_to(area, AREA).stream(damaged(), every=True, workers=2)
     assert [len(values(next(made))) for _ in range(6)] == [0, 1, 2, 0, 1, 2]
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(CorruptFileError) as caught:
         next(made)
     assert caught.value is DAMAGED
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import render_hint
-from shardline.cli.executor import drawing_engine
+from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Share,
     Size,
@@ -23,19 +23,19 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import place, shown_source, snapshot_json, with_skipped
-from shardline.cli.references import next_command, open_root, parse_version
+from shardline.cli.output import add_skipped_files, format_source, locate_object, serialize_snapshot
+from shardline.cli.references import open_root, parse_version, render_next_command
 from shardline.cli.schema_file import read_schema
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_checked
+from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
 from shardline.cli.source_arguments import find_sources, format_option
 from shardline.errors import ChangedSourceError
-from shardline.text import counted, escaped, human_bytes, rate
+from shardline.text import escape_text, format_bytes, format_count, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardline.cli.options import Command
-    from shardline.cli.snapshot_check import Checked
+    from shardline.cli.options import CommandFunction
+    from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.version import StoredVersion
     from shardline.operations.append import AppendReport
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def appended_json(
+def serialize_report(
     report: AppendReport,
     version: StoredVersion,
-    checked: Checked | None,
+    checked: SnapshotCheck | None,
     seconds: float,
     *,
     dry_run: bool,
@@ -59,7 +59,7 @@ def appended_json(
         "dry_run": dry_run,
         "created": report.created,
         "entry": report.entry and report.entry.number,
-        "snapshot": after and snapshot_json(after),
+        "snapshot": after and serialize_snapshot(after),
         "records": report.records,
         "bytes": report.bytes,
         "shards": [shard.to_json() for one in report.landed for shard in one.shards],
@@ -85,15 +85,15 @@ def appended_json(
         "set_aside": [{**one.source.to_json(), **one.to_json()} for one in report.set_aside],
         "quarantine": {
             "rows": report.refused,
-            "files": [place(version, name) for name in report.quarantine],
+            "files": [locate_object(version, name) for name in report.quarantine],
             "reasons": [why for landing in report.landed for why in landing.told],
         },
-        "check": None if checked is None else checked_json(checked),
+        "check": None if checked is None else serialize_check(checked),
         "published": version.state.published == version.state.snapshot,
     }
 
 
-def print_appended(
+def print_report(
     report: AppendReport, version: StoredVersion, seconds: float, *, dry_run: bool
 ) -> None:
     """What an append did, before any check."""
@@ -102,33 +102,33 @@ def print_appended(
     if dry_run:
         _print_plan(report, version)
     else:
-        _print_landed(report, seconds)
+        _print_committed(report, seconds)
     if report.refused:
         _print_quarantine(report, version)
     if report.set_aside:
-        _print_set_aside(report)
+        _print_rejected_sources(report)
     if report.replaced:
-        click.echo(f"replaced what {counted(len(report.replaced), 'source')} had brought in:")
-        _print_some(f"{shown_source(s)}, entry {entry}" for s, entry in report.replaced)
+        click.echo(f"replaced what {format_count(len(report.replaced), 'source')} had brought in:")
+        _print_lines(f"{format_source(s)}, entry {entry}" for s, entry in report.replaced)
     if report.duplicates:
         _print_duplicates(report)
     if len(report.skipped) > len(report.duplicates):
         _print_skipped(report)
 
 
-def _print_landed(report: AppendReport, seconds: float) -> None:
+def _print_committed(report: AppendReport, seconds: float) -> None:
     """Print what an append committed."""
     if report.snapshot is not None:
-        sources = counted(len(report.landed), "source")
-        shards = counted(sum(len(landing.shards) for landing in report.landed), "shard")
+        sources = format_count(len(report.landed), "source")
+        shards = format_count(sum(len(landing.shards) for landing in report.landed), "shard")
         click.echo(
-            f"{report.version}@{report.snapshot}: +{counted(report.records, 'record')} of {sources}"
-            f", {human_bytes(report.bytes)} in {shards}"
+            f"{report.version}@{report.snapshot}: +{format_count(report.records, 'record')} of {sources}"
+            f", {format_bytes(report.bytes)} in {shards}"
         )
-        click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+        click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
     elif report.landed:
         click.echo(
-            f"{report.version}: {counted(len(report.landed), 'source')} gave no record, so there "
+            f"{report.version}: {format_count(len(report.landed), 'source')} gave no record, so there "
             "is no new snapshot"
         )
     elif report.set_aside:
@@ -137,35 +137,39 @@ def _print_landed(report: AppendReport, seconds: float) -> None:
         click.echo(f"{report.version}: nothing is new, and nothing was changed")
 
 
-def print_next(report: AppendReport, version: StoredVersion, checked: Checked | None) -> None:
+def print_next_commands(
+    report: AppendReport, version: StoredVersion, checked: SnapshotCheck | None
+) -> None:
     """What to run next."""
     if report.snapshot is None:
         state = version.state
         if not report.new and state.snapshot and state.published != state.snapshot:
             newest = f"{version.name}@{state.snapshot}"
             click.echo(
-                f"{newest} is not published. To see why: {next_command('status', version.name)}"
+                f"{newest} is not published. To see why: {render_next_command('status', version.name)}"
             )
         return
     made = version.snapshot(report.snapshot)
     if made.published:
-        click.echo(f"To read it: {next_command('files', version.name)}")
+        click.echo(f"To read it: {render_next_command('files', version.name)}")
     elif checked is None:
-        click.echo(f"To check it, and so publish it: {next_command('check', str(made))}")
+        click.echo(f"To check it, and so publish it: {render_next_command('check', str(made))}")
 
 
 def _print_created(version: StoredVersion) -> None:
     schema = version.schema
-    what = counted(len(schema.features), "feature") if schema.features else "opaque records"
+    what = format_count(len(schema.features), "feature") if schema.features else "opaque records"
     click.echo(f"created {version.name}, whose schema has {what}:")
-    _print_some(f"{escaped(feature.name)}: {feature}" for feature in schema.features)
+    _print_lines(f"{escape_text(feature.name)}: {feature}" for feature in schema.features)
 
 
 def _print_plan(report: AppendReport, version: StoredVersion) -> None:
     if report.new:
         creates = "" if version.exists else f", and {version.name} be created"
-        click.echo(f"{report.version}: {counted(len(report.new), 'source')} would land{creates}:")
-        _print_some(shown_source(source) for source in report.new)
+        click.echo(
+            f"{report.version}: {format_count(len(report.new), 'source')} would land{creates}:"
+        )
+        _print_lines(format_source(source) for source in report.new)
         click.echo("Nothing was changed, and no row was looked at. To do it, leave out --dry-run")
     else:
         click.echo(f"{report.version}: nothing is new")
@@ -174,21 +178,21 @@ def _print_plan(report: AppendReport, version: StoredVersion) -> None:
 def _print_quarantine(report: AppendReport, version: StoredVersion) -> None:
     rows = sum(landing.rows for landing in report.landed)
     click.echo(
-        f"{counted(report.refused, 'row')} of {rows:,} did not fit and went to quarantine "
+        f"{format_count(report.refused, 'row')} of {rows:,} did not fit and went to quarantine "
         f"({report.refused / max(rows, 1):.2%}):"
     )
-    reasons = [escaped(why) for landing in report.landed for why in landing.told]
-    _print_some(reasons, report.refused)
+    reasons = [escape_text(why) for landing in report.landed for why in landing.told]
+    _print_lines(reasons, report.refused)
     click.echo("They are, each with its reason, in:")
-    _print_some(escaped(place(version, name)) for name in report.quarantine)
+    _print_lines(escape_text(locate_object(version, name)) for name in report.quarantine)
 
 
-def _print_set_aside(report: AppendReport) -> None:
-    count = counted(len(report.set_aside), "source")
+def _print_rejected_sources(report: AppendReport) -> None:
+    count = format_count(len(report.set_aside), "source")
     click.echo(f"set aside {count}, which cannot be appended:")
     for one in report.set_aside[:_SHOWN]:
         for number, line in enumerate(one.why.splitlines()):
-            click.echo(f"  {'' if number == 0 else '  '}{escaped(line)}")
+            click.echo(f"  {'' if number == 0 else '  '}{escape_text(line)}")
     if len(report.set_aside) > _SHOWN:
         click.echo(f"  … and {len(report.set_aside) - _SHOWN:,} more; --json lists all")
     changed = [one for one in report.set_aside if one.code == ChangedSourceError.code]
@@ -199,21 +203,23 @@ def _print_set_aside(report: AppendReport) -> None:
 
 
 def _print_duplicates(report: AppendReport) -> None:
-    click.echo(f"warning: skipped {counted(len(report.duplicates), 'duplicate')}:")
-    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in report.duplicates)
+    click.echo(f"warning: skipped {format_count(len(report.duplicates), 'duplicate')}:")
+    _print_lines(
+        f"{format_source(one.source)}: {escape_text(one.why)}" for one in report.duplicates
+    )
 
 
 def _print_skipped(report: AppendReport) -> None:
     skipped = [one for one in report.skipped if one.code != "duplicate"]
-    click.echo(f"skipped {counted(len(skipped), 'source')}:")
-    _print_some(f"{shown_source(one.source)}: {escaped(one.why)}" for one in skipped)
+    click.echo(f"skipped {format_count(len(skipped), 'source')}:")
+    _print_lines(f"{format_source(one.source)}: {escape_text(one.why)}" for one in skipped)
     out = [one.source for one in report.skipped if one.out]
     if out:
-        again = next_command("reland", report.version, shown_source(out[0]))
+        again = render_next_command("reland", report.version, format_source(out[0]))
         click.echo(f"To append what was taken out all the same: {again}")
 
 
-def _print_some(lines: Iterable[str], of: int | None = None) -> None:
+def _print_lines(lines: Iterable[str], of: int | None = None) -> None:
     """The first lines, and how many more there are."""
     listed = list(lines)
     for line in listed[:_SHOWN]:
@@ -225,7 +231,7 @@ def _print_some(lines: Iterable[str], of: int | None = None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AppendOptions:
     """The arguments and options."""
 
     version: str
@@ -248,7 +254,7 @@ class _Asked:
     as_json: bool
 
 
-def _landing_options(command: Command) -> Command:
+def _append_options(command: CommandFunction) -> CommandFunction:
     for decorate in (
         json_option,
         root_option,
@@ -339,8 +345,8 @@ Parquet or Arrow. Of a folder, the files that are named like these are taken; if
 is one source, each of whose files becomes a record with its path, label (the folder it lies in)
 and content.""",
 )
-@_landing_options
-def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
+@_append_options
+def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _AppendOptions
     """Append the records of new sources to a version, each source exactly once.
 
     The version is created on first use, and so is the root's folder. A source that landed before
@@ -353,7 +359,7 @@ def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
     a source has another schema, is damaged or has changed since it landed, or the check failed;
     with 2 if a source cannot be read.
     """
-    _run(_Asked(**asked), reland=False)
+    _run(_AppendOptions(**asked), reland=False)
 
 
 @click.command(
@@ -366,18 +372,18 @@ Examples:
 A source that was mended has another content, and simply is a new one, unless its path has landed
 before: append it.""",
 )
-@_landing_options
-def reland(**asked: Any) -> None:  # noqa: ANN401 - they are told in _Asked
+@_append_options
+def reland(**asked: Any) -> None:  # noqa: ANN401 - they are told in _AppendOptions
     """Append sources again that were rejected, or rolled back by a restore.
 
     Append skips these, so that no retry brings back what someone took out. Use this when the reason
     is gone: the check was wrong, or the restore was. Sources that the newest snapshot still holds
     are skipped all the same. All else is as with append.
     """
-    _run(_Asked(**asked), reland=True)
+    _run(_AppendOptions(**asked), reland=True)
 
 
-def _run(asked: _Asked, *, reland: bool) -> None:
+def _run(asked: _AppendOptions, *, reland: bool) -> None:
     from shardline.log.version import StoredVersion
     from shardline.operations.append import append as run
 
@@ -389,7 +395,7 @@ def _run(asked: _Asked, *, reland: bool) -> None:
     unknown = declared is None and not version.exists
     began = time.perf_counter()
     then = {"identifying": "finding the schema"} if unknown and not asked.dry_run else {}
-    with drawing_engine(asked.workers, then=then) as engine:
+    with open_progress_executor(asked.workers, then=then) as engine:
         report = run(
             version,
             sources,
@@ -409,16 +415,16 @@ def _run(asked: _Asked, *, reland: bool) -> None:
         )
     seconds = time.perf_counter() - began
     if not asked.as_json:
-        print_appended(report, version, seconds, dry_run=asked.dry_run)
+        print_report(report, version, seconds, dry_run=asked.dry_run)
     checked = None
     if report.snapshot is not None and not asked.no_check:
         checked = check_snapshot(version, report.snapshot, limits=within, workers=asked.workers)
     if asked.as_json:
-        told = appended_json(report, version, checked, seconds, dry_run=asked.dry_run)
-        click.echo(json.dumps(with_skipped(told)))
+        told = serialize_report(report, version, checked, seconds, dry_run=asked.dry_run)
+        click.echo(json.dumps(add_skipped_files(told)))
     else:
         if checked is not None:
-            print_checked(checked)
-        print_next(report, version, checked)
+            print_check(checked)
+        print_next_commands(report, version, checked)
     fine = not report.set_aside and (checked is None or checked.ok)
     raise SystemExit(0 if fine else 1)

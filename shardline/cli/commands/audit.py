@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import UsageError, hint_dict, render_hint
+from shardline.cli.errors import UsageError, render_hint, serialize_hint
 from shardline.cli.options import json_option, root_option, workers_option
-from shardline.cli.output import tell_json
-from shardline.cli.output_file import refuse_in_root, refuse_other_file
-from shardline.cli.references import chosen_versions, next_command, open_root
-from shardline.errors import DamagedLogError, UnknownFormatError
-from shardline.text import counted, escaped, human_bytes, listed
+from shardline.cli.output import print_json
+from shardline.cli.output_file import validate_outside_root, validate_report_file
+from shardline.cli.references import open_root, render_next_command, select_versions
+from shardline.errors import CorruptLogError, UnknownFormatError
+from shardline.text import escape_text, format_bytes, format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardline.lineage.audit.finding import Finding, Severity
-    from shardline.lineage.audit.recompute_audit import Deep
+    from shardline.lineage.audit.recompute_audit import RecomputeOptions
     from shardline.lineage.audit.root_audit import AuditReport
-    from shardline.lineage.audit.shard_recompute import Reason
+    from shardline.lineage.audit.shard_recompute import SkipReason
     from shardline.provenance.catalog import Catalog
 
 _SHOWN = 30
@@ -149,21 +149,21 @@ def audit(
     catalog = Catalog(open_root(root))
     names = None
     if name is not None:
-        names = chosen_versions(catalog.store, AuditedLogs(catalog).names(), name)
+        names = select_versions(catalog.store, AuditedLogs(catalog).names(), name)
     if page is not None:
-        refuse_other_file(page)
-        refuse_in_root(page, root)
-    asked = _since(since, name)
+        validate_report_file(page)
+        validate_outside_root(page, root)
+    asked = _parse_since(since, name)
     if isinstance(asked, int):
-        _refuse_unknown(catalog, name or "", asked)
+        _validate_snapshot(catalog, name or "", asked)
     began = time.perf_counter()
-    with _instance(dagster_home) as instance, _progress() as progress:
+    with _open_instance(dagster_home) as instance, _show_progress() as progress:
         report = audit_root(
             catalog,
             names,
             shards=not quick,
             sources=not no_sources,
-            deep=_deep(sample, seed, fields, tables) if deep else None,
+            deep=_get_recompute_options(sample, seed, fields, tables) if deep else None,
             since=asked,
             recorded=instance,
             recorded_root=recorded_root,
@@ -175,20 +175,20 @@ def audit(
 
         write_page(catalog, page, findings=report.findings, names=names)
         if not as_json:
-            click.echo(f"the report page: {escaped(str(page))}")
+            click.echo(f"the report page: {escape_text(str(page))}")
     if as_json:
-        told = _as_dict(report)
-        tell_json(told if page is None else {**told, "page": str(page)})
+        told = _serialize_report(report)
+        print_json(told if page is None else {**told, "page": str(page)})
     else:
-        _print(report, time.perf_counter() - began, quick=quick)
+        _print_report(report, time.perf_counter() - began, quick=quick)
     raise SystemExit(0 if report.ok else 1)
 
 
-def _deep(
+def _get_recompute_options(
     sample: int | None, seed: int | None, fields: tuple[str, ...], tables: tuple[str, ...]
-) -> Deep:
-    from shardline.cli.udf_options import load_makers
-    from shardline.lineage.audit.recompute_audit import SAMPLE, Deep
+) -> RecomputeOptions:
+    from shardline.cli.udf_options import load_udfs
+    from shardline.lineage.audit.recompute_audit import DEFAULT_SAMPLE, RecomputeOptions
 
     for text in fields:
         if ":" not in text and Path(text).is_file():
@@ -201,10 +201,10 @@ def _deep(
     for table in tables:
         if "://" not in table and not Path(table).is_file():
             raise UsageError(f"--join {table}: file not found", code="file-not-found", path=table)
-    return Deep(sample or SAMPLE, seed or 0, load_makers(fields), tables)
+    return RecomputeOptions(sample or DEFAULT_SAMPLE, seed or 0, load_udfs(fields), tables)
 
 
-def _since(since: str | None, name: str | None) -> datetime | int | None:
+def _parse_since(since: str | None, name: str | None) -> datetime | int | None:
     if since is None:
         return None
     if since.isascii() and since.isdigit() and len(since) < len("20260101"):
@@ -226,15 +226,15 @@ def _since(since: str | None, name: str | None) -> datetime | int | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _refuse_unknown(catalog: Catalog, name: str, snapshot: int) -> None:
+def _validate_snapshot(catalog: Catalog, name: str, snapshot: int) -> None:
     """Refuse a snapshot that a version does not have; of a damaged log the audit itself tells."""
     try:
         known = catalog.version(name).state.snapshot
-    except (DamagedLogError, UnknownFormatError):
+    except (CorruptLogError, UnknownFormatError):
         return
     if not 1 <= snapshot <= known:
         raise UsageError(
-            f"--since {snapshot}: {name} has {counted(known, 'snapshot')}",
+            f"--since {snapshot}: {name} has {format_count(known, 'snapshot')}",
             code="snapshot-not-found",
             version=name,
             snapshot=snapshot,
@@ -242,7 +242,7 @@ def _refuse_unknown(catalog: Catalog, name: str, snapshot: int) -> None:
 
 
 @contextmanager
-def _instance(home: Path | None) -> Iterator[Any]:
+def _open_instance(home: Path | None) -> Iterator[Any]:
     """What Dagster recorded, if it is asked for."""
     if home is None:
         yield None
@@ -254,7 +254,7 @@ def _instance(home: Path | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
+def _show_progress() -> Iterator[Callable[[str, int, int], None] | None]:
     """A bar for each step, where someone looks."""
     if not sys.stderr.isatty():
         yield None
@@ -272,7 +272,7 @@ def _progress() -> Iterator[Callable[[str, int, int], None] | None]:
         yield tell
 
 
-def _as_dict(report: AuditReport) -> dict[str, Any]:
+def _serialize_report(report: AuditReport) -> dict[str, Any]:
     return {
         "ok": report.ok,
         "time": None if report.time is None else report.time.isoformat(),
@@ -285,7 +285,7 @@ def _as_dict(report: AuditReport) -> dict[str, Any]:
         "bytes": report.bytes,
         "recomputed": report.recomputed,
         "left_out": [
-            {"version": one.version, "shards": one.shards, **_reason_dict(one.reason)}
+            {"version": one.version, "shards": one.shards, **_serialize_reason(one.reason)}
             for one in report.left_out
         ],
         "findings": [
@@ -294,55 +294,57 @@ def _as_dict(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def _reason_dict(reason: Reason) -> dict[str, Any]:
-    hint = {} if reason.hint is None else {"hint": hint_dict(reason.hint)}
+def _serialize_reason(reason: SkipReason) -> dict[str, Any]:
+    hint = {} if reason.hint is None else {"hint": serialize_hint(reason.hint)}
     return {**reason.to_dict(), **hint}
 
 
-def _print(report: AuditReport, seconds: float, *, quick: bool) -> None:
+def _print_report(report: AuditReport, seconds: float, *, quick: bool) -> None:
     for one in report.findings[:_SHOWN]:
         _print_finding(one)
     if len(report.findings) > _SHOWN:
-        more = counted(len(report.findings) - _SHOWN, "more finding")
+        more = format_count(len(report.findings) - _SHOWN, "more finding")
         click.echo(f"… and {more}; --json lists all")
     for left in report.left_out:
-        shards = counted(left.shards, "shard")
+        shards = format_count(left.shards, "shard")
         hint = left.reason.hint
         more = "" if hint is None else f"; {render_hint(hint)}"
-        why = escaped(left.why) + more
-        click.echo(f"not made again: {shards} of {escaped(left.version)}: {why}")
+        why = escape_text(left.why) + more
+        click.echo(f"not made again: {shards} of {escape_text(left.version)}: {why}")
     counts = Counter(one.severity for one in report.findings)
-    found = [counted(counts[severity], severity) for severity in _COLOURS if counts[severity]]
-    size = human_bytes(report.bytes) + (", not read" if quick else "")
+    found = [format_count(counts[severity], severity) for severity in _COLOURS if counts[severity]]
+    size = format_bytes(report.bytes) + (", not read" if quick else "")
     looked = [
-        counted(len(report.versions), "version") + _lower(report),
-        counted(report.entries, "entry", "entries"),
-        f"{counted(report.shards, 'shard')} ({size})",
+        format_count(len(report.versions), "version") + _format_extent(report),
+        format_count(report.entries, "entry", "entries"),
+        f"{format_count(report.shards, 'shard')} ({size})",
     ]
     if report.recomputed:
-        looked.append(f"{counted(report.recomputed, 'shard')} made again")
+        looked.append(f"{format_count(report.recomputed, 'shard')} made again")
     mark = click.style("ok", fg="green") if report.ok else click.style("NOT PROVED", fg="red")
-    click.echo(f"{mark}: {listed(looked)} in {seconds:.2f} s; {listed(found or ['no findings'])}")
+    click.echo(
+        f"{mark}: {format_list(looked)} in {seconds:.2f} s; {format_list(found or ['no findings'])}"
+    )
     if report.not_in_dagster:
-        names = listed(escaped(name) for name in report.not_in_dagster)
+        names = format_list(escape_text(name) for name in report.not_in_dagster)
         click.echo(f"not compared, since Dagster has no record of it: {names}")
     if report.not_asked:
-        others = counted(len(report.not_asked), "other version")
+        others = format_count(len(report.not_asked), "other version")
         what = "what was made of this also tells whether its log was written anew"
-        click.echo(f"not asked: {others}; {what}: {next_command('audit')}")
+        click.echo(f"not asked: {others}; {what}: {render_next_command('audit')}")
 
 
-def _lower(report: AuditReport) -> str:
+def _format_extent(report: AuditReport) -> str:
     """What was proved besides what was asked for."""
     if not report.lower:
         return ""
     are_read = "it is read" if len(report.versions) == 1 else "they are read"
-    return f" (with {listed(report.lower)}, from which {are_read})"
+    return f" (with {format_list(report.lower)}, from which {are_read})"
 
 
 def _print_finding(one: Finding) -> None:
     mark = click.style(f"{one.severity.upper():8}", fg=_COLOURS[one.severity])
     where = ", ".join(filter(None, (one.version, one.place)))
-    click.echo(f"{mark}{one.kind}: {escaped(where)}")
-    click.echo(f"        {escaped(one.detail)}")
+    click.echo(f"{mark}{one.kind}: {escape_text(where)}")
+    click.echo(f"        {escape_text(one.detail)}")
     click.echo(f"        {click.style(render_hint(one.advice), dim=True)}")

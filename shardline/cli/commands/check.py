@@ -8,7 +8,7 @@ import click
 
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_checked
+from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
 
 
 @click.command(
@@ -57,7 +57,7 @@ def check(
         workers=workers,
     )
     if as_json:
-        click.echo(json.dumps(checked_json(checked)))
+        click.echo(json.dumps(serialize_check(checked)))
     else:
-        print_checked(checked)
+        print_check(checked)
     raise SystemExit(0 if checked.ok else 1)

@@ -10,23 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.arguments import real_path
-from shardline.cli.combine_options import CombineOptions, RuleOptions, rule_options
-from shardline.cli.entry_text import used_again
-from shardline.cli.errors import UsageError, reported_as_usage
-from shardline.cli.executor import drawing_engine
+from shardline.arguments import resolve_path
+from shardline.cli.combine_options import CombineOptions, PairOptions, pair_options
+from shardline.cli.entry_text import format_reused_shards
+from shardline.cli.errors import UsageError, raise_as_usage_error
+from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Size,
     compression_option,
-    expand,
+    expand_patterns,
     json_option,
     limit_options,
     no_check_option,
     root_option,
     workers_option,
 )
-from shardline.cli.output import print_not_done, snapshot_json, tell_json, with_skipped
-from shardline.cli.progress import at_work, pair_progress, run_aside, stoppable
+from shardline.cli.output import (
+    add_skipped_files,
+    print_dry_run_notice,
+    print_json,
+    serialize_snapshot,
+)
+from shardline.cli.progress import (
+    make_cancellable,
+    run_in_thread,
+    show_activity,
+    show_pair_progress,
+)
 from shardline.cli.references import (
     find_snapshot,
     open_root,
@@ -34,33 +44,33 @@ from shardline.cli.references import (
     parse_reference,
     parse_version,
 )
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_outcome
-from shardline.text import counted, escaped, human_bytes, listed, rate
+from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
+from shardline.text import escape_text, format_bytes, format_count, format_list, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import NoReturn
 
-    from shardline.cli.snapshot_check import Checked
+    from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.version import StoredVersion
     from shardline.operations.combine import CombinePlan, CombineReport
-    from shardline.operations.combine_files import FilesPlan
-    from shardline.pairing.combine_spec import How, Options
+    from shardline.operations.combine_files import CombineFilesPlan
+    from shardline.pairing.combine_spec import JoinType, SpecOptions
     from shardline.pairing.pair_features import OnCollision
-    from shardline.pairing.pair_grid import Estimate
-    from shardline.udf import Fields
+    from shardline.pairing.pair_grid import PairEstimate
+    from shardline.udf import UDF
 
 
 _SHOWN = 20
 
 
-def estimate_words(found: Estimate) -> str:
+def format_estimate(found: PairEstimate) -> str:
     """`12,000 pairs, about 1.2 MB to write`."""
     most = "at most " if found.most else ""
-    return f"{most}{counted(found.pairs, 'pair')}, about {human_bytes(found.bytes)} to write"
+    return f"{most}{format_count(found.pairs, 'pair')}, about {format_bytes(found.bytes)} to write"
 
 
-def estimate_json(found: Estimate) -> dict[str, Any]:
+def serialize_estimate(found: PairEstimate) -> dict[str, Any]:
     """The same for machines; with `most` there may be fewer."""
     return {"pairs": found.pairs, "bytes": found.bytes, "most": found.most}
 
@@ -70,62 +80,62 @@ def print_features(features: Iterable[str]) -> None:
     listed_all = list(features)
     click.echo("a pair has:")
     for feature in listed_all[:_SHOWN]:
-        click.echo(f"  {escaped(feature)}")
+        click.echo(f"  {escape_text(feature)}")
     if len(listed_all) > _SHOWN:
         click.echo(f"  … and {len(listed_all) - _SHOWN:,} more; --json lists all")
 
 
-def print_not_incremental(rule: Options) -> None:
+def print_incremental_notice(rule: SpecOptions) -> None:
     """Say it where nothing of what is made now can be used again."""
     for name in ("limit", "sample"):
         if rule.get(name) is not None:
             click.echo(f"  --{name} is not incremental: all is made anew when a side has changed")
-    makers = [*_listed(rule.get("fields", ())), *_listed(rule.get("where"))]
+    makers = [*_list_udfs(rule.get("fields", ())), *_list_udfs(rule.get("where"))]
     unversioned = [one.shown for one in makers if one.identity() is None]
     if unversioned:
         click.echo(
-            f"  {escaped(listed(unversioned))} {'has' if len(unversioned) == 1 else 'have'} no "
+            f"  {escape_text(format_list(unversioned))} {'has' if len(unversioned) == 1 else 'have'} no "
             'code version, so all is made anew each time: declare one, as in code="1"'
         )
 
 
-def _listed(makers: Fields | Sequence[Fields] | None) -> list[Fields]:
+def _list_udfs(makers: UDF | Sequence[UDF] | None) -> list[UDF]:
     if makers is None:
         return []
     return list(makers) if isinstance(makers, Sequence) else [makers]
 
 
-def combine_loose(asked: CombineOptions, output: Path, rule: Options) -> None:
+def combine_standalone_files(asked: CombineOptions, output: Path, rule: SpecOptions) -> None:
     """Write all pairs to one file, or tell how many these would be."""
     from shardline.operations.combine_files import plan_combine_files
-    from shardline.pairing.pair_grid import refuse_over_budget
+    from shardline.pairing.pair_grid import validate_budget
 
-    sides = expand([asked.left]), expand([asked.right])
-    _refuse_output(asked, output, [*sides[0], *sides[1]])
-    with at_work("counting the pairs"), reported_as_usage():
+    sides = expand_patterns([asked.left]), expand_patterns([asked.right])
+    _validate_output(asked, output, [*sides[0], *sides[1]])
+    with show_activity("counting the pairs"), raise_as_usage_error():
         plan = plan_combine_files(*sides, limits=asked.limits, workers=asked.workers, **rule)
     if not asked.as_json:
-        _print_plan(plan, sides, output, whole=asked.dry_run)
+        _print_file_plan(plan, sides, output, whole=asked.dry_run)
     folder = output.absolute().parent
-    refuse_over_budget(str(output), plan.estimate, asked.budget_bytes, folder, of_files=True)
+    validate_budget(str(output), plan.estimate, asked.budget_bytes, folder, of_files=True)
     if asked.dry_run:
         if asked.as_json:
-            tell_json(with_skipped(_plan_json(plan, output)))
+            print_json(add_skipped_files(_serialize_file_plan(plan, output)))
         else:
-            print_not_done()
+            print_dry_run_notice()
         return
-    _write(asked, sides, output, rule)
+    _write_pairs(asked, sides, output, rule)
 
 
-def _write(
-    asked: CombineOptions, sides: tuple[list[Path], list[Path]], output: Path, rule: Options
+def _write_pairs(
+    asked: CombineOptions, sides: tuple[list[Path], list[Path]], output: Path, rule: SpecOptions
 ) -> None:
-    from shardline.execution.executor import Cancellation
+    from shardline.execution.executor import CancellationToken
     from shardline.operations.combine_files import combine_files
 
     began = time.perf_counter()
-    cancellation = Cancellation()
-    with pair_progress("combining") as progress:
+    cancellation = CancellationToken()
+    with show_pair_progress("combining") as progress:
         run = partial(
             combine_files,
             *sides,
@@ -135,10 +145,10 @@ def _write(
             overwrite=asked.overwrite,
             limits=asked.limits,
             workers=asked.workers,
-            progress=stoppable(progress, cancellation),
+            progress=make_cancellable(progress, cancellation),
             **rule,
         )
-        report = run_aside(run, cancellation)
+        report = run_in_thread(run, cancellation)
     seconds = time.perf_counter() - began
     if asked.as_json:
         told = {
@@ -150,22 +160,22 @@ def _write(
             "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
-        tell_json(with_skipped(told))
+        print_json(add_skipped_files(told))
         return
     packed = "" if report.compression.value == "none" else f", {report.compression.value}"
     click.echo(
-        f"{escaped(str(output))}: {counted(report.records, 'pair')}, "
-        f"{human_bytes(report.bytes)}{packed}"
+        f"{escape_text(str(output))}: {format_count(report.records, 'pair')}, "
+        f"{format_bytes(report.bytes)}{packed}"
     )
-    click.echo(f"  {rate(report.records, report.bytes, seconds, 'pairs')}")
+    click.echo(f"  {format_rate(report.records, report.bytes, seconds, 'pairs')}")
 
 
-def _refuse_output(asked: CombineOptions, output: Path, paths: list[Path]) -> None:
+def _validate_output(asked: CombineOptions, output: Path, paths: list[Path]) -> None:
     if output.is_dir():
         raise UsageError(
             f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
         )
-    if real_path(output) in set(map(real_path, paths)):
+    if resolve_path(output) in set(map(resolve_path, paths)):
         raise UsageError(
             f"{output} is an input file",
             code="output-is-input",
@@ -181,26 +191,26 @@ def _refuse_output(asked: CombineOptions, output: Path, paths: list[Path]) -> No
         )
 
 
-def _print_plan(
-    plan: FilesPlan, sides: tuple[list[Path], list[Path]], output: Path, *, whole: bool
+def _print_file_plan(
+    plan: CombineFilesPlan, sides: tuple[list[Path], list[Path]], output: Path, *, whole: bool
 ) -> None:
     left, right = (
-        f"{_shown(paths)} ({counted(records, 'record')})"
+        f"{_format_paths(paths)} ({format_count(records, 'record')})"
         for paths, records in zip(sides, (plan.left, plan.right), strict=True)
     )
-    click.echo(f"{left} with {right} → {escaped(str(output))}")
+    click.echo(f"{left} with {right} → {escape_text(str(output))}")
     if whole and plan.schema is not None:
         print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
     elif whole:
         print_features(plan.features)
-    click.echo(f"work: {estimate_words(plan.estimate)}")
+    click.echo(f"work: {format_estimate(plan.estimate)}")
 
 
-def _shown(paths: list[Path]) -> str:
-    return escaped(str(paths[0])) if len(paths) == 1 else counted(len(paths), "file")
+def _format_paths(paths: list[Path]) -> str:
+    return escape_text(str(paths[0])) if len(paths) == 1 else format_count(len(paths), "file")
 
 
-def _plan_json(plan: FilesPlan, output: Path) -> dict[str, Any]:
+def _serialize_file_plan(plan: CombineFilesPlan, output: Path) -> dict[str, Any]:
     return {
         "ok": True,
         "dry_run": True,
@@ -209,55 +219,55 @@ def _plan_json(plan: FilesPlan, output: Path) -> dict[str, Any]:
         "right": plan.right,
         "features": list(plan.features),
         "schema": plan.schema and plan.schema.to_json(),
-        "estimate": estimate_json(plan.estimate),
+        "estimate": serialize_estimate(plan.estimate),
     }
 
 
-def combine_versions(asked: CombineOptions, into: str, rule: Options) -> NoReturn:
+def combine_versions(asked: CombineOptions, into: str, rule: SpecOptions) -> NoReturn:
     """Make all pairs the content of a version, or tell how many these would be."""
     from shardline.operations.combine import combine, plan_combine
-    from shardline.pairing.pair_grid import refuse_over_budget
+    from shardline.pairing.pair_grid import validate_budget
     from shardline.storage.temporary_files import spool_folder
 
-    left, right, target = _versions(asked, into)
+    left, right, target = _open_versions(asked, into)
     more: dict[str, Any] = {"mode": asked.mode, "limits": asked.limits}
     more["compression"] = asked.compression
     more |= {} if asked.target_size is None else {"target_bytes": asked.target_size}
     for side, version, text in (("left", left, asked.left), ("right", right, asked.right)):
         wanted = parse_reference(text)
         more[f"which_{side}"] = find_snapshot(version, wanted, wanted.readable).number
-    with at_work("counting the pairs"), reported_as_usage():
+    with show_activity("counting the pairs"), raise_as_usage_error():
         plan = plan_combine(left, right, target, **more, **rule)
     if not asked.as_json:
-        _print_plan_combine_version(plan, target, rule, whole=asked.dry_run)
-    refuse_over_budget(target.name, plan.estimate, asked.budget_bytes, spool_folder(target.store))
+        _print_version_plan(plan, target, rule, whole=asked.dry_run)
+    validate_budget(target.name, plan.estimate, asked.budget_bytes, spool_folder(target.store))
     if asked.dry_run:
         if asked.as_json:
-            tell_json(_plan_json_combine_version(plan, target))
+            print_json(_serialize_version_plan(plan, target))
         else:
-            print_not_done()
+            print_dry_run_notice()
         raise SystemExit(0)
     began = time.perf_counter()
-    with drawing_engine(asked.workers) as engine:
+    with open_progress_executor(asked.workers) as engine:
         report = combine(
             left, right, target, budget_bytes=asked.budget_bytes, engine=engine, **more, **rule
         )
     seconds = time.perf_counter() - began
     if not asked.as_json:
-        _print_done(report, seconds)
+        _print_report(report, seconds)
     checked = None
     if report.snapshot is not None and not asked.no_check:
         checked = check_snapshot(
             target, report.snapshot, limits=asked.limits, workers=asked.workers
         )
     if asked.as_json:
-        tell_json(_done_json(report, target, checked, seconds))
+        print_json(_serialize_report(report, target, checked, seconds))
     else:
-        print_outcome(target, report.snapshot, checked, plain=not asked.virtual)
+        print_next_steps(target, report.snapshot, checked, plain=not asked.virtual)
     raise SystemExit(0 if checked is None or checked.ok else 1)
 
 
-def _versions(
+def _open_versions(
     asked: CombineOptions, into: str
 ) -> tuple[StoredVersion, StoredVersion, StoredVersion]:
     from shardline.log.version import StoredVersion
@@ -284,65 +294,65 @@ def _versions(
     return one, other, StoredVersion(store, name)
 
 
-def _print_plan_combine_version(
-    plan: CombinePlan, into: StoredVersion, rule: Options, *, whole: bool
+def _print_version_plan(
+    plan: CombinePlan, into: StoredVersion, rule: SpecOptions, *, whole: bool
 ) -> None:
     new = "" if into.exists else ", which is new"
     left, right = (
-        f"{side} ({counted(side.records, 'record')})" for side in (plan.left, plan.right)
+        f"{side} ({format_count(side.records, 'record')})" for side in (plan.left, plan.right)
     )
     click.echo(f"{left} with {right} → {plan.into}{new}")
     if whole:
         print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
-    shards = f"{counted(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
+    shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
     gone = f", {plan.drop:,} to drop" if plan.drop else ""
-    size = f"; {estimate_words(plan.estimate)}" if plan.compute else ""
+    size = f"; {format_estimate(plan.estimate)}" if plan.compute else ""
     click.echo(f"work: {shards}{gone}{size}")
-    print_not_incremental(rule)
+    print_incremental_notice(rule)
 
 
-def _plan_json_combine_version(plan: CombinePlan, into: StoredVersion) -> dict[str, Any]:
+def _serialize_version_plan(plan: CombinePlan, into: StoredVersion) -> dict[str, Any]:
     return {
         "ok": True,
         "dry_run": True,
         "version": plan.into,
         "new": not into.exists,
-        "left": snapshot_json(plan.left),
-        "right": snapshot_json(plan.right),
+        "left": serialize_snapshot(plan.left),
+        "right": serialize_snapshot(plan.right),
         "schema": plan.schema.to_json(),
         "compute_shards": plan.compute,
         "reuse_shards": plan.reuse,
         "drop_shards": plan.drop,
         "incremental": plan.incremental,
-        "estimate": estimate_json(plan.estimate),
+        "estimate": serialize_estimate(plan.estimate),
     }
 
 
-def _done_json(
-    report: CombineReport, into: StoredVersion, checked: Checked | None, seconds: float
+def _serialize_report(
+    report: CombineReport, into: StoredVersion, checked: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
     after = None if report.snapshot is None else into.snapshot(report.snapshot)
     return {
         "ok": checked is None or checked.ok,
         "dry_run": False,
         "version": report.version,
-        "left": snapshot_json(report.left),
-        "right": snapshot_json(report.right),
+        "left": serialize_snapshot(report.left),
+        "right": serialize_snapshot(report.right),
         "created": report.created,
         "entry": report.entry and report.entry.number,
-        "snapshot": after and snapshot_json(after),
+        "snapshot": after and serialize_snapshot(after),
         "records": report.records,
         "bytes": report.bytes,
         "shards": [shard.to_json() for shard in report.made],
         "reused_shards": len(report.reused),
         "incremental": report.incremental,
         "seconds": round(seconds, 6),
-        "check": None if checked is None else checked_json(checked),
+        "check": None if checked is None else serialize_check(checked),
         "published": after is not None and after.published,
     }
 
 
-def _print_done(report: CombineReport, seconds: float) -> None:
+def _print_report(report: CombineReport, seconds: float) -> None:
     both = f"{report.left} and {report.right}"
     if report.entry is None:
         click.echo(f"{report.version} follows {both} already: nothing to do")
@@ -350,16 +360,16 @@ def _print_done(report: CombineReport, seconds: float) -> None:
     if report.created:
         click.echo(f"created {report.version}")
     made = f"{report.version}@{report.snapshot}"
-    reused = used_again(report.found, len(report.reused))
+    reused = format_reused_shards(report.found, len(report.reused))
     if not report.made:
-        again = counted(len(report.reused), "shard")
+        again = format_count(len(report.reused), "shard")
         click.echo(f"{made}: follows {both}, and nothing had to be computed: {again} used again")
         return
     click.echo(
-        f"{made}: {counted(len(report.made), 'shard')} computed{reused}; "
-        f"{counted(report.records, 'pair')}, {human_bytes(report.bytes)} written"
+        f"{made}: {format_count(len(report.made), 'shard')} computed{reused}; "
+        f"{format_count(report.records, 'pair')}, {format_bytes(report.bytes)} written"
     )
-    click.echo(f"  {rate(report.records, report.bytes, seconds, 'pairs')}")
+    click.echo(f"  {format_rate(report.records, report.bytes, seconds, 'pairs')}")
 
 
 @click.command(
@@ -396,7 +406,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC)
     help="Of files: write the pairs to this file.",
 )
 @click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
-@rule_options
+@pair_options
 @click.option(
     "--mode",
     type=click.Choice(["materialized", "virtual"]),
@@ -429,7 +439,7 @@ def combine(
     left_prefix: str,
     right_prefix: str,
     on: tuple[str, ...],
-    how: How | None,
+    how: JoinType | None,
     where: str | None,
     fields: tuple[str, ...],
     limit: int | None,
@@ -451,10 +461,10 @@ def combine(
     """
     asked = CombineOptions(**common)
     asked.refuse_mixed()
-    rule = RuleOptions(
+    rule = PairOptions(
         on_collision, left_prefix, right_prefix, on, how, where, fields, limit, sample, seed, once
     ).load()
     if asked.output is not None:
-        combine_loose(asked, asked.output, rule)
+        combine_standalone_files(asked, asked.output, rule)
     elif asked.into is not None:
         combine_versions(asked, asked.into, rule)

@@ -9,17 +9,17 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import plain_console, plain_table
+from shardline.cli.output import create_console, create_table
 from shardline.cli.references import (
     find_snapshot,
-    next_command,
     open_root,
     open_version,
     parse_reference,
-    refuse_missing,
+    raise_not_found,
+    render_next_command,
 )
 from shardline.hints import Command, Hint
-from shardline.text import counted, escaped, when
+from shardline.text import escape_text, format_count, format_time
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
@@ -67,17 +67,17 @@ def consumers(
     A consumer is an entry in the log, and vacuum keeps the snapshot that it read until it is
     released. The log remembers it after that. Registering the same again changes nothing.
     """
-    _refuse_misplaced(register, release, run, commit, everyone=everyone)
+    _validate_options(register, release, run, commit, everyone=everyone)
     store = open_root(root)
     if register is not None:
         _register(store, name, register, run or "", commit or "", as_json=as_json)
     elif release is not None:
         _release(store, name, release, run, as_json=as_json)
     else:
-        _list(store, name, everyone=everyone, as_json=as_json)
+        _print_consumers(store, name, everyone=everyone, as_json=as_json)
 
 
-def _refuse_misplaced(
+def _validate_options(
     register: str | None,
     release: str | None,
     run: str | None,
@@ -103,7 +103,7 @@ def _refuse_misplaced(
         )
 
 
-def _told(store: Store, name: str | None, option: str, consumer: str) -> Reference:
+def _parse_version_option(store: Store, name: str | None, option: str, consumer: str) -> Reference:
     """The version that was named; a usage error if none was tells how to."""
     from shardline.provenance.catalog import Catalog
 
@@ -123,7 +123,7 @@ def _register(
 ) -> None:
     from shardline.provenance.consumers import Consumer, register
 
-    wanted = _told(store, name, "--register", consumer)
+    wanted = _parse_version_option(store, name, "--register", consumer)
     version = open_version(store, wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
     entry = register(version, snapshot.number, consumer, run=run, commit=commit)
@@ -132,9 +132,11 @@ def _register(
         told |= {"since": entry and entry.time.isoformat()}
         click.echo(json.dumps({"ok": True, "new": entry is not None, "consumer": told}))
     elif entry is None:
-        click.echo(f"{escaped(consumer)} reads {snapshot} already: nothing to do")
+        click.echo(f"{escape_text(consumer)} reads {snapshot} already: nothing to do")
     else:
-        click.echo(f"{escaped(consumer)} reads {snapshot}: vacuum keeps it until it is released")
+        click.echo(
+            f"{escape_text(consumer)} reads {snapshot}: vacuum keeps it until it is released"
+        )
 
 
 def _release(
@@ -142,7 +144,7 @@ def _release(
 ) -> None:
     from shardline.provenance.consumers import release
 
-    wanted = _told(store, name, "--release", consumer)
+    wanted = _parse_version_option(store, name, "--release", consumer)
     version = open_version(store, wanted)
     snapshot = None if wanted.snapshot is None else find_snapshot(version, wanted).number
     released = release(version, consumer, run=run, snapshot=snapshot)
@@ -152,35 +154,35 @@ def _release(
     else:
         numbers = ", ".join(f"@{one.snapshot}" for one in released)
         click.echo(
-            f"{escaped(consumer)} no longer holds {version.name} ({numbers}): the log remembers it"
+            f"{escape_text(consumer)} no longer holds {version.name} ({numbers}): the log remembers it"
         )
 
 
-def _list(store: Store, name: str | None, *, everyone: bool, as_json: bool) -> None:
-    found = _found(store, name, everyone=everyone)
+def _print_consumers(store: Store, name: str | None, *, everyone: bool, as_json: bool) -> None:
+    found = _list_consumers(store, name, everyone=everyone)
     if as_json:
         click.echo(json.dumps({"ok": True, "consumers": [one.to_json() for one in found]}))
         return
     if not found:
-        example = next_command("consumers", "NAME/VERSION", "--register", "CONSUMER")
+        example = render_next_command("consumers", "NAME/VERSION", "--register", "CONSUMER")
         click.echo(f"no consumers are registered. To register one: {example}")
         return
     headings = ["version", "snapshot", "consumer", "run", "commit"]
     headings += ["since (UTC)", "released (UTC)"] if everyone else []
-    table = plain_table(*headings, right=("snapshot",), wide="consumer")
+    table = create_table(*headings, right=("snapshot",), wide="consumer")
     for one in found:
-        row = [one.version, f"{one.snapshot}", *map(escaped, (one.name, one.run, one.commit))]
-        times = [when(time) if time else "" for time in (one.since, one.released)]
+        row = [one.version, f"{one.snapshot}", *map(escape_text, (one.name, one.run, one.commit))]
+        times = [format_time(time) if time else "" for time in (one.since, one.released)]
         table.add_row(*row, *(times if everyone else []))
-    plain_console().print(table)
-    held = counted(len([one for one in found if one.released is None]), "snapshot")
+    create_console().print(table)
+    held = format_count(len([one for one in found if one.released is None]), "snapshot")
     click.echo(f"\n{held} held for consumers")
 
 
-def _found(store: Store, name: str | None, *, everyone: bool) -> list[Consumer]:
+def _list_consumers(store: Store, name: str | None, *, everyone: bool) -> list[Consumer]:
     from shardline.provenance.catalog import Catalog
-    from shardline.provenance.consumers import all_consumers, consumers_of
-    from shardline.storage import check_name
+    from shardline.provenance.consumers import list_all_consumers, list_consumers
+    from shardline.storage import validate_name
 
     catalog = Catalog(store)
     only = None
@@ -191,16 +193,16 @@ def _found(store: Store, name: str | None, *, everyone: bool) -> list[Consumer]:
         if wanted.snapshot is not None:
             only = find_snapshot(version, wanted).number
     else:
-        listed = catalog.names(None if name is None else check_name(name, "dataset"))
+        listed = catalog.names(None if name is None else validate_name(name, "dataset"))
         if name is not None and not listed:
-            refuse_missing(store, name)
+            raise_not_found(store, name)
     found = [
         one
         for each in listed
         for one in (
-            all_consumers(each, catalog.entries(each))
+            list_all_consumers(each, catalog.entries(each))
             if everyone
-            else consumers_of(catalog.version(each))
+            else list_consumers(catalog.version(each))
         )
     ]
     return [one for one in found if only in (None, one.snapshot)]

@@ -9,17 +9,17 @@ import click
 
 from shardline.cli.errors import render_hint
 from shardline.cli.options import (
-    expand,
+    expand_patterns,
     files_argument,
     json_option,
     limit_options,
     limits,
     workers_option,
 )
-from shardline.cli.output import with_skipped
-from shardline.cli.progress import file_progress
+from shardline.cli.output import add_skipped_files
+from shardline.cli.progress import show_file_progress
 from shardline.errors import NotTFRecordError
-from shardline.text import escaped
+from shardline.text import escape_text
 
 
 @click.command(
@@ -47,8 +47,8 @@ def count(
     """
     from shardline.operations.verify_files import verify_files
 
-    paths = expand(files)
-    with file_progress("counting", paths) as progress:
+    paths = expand_patterns(files)
+    with show_file_progress("counting", paths) as progress:
         reports = verify_files(
             paths, limits=limits(max_record, max_unpacked), workers=workers, progress=progress
         )
@@ -66,29 +66,31 @@ def count(
             for report in reports
         ]
         payload = {"ok": ok, "records": total, "complete": ok, "files": told}
-        click.echo(json.dumps(with_skipped(payload)))
+        click.echo(json.dumps(add_skipped_files(payload)))
     else:
         for report in reports:
-            click.echo(f"{_count(report.records, complete=report.ok)}  {escaped(report.file)}")
+            click.echo(
+                f"{_format_count(report.records, complete=report.ok)}  {escape_text(report.file)}"
+            )
         if len(reports) > 1:
-            click.echo(f"{_count(total, complete=ok)}  in all")
+            click.echo(f"{_format_count(total, complete=ok)}  in all")
     for report in reports:
         if report.foreign:
             error = NotTFRecordError(report.file, report.foreign)
-            click.echo(f"error: {escaped(error.message)}", err=True)
+            click.echo(f"error: {escape_text(error.message)}", err=True)
             if error.hint:
                 click.echo(f"hint: {render_hint(error.hint)}", err=True)
             continue
         for fault in report.faults:
             where = f"record {fault.record}, offset {fault.offset}"
             click.echo(
-                f"error: {escaped(report.file)}: {fault.kind} at {where}: {fault.detail} "
+                f"error: {escape_text(report.file)}: {fault.kind} at {where}: {fault.detail} "
                 "(counted up to there)",
                 err=True,
             )
     raise SystemExit(0 if ok else 1)
 
 
-def _count(records: int, *, complete: bool) -> str:
+def _format_count(records: int, *, complete: bool) -> str:
     """Return a count, which is a lower bound if a fault ended the counting."""
     return f"{records:>14,}" if complete else f"at least {records:>5,}"

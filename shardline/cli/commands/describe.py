@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.arguments import real_path
+from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output_file import refuse_existing
-from shardline.cli.progress import at_work, pair_progress
+from shardline.cli.output_file import validate_output_file
+from shardline.cli.progress import show_activity, show_pair_progress
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.text import escaped, human_bytes
+from shardline.text import escape_text, format_bytes
 
 if TYPE_CHECKING:
-    from shardline.lineage.exports.dataset_card import About
+    from shardline.lineage.exports.dataset_card import DatasetTerms
     from shardline.log.snapshot import StoredSnapshot
     from shardline.storage import Store
 
@@ -89,22 +89,22 @@ def describe(
     one is whole. With --json, the terminal gets one JSON object that tells what was written, and
     without -o also holds it as `text`.
     """
-    from shardline.lineage.exports.dataset_card import About
+    from shardline.lineage.exports.dataset_card import DatasetTerms
 
     wanted = parse_reference(reference)
-    _refuse_misplaced(form, output, no_count=no_count, no_copy=no_copy, overwrite=overwrite)
+    _validate_options(form, output, no_count=no_count, no_copy=no_copy, overwrite=overwrite)
     store = open_root(root)
     if output is not None and form != "croissant":
-        refuse_existing(output, store, overwrite=overwrite)
+        validate_output_file(output, store, overwrite=overwrite)
     snapshot = find_snapshot(open_version(store, wanted), wanted, wanted.readable)
-    about = About(terms, url, creator, cite)
+    about = DatasetTerms(terms, url, creator, cite)
     if form == "croissant":
-        told = _croissant(snapshot, output, about, copy=not no_copy, overwrite=overwrite)
+        told = _write_croissant(snapshot, output, about, copy=not no_copy, overwrite=overwrite)
     elif form == "card":
-        card = _card(store, snapshot, about, count=not no_count)
-        told = _file(card, output, overwrite=overwrite)
+        card = _render_card(store, snapshot, about, count=not no_count)
+        told = _write_file(card, output, overwrite=overwrite)
     else:
-        told = _file(_sums(snapshot, output), output, overwrite=overwrite)
+        told = _write_file(_render_checksums(snapshot, output), output, overwrite=overwrite)
     if as_json:
         about_it = {"version": snapshot.version, "snapshot": snapshot.number, "as": form}
         click.echo(json.dumps({"ok": True, **about_it, **told}))
@@ -112,11 +112,11 @@ def describe(
         click.echo(told["text"], nl=False)
     else:
         for file in told["files"]:
-            size = human_bytes(Path(file).stat().st_size)
-            click.echo(f"{escaped(file)}: {form} of {snapshot}, {size}")
+            size = format_bytes(Path(file).stat().st_size)
+            click.echo(f"{escape_text(file)}: {form} of {snapshot}, {size}")
 
 
-def _refuse_misplaced(
+def _validate_options(
     form: str, output: Path | None, *, no_count: bool, no_copy: bool, overwrite: bool
 ) -> None:
     if no_count and form != "card":
@@ -139,10 +139,20 @@ def _refuse_misplaced(
         )
 
 
-def _croissant(
-    snapshot: StoredSnapshot, output: Path | None, about: About, *, copy: bool, overwrite: bool
+def _write_croissant(
+    snapshot: StoredSnapshot,
+    output: Path | None,
+    about: DatasetTerms,
+    *,
+    copy: bool,
+    overwrite: bool,
 ) -> dict[str, Any]:
-    from shardline.lineage.exports.croissant import FILE, RECORDS, croissant, write_croissant
+    from shardline.lineage.exports.croissant import (
+        CROISSANT_FILE,
+        RECORDS_FILE,
+        croissant,
+        write_croissant,
+    )
 
     if output is None and copy:
         raise UsageError(
@@ -157,35 +167,37 @@ def _croissant(
         raise UsageError(
             f"{output} is a file", code="output-is-file", hint="name a folder", path=output
         )
-    for name in (FILE, *([RECORDS] if copy else [])):
-        refuse_existing(output / name, snapshot.store, overwrite=overwrite)
-    with pair_progress("copying") as progress:
+    for name in (CROISSANT_FILE, *([RECORDS_FILE] if copy else [])):
+        validate_output_file(output / name, snapshot.store, overwrite=overwrite)
+    with show_pair_progress("copying") as progress:
         file = write_croissant(
             snapshot, output, about=about, copy=copy, overwrite=overwrite, progress=progress
         )
-    beside = output / RECORDS
+    beside = output / RECORDS_FILE
     return {"files": [str(file), *([str(beside)] if copy and beside.exists() else [])]}
 
 
-def _card(store: Store, snapshot: StoredSnapshot, about: About, *, count: bool) -> str:
-    from shardline.lineage.exports.dataset_card import count_labels, dataset_card
-    from shardline.lineage.exports.snapshot_files import gone_files
+def _render_card(
+    store: Store, snapshot: StoredSnapshot, about: DatasetTerms, *, count: bool
+) -> str:
+    from shardline.lineage.exports.dataset_card import count_labels, format_dataset_card
+    from shardline.lineage.exports.snapshot_files import list_removed_files
     from shardline.provenance.catalog import Catalog
 
     catalog = Catalog(store)
-    with at_work("counting labels"):
-        whole = count and not gone_files(catalog, snapshot)
+    with show_activity("counting labels"):
+        whole = count and not list_removed_files(catalog, snapshot)
         counts = count_labels(snapshot) if whole else None
-    return dataset_card(catalog, snapshot, about=about, counts=counts)
+    return format_dataset_card(catalog, snapshot, about=about, counts=counts)
 
 
-def _sums(snapshot: StoredSnapshot, output: Path | None) -> str:
+def _render_checksums(snapshot: StoredSnapshot, output: Path | None) -> str:
     from shardline.lineage.exports.snapshot_files import sha256sums
 
-    return sha256sums(snapshot, None if output is None else real_path(output).parent)
+    return sha256sums(snapshot, None if output is None else resolve_path(output).parent)
 
 
-def _file(text: str, output: Path | None, *, overwrite: bool) -> dict[str, Any]:
+def _write_file(text: str, output: Path | None, *, overwrite: bool) -> dict[str, Any]:
     from shardline.storage.durable_file import DurableFile
 
     if output is None:

@@ -6,10 +6,10 @@ import json
 
 import click
 
-from shardline.cli.comparison import print_amounts, print_fields, print_shards
+from shardline.cli.comparison import print_schema_changes, print_shard_changes, print_totals
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import diff_json
+from shardline.cli.output import serialize_diff
 from shardline.cli.references import (
     Reference,
     find_snapshot,
@@ -44,24 +44,24 @@ def diff(old: str, new: str | None, *, every: bool, root: str | None, as_json: b
     """
     from shardline.log.snapshot import diff as compare
 
-    first, second = _references(old, new)
+    first, second = _parse_references(old, new)
     store = open_root(root)
     version = open_version(store, first)
     other = version if second.version == first.version else open_version(store, second)
     told = compare(find_snapshot(version, first), find_snapshot(other, second))
     if as_json:
-        click.echo(json.dumps({"ok": True, **diff_json(told)}))
+        click.echo(json.dumps({"ok": True, **serialize_diff(told)}))
         return
     click.echo(f"{told.old} → {told.new}")
     if told.old.content == told.new.content:
         click.echo("  they hold the same")
         return
-    print_amounts(told)
-    print_shards(told, every=every)
-    print_fields(told)
+    print_totals(told)
+    print_shard_changes(told, every=every)
+    print_schema_changes(told)
 
 
-def _references(old: str, new: str | None) -> tuple[Reference, Reference]:
+def _parse_references(old: str, new: str | None) -> tuple[Reference, Reference]:
     first = parse_reference(old)
     if new is None and first.snapshot is None:
         raise UsageError(

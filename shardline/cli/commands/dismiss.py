@@ -9,10 +9,10 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import shown_source
+from shardline.cli.output import format_source
 from shardline.cli.references import open_root, open_version, parse_version
 from shardline.hints import Command, Hint
-from shardline.text import counted, listed
+from shardline.text import format_count, format_list
 
 if TYPE_CHECKING:
     from shardline.log.version import StoredVersion
@@ -73,15 +73,15 @@ def dismiss(
             version=wanted.version,
         )
     opened = open_version(open_root(root), wanted)
-    chosen = sources or _select(opened, everything=everything)
+    chosen = sources or _select_sources(opened, everything=everything)
     report = run(opened, chosen, reason=reason)
     if as_json:
         click.echo(json.dumps({"ok": True, **report.to_dict()}))
     else:
-        _print(report)
+        _print_report(report)
 
 
-def _select(version: StoredVersion, *, everything: bool) -> tuple[OpenSource, ...]:
+def _select_sources(version: StoredVersion, *, everything: bool) -> tuple[OpenSource, ...]:
     """Return all open sources, or the duplicates among them."""
     from shardline.operations.rejected_sources import open_sources
 
@@ -89,18 +89,18 @@ def _select(version: StoredVersion, *, everything: bool) -> tuple[OpenSource, ..
     return found.all if everything else found.duplicates
 
 
-def _print(report: DismissReport) -> None:
-    from shardline.operations.rejected_sources import Duplicate
+def _print_report(report: DismissReport) -> None:
+    from shardline.operations.rejected_sources import DuplicateSource
 
     if not report.dismissed:
         click.echo(f"{report.version}: nothing to dismiss")
         return
-    skipped = sum(isinstance(one, Duplicate) for one in report.dismissed)
+    skipped = sum(isinstance(one, DuplicateSource) for one in report.dismissed)
     refused = len(report.dismissed) - skipped
-    counts = [counted(refused, "rejected source")] if refused else []
-    counts += [counted(skipped, "duplicate")] if skipped else []
-    click.echo(f"{report.version}: dismissed {listed(counts)}")
+    counts = [format_count(refused, "rejected source")] if refused else []
+    counts += [format_count(skipped, "duplicate")] if skipped else []
+    click.echo(f"{report.version}: dismissed {format_list(counts)}")
     for one in report.dismissed[:_SHOWN]:
-        click.echo(f"  {shown_source(one.source)}")
+        click.echo(f"  {format_source(one.source)}")
     if len(report.dismissed) > _SHOWN:
         click.echo(f"  … and {len(report.dismissed) - _SHOWN:,} more; --json lists all")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import UsageError, reported_as_usage
-from shardline.cli.executor import drawing_engine
+from shardline.cli.errors import UsageError, raise_as_usage_error
+from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -23,26 +23,26 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.output import (
-    plain_console,
-    plain_table,
-    print_not_done,
-    snapshot_json,
-    tell_json,
+    create_console,
+    create_table,
+    print_dry_run_notice,
+    print_json,
+    serialize_snapshot,
 )
-from shardline.cli.output_file import refuse_existing, refuse_in_root
-from shardline.cli.references import looks_like_reference, next_command, open_root, refuse_missing
-from shardline.cli.snapshot_check import checked_by, checked_json, print_checked
-from shardline.text import counted, escaped, human_bytes, listed
+from shardline.cli.output_file import validate_output_file, validate_outside_root
+from shardline.cli.references import is_reference, open_root, raise_not_found, render_next_command
+from shardline.cli.snapshot_check import get_snapshot_check, print_check, serialize_check
+from shardline.text import escape_text, format_bytes, format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn, TextIO
 
-    from shardline.cli.snapshot_check import Checked
+    from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.operations.erase import ErasedVersion, ErasePlan, EraseReport
     from shardline.operations.erasure.erase_plan import VersionErasure
     from shardline.operations.erasure.erasure_proof import ErasureProof
-    from shardline.operations.erasure.residual_copies import Holder
+    from shardline.operations.erasure.residual_copies import ResidualCopy
     from shardline.storage import Store
     from shardline.tfrecord import Limits
 
@@ -61,7 +61,7 @@ _PLURALS = {
 }
 
 
-def plan_json(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
+def serialize_plan(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
     """What would be done."""
     return {
         "ok": dry_run or not any(one.open for one in plan.holders),
@@ -70,16 +70,16 @@ def plan_json(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
         "features": list(plan.features),
         "records": plan.records,
         "unmet": list(plan.unmet),
-        "versions": [_version_json(one) for one in plan.versions],
+        "versions": [_serialize_version(one) for one in plan.versions],
         "quarantine": [
             {"file": file.name, "lines": len(file.meant), "doubtful": len(file.doubtful)}
             for file in plan.quarantine
         ],
-        "holders": [one.to_json(next_command) for one in plan.holders],
+        "holders": [one.to_json(render_next_command) for one in plan.holders],
     }
 
 
-def _version_json(one: VersionErasure) -> dict[str, Any]:
+def _serialize_version(one: VersionErasure) -> dict[str, Any]:
     return {
         "version": one.version,
         "head": one.head,
@@ -91,21 +91,23 @@ def _version_json(one: VersionErasure) -> dict[str, Any]:
     }
 
 
-def erased_json(report: EraseReport, checked: Sequence[Checked], seconds: float) -> dict[str, Any]:
+def serialize_report(
+    report: EraseReport, checked: Sequence[SnapshotCheck], seconds: float
+) -> dict[str, Any]:
     """What was done."""
-    by_version = {one.after.version: checked_json(one) for one in checked}
+    by_version = {one.after.version: serialize_check(one) for one in checked}
     return {
-        **plan_json(report.plan, dry_run=False),
+        **serialize_plan(report.plan, dry_run=False),
         "ok": report.ok,
         "erasure": report.erasure,
         "records": report.records,
         "lines": report.lines,
         "seconds": round(seconds, 6),
-        "done": [_done_json(report, one, by_version) for one in report.versions],
+        "done": [_serialize_version_report(report, one, by_version) for one in report.versions],
     }
 
 
-def _done_json(
+def _serialize_version_report(
     report: EraseReport, one: ErasedVersion, checked: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     from shardline.log.version import StoredVersion
@@ -115,7 +117,7 @@ def _done_json(
     return {
         "version": one.plan.version,
         "entry": one.entry.number,
-        "snapshot": after and snapshot_json(after),
+        "snapshot": after and serialize_snapshot(after),
         "shards": [shard.to_json() for shard in one.made],
         "check": checked.get(one.plan.version),
     }
@@ -124,50 +126,52 @@ def _done_json(
 def print_plan(plan: ErasePlan) -> None:
     """What would be done, and what is beyond it."""
     if plan.idle:
-        shown = escaped(plan.shown)
+        shown = escape_text(plan.shown)
         virtual = any(one.kind == "virtual" for one in plan.holders)
         found = "no file of it has a record that" if virtual else "no record"
         click.echo(f"{plan.dataset}: {found} is found by {shown}: there is nothing to erase")
     elif not plan.versions:
-        shown = escaped(plan.shown)
+        shown = escape_text(plan.shown)
         click.echo(f"{plan.dataset}: no record is found by {shown}, but rows that were refused are")
     else:
-        click.echo(f"{plan.dataset}: records found by {escaped(plan.shown)}")
+        click.echo(f"{plan.dataset}: records found by {escape_text(plan.shown)}")
         _print_versions(plan)
-    _print_unmet(plan)
+    _print_missing_values(plan)
     for file in plan.quarantine:
         if file.meant:
-            click.echo(f"{counted(len(file.meant), 'line')} of {escaped(file.name)} to delete")
-    _print_holders(plan)
+            click.echo(
+                f"{format_count(len(file.meant), 'line')} of {escape_text(file.name)} to delete"
+            )
+    _print_plan_copies(plan)
 
 
-def _print_unmet(plan: ErasePlan) -> None:
+def _print_missing_values(plan: ErasePlan) -> None:
     """Which values are in no record, by their places: they may tell of a person themselves."""
     if not plan.unmet:
         return
     some = [f"{place:,}" for place in plan.unmet[:_SHOWN]]
     more = len(plan.unmet) - len(some)
-    places = listed([*some, f"{more:,} more"] if more else some)
+    places = format_list([*some, f"{more:,} more"] if more else some)
     are = "is" if len(plan.unmet) == 1 else "are"
     click.echo(
-        f"{counted(len(plan.unmet), 'value')} of the list {are} in no record: {places} of it, not "
+        f"{format_count(len(plan.unmet), 'value')} of the list {are} in no record: {places} of it, not "
         "counting blank lines. Erased before, or written otherwise?"
     )
 
 
 def _print_versions(plan: ErasePlan) -> None:
     numbers = ("records", "shards", "bytes", "older shards", "snapshots")
-    table = plain_table("version", *numbers, right=numbers, wide="version")
+    table = create_table("version", *numbers, right=numbers, wide="version")
     for one in plan.versions:
         table.add_row(
-            escaped(one.version),
+            escape_text(one.version),
             f"{one.records:,}",
             f"{len(one.shards):,}",
-            human_bytes(one.bytes),
+            format_bytes(one.bytes),
             f"{len(one.given_up):,}",
             f"{len(one.snapshots):,}",
         )
-    plain_console().print(table)
+    create_console().print(table)
     if plan.records:
         click.echo(
             "These records go from the newest snapshots, and the shards that hold them are written "
@@ -179,54 +183,56 @@ def _print_versions(plan: ErasePlan) -> None:
     )
     unreadable = sum(one.unreadable for one in plan.versions)
     if unreadable:
-        shards = counted(unreadable, "older shard")
+        shards = format_count(unreadable, "older shard")
         click.echo(f"{shards} cannot be read, and so not searched: given up too")
 
 
-def _print_holders(plan: ErasePlan) -> None:
+def _print_plan_copies(plan: ErasePlan) -> None:
     if plan.holders:
         beyond = "These" if plan.idle else "Beyond that, these"
         click.echo(f"\n{beyond} hold such records, or may:")
-        print_holders(plan.holders)
+        print_residual_copies(plan.holders)
 
 
-def print_holders(holders: Sequence[Holder]) -> None:
+def print_residual_copies(holders: Sequence[ResidualCopy]) -> None:
     """Who holds records, and what to do: what is advised to several is told once."""
-    groups: dict[tuple[str, str], list[Holder]] = {}
+    groups: dict[tuple[str, str], list[ResidualCopy]] = {}
     for one in holders[:_SHOWN]:
         groups.setdefault((one.kind, one.advice), []).append(one)
     for (_, advice), group in groups.items():
         for one in group:
             maybe = "" if one.certain else "maybe: "
-            click.echo(f"  {maybe}{one.kind} {escaped(one.where)}: {escaped(one.what)}")
-        click.echo(f"      {escaped(advice)}")
+            click.echo(f"  {maybe}{one.kind} {escape_text(one.where)}: {escape_text(one.what)}")
+        click.echo(f"      {escape_text(advice)}")
         commands = dict.fromkeys(command for one in group for command in one.commands)
         for command in commands:
-            click.echo(f"        {escaped(next_command(*command))}")
+            click.echo(f"        {escape_text(render_next_command(*command))}")
     if len(holders) > _SHOWN:
         click.echo(f"  … and {len(holders) - _SHOWN:,} more; --json lists all")
 
 
-def print_erased(report: EraseReport, checked: Sequence[Checked], seconds: float) -> None:
+def print_report(report: EraseReport, checked: Sequence[SnapshotCheck], seconds: float) -> None:
     """What was done, and what to do next."""
-    from shardline.provenance.retainers import vacuum_command
+    from shardline.provenance.retainers import get_vacuum_command
 
     size = sum(shard.bytes for one in report.versions for shard in one.made)
     for one in report.versions:
         made = "" if one.snapshot is None else f"@{one.snapshot}"
-        click.echo(f"{one.plan.version}{made}: {_done_words(one)} (entry {one.entry.number})")
+        click.echo(
+            f"{one.plan.version}{made}: {_format_version_report(one)} (entry {one.entry.number})"
+        )
     if report.lines:
-        click.echo(f"{counted(report.lines, 'line')} deleted from quarantine files")
-    click.echo(f"  {seconds:.2f} s, {human_bytes(size)} written")
+        click.echo(f"{format_count(report.lines, 'line')} deleted from quarantine files")
+    click.echo(f"  {seconds:.2f} s, {format_bytes(size)} written")
     for found in checked:
-        print_checked(found)
+        print_check(found)
     dataset = report.plan.dataset
-    vacuum = next_command(*vacuum_command(dataset))
-    proof = next_command("erase", dataset, "--proof", "proof.md")
+    vacuum = render_next_command(*get_vacuum_command(dataset))
+    proof = render_next_command("erase", dataset, "--proof", "proof.md")
     if report.open:
         hold = "holds" if len(report.open) == 1 else "hold"
         click.echo(
-            f"Not all is done: {_kinds(report.open)} listed above still {hold} such records, or may"
+            f"Not all is done: {_format_kinds(report.open)} listed above still {hold} such records, or may"
         )
     if report.versions:
         click.echo(
@@ -235,54 +241,54 @@ def print_erased(report: EraseReport, checked: Sequence[Checked], seconds: float
         click.echo(f"To prove that they are gone: {proof}")
 
 
-def _done_words(one: ErasedVersion) -> str:
+def _format_version_report(one: ErasedVersion) -> str:
     """`2 records erased, 1 shard written anew, 1 older shard given up`."""
     done = []
     if one.made:
-        done.append(f"{counted(one.plan.records, 'record')} erased")
-        done.append(f"{counted(len(one.made), 'shard')} written anew")
+        done.append(f"{format_count(one.plan.records, 'record')} erased")
+        done.append(f"{format_count(len(one.made), 'shard')} written anew")
     if one.plan.given_up:
-        done.append(f"{counted(len(one.plan.given_up), 'older shard')} given up for good")
+        done.append(f"{format_count(len(one.plan.given_up), 'older shard')} given up for good")
     return ", ".join(done)
 
 
-def _kinds(holders: Sequence[Holder]) -> str:
+def _format_kinds(holders: Sequence[ResidualCopy]) -> str:
     """`1 tag and 2 sources`."""
     kinds = Counter(one.kind for one in holders)
     nouns = ((_NOUNS.get(kind, kind), count) for kind, count in kinds.items())
-    return listed(counted(count, noun, _PLURALS.get(noun, "")) for noun, count in nouns)
+    return format_list(format_count(count, noun, _PLURALS.get(noun, "")) for noun, count in nouns)
 
 
 def print_proof(proof: ErasureProof, request: str | None) -> None:
     """What is proved, in short."""
-    from shardline.provenance.retainers import vacuum_command
+    from shardline.provenance.retainers import get_vacuum_command
 
     if not proof.entries:
-        under = f" under the request {escaped(request)!r}" if request else ""
+        under = f" under the request {escape_text(request)!r}" if request else ""
         click.echo(f"Nothing was erased from {proof.dataset}{under}: there is nothing to prove")
         return
     shards = [shard for one in proof.entries for shard in one.shards]
     records = sum(one.records for one in proof.entries)
     click.echo(
-        f"{counted(len(proof.entries), 'entry', 'entries')} erased {counted(records, 'record')}; "
-        f"{counted(len(shards), 'shard')} held them, of which {len(proof.shards):,} "
+        f"{format_count(len(proof.entries), 'entry', 'entries')} erased {format_count(records, 'record')}; "
+        f"{format_count(len(shards), 'shard')} held them, of which {len(proof.shards):,} "
         f"{'is' if len(proof.shards) == 1 else 'are'} still there"
     )
     if proof.shards:
-        vacuum = next_command(*vacuum_command(proof.dataset))
+        vacuum = render_next_command(*get_vacuum_command(proof.dataset))
         click.echo(f"To delete what nobody holds, and see who holds the rest: {vacuum}")
     if proof.remaining:
         click.echo("These hold such records, or may:")
-        print_holders(proof.remaining)
+        print_residual_copies(proof.remaining)
     elif proof.complete:
         click.echo("Nothing is known that still holds them")
 
 
-_LARGEST = 64 * 1024 * 1024
+_MAX_PROOF_BYTES = 64 * 1024 * 1024
 """No proof is longer; what is need not be read to know that it is none."""
 
 
-def refuse_place(
+def validate_proof_file(
     file: Path | None, store: Store, dataset: str, values: TextIO | None, *, overwrite: bool
 ) -> None:
     """Refuse to write a proof in the root, or over anything but an earlier one of the dataset."""
@@ -295,29 +301,29 @@ def refuse_place(
             )
         return
     inside = store.local_path("x")
-    refuse_in_root(file, None if inside is None else str(inside.parent))
-    if values is not None and file.exists() and _is_file(values.name, file):
+    validate_outside_root(file, None if inside is None else str(inside.parent))
+    if values is not None and file.exists() and _is_proof_path(values.name, file):
         raise UsageError(
             f"{file} is the list of values",
             code="output-is-input",
             hint="name another file for the proof",
             path=file,
         )
-    refuse_existing(file, store, overwrite=overwrite or _is_proof(file, dataset))
+    validate_output_file(file, store, overwrite=overwrite or _is_proof(file, dataset))
 
 
-def _is_file(name: str, file: Path) -> bool:
+def _is_proof_path(name: str, file: Path) -> bool:
     return Path(name).exists() and file.samefile(name)
 
 
 def _is_proof(file: Path, dataset: str) -> bool:
     """Whether a file is an earlier proof of the same dataset."""
-    from shardline.operations.erasure.proof_page import title_of
+    from shardline.operations.erasure.proof_page import get_title
 
-    if file.is_symlink() or not file.is_file() or file.stat().st_size > _LARGEST:
+    if file.is_symlink() or not file.is_file() or file.stat().st_size > _MAX_PROOF_BYTES:
         return False
     data = file.read_bytes()
-    if data.startswith(f"{title_of(dataset)}\n".encode()):
+    if data.startswith(f"{get_title(dataset)}\n".encode()):
         return True
     try:
         told = json.loads(data)
@@ -327,7 +333,7 @@ def _is_proof(file: Path, dataset: str) -> bool:
     return known and told.get("dataset") == dataset
 
 
-def prove(
+def write_proof(
     store: Store,
     dataset: str,
     file: Path,
@@ -338,24 +344,28 @@ def prove(
 ) -> NoReturn:
     """Write what is proved, and end with whether that is all."""
     from shardline.operations.erasure.erasure_proof import prove_erasure
-    from shardline.operations.erasure.proof_page import proof_page
+    from shardline.operations.erasure.proof_page import render_proof_page
     from shardline.storage.durable_file import DurableFile
 
     proof = prove_erasure(store, dataset, request=request, plan=plan)
-    told = proof.to_json(next_command)
+    told = proof.to_json(render_next_command)
     as_data = file.suffix == ".json"
-    page = json.dumps(told, indent=2) + "\n" if as_data else proof_page(proof, next_command)
+    page = (
+        json.dumps(told, indent=2) + "\n"
+        if as_data
+        else render_proof_page(proof, render_next_command)
+    )
     with DurableFile(file, overwrite=file.exists()) as written:
         written.write(page.encode())
     if as_json:
-        tell_json({**told, "proof": str(file)})
+        print_json({**told, "proof": str(file)})
     else:
-        click.echo(f"wrote {escaped(str(file))}")
+        click.echo(f"wrote {escape_text(str(file))}")
         print_proof(proof, request)
     raise SystemExit(0 if told["ok"] else 1)
 
 
-_MAKER = re.compile(r"[\w./-]+:\w+")
+_UDF_REFERENCE = re.compile(r"[\w./-]+:\w+")
 
 
 @click.command(
@@ -442,46 +452,46 @@ def erase(
     erased. A dry run exits with 0.
     """
     store = open_root(root)
-    _refuse_no_dataset(store, dataset)
-    refuse_place(proof, store, dataset, values, overwrite=overwrite)
+    _validate_dataset(store, dataset)
+    validate_proof_file(proof, store, dataset, values, overwrite=overwrite)
     within = limits(max_record, max_unpacked)
-    chosen = _chosen(where, key, value, values)
+    chosen = _parse_selection(where, key, value, values)
     if proof is not None:
         asked = chosen.get("where") is not None or chosen.get("key") is not None
-        again = _planned(store, dataset, chosen, within, workers) if asked else None
-        prove(store, dataset, proof, again, request or None, as_json=as_json)
+        again = _plan_erase(store, dataset, chosen, within, workers) if asked else None
+        write_proof(store, dataset, proof, again, request or None, as_json=as_json)
     if as_json and not (yes or dry_run):
         raise UsageError(
             "--json cannot ask for confirmation",
             code="confirmation-required",
             hint="add `--yes`, or `--dry-run` to see the plan",
         )
-    plan = _planned(store, dataset, chosen, within, workers)
+    plan = _plan_erase(store, dataset, chosen, within, workers)
     if not as_json:
         print_plan(plan)
     nothing = plan.idle and not (quarantine and plan.quarantine)
     stopped = nothing and not no_check and bool(plan.unchecked)  # an erase, before its checks
     if dry_run or (nothing and not stopped):
         if as_json:
-            tell_json(plan_json(plan, dry_run=dry_run))
+            print_json(serialize_plan(plan, dry_run=dry_run))
         elif not nothing:
-            print_not_done()
+            print_dry_run_notice()
         left = any(one.open for one in plan.holders) and not dry_run
         raise SystemExit(1 if left else 0)
-    if not yes and not stopped and not _confirmed():
+    if not yes and not stopped and not _confirm():
         click.echo("Nothing was changed.")
         raise SystemExit(0)
     options = {"request": request, "quarantine": quarantine, "check": not no_check}
-    report, seconds = _done(plan, within, workers, options)
-    checked = _checked(report)
+    report, seconds = _execute_plan(plan, within, workers, options)
+    checked = _list_checks(report)
     if as_json:
-        tell_json(erased_json(report, checked, seconds))
+        print_json(serialize_report(report, checked, seconds))
     else:
-        print_erased(report, checked, seconds)
+        print_report(report, checked, seconds)
     raise SystemExit(0 if report.ok else 1)
 
 
-def _confirmed() -> bool:
+def _confirm() -> bool:
     """Whether someone said yes; a usage error where nobody can."""
     try:
         return click.confirm("Erase this for good?", err=True)
@@ -496,21 +506,21 @@ def _confirmed() -> bool:
         ) from None
 
 
-def _refuse_no_dataset(store: Store, dataset: str) -> None:
-    from shardline.storage import check_name
+def _validate_dataset(store: Store, dataset: str) -> None:
+    from shardline.storage import validate_name
 
-    if looks_like_reference(dataset):
+    if is_reference(dataset):
         raise UsageError(
             f"{dataset}: erase works on a whole dataset",
             code="dataset-required",
             hint=f"write `{dataset.partition('/')[0]}`: all versions may contain such records",
             version=dataset,
         )
-    if not store.folders(check_name(dataset, "dataset")):
-        refuse_missing(store, dataset)
+    if not store.folders(validate_name(dataset, "dataset")):
+        raise_not_found(store, dataset)
 
 
-def _chosen(
+def _parse_selection(
     where: str | None, key: str | None, value: tuple[str, ...], values: TextIO | None
 ) -> dict[str, Any]:
     """What was said of which records are meant, as `plan_erase` takes it."""
@@ -529,36 +539,39 @@ def _chosen(
         )
     if where is not None and key is not None:
         raise UsageError("--where and --key exclude each other", code="conflicting-options")
-    if where is not None and _MAKER.fullmatch(where):
-        from shardline.cli.udf_options import load_maker
+    if where is not None and _UDF_REFERENCE.fullmatch(where):
+        from shardline.cli.udf_options import load_udf
 
-        return {"where": load_maker(where, "--where")}
+        return {"where": load_udf(where, "--where")}
     return {"where": where} if where is not None else {"key": key, "values": told}
 
 
-def _planned(
+def _plan_erase(
     store: Store, dataset: str, chosen: dict[str, Any], within: Limits, workers: int | None
 ) -> ErasePlan:
     from shardline.operations.erase import plan_erase
 
-    with reported_as_usage(), drawing_engine(workers) as engine:
+    with raise_as_usage_error(), open_progress_executor(workers) as engine:
         return plan_erase(store, dataset, **chosen, limits=within, engine=engine)
 
 
-def _done(
+def _execute_plan(
     plan: ErasePlan, within: Limits, workers: int | None, options: dict[str, Any]
 ) -> tuple[EraseReport, float]:
-    from shardline.operations.erase import carry_out
+    from shardline.operations.erase import execute_erase_plan
 
     began = time.perf_counter()
-    with drawing_engine(workers) as engine:
-        report = carry_out(plan, **options, limits=within, engine=engine)
+    with open_progress_executor(workers) as engine:
+        report = execute_erase_plan(plan, **options, limits=within, engine=engine)
     return report, time.perf_counter() - began
 
 
-def _checked(report: EraseReport) -> list[Checked]:
+def _list_checks(report: EraseReport) -> list[SnapshotCheck]:
     """What checking found of each version, as it stands now."""
     from shardline.log.version import StoredVersion
 
     store = report.plan.history.store
-    return [checked_by(StoredVersion(store, name), check) for name, check in report.checks.items()]
+    return [
+        get_snapshot_check(StoredVersion(store, name), check)
+        for name, check in report.checks.items()
+    ]

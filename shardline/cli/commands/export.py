@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.errors import UsageError
-from shardline.cli.executor import drawing_engine
+from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     compression_option,
     json_option,
@@ -19,7 +19,7 @@ from shardline.cli.options import (
     root_option,
 )
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.text import counted, escaped, human_bytes, rate
+from shardline.text import escape_text, format_bytes, format_count, format_rate
 
 if TYPE_CHECKING:
     from shardline.operations.export import ExportReport
@@ -71,7 +71,7 @@ def export(
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
     began = time.perf_counter()
-    with drawing_engine() as engine:
+    with open_progress_executor() as engine:
         report = run(
             version,
             out,
@@ -91,18 +91,18 @@ def export(
         }
         click.echo(json.dumps({**told, **report.exported.to_json()}))
     else:
-        _print(report, seconds)
+        _print_report(report, seconds)
 
 
-def _print(report: ExportReport, seconds: float) -> None:
+def _print_report(report: ExportReport, seconds: float) -> None:
     told = report.exported
     what = f"{told.version}@{told.snapshot}"
-    path = escaped(str(report.path))
+    path = escape_text(str(report.path))
     if not report.written:
         click.echo(f"{path} holds {what} already: nothing to do")
         return
     packed = "" if told.compression == "none" else f", {told.compression}"
     click.echo(
-        f"{path}: {what}, {counted(told.records, 'record')}, {human_bytes(told.bytes)}{packed}"
+        f"{path}: {what}, {format_count(told.records, 'record')}, {format_bytes(told.bytes)}{packed}"
     )
-    click.echo(f"  {rate(told.records, told.bytes, seconds)}")
+    click.echo(f"  {format_rate(told.records, told.bytes, seconds)}")

@@ -11,13 +11,13 @@ import click
 from shardline.cli.errors import UsageError
 from shardline.cli.options import compression_option
 from shardline.cli.transform import (
-    ChangeOptions,
-    change_loose,
-    change_version,
-    place_options,
-    work_options,
+    TransformOptions,
+    execution_options,
+    target_options,
+    transform_standalone_file,
+    transform_version,
 )
-from shardline.cli.udf_options import FieldOptions, fields_option, join_options
+from shardline.cli.udf_options import UdfOptions, join_options, udf_option
 from shardline.hints import Command, Hint
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_version import Mode, ShardChange
+    from shardline.operations.transform_version import TransformMode, VersionTransform
     from shardline.schema.schema import Schema
-    from shardline.udf import Fields
+    from shardline.udf import UDF
     from shardline.udf.transform import Transform
 
 
@@ -56,8 +56,8 @@ A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; any
 
 SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
 )
-@place_options
-@fields_option
+@target_options
+@udf_option
 @join_options
 @click.option(
     "--mode",
@@ -80,7 +80,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC)
     help="Leave out an old field; may be repeated. A version needs --mode rewrite for it.",
 )
 @compression_option(None, "  [default: as the old ones; not for an overlay]")
-@work_options
+@execution_options
 def extend(
     *,
     fields: tuple[str, ...],
@@ -91,10 +91,10 @@ def extend(
     missing: str | None,
     defaults: tuple[str, ...],
     doubled: str | None,
-    mode: Mode | None,
+    mode: TransformMode | None,
     replaces: tuple[str, ...],
     drop: tuple[str, ...],
-    **common: Any,  # noqa: ANN401 - they are told in ChangeOptions
+    **common: Any,  # noqa: ANN401 - they are told in TransformOptions
 ) -> None:
     """Give the records of a version new fields, in another version; or those of a file.
 
@@ -106,7 +106,7 @@ def extend(
     Exits with 1 if a function fails on a record or gives what does not fit, if a key is not in the
     table, at a damaged record, or if the check failed; nothing is changed then.
     """
-    asked = ChangeOptions(**common)
+    asked = TransformOptions(**common)
     asked.refuse_mixed(mode=mode)
     if asked.into is not None and mode != "rewrite" and (replaces or drop):
         raise UsageError(
@@ -115,16 +115,16 @@ def extend(
             hint="add `--mode rewrite`: an overlay keeps the features of its base",
         )
     if drop and not fields and not tables:
-        _refuse_drop_alone(asked, drop)
-    options = FieldOptions(fields, tables, key, table_key, columns, missing, defaults, doubled)
+        _raise_drop_only(asked, drop)
+    options = UdfOptions(fields, tables, key, table_key, columns, missing, defaults, doubled)
     work = _Extension(asked, options.load(), mode or "overlay", replaces, drop)
     if asked.output is not None:
-        change_loose(asked, asked.output, work.transform, ("extending", "extended"))
+        transform_standalone_file(asked, asked.output, work.transform, ("extending", "extended"))
     elif asked.into is not None:
-        change_version(asked, asked.into, work.planned)
+        transform_version(asked, asked.into, work.planned)
 
 
-def _refuse_drop_alone(asked: ChangeOptions, drop: tuple[str, ...]) -> NoReturn:
+def _raise_drop_only(asked: TransformOptions, drop: tuple[str, ...]) -> NoReturn:
     """Name the command that leaves out fields without making any."""
     into = ("--output", str(asked.output)) if asked.into is None else ("--into", asked.into)
     drops = [word for name in drop for word in ("--drop", name)]
@@ -138,23 +138,23 @@ def _refuse_drop_alone(asked: ChangeOptions, drop: tuple[str, ...]) -> NoReturn:
 class _Extension:
     """Which fields come and go."""
 
-    asked: ChangeOptions
-    fields: list[Fields]
-    mode: Mode
+    asked: TransformOptions
+    fields: list[UDF]
+    mode: TransformMode
     replaces: tuple[str, ...]
     drop: tuple[str, ...]
 
     def planned(
         self, base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion
-    ) -> ShardChange:
+    ) -> VersionTransform:
         """What to make of a version."""
-        from shardline.operations.extend import planned_extend, settled
+        from shardline.operations.extend import prepare_extend, settle_udfs
 
-        makers = settled(self.fields)
+        makers = settle_udfs(self.fields)
         self._refuse_there(snapshot.schema, makers, "--mode rewrite --replace")
         if self.mode == "overlay":
             self._refuse_unfit_overlay(base, into, makers)
-        return planned_extend(
+        return prepare_extend(
             base,
             makers,
             into,
@@ -169,13 +169,13 @@ class _Extension:
 
     def transform(self, schema: Schema) -> Transform:
         """What to make of the records of a file."""
-        from shardline.operations.extend import extension, settled
+        from shardline.operations.extend import make_extend_transform, settle_udfs
 
-        makers = settled(self.fields)
+        makers = settle_udfs(self.fields)
         self._refuse_there(schema, makers, "--replace")
-        return extension(schema, makers, replaces=self.replaces, drop=self.drop)
+        return make_extend_transform(schema, makers, replaces=self.replaces, drop=self.drop)
 
-    def _refuse_there(self, schema: Schema, makers: Sequence[Fields], how: str) -> None:
+    def _refuse_there(self, schema: Schema, makers: Sequence[UDF], how: str) -> None:
         """Refuse a new field whose name is taken."""
         for feature in (feature for one in makers for feature in one.features):
             gone = feature.name in {*self.replaces, *self.drop}
@@ -188,7 +188,7 @@ class _Extension:
                 )
 
     def _refuse_unfit_overlay(
-        self, base: StoredVersion, into: StoredVersion, makers: Sequence[Fields]
+        self, base: StoredVersion, into: StoredVersion, makers: Sequence[UDF]
     ) -> None:
         if into.log.dataset != base.log.dataset:
             raise UsageError(

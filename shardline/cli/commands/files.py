@@ -9,10 +9,10 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import snapshot_json
+from shardline.cli.output import serialize_snapshot
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.schema.tf_spec import parse_text, spec_text
-from shardline.text import counted
+from shardline.schema.tf_spec import format_parser, format_spec
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
@@ -43,19 +43,19 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     """
     if null + python + as_json > 1:
         raise UsageError("-0, --python and --json exclude each other", code="conflicting-options")
-    from shardline.log.changes import refuse_condemned
-    from shardline.readers.shard_file import plain_files
+    from shardline.log.changes import validate_not_tombstoned
+    from shardline.readers.shard_file import list_plain_files
 
     wanted = parse_reference(reference)
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
-    refuse_condemned(
+    validate_not_tombstoned(
         version.state, snapshot.shards, f"snapshot {snapshot.number} cannot be read any more: "
     )
     if python:
-        click.echo(_snippet(snapshot), nl=False)
+        click.echo(_format_snippet(snapshot), nl=False)
         return
-    paths = [file.path for file in plain_files(snapshot)]
+    paths = [file.path for file in list_plain_files(snapshot)]
     if as_json:
         told = [
             {
@@ -67,19 +67,21 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
             }
             for path, shard in zip(paths, snapshot.shards, strict=True)
         ]
-        click.echo(json.dumps({"ok": True, "snapshot": snapshot_json(snapshot), "files": told}))
+        click.echo(
+            json.dumps({"ok": True, "snapshot": serialize_snapshot(snapshot), "files": told})
+        )
     else:
         for path in paths:
             click.echo(path + "\0" if null else path, nl=not null)
 
 
-def _snippet(snapshot: StoredSnapshot) -> str:
+def _format_snippet(snapshot: StoredSnapshot) -> str:
     from shardline.errors import UnreadableSnapshotError
-    from shardline.readers.shard_file import one_compression, plain_files
+    from shardline.readers.shard_file import get_common_compression, list_plain_files
 
     paths, why = list[str](), ""
     try:
-        paths = [file.path for file in plain_files(snapshot)]
+        paths = [file.path for file in list_plain_files(snapshot)]
     except UnreadableSnapshotError:
         why = "its files do not hold whole records"
     if any("://" in path for path in paths):
@@ -90,15 +92,15 @@ def _snippet(snapshot: StoredSnapshot) -> str:
             f"version = shardline.Version({snapshot.store.uri!r}, {snapshot.version!r})\n"
             f"dataset = version.snapshot({snapshot.number}).to_tf()\n"
         )
-    compression = one_compression(snapshot)
+    compression = get_common_compression(snapshot)
     packed = f", compression_type={compression!r}" if compression else ""
     listed = "".join(f"    {json.dumps(path, ensure_ascii=False)},\n" for path in paths)
-    parse = parse_text(snapshot.schema)
+    parse = format_parser(snapshot.schema)
     lines = [
-        f"# {snapshot}: {counted(snapshot.records, 'record')}",
+        f"# {snapshot}: {format_count(snapshot.records, 'record')}",
         "import tensorflow as tf\n",
         f"files = [\n{listed}]",
-        spec_text(snapshot.schema) + f"dataset = tf.data.TFRecordDataset(files{packed})",
+        format_spec(snapshot.schema) + f"dataset = tf.data.TFRecordDataset(files{packed})",
     ]
     if parse:
         lines.append(f"dataset = dataset.map({parse})")

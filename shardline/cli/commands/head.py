@@ -10,14 +10,19 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option
-from shardline.cli.references import files_or_versions, find_snapshot, open_root, open_version
-from shardline.text import counted, escaped, human_bytes
+from shardline.cli.references import (
+    find_snapshot,
+    open_root,
+    open_version,
+    split_files_and_versions,
+)
+from shardline.text import escape_text, format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.operations.preview import Record
+    from shardline.operations.preview import PreviewRecord
     from shardline.readers.records import Records
     from shardline.tfrecord import Limits
 
@@ -65,7 +70,7 @@ def head(
     from shardline.operations.preview import preview
 
     within = limits(max_record, max_unpacked)
-    paths, references = files_or_versions([argument], root)
+    paths, references = split_files_and_versions([argument], root)
     if len(paths) > 1:
         raise UsageError(
             f"{argument}: expected a single file, got {len(paths)}", code="too-many-files"
@@ -77,55 +82,55 @@ def head(
         version = open_version(open_root(root), references[0])
         snapshot = find_snapshot(version, references[0])
         shown = str(snapshot)
-        records = _of_snapshot(snapshot, count, skip, within)
+        records = _read_snapshot(snapshot, count, skip, within)
     empty = True
     for record in records:
-        click.echo(json.dumps(_as_dict(record)) if as_json else _as_text(record))
+        click.echo(json.dumps(_serialize_record(record)) if as_json else _format_record(record))
         empty = False
     if empty and count and not as_json:
         behind = f" behind the first {skip:,}" if skip else ""
-        click.echo(f"{escaped(shown)}: no records{behind}")
+        click.echo(f"{escape_text(shown)}: no records{behind}")
 
 
-def _of_snapshot(
+def _read_snapshot(
     snapshot: StoredSnapshot, count: int, skip: int, limits: Limits
-) -> Iterator[Record]:
+) -> Iterator[PreviewRecord]:
     """Records of a snapshot, numbered throughout; shards before the first are not read."""
-    from shardline.readers.records import records_of
+    from shardline.readers.records import list_records
 
     first = 0
-    for one in records_of(snapshot):
+    for one in list_records(snapshot):
         inside = max(skip - first, 0)
         left = min(count, one.shard.records - inside)
         if left > 0:
-            for record in _of_shard(one, left, inside, limits):
+            for record in _read_shard(one, left, inside, limits):
                 yield replace(record, number=first + record.number)
             count -= left
         first += one.shard.records
 
 
-def _of_shard(records: Records, count: int, skip: int, limits: Limits) -> Iterator[Record]:
+def _read_shard(records: Records, count: int, skip: int, limits: Limits) -> Iterator[PreviewRecord]:
     import numpy as np
 
-    from shardline.errors import DamagedFileError, ObjectMissingError
-    from shardline.operations.preview import preview, shown_record
-    from shardline.readers.read_errors import told_below
+    from shardline.errors import CorruptFileError, ObjectNotFoundError
+    from shardline.operations.preview import make_preview_record, preview
+    from shardline.readers.read_errors import locate_error
     from shardline.readers.shard_file import ShardFile
 
     if isinstance(records, ShardFile):
         try:
             yield from preview(records.file, count=count, skip=skip, limits=limits)
-        except DamagedFileError as error:
-            raise told_below(records.snapshot, records.file.store, (records,), error) from None
-        except ObjectMissingError:
+        except CorruptFileError as error:
+            raise locate_error(records.snapshot, records.file.store, (records,), error) from None
+        except ObjectNotFoundError:
             raise records.missing() from None
         return
     for picked in records.pick(np.arange(skip, skip + count), limits=limits):
         payloads = zip(picked.numbers.tolist(), picked.payloads(), strict=True)
-        yield from (shown_record(number, payload) for number, payload in payloads)
+        yield from (make_preview_record(number, payload) for number, payload in payloads)
 
 
-def _as_dict(record: Record) -> dict[str, Any]:
+def _serialize_record(record: PreviewRecord) -> dict[str, Any]:
     told: dict[str, Any] = {
         "record": record.number,
         "bytes": record.bytes,
@@ -138,37 +143,38 @@ def _as_dict(record: Record) -> dict[str, Any]:
     return told
 
 
-def _as_text(record: Record) -> str:
-    lines = [f"record {record.number}: {record.form}, {human_bytes(record.bytes)}"]
+def _format_record(record: PreviewRecord) -> str:
+    lines = [f"record {record.number}: {record.form}, {format_bytes(record.bytes)}"]
     if record.payload is not None:
-        return "\n".join([*lines, f"  {escaped(record.payload)}"])
+        return "\n".join([*lines, f"  {escape_text(record.payload)}"])
     features = list((record.features or {}).items())
     feature_lists = list((record.feature_lists or {}).items())
-    width = max((len(escaped(name)) for name, _ in features + feature_lists), default=0)
+    width = max((len(escape_text(name)) for name, _ in features + feature_lists), default=0)
     lines += [
-        f"  {escaped(name):{width}}  {_kind(one):9} {_feature(one)}" for name, one in features
+        f"  {escape_text(name):{width}}  {_get_kind(one):9} {_format_feature(one)}"
+        for name, one in features
     ]
     for name, one in feature_lists:
-        steps = counted(one["steps"], "step")
-        shown = " | ".join(_values(one["kind"], values) for values in one["values"])
+        steps = format_count(one["steps"], "step")
+        shown = " | ".join(_format_values(one["kind"], values) for values in one["values"])
         more = " | …" if one["steps"] > len(one["values"]) else ""
         kind = one["kind"] or "empty"
-        lines.append(f"  {escaped(name):{width}}  {kind:9} {steps}: {shown}{more}")
+        lines.append(f"  {escape_text(name):{width}}  {kind:9} {steps}: {shown}{more}")
     return "\n".join(lines)
 
 
-def _kind(one: dict[str, Any]) -> str:
+def _get_kind(one: dict[str, Any]) -> str:
     return str(one["kind"]) if one["length"] == 1 else f"{one['kind']}[{one['length']}]"
 
 
-def _feature(one: dict[str, Any]) -> str:
+def _format_feature(one: dict[str, Any]) -> str:
     more = " …" if one["length"] > len(one["values"]) else ""
-    return _values(one["kind"], one["values"]) + more
+    return _format_values(one["kind"], one["values"]) + more
 
 
-def _values(kind: str, values: list[Any]) -> str:
-    return " ".join(map(_text if kind == "bytes" else str, values))
+def _format_values(kind: str, values: list[Any]) -> str:
+    return " ".join(map(_format_value if kind == "bytes" else str, values))
 
 
-def _text(value: str) -> str:
+def _format_value(value: str) -> str:
     return value if value.startswith("<") else json.dumps(value, ensure_ascii=False)

@@ -10,17 +10,17 @@ import click
 
 from shardline.cli.errors import print_problem
 from shardline.cli.options import (
-    expand,
+    expand_patterns,
     files_argument,
     json_option,
     limit_options,
     limits,
     workers_option,
 )
-from shardline.cli.output import with_skipped
-from shardline.cli.progress import file_progress
-from shardline.errors import DamagedFileError
-from shardline.text import counted, escaped
+from shardline.cli.output import add_skipped_files
+from shardline.cli.progress import show_file_progress
+from shardline.errors import CorruptFileError
+from shardline.text import escape_text, format_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,31 +59,33 @@ def index(
     from shardline.execution.threads import run_tasks
     from shardline.tfrecord import index_path, write_index
 
-    paths = expand(files)
+    paths = expand_patterns(files)
     asked = limits(max_record, max_unpacked)
 
-    with file_progress("indexing", paths) as progress:
+    with show_file_progress("indexing", paths) as progress:
 
-        def index_one(path: Path) -> int | DamagedFileError:
+        def index_one(path: Path) -> int | CorruptFileError:
             try:
                 return write_index(path, limits=asked, progress=partial(progress, path))
-            except DamagedFileError as error:
+            except CorruptFileError as error:
                 return error
 
         outcomes = list(run_tasks(index_one, paths, workers=workers))
-    damaged = [outcome for outcome in outcomes if isinstance(outcome, DamagedFileError)]
+    damaged = [outcome for outcome in outcomes if isinstance(outcome, CorruptFileError)]
     if as_json:
         told = [
             {"file": str(path), "index": None, "records": None, "error": str(outcome)}
-            if isinstance(outcome, DamagedFileError)
+            if isinstance(outcome, CorruptFileError)
             else {"file": str(path), "index": str(index_path(path)), "records": outcome}
             for path, outcome in zip(paths, outcomes, strict=True)
         ]
-        click.echo(json.dumps(with_skipped({"ok": not damaged, "files": told})))
+        click.echo(json.dumps(add_skipped_files({"ok": not damaged, "files": told})))
     else:
         for path, outcome in zip(paths, outcomes, strict=True):
-            if not isinstance(outcome, DamagedFileError):
-                click.echo(f"{escaped(str(index_path(path)))}: {counted(outcome, 'record')}")
+            if not isinstance(outcome, CorruptFileError):
+                click.echo(
+                    f"{escape_text(str(index_path(path)))}: {format_count(outcome, 'record')}"
+                )
     for error in damaged:
         print_problem(error)
     raise SystemExit(1 if damaged else 0)

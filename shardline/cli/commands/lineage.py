@@ -9,7 +9,7 @@ import click
 
 from shardline.cli.errors import UsageError, print_warning, render_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import plain_console
+from shardline.cli.output import create_console
 from shardline.cli.references import (
     find_snapshot,
     open_root,
@@ -17,15 +17,15 @@ from shardline.cli.references import (
     parse_reference,
 )
 from shardline.hints import Hint
-from shardline.text import counted, escaped, human_bytes, listed, when
+from shardline.text import escape_text, format_bytes, format_count, format_list, format_time
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from shardline.lineage.ancestry_graph import Edge, Graph, Node
+    from shardline.lineage.ancestry_graph import AncestryEdge, AncestryGraph, AncestryNode
 
 
-_LACKS = {
+_PROBLEM_LABELS = {
     "gone": "GONE",
     "damaged": "DAMAGED",
     "unreadable": "NOT READABLE",
@@ -33,31 +33,33 @@ _LACKS = {
 }
 _SHOWN_SOURCES = 3
 _SHOWN_RUN = 16
-_AGAIN = " (see above)"
-_DEEPEST = 12
-_DEEPER = "… and more before it: --json tells all"
+_SEEN_SUFFIX = " (see above)"
+_MAX_DEPTH = 12
+_MORE_LABEL = "… and more before it: --json tells all"
 
 
-def print_trees(graph: Graph, *, up: bool, down: bool) -> None:
+def print_trees(graph: AncestryGraph, *, up: bool, down: bool) -> None:
     """Print a tree for each node that one looks at, with what is before it and behind it."""
     from rich.tree import Tree
 
-    console = plain_console()
+    console = create_console()
     if not graph.start:
         console.print(f"there are no {graph.level} to tell of")
     seen: dict[bool, set[str]] = {True: set(), False: set()}
     for start in graph.start:
-        tree = Tree(node_words(graph.nodes[start]), highlight=False)
+        tree = Tree(format_node(graph.nodes[start]), highlight=False)
         for wanted, title, upwards in ((up, "made of", True), (down, "made into", False)):
             if wanted:
                 branch = tree.add(title)
-                _grow(graph, start, branch, seen[upwards], upwards=upwards)
+                _add_branches(graph, start, branch, seen[upwards], upwards=upwards)
                 if not branch.children:
                     branch.label = f"{title}: nothing that the logs tell of"
         console.print(tree)
 
 
-def _grow(graph: Graph, start: str, branch: Tree, seen: set[str], *, upwards: bool) -> None:
+def _add_branches(
+    graph: AncestryGraph, start: str, branch: Tree, seen: set[str], *, upwards: bool
+) -> None:
     """Put what lies above or below a node into a tree; what was shown before is only named.
 
     A tree that is deeper than a terminal is wide is cut off, and says so.
@@ -68,59 +70,59 @@ def _grow(graph: Graph, start: str, branch: Tree, seen: set[str], *, upwards: bo
         node, tree, depth = waiting.pop()
         found = []
         next_to = graph.parents(node) if upwards else graph.children(node)
-        if depth == _DEEPEST and next_to:
-            tree.add(_DEEPER if upwards else _DEEPER.replace("before", "behind"))
+        if depth == _MAX_DEPTH and next_to:
+            tree.add(_MORE_LABEL if upwards else _MORE_LABEL.replace("before", "behind"))
             continue
         for edge in next_to:
             other = edge.of if upwards else edge.made
             again = other in seen
             more = (graph.parents(other) if upwards else graph.children(other)) if again else ()
-            label = f"{node_words(graph.nodes[other])}{_AGAIN if more else ''}"
-            child = tree.add(f"{label}\n{edge_words(edge)}")
+            label = f"{format_node(graph.nodes[other])}{_SEEN_SUFFIX if more else ''}"
+            child = tree.add(f"{label}\n{format_edge(edge)}")
             if not again:
                 seen.add(other)
                 found.append((other, child, depth + 1))
         waiting += reversed(found)
 
 
-def node_words(node: Node) -> str:
+def format_node(node: AncestryNode) -> str:
     """A node in one line: what it is, how much it holds, and whether it is gone."""
     facts = node.facts
     told = []
     if "sources" in facts:
-        return _source_words(facts["sources"])
+        return _format_sources(facts["sources"])
     if "records" in facts:
-        told.append(counted(facts["records"], "record"))
+        told.append(format_count(facts["records"], "record"))
     if "bytes" in facts:
-        told.append(human_bytes(facts["bytes"]))
+        told.append(format_bytes(facts["bytes"]))
     if node.kind == "version" and "snapshot" in facts:
         told.append(f"newest snapshot {facts['snapshot'] or '-'}")
     if "kind_of_values" in facts:
         told.append(f"{facts['kind_of_values']} {facts['shape'] or ''}".strip())
     if "rejected" in facts:
         told.append("rejected")
-    text = escaped(node.id) + (f": {', '.join(told)}" if told else "")
-    return f"{text} [{_LACKS[node.lack]}: {escaped(node.gone)}]" if node.gone else text
+    text = escape_text(node.id) + (f": {', '.join(told)}" if told else "")
+    return f"{text} [{_PROBLEM_LABELS[node.lack]}: {escape_text(node.gone)}]" if node.gone else text
 
 
-def _source_words(names: list[str]) -> str:
-    shown = [escaped(name) for name in names[:_SHOWN_SOURCES]]
+def _format_sources(names: list[str]) -> str:
+    shown = [escape_text(name) for name in names[:_SHOWN_SOURCES]]
     left = len(names) - len(shown)
     shown += [f"{left:,} more"] if left else []
-    return f"{counted(len(names), 'source')}: {listed(shown) if shown else 'none'}"
+    return f"{format_count(len(names), 'source')}: {format_list(shown) if shown else 'none'}"
 
 
-def edge_words(edge: Edge) -> str:
+def format_edge(edge: AncestryEdge) -> str:
     """How it was made, by which entries, when, and by whom."""
-    told = [f"{escaped(edge.operation)}{f' ({escaped(edge.how)})' if edge.how else ''}"]
+    told = [f"{escape_text(edge.operation)}{f' ({escape_text(edge.how)})' if edge.how else ''}"]
     if edge.records is not None:
-        told.append(counted(edge.records, "record"))
+        told.append(format_count(edge.records, "record"))
     if edge.entries:
         more = f" and {len(edge.entries) - 1:,} before it" if len(edge.entries) > 1 else ""
         told.append(f"entry {edge.entries[-1]}{more}")
-    told += [when(edge.time)] if edge.time is not None else []
-    told += [f"run {escaped(edge.run[:_SHOWN_RUN])}"] if edge.run else []
-    told += [f"code {escaped(edge.code[:_SHOWN_RUN])}"] if edge.code else []
+    told += [format_time(edge.time)] if edge.time is not None else []
+    told += [f"run {escape_text(edge.run[:_SHOWN_RUN])}"] if edge.run else []
+    told += [f"code {escape_text(edge.code[:_SHOWN_RUN])}"] if edge.code else []
     return ", ".join(told)
 
 
@@ -165,7 +167,7 @@ def lineage(
     what was read for it: at the level of versions without the steps inside a version. Exits with 1
     if a log that may tell of it cannot be read: what it would tell is missing.
     """
-    from shardline.lineage.ancestry import LEVELS, ancestry
+    from shardline.lineage.ancestry import ANCESTRY_LEVELS, build_ancestry_graph
     from shardline.provenance.catalog import Catalog
 
     if dot and as_json:
@@ -173,36 +175,36 @@ def lineage(
     store, named = open_root(root), parse_reference(reference)
     version = open_version(store, named)
     number = None if named.snapshot is None else find_snapshot(version, named).number
-    graph = ancestry(
+    graph = build_ancestry_graph(
         Catalog(store),
         named.version,
         number,
-        level=next(one for one in LEVELS if one == level),
+        level=next(one for one in ANCESTRY_LEVELS if one == level),
         up=up or not down,
         down=down or not up,
     )
     if as_json:
         click.echo(json.dumps({"ok": not graph.unread, **graph.to_json()}))
     elif dot:
-        from shardline.lineage.ancestry_graph import to_dot
+        from shardline.lineage.ancestry_graph import format_dot
 
-        click.echo(to_dot(graph))
+        click.echo(format_dot(graph))
     else:
         print_trees(graph, up=up or not down, down=down or not up)
     if graph.unread:
         if not as_json:
-            _warn_of_others(graph)
+            _warn_unreadable_logs(graph)
         raise SystemExit(1)
 
 
-def _warn_of_others(graph: Graph) -> None:
+def _warn_unreadable_logs(graph: AncestryGraph) -> None:
     """Warn of logs that cannot be read, and suggest to verify them."""
-    from shardline.lineage.ancestry_graph import UNREAD
+    from shardline.lineage.ancestry_graph import UNREADABLE_LOG
 
     shown = [node.gone for node in graph.nodes.values() if node.gone]
     for name, why in graph.unread.items():
         hint = Hint.run("verify", name)
-        if any(why.removeprefix(f"{UNREAD}: ") in one for one in shown):
+        if any(why.removeprefix(f"{UNREADABLE_LOG}: ") in one for one in shown):
             click.echo(f"hint: {render_hint(hint)}")
         else:
             print_warning(f"{name}: inputs unknown: {why}", hint)

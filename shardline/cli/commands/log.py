@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.entry_text import entry_words, maker_words
+from shardline.cli.entry_text import format_commit_info, format_entry
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import entry_json, plain_console, plain_table
-from shardline.cli.references import next_command, open_root, parse_version, refuse_missing
-from shardline.text import counted, escaped, when
+from shardline.cli.output import create_console, create_table, serialize_entry
+from shardline.cli.references import open_root, parse_version, raise_not_found, render_next_command
+from shardline.text import escape_text, format_count, format_time
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.operations.verify_log import LogProblem
 
-_ROOMY = 100
+_WIDE_COLUMNS = 100
 
 
 @click.command(
@@ -46,53 +46,60 @@ def log(version: str, *, count: int, every: bool, root: str | None, as_json: boo
     if an entry is damaged.
     """
     from shardline.log.version import StoredVersion
-    from shardline.operations.verify_log import LogProblem, history
+    from shardline.operations.verify_log import LogProblem, read_log_history
 
     store, reference = open_root(root), parse_version(version)
-    entries = list(history(StoredVersion(store, reference.version).log, None if every else count))
+    entries = list(
+        read_log_history(StoredVersion(store, reference.version).log, None if every else count)
+    )
     if not entries:
-        refuse_missing(store, reference.version)
+        raise_not_found(store, reference.version)
     damaged = any(isinstance(entry, LogProblem) for entry in entries)
     if as_json:
-        told = [entry_json(entry) for entry in entries]
+        told = [serialize_entry(entry) for entry in entries]
         click.echo(json.dumps({"ok": not damaged, "version": reference.version, "entries": told}))
     else:
-        _print(reference.version, entries)
+        _print_entries(reference.version, entries)
     raise SystemExit(1 if damaged else 0)
 
 
-def _print(version: str, entries: list[Entry | LogProblem]) -> None:
+def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
     from shardline.operations.verify_log import LogProblem
 
-    console = plain_console()
+    console = create_console()
     sound = [entry for entry in entries if not isinstance(entry, LogProblem)]
-    makers = {maker_words(entry.maker) for entry in sound}
-    roomy = console.width >= _ROOMY
+    makers = {format_commit_info(entry.maker) for entry in sound}
+    roomy = console.width >= _WIDE_COLUMNS
     headings = ["entry", "time (UTC)", *["operation"] * roomy, "snapshot", "published"]
     headings += ["what happened", *["by"] * (len(makers) > 1)]
-    table = plain_table(*headings, right=("entry", "snapshot", "published"), wide="what happened")
+    table = create_table(*headings, right=("entry", "snapshot", "published"), wide="what happened")
     for entry in entries:
         if isinstance(entry, LogProblem):
-            row = {"entry": f"{entry.entry}", "what happened": f"DAMAGED: {escaped(entry.detail)}"}
+            row = {
+                "entry": f"{entry.entry}",
+                "what happened": f"DAMAGED: {escape_text(entry.detail)}",
+            }
         else:
             row = {
                 "entry": f"{entry.number}",
-                "time (UTC)": when(entry.time),
-                "operation": escaped(entry.operation),
+                "time (UTC)": format_time(entry.time),
+                "operation": escape_text(entry.operation),
                 "snapshot": f"{entry.snapshot or '-'}",
                 "published": f"{entry.published or '-'}",
-                "what happened": entry_words(entry, with_operation=not roomy),
-                "by": maker_words(entry.maker),
+                "what happened": format_entry(entry, with_operation=not roomy),
+                "by": format_commit_info(entry.maker),
             }
         table.add_row(*(row.get(heading, "") for heading in headings))
     console.print(table)
     last = entries[-1].entry if isinstance(entries[-1], LogProblem) else entries[-1].number
     by = f"all by {makers.pop()}" if len(makers) == 1 else ""
     older = (
-        f"{counted(last - 1, 'older entry', 'older entries')}: --all shows them" if last > 1 else ""
+        f"{format_count(last - 1, 'older entry', 'older entries')}: --all shows them"
+        if last > 1
+        else ""
     )
     damaged = len(entries) - len(sound)
-    advice = f"see {next_command('verify', version)}" if damaged else ""
+    advice = f"see {render_next_command('verify', version)}" if damaged else ""
     closing = "; ".join(filter(None, (by, older, advice)))
     if closing:
         console.print(f"\n{version}: {closing}")

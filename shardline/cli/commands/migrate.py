@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import UsageError
-from shardline.cli.options import assigned, assigned_values, compression_option
+from shardline.cli.options import compression_option, parse_assignments, parse_value_assignments
 from shardline.cli.transform import (
-    ChangeOptions,
-    change_loose,
-    change_version,
-    place_options,
-    work_options,
+    TransformOptions,
+    execution_options,
+    target_options,
+    transform_standalone_file,
+    transform_version,
 )
 from shardline.hints import Hint
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Kind
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.migrate import Steps
-    from shardline.operations.transform_version import ShardChange
+    from shardline.operations.migrate import MigrationSpec
+    from shardline.operations.transform_version import VersionTransform
     from shardline.schema.schema import Schema
     from shardline.udf.transform import Transform
 
@@ -46,7 +46,7 @@ SequenceExamples both have a NAME, write context:NAME or feature_lists:NAME.
 
 SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
 )
-@place_options
+@target_options
 @click.option(
     "--rename", multiple=True, metavar="OLD=NEW", help="Rename a feature; may be repeated."
 )
@@ -66,14 +66,14 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC)
     "repeated. It is required from then on.",
 )
 @compression_option(None, "  [default: as before]")
-@work_options
+@execution_options
 def migrate(
     *,
     rename: tuple[str, ...],
     drop: tuple[str, ...],
     cast: tuple[str, ...],
     defaults: tuple[str, ...],
-    **common: Any,  # noqa: ANN401 - they are told in ChangeOptions
+    **common: Any,  # noqa: ANN401 - they are told in TransformOptions
 ) -> None:
     """Make the records of a version those of another one, with another schema; or of a file.
 
@@ -84,25 +84,29 @@ def migrate(
     Exits with 1 if a number cannot be cast, at a damaged record, or if the check failed; nothing is
     changed then.
     """
-    asked = ChangeOptions(**common)
+    asked = TransformOptions(**common)
     asked.refuse_mixed()
-    steps = _steps(rename, drop, cast, defaults)
+    steps = _parse_steps(rename, drop, cast, defaults)
     if asked.output is not None:
 
         def transform(schema: Schema) -> Transform:
-            from shardline.operations.migrate import migration
+            from shardline.operations.migrate import make_migrate_transform
 
-            _refuse_taken(schema, steps)
-            return migration(schema, steps)
+            _validate_names(schema, steps)
+            return make_migrate_transform(schema, steps)
 
-        change_loose(asked, asked.output, transform, ("migrating", "migrated"), steps.lines())
+        transform_standalone_file(
+            asked, asked.output, transform, ("migrating", "migrated"), steps.lines()
+        )
     elif asked.into is not None:
 
-        def plan(base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion) -> ShardChange:
-            from shardline.operations.migrate import planned_migration
+        def plan(
+            base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion
+        ) -> VersionTransform:
+            from shardline.operations.migrate import prepare_migration
 
-            _refuse_taken(snapshot.schema, steps)
-            return planned_migration(
+            _validate_names(snapshot.schema, steps)
+            return prepare_migration(
                 base,
                 into,
                 steps,
@@ -112,13 +116,13 @@ def migrate(
                 limits=asked.limits,
             )
 
-        change_version(asked, asked.into, plan, steps.lines())
+        transform_version(asked, asked.into, plan, steps.lines())
 
 
-def _steps(
+def _parse_steps(
     rename: tuple[str, ...], drop: tuple[str, ...], cast: tuple[str, ...], defaults: tuple[str, ...]
-) -> Steps:
-    from shardline.operations.migrate import Steps
+) -> MigrationSpec:
+    from shardline.operations.migrate import MigrationSpec
 
     if not (rename or drop or cast or defaults):
         raise UsageError(
@@ -129,15 +133,15 @@ def _steps(
                 " or `--default NAME=VALUE`",
             ),
         )
-    return Steps(
-        rename=assigned(rename, "--rename", "OLD=NEW"),
+    return MigrationSpec(
+        rename=parse_assignments(rename, "--rename", "OLD=NEW"),
         drop=list(dict.fromkeys(drop)),
-        cast={name: _kind(name, kind) for name, kind in _casts(cast).items()},
-        default=assigned_values(defaults, "--default"),
+        cast={name: _parse_kind(name, kind) for name, kind in _parse_casts(cast).items()},
+        default=parse_value_assignments(defaults, "--default"),
     )
 
 
-def _refuse_taken(schema: Schema, steps: Steps) -> None:
+def _validate_names(schema: Schema, steps: MigrationSpec) -> None:
     """Refuse to give a feature the name of another that stays."""
     gone = {*steps.rename, *steps.drop}
     left = {feature.name for feature in schema.features if feature.name not in gone}
@@ -152,11 +156,11 @@ def _refuse_taken(schema: Schema, steps: Steps) -> None:
         left.add(new)
 
 
-def _casts(cast: tuple[str, ...]) -> dict[str, str]:
-    return assigned(cast, "--cast", "NAME=float or NAME=int64")
+def _parse_casts(cast: tuple[str, ...]) -> dict[str, str]:
+    return parse_assignments(cast, "--cast", "NAME=float or NAME=int64")
 
 
-def _kind(name: str, told: str) -> Kind:
+def _parse_kind(name: str, told: str) -> Kind:
     for kind in _KINDS:
         if told == kind:
             return kind

@@ -11,9 +11,9 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output_file import refuse_existing
-from shardline.cli.references import chosen_versions, open_root
-from shardline.text import counted, escaped
+from shardline.cli.output_file import validate_output_file
+from shardline.cli.references import open_root, select_versions
+from shardline.text import escape_text, format_count
 
 
 @click.command(
@@ -60,21 +60,26 @@ def openlineage(
     value of any record is in them. A file that is there is left alone unless --overwrite is given.
     Exits with 1 if a log cannot be read.
     """
-    from shardline.lineage.exports.openlineage import events, line, send_events, write_events
+    from shardline.lineage.exports.openlineage import (
+        events,
+        format_event_line,
+        send_events,
+        write_events,
+    )
     from shardline.provenance.catalog import Catalog
 
     to_terminal = path is not None and str(path) == "-"
     _validate_destination(path, url, to_terminal=to_terminal, overwrite=overwrite, as_json=as_json)
     catalog = Catalog(open_root(root))
     if path is not None and not to_terminal:
-        refuse_existing(path, catalog.store, overwrite=overwrite)
+        validate_output_file(path, catalog.store, overwrite=overwrite)
     names = catalog.names()
     if name is not None:
-        names = chosen_versions(catalog.store, names, name)
+        names = select_versions(catalog.store, names, name)
     told = events(catalog, names, namespace=namespace)
     if to_terminal:
         for one in told:
-            click.echo("".join(map(line, one.events)), nl=False)
+            click.echo("".join(map(format_event_line, one.events)), nl=False)
         return
     if url is not None:
         # What it tries again is told once, when it gives up.
@@ -85,9 +90,9 @@ def openlineage(
     if as_json:
         click.echo(json.dumps({"ok": True, "entries": sent.entries, "events": sent.events}))
     else:
-        where = escaped(url or str(path))
-        of = counted(sent.entries, "entry", "entries")
-        click.echo(f"{where}: {counted(sent.events, 'event')} of {of}")
+        where = escape_text(url or str(path))
+        of = format_count(sent.entries, "entry", "entries")
+        click.echo(f"{where}: {format_count(sent.events, 'event')} of {of}")
 
 
 def _validate_destination(

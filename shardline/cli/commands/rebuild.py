@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.arguments import real_path
-from shardline.cli.errors import UsageError, reported_as_usage
-from shardline.cli.executor import drawing_engine
+from shardline.arguments import resolve_path
+from shardline.cli.errors import UsageError, raise_as_usage_error
+from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Size,
     compression_option,
-    expand,
+    expand_patterns,
     json_option,
     limit_options,
     limits,
@@ -25,31 +25,31 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import snapshot_json, with_skipped
-from shardline.cli.progress import file_progress, run_aside, stoppable
+from shardline.cli.output import add_skipped_files, serialize_snapshot
+from shardline.cli.progress import make_cancellable, run_in_thread, show_file_progress
 from shardline.cli.references import (
     find_snapshot,
-    looks_like_reference,
-    next_command,
+    is_reference,
     open_root,
+    open_target_version,
     open_version,
     parse_reference,
-    version_into,
+    render_next_command,
 )
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_checked
+from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
 from shardline.hints import Command, Hint
-from shardline.text import counted, escaped, human_bytes, rate
+from shardline.text import escape_text, format_bytes, format_count, format_rate
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
-    from shardline.cli.snapshot_check import Checked
+    from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.rebuild import RebuildReport
     from shardline.tfrecord import Limits
 
 
-def rebuild_loose(
+def rebuild_standalone_files(
     patterns: tuple[str, ...],
     output: Path,
     target_size: int | None,
@@ -61,7 +61,7 @@ def rebuild_loose(
     as_json: bool,
 ) -> None:
     """Copy the records of files into one, or into several in a new folder, and tell of it."""
-    from shardline.execution.executor import Cancellation
+    from shardline.execution.executor import CancellationToken
     from shardline.operations.rebuild_files import rebuild_files
 
     if overwrite and target_size is not None:
@@ -70,8 +70,8 @@ def rebuild_loose(
             code="conflicting-options",
             hint="with `--target-size`, OUT is a new folder",
         )
-    paths = expand(patterns, repeats=True)
-    if real_path(output) in set(map(real_path, paths)):
+    paths = expand_patterns(patterns, repeats=True)
+    if resolve_path(output) in set(map(resolve_path, paths)):
         raise UsageError(
             f"{output} is an input file",
             code="output-is-input",
@@ -86,8 +86,8 @@ def rebuild_loose(
             path=output,
         )
     began = time.perf_counter()
-    cancellation = Cancellation()
-    with file_progress("rebuilding", paths) as progress:
+    cancellation = CancellationToken()
+    with show_file_progress("rebuilding", paths) as progress:
         run = partial(
             rebuild_files,
             paths,
@@ -97,9 +97,9 @@ def rebuild_loose(
             overwrite=overwrite,
             allow_mixed=allow_mixed,
             limits=limits,
-            progress=stoppable(progress, cancellation),
+            progress=make_cancellable(progress, cancellation),
         )
-        report = run_aside(run, cancellation)
+        report = run_in_thread(run, cancellation)
     seconds = time.perf_counter() - began
     if as_json:
         told = {
@@ -112,15 +112,15 @@ def rebuild_loose(
             "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
-        click.echo(json.dumps(with_skipped(told)))
+        click.echo(json.dumps(add_skipped_files(told)))
         return
     packed = "" if report.compression.value == "none" else f", {report.compression.value}"
-    into = "" if target_size is None else f"{counted(len(report.files), 'file')} in "
+    into = "" if target_size is None else f"{format_count(len(report.files), 'file')} in "
     click.echo(
-        f"{counted(len(paths), 'file')} rebuilt into {into}{escaped(str(output))}: "
-        f"{counted(report.records, 'record')}, {human_bytes(report.bytes)}{packed}"
+        f"{format_count(len(paths), 'file')} rebuilt into {into}{escape_text(str(output))}: "
+        f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)}{packed}"
     )
-    click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+    click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
 
 
 @click.command(
@@ -201,7 +201,7 @@ def rebuild(
                 code="option-not-applicable",
                 hint="leave them out, or leave out `--output`",
             )
-        rebuild_loose(
+        rebuild_standalone_files(
             arguments,
             output,
             target_size,
@@ -212,7 +212,7 @@ def rebuild(
             as_json=as_json,
         )
         return
-    wanted = _one_version(arguments)
+    wanted = _parse_version(arguments)
     if overwrite or allow_mixed:
         given = "--overwrite" if overwrite else "--allow-mixed"
         raise UsageError(
@@ -222,11 +222,11 @@ def rebuild(
         )
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
-    target = version_into(version, into, "leave out `--into`") if into else None
+    target = open_target_version(version, into, "leave out `--into`") if into else None
     if target is None:
-        _refuse_left_behind(version, snapshot)
+        _validate_snapshot(version, snapshot)
     began = time.perf_counter()
-    with reported_as_usage(), drawing_engine(workers) as engine:
+    with raise_as_usage_error(), open_progress_executor(workers) as engine:
         report = run(
             version,
             snapshot.number,
@@ -239,21 +239,21 @@ def rebuild(
     seconds = time.perf_counter() - began
     changed = target or version
     if not as_json:
-        _print(report, seconds)
+        _print_report(report, seconds)
     checked = None
     if report.snapshot is not None and not no_check:
         checked = check_snapshot(changed, report.snapshot, limits=within, workers=workers)
     if as_json:
-        click.echo(json.dumps(_as_dict(report, changed, checked, seconds)))
+        click.echo(json.dumps(_serialize_report(report, changed, checked, seconds)))
     else:
-        _print_outcome(report, checked)
+        _print_check(report, checked)
     raise SystemExit(0 if checked is None or checked.ok else 1)
 
 
-def _one_version(arguments: tuple[str, ...]) -> Reference:
+def _parse_version(arguments: tuple[str, ...]) -> Reference:
     """The version to rebuild; a usage error where files are meant."""
     first = arguments[0]
-    file = not looks_like_reference(first) and (Path(first).exists() or glob.has_magic(first))
+    file = not is_reference(first) and (Path(first).exists() or glob.has_magic(first))
     if len(arguments) > 1 or file:
         raise UsageError(
             "no output given",
@@ -263,7 +263,7 @@ def _one_version(arguments: tuple[str, ...]) -> Reference:
     return parse_reference(first)
 
 
-def _refuse_left_behind(version: StoredVersion, snapshot: StoredSnapshot) -> None:
+def _validate_snapshot(version: StoredVersion, snapshot: StoredSnapshot) -> None:
     """Refuse to rebuild in place what the newest snapshot no longer holds."""
     newest = version.newest()
     if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in newest.shards}:
@@ -278,28 +278,28 @@ def _refuse_left_behind(version: StoredVersion, snapshot: StoredSnapshot) -> Non
         )
 
 
-def _as_dict(
-    report: RebuildReport, changed: StoredVersion, checked: Checked | None, seconds: float
+def _serialize_report(
+    report: RebuildReport, changed: StoredVersion, checked: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
     after = None if report.snapshot is None else changed.snapshot(report.snapshot)
     return {
         "ok": checked is None or checked.ok,
         "version": report.version,
-        "source": snapshot_json(report.source),
+        "source": serialize_snapshot(report.source),
         "created": report.created,
         "entry": report.entry and report.entry.number,
-        "snapshot": after and snapshot_json(after),
+        "snapshot": after and serialize_snapshot(after),
         "read_shards": report.read,
         "records": report.records,
         "bytes": report.bytes,
         "shards": [shard.to_json() for shard in report.made],
         "seconds": round(seconds, 6),
-        "check": None if checked is None else checked_json(checked),
+        "check": None if checked is None else serialize_check(checked),
         "published": after is not None and after.published,
     }
 
 
-def _print(report: RebuildReport, seconds: float) -> None:
+def _print_report(report: RebuildReport, seconds: float) -> None:
     source = report.source
     if report.created:
         click.echo(f"created {report.version}, with the schema of {source.version}")
@@ -312,17 +312,17 @@ def _print(report: RebuildReport, seconds: float) -> None:
         click.echo(f"{made}: follows {source}, and nothing had to be copied")
         return
     click.echo(
-        f"{made}: {counted(report.read, 'shard')} of {source} rebuilt into {len(report.made):,}, "
-        f"{counted(report.records, 'record')}, {human_bytes(report.bytes)}"
+        f"{made}: {format_count(report.read, 'shard')} of {source} rebuilt into {len(report.made):,}, "
+        f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)}"
     )
-    click.echo(f"  {rate(report.records, report.bytes, seconds)}")
+    click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
 
 
-def _print_outcome(report: RebuildReport, checked: Checked | None) -> None:
+def _print_check(report: RebuildReport, checked: SnapshotCheck | None) -> None:
     if checked is not None:
-        print_checked(checked)
+        print_check(checked)
         if checked.after.published:
-            click.echo(f"To read it: {next_command('files', report.version)}")
+            click.echo(f"To read it: {render_next_command('files', report.version)}")
     elif report.snapshot is not None:
         made = f"{report.version}@{report.snapshot}"
-        click.echo(f"To check it, and so publish it: {next_command('check', made)}")
+        click.echo(f"To check it, and so publish it: {render_next_command('check', made)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import UsageError, render_command
-from shardline.cli.executor import drawing_engine
+from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -18,25 +18,25 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import place, shown_source
+from shardline.cli.output import format_source, locate_object
 from shardline.cli.references import (
     find_snapshot,
-    next_command,
     open_root,
     open_version,
     parse_version,
+    render_next_command,
 )
-from shardline.cli.snapshot_check import check_snapshot, checked_json, print_checked
+from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
 from shardline.hints import Command, Hint
-from shardline.text import counted, escaped, listed
+from shardline.text import escape_text, format_count, format_list
 
 if TYPE_CHECKING:
-    from shardline.cli.snapshot_check import Checked
+    from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.model import Source
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.repair import Repaired, RepairReport
-    from shardline.provenance.dependents import Follower
+    from shardline.operations.repair import RepairReport, ShardRepair
+    from shardline.provenance.dependents import Dependent
 
 
 @click.command(
@@ -103,57 +103,62 @@ def repair(
     within = limits(max_record, max_unpacked)
     opened = open_version(open_root(root), wanted)
     newest = find_snapshot(opened, wanted)
-    names = [_shard_name(newest, name) for name in shards] or None
-    with drawing_engine(workers) as engine:
+    names = [_resolve_shard(newest, name) for name in shards] or None
+    with open_progress_executor(workers) as engine:
         report = run(
             opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, engine=engine
         )
-    copies = _copies(opened, report)
+    copies = _list_copies(opened, report)
     if not as_json:
-        _print(report, newest, opened, copies)
+        _print_report(report, newest, opened, copies)
     done = [one for one in report.repaired if one.entry is not None]
     checked = None
     if done and not no_check:
         last = opened.newest().number
         checked = check_snapshot(opened, last, limits=within, workers=workers)
-    followers = _followers(opened, done)
+    followers = _list_dependents(opened, done)
     lost = any(one.lost for one in report.repaired)
     ok = dry_run or (not lost and not report.left and (checked is None or checked.ok))
     if as_json:
-        told = _as_dict(report, opened, checked, ok=ok)
+        told = _serialize_report(report, opened, checked, ok=ok)
         told["followers"] = [
             {**asdict(one), "command": render_command(one.command)} for one in followers
         ]
         click.echo(json.dumps({**told, "copies": [one.snapshot for one in copies]}))
     elif checked is not None:
-        print_checked(checked)
+        print_check(checked)
     elif done:
-        check = next_command("check", str(opened.newest()))
+        check = render_next_command("check", str(opened.newest()))
         click.echo(f"To check it, and so publish it: {check}")
     if not as_json:
-        _print_followers([one for one in followers if one not in copies])
+        _print_dependents([one for one in followers if one not in copies])
     raise SystemExit(0 if ok else 1)
 
 
-def _followers(version: StoredVersion, done: list[Repaired]) -> list[Follower]:
+def _list_dependents(version: StoredVersion, done: list[ShardRepair]) -> list[Dependent]:
     """What stands on the shards that were replaced, or holds copies of what is no longer so."""
-    from shardline.provenance.dependents import followers_of
+    from shardline.provenance.dependents import list_dependents
 
     replaced = [one.old.name for one in done]
     changed = [one.old.name for one in done if one.changes]
-    return followers_of(version, replaced, changed) if replaced else []
+    return list_dependents(version, replaced, changed) if replaced else []
 
 
-def _copies(version: StoredVersion, report: RepairReport) -> list[Follower]:
+def _list_copies(version: StoredVersion, report: RepairReport) -> list[Dependent]:
     """What holds copies of records that are lost, or would be."""
-    from shardline.operations.shard_origin import held_by
-    from shardline.provenance.dependents import followers_of
+    from shardline.operations.shard_origin import list_containing_shards
+    from shardline.provenance.dependents import list_dependents
 
-    lost = [name for one in report.repaired if one.lost for name in held_by(version, one.old.name)]
-    return followers_of(version, (), lost) if lost else []
+    lost = [
+        name
+        for one in report.repaired
+        if one.lost
+        for name in list_containing_shards(version, one.old.name)
+    ]
+    return list_dependents(version, (), lost) if lost else []
 
 
-def _print_followers(followers: list[Follower]) -> None:
+def _print_dependents(followers: list[Dependent]) -> None:
     for reads, what in (
         (True, "cannot be read until it follows, which makes only what is new"),
         (False, "holds copies of the old records; to follow"),
@@ -163,7 +168,7 @@ def _print_followers(followers: list[Follower]) -> None:
                 click.echo(f"{one.snapshot} {what}:\n  {render_command(one.command)}")
 
 
-def _print_copies(copies: list[Follower], version: StoredVersion) -> None:
+def _print_copies(copies: list[Dependent], version: StoredVersion) -> None:
     """Tell how to keep what holds copies of lost records, before it is made anew without them."""
     if not copies:
         return
@@ -173,10 +178,10 @@ def _print_copies(copies: list[Follower], version: StoredVersion) -> None:
     click.echo("before they are made anew without these records:")
     tag = f"{version.name.replace('/', '-')}-{version.state.number}"
     for one in copies:
-        click.echo(f"  {next_command('tag', one.snapshot, tag)}")
+        click.echo(f"  {render_next_command('tag', one.snapshot, tag)}")
 
 
-def _shard_name(newest: StoredSnapshot, told: str) -> str:
+def _resolve_shard(newest: StoredSnapshot, told: str) -> str:
     """The shard that is meant, by its name or as other commands show it."""
     name = told.rpartition("/")[2]
     if name not in {shard.name for shard in newest.shards}:
@@ -190,16 +195,16 @@ def _shard_name(newest: StoredSnapshot, told: str) -> str:
     return name
 
 
-def _source(version: StoredVersion, repaired: Repaired) -> Source | None:
+def _find_source(version: StoredVersion, repaired: ShardRepair) -> Source | None:
     """The source of a shard, as the log knows it."""
-    from shardline.provenance.log_index import landing_of
+    from shardline.provenance.log_index import find_added_shard
 
-    entry, first = landing_of(version, repaired.old)
+    entry, first = find_added_shard(version, repaired.old)
     return next((source for source in entry.sources if source.key == first.source), None)
 
 
-def _as_dict(
-    report: RepairReport, version: StoredVersion, checked: Checked | None, *, ok: bool
+def _serialize_report(
+    report: RepairReport, version: StoredVersion, checked: SnapshotCheck | None, *, ok: bool
 ) -> dict[str, Any]:
     return {
         "ok": ok,
@@ -212,67 +217,69 @@ def _as_dict(
                 "shard": one.old.name,
                 "records": one.old.records,
                 "how": one.how,
-                "source": (source := _source(version, one)) and source.to_json(),
+                "source": (source := _find_source(version, one)) and source.to_json(),
                 "made": one.made and one.made.to_json(),
                 "lost_records": one.lost,
                 "again": render_command(one.again) if one.again else None,
-                "quarantine": one.quarantine and place(version, one.quarantine),
+                "quarantine": one.quarantine and locate_object(version, one.quarantine),
                 "entry": one.entry and one.entry.number,
                 "snapshot": one.entry and one.entry.snapshot,
             }
             for one in report.repaired
         ],
-        "check": None if checked is None else checked_json(checked),
+        "check": None if checked is None else serialize_check(checked),
         "published": version.state.published,
     }
 
 
-def _print(
-    report: RepairReport, newest: StoredSnapshot, version: StoredVersion, copies: list[Follower]
+def _print_report(
+    report: RepairReport, newest: StoredSnapshot, version: StoredVersion, copies: list[Dependent]
 ) -> None:
-    read = counted(report.read, "shard")
+    read = format_count(report.read, "shard")
     for name in report.indexes:
         done = "is wrong" if report.dry_run else "was written again"
         click.echo(f"{version.shard_name(name)}.index {done}")
     if not report.repaired:
         click.echo(f"{newest}: {read} read, none is damaged")
         if not newest.published:
-            again = next_command("check", str(newest), "--again")
+            again = render_next_command("check", str(newest), "--again")
             click.echo(f"{newest} is not published all the same. To check it: {again}")
         return
     for one in report.repaired:
-        _print_one(one, version)
+        _print_shard(one, version)
     click.echo(f"{newest}: {read} read, {len(report.repaired):,} damaged or gone")
     left = report.left
     doable = len(left) < len(report.repaired)
     if report.dry_run or not doable:
-        to_do = f". To do it: {next_command('repair', version.name)}" if doable else ""
+        to_do = f". To do it: {render_next_command('repair', version.name)}" if doable else ""
         click.echo(f"Nothing was changed{to_do}")
-    _print_left(left, version)
+    _print_unrepaired(left, version)
     _print_copies(copies, version)
 
 
-def _print_left(left: tuple[Repaired, ...], version: StoredVersion) -> None:
+def _print_unrepaired(left: tuple[ShardRepair, ...], version: StoredVersion) -> None:
     """Tell what makes anew what a repair does not, and what it costs to do without."""
     lost = sum(one.lost for one in left)
     for command in dict.fromkeys(one.again for one in left if one.again):
         click.echo("To make anew what was derived, of its inputs as they are published now:")
-        click.echo(f"  {next_command('check', version.name, '--again')}")
+        click.echo(f"  {render_next_command('check', version.name, '--again')}")
         click.echo(f"  {render_command(command)}")
     if lost:
         until = "If that is gone, to" if any(one.again for one in left) else "To"
-        click.echo(f"{until} keep what is intact, and give up {counted(lost, 'record')} for good:")
-        click.echo(f"  {next_command('repair', version.name, '--lossy')}")
+        click.echo(
+            f"{until} keep what is intact, and give up {format_count(lost, 'record')} for good:"
+        )
+        click.echo(f"  {render_next_command('repair', version.name, '--lossy')}")
 
 
-def _print_one(one: Repaired, version: StoredVersion) -> None:
+def _print_shard(one: ShardRepair, version: StoredVersion) -> None:
     done = one.entry is not None
     mark = "DAMAGED" if not done else "LOST   " if one.made is None else "MENDED "
     colour = "green" if done and not one.lost else "red"
     name = version.shard_name(one.old)
-    click.echo(f"{click.style(mark, fg=colour)} {name}: {counted(one.old.records, 'record')}")
-    found = _source(version, one)
-    source = "its source" if found is None else f"its source {shown_source(found)}"
+    click.echo(f"{click.style(mark, fg=colour)} {name}: {format_count(one.old.records, 'record')}")
+    found = _find_source(version, one)
+    source = "its source" if found is None else f"its source {format_source(found)}"
     of = {
         "inputs": "the shards that it was rebuilt from",
         "source": source,
@@ -282,7 +289,7 @@ def _print_one(one: Repaired, version: StoredVersion) -> None:
     if of is not None:
         click.echo(f"        {'was' if done else 'can be'} made anew of {of}{where}")
         return
-    made_by = _derived_by(version, one)
+    made_by = _format_origin(version, one)
     if made_by:
         anew = "" if done else ", and makes it anew"
         click.echo(f"        {made_by}{anew}")
@@ -295,26 +302,28 @@ def _print_one(one: Repaired, version: StoredVersion) -> None:
     kept = f"its intact records were kept{where}"
     if one.made is None:
         kept = "nothing of it was left" + (f", and{where} it is no more" if where else "")
-    click.echo(f"        {kept}; {counted(one.lost, 'record')} lost")
+    click.echo(f"        {kept}; {format_count(one.lost, 'record')} lost")
     if one.quarantine is not None:
-        click.echo(f"        the damaged bytes are in {escaped(place(version, one.quarantine))}")
+        click.echo(
+            f"        the damaged bytes are in {escape_text(locate_object(version, one.quarantine))}"
+        )
 
 
-def _derived_by(version: StoredVersion, one: Repaired) -> str:
+def _format_origin(version: StoredVersion, one: ShardRepair) -> str:
     """Which operation made a shard of which inputs, if it was derived."""
     from shardline.provenance.commands import is_derived
-    from shardline.provenance.log_index import landing_of
+    from shardline.provenance.log_index import find_added_shard
 
     if not is_derived(version, one.old):
         return ""
-    entry, _ = landing_of(version, one.old)
-    return f"{entry.operation} made it of {listed(f'{i.shown}@{i.snapshot}' for i in entry.inputs)}"
+    entry, _ = find_added_shard(version, one.old)
+    return f"{entry.operation} made it of {format_list(f'{i.shown}@{i.snapshot}' for i in entry.inputs)}"
 
 
-def _print_intact(one: Repaired) -> None:
+def _print_intact(one: ShardRepair) -> None:
     """Tell what is intact of a shard that was left as it is."""
     if one.lost == one.old.records:
         click.echo("        nothing of it is left")
     elif one.old.base is None and not one.old.virtual:
-        intact = counted(one.old.records - one.lost, "record")
+        intact = format_count(one.old.records - one.lost, "record")
         click.echo(f"        {intact} of it can be kept; {one.lost:,} would be lost")

@@ -9,10 +9,10 @@ import click
 
 from shardline.cli.errors import render_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output_file import refuse_in_root, refuse_other_file
-from shardline.cli.references import chosen_versions, open_root
+from shardline.cli.output_file import validate_outside_root, validate_report_file
+from shardline.cli.references import open_root, select_versions
 from shardline.hints import Hint
-from shardline.text import counted, escaped, human_bytes
+from shardline.text import escape_text, format_bytes, format_count
 
 
 @click.command(
@@ -47,15 +47,15 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
     of what, what checks said, its size over time, and where its fields come from. Exits with 1 if a
     log is damaged: the page shows what can be read of it.
     """
-    from shardline.lineage.page.report_page import page_data, write_document
+    from shardline.lineage.page.report_page import build_report_page, write_document
     from shardline.log.version import utc_now
     from shardline.provenance.catalog import Catalog
 
-    refuse_other_file(output)
-    refuse_in_root(output, root)
+    validate_report_file(output)
+    validate_outside_root(output, root)
     catalog = Catalog(open_root(root))
-    names = None if name is None else chosen_versions(catalog.store, catalog.names(), name)
-    page = page_data(catalog, names=names, now=utc_now())
+    names = None if name is None else select_versions(catalog.store, catalog.names(), name)
+    page = build_report_page(catalog, names=names, now=utc_now())
     write_document(page, output)
     damaged = [one for one in page.versions if one.problem]
     size = output.stat().st_size
@@ -65,9 +65,9 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
         click.echo(json.dumps({**told, **page.counts, "damaged": problems}))
     else:
         versions, snapshots = (page.counts[what] for what in ("versions", "snapshots"))
-        what = f"{counted(versions, 'version')}, {counted(snapshots, 'snapshot')}"
-        click.echo(f"{escaped(str(output))}: {what}, {human_bytes(size)}")
+        what = f"{format_count(versions, 'version')}, {format_count(snapshots, 'snapshot')}"
+        click.echo(f"{escape_text(str(output))}: {what}, {format_bytes(size)}")
         for one in damaged:
-            click.echo(f"  {escaped(one.problem)}")
+            click.echo(f"  {escape_text(one.problem)}")
             click.echo(f"  hint: {render_hint(Hint.run('verify', one.name))}")
     raise SystemExit(1 if damaged else 0)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.comparison import print_amounts
+from shardline.cli.comparison import print_totals
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import diff_json
+from shardline.cli.output import serialize_diff
 from shardline.cli.references import (
     find_snapshot,
-    next_command,
     open_root,
     open_version,
     parse_reference,
+    render_next_command,
 )
 from shardline.hints import Command, Hint
 
@@ -65,12 +65,12 @@ def restore(reference: str, *, dry_run: bool, root: str | None, as_json: bool) -
     number = find_snapshot(version, wanted).number
     report = restore_version(version, str(number), dry_run=dry_run)
     if as_json:
-        click.echo(json.dumps(_as_dict(report)))
+        click.echo(json.dumps(_serialize_report(report)))
     else:
-        _print(report)
+        _print_report(report)
 
 
-def _as_dict(report: RestoreReport) -> dict[str, Any]:
+def _serialize_report(report: RestoreReport) -> dict[str, Any]:
     entry = report.entry
     return {
         "ok": True,
@@ -80,11 +80,11 @@ def _as_dict(report: RestoreReport) -> dict[str, Any]:
         "snapshot": entry and entry.snapshot,
         "entry": entry and entry.number,
         "published": report.published,
-        "diff": diff_json(report.diff),
+        "diff": serialize_diff(report.diff),
     }
 
 
-def _print(report: RestoreReport) -> None:
+def _print_report(report: RestoreReport) -> None:
     restored, entry = report.restored, report.entry
     if entry is None:
         click.echo(f"{restored} holds what the newest snapshot holds: nothing to do")
@@ -93,16 +93,16 @@ def _print(report: RestoreReport) -> None:
     click.echo(f"{restored} {'would be' if report.dry_run else 'is'} the newest again, as {made}")
     if restored.rejected:
         click.echo(f"  snapshot {restored.number} had been rejected: this lifts the rejection")
-    print_amounts(report.diff)
-    click.echo(_outcome(report, made))
+    print_totals(report.diff)
+    click.echo(_format_outcome(report, made))
     if report.dry_run:
-        command = next_command("restore", f"{restored.version}@{restored.number}")
+        command = render_next_command("restore", f"{restored.version}@{restored.number}")
         click.echo(f"Nothing was changed. To do it: {command}")
     elif not report.published:
-        click.echo(f"To check it: {next_command('check', made)}")
+        click.echo(f"To check it: {render_next_command('check', made)}")
 
 
-def _outcome(report: RestoreReport, made: str) -> str:
+def _format_outcome(report: RestoreReport, made: str) -> str:
     if report.published:
         will = "would be" if report.dry_run else "is"
         return f"{made} {will} published at once: its checks passed before"

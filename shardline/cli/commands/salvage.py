@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from shardline.arguments import real_path
+from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError
-from shardline.cli.options import expand_one, json_option, limit_options, limits
-from shardline.cli.progress import file_progress, run_aside, stoppable
-from shardline.text import counted, escaped, human_bytes
+from shardline.cli.options import expand_pattern, json_option, limit_options, limits
+from shardline.cli.progress import make_cancellable, run_in_thread, show_file_progress
+from shardline.text import escape_text, format_bytes, format_count
 
 _SHOWN_GAPS = 20
 
@@ -58,16 +58,16 @@ def salvage(
     Exits with 0 when OUT is written, and tells what was lost; with 1 when there was nothing to
     keep.
     """
-    from shardline.execution.executor import Cancellation
+    from shardline.execution.executor import CancellationToken
     from shardline.operations.salvage import salvage as run
 
-    path = expand_one(source)
-    if quarantine is not None and real_path(quarantine) == real_path(out):
+    path = expand_pattern(source)
+    if quarantine is not None and resolve_path(quarantine) == resolve_path(out):
         raise UsageError(
             "OUT and --quarantine name the same file", code="conflicting-options", path=out
         )
-    cancellation = Cancellation()
-    with file_progress("salvaging", [path]) as progress:
+    cancellation = CancellationToken()
+    with show_file_progress("salvaging", [path]) as progress:
         work = partial(
             run,
             path,
@@ -75,9 +75,9 @@ def salvage(
             compression=compression,
             quarantine=quarantine,
             limits=limits(max_record, max_unpacked),
-            progress=partial(stoppable(progress, cancellation), path),
+            progress=partial(make_cancellable(progress, cancellation), path),
         )
-        report = run_aside(work, cancellation)
+        report = run_in_thread(work, cancellation)
     if as_json:
         told = {
             "ok": True,
@@ -90,16 +90,16 @@ def salvage(
         }
         click.echo(json.dumps(told))
         return
-    click.echo(f"recovered {counted(report.recovered, 'record')} into {escaped(str(out))}")
+    click.echo(f"recovered {format_count(report.recovered, 'record')} into {escape_text(str(out))}")
     if not report.gaps:
         click.echo("the file was not damaged; nothing was lost")
         return
-    spots = counted(len(report.gaps), "damaged span")
-    click.echo(f"lost {human_bytes(report.lost_bytes)} in {spots}:")
+    spots = format_count(len(report.gaps), "damaged span")
+    click.echo(f"lost {format_bytes(report.lost_bytes)} in {spots}:")
     for gap in report.gaps[:_SHOWN_GAPS]:
         side = "packed " if gap.packed else ""
         click.echo(f"  {side}offset {gap.offset}, {gap.bytes} bytes: {gap.kind}: {gap.detail}")
     if len(report.gaps) > _SHOWN_GAPS:
         click.echo(f"  … and {len(report.gaps) - _SHOWN_GAPS} more; --json lists all")
     if quarantine is not None:
-        click.echo(f"the damaged bytes are in {escaped(str(quarantine))}")
+        click.echo(f"the damaged bytes are in {escape_text(str(quarantine))}")

@@ -11,19 +11,19 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
-from shardline.cli.output import plain_console, plain_table, with_skipped
-from shardline.cli.progress import at_work, file_progress
+from shardline.cli.output import add_skipped_files, create_console, create_table
+from shardline.cli.progress import show_activity, show_file_progress
 from shardline.cli.references import (
-    files_or_versions,
-    looks_like_reference,
+    is_reference,
     open_root,
     open_version,
     parse_version,
+    split_files_and_versions,
 )
-from shardline.cli.schema_file import declaration
-from shardline.cli.source_arguments import find_sources, format_by_name, format_option
-from shardline.schema.tf_spec import spec_text
-from shardline.text import counted, escaped, float32_json
+from shardline.cli.schema_file import format_declaration
+from shardline.cli.source_arguments import find_sources, format_option, infer_source_format
+from shardline.schema.tf_spec import format_spec
+from shardline.text import escape_text, float32_json, format_count
 
 if TYPE_CHECKING:
     from shardline.schema.inference import FeatureSchema, FileSchema, SchemaReport
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from shardline.tfrecord import Limits
 
 
-def is_version(argument: str, root: str | None) -> bool:
+def is_version_argument(argument: str, root: str | None) -> bool:
     """Whether a version is meant: nothing is there of that name, and there is a root."""
-    return bool(root) and looks_like_reference(argument) and not Path(argument).exists()
+    return bool(root) and is_reference(argument) and not Path(argument).exists()
 
 
-def show_declared(
+def print_version_schema(
     argument: str, root: str | None, *, spec: bool, declare: bool, as_json: bool
 ) -> None:
     """Tell the schema of a version."""
@@ -48,70 +48,72 @@ def show_declared(
             "version": wanted.version,
             "schema": schema.to_json(),
             "fingerprint": schema.fingerprint,
-            "spec": spec_text(schema),
+            "spec": format_spec(schema),
         }
         click.echo(json.dumps(told))
     elif declare:
-        click.echo(declaration(schema), nl=False)
+        click.echo(format_declaration(schema), nl=False)
     elif spec:
-        click.echo("import tensorflow as tf\n\n" + spec_text(schema), nl=False)
+        click.echo("import tensorflow as tf\n\n" + format_spec(schema), nl=False)
     else:
-        _print(wanted.version, schema)
+        _print_version(wanted.version, schema)
 
 
-def declare_sources(
+def print_source_schema(
     arguments: tuple[str, ...], format_: str | None, limits: Limits, *, as_json: bool
 ) -> None:
     """Tell the schema that an append of these sources would give a new version."""
     from shardline.errors import SchemaMismatchError
-    from shardline.sources import as_source, infer_schema_of
+    from shardline.sources import as_source, infer_source_schema
 
     found = find_sources(arguments, format_)
     sources = [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
-    with at_work("finding the schema"):
+    with show_activity("finding the schema"):
         try:
-            schema = infer_schema_of(sources)
+            schema = infer_source_schema(sources)
         except SchemaMismatchError as error:
             if error.code not in {"inexact-number", "number-too-large"}:
                 raise
             # What is declared is edited: the user decides which features may be rounded.
-            schema = infer_schema_of(sources, allow_rounding=True)
-            click.echo(f"warning: {escaped(error.message)}", err=True)
+            schema = infer_source_schema(sources, allow_rounding=True)
+            click.echo(f"warning: {escape_text(error.message)}", err=True)
     if not schema.features and schema.payload != "opaque":
         raise SchemaMismatchError(f"nothing in {found[0]} tells a schema: it holds no values")
     if as_json:
-        click.echo(json.dumps(with_skipped({"ok": True, "schema": schema.to_json()})))
+        click.echo(json.dumps(add_skipped_files({"ok": True, "schema": schema.to_json()})))
     else:
-        click.echo(declaration(schema), nl=False)
+        click.echo(format_declaration(schema), nl=False)
 
 
-def _print(version: str, schema: Schema) -> None:
-    click.echo(f"{version}: {schema.payload} records, {counted(len(schema.features), 'feature')}")
+def _print_version(version: str, schema: Schema) -> None:
+    click.echo(
+        f"{version}: {schema.payload} records, {format_count(len(schema.features), 'feature')}"
+    )
     if schema.doc:
-        click.echo(escaped(schema.doc))
+        click.echo(escape_text(schema.doc))
     if not schema.features:
         return
-    told = [_row(feature) for feature in schema.features]
+    told = [_format_row(feature) for feature in schema.features]
     headings = [name for name in told[0] if any(row[name] for row in told)]
-    table = plain_table(*headings, wide=headings[-1])
+    table = create_table(*headings, wide=headings[-1])
     for row in told:
         table.add_row(*(row[name] for name in headings))
-    plain_console().print(table)
-    click.echo("\n" + spec_text(schema), nl=False)
+    create_console().print(table)
+    click.echo("\n" + format_spec(schema), nl=False)
 
 
-def _row(feature: Feature) -> dict[str, str]:
+def _format_row(feature: Feature) -> dict[str, str]:
     inner = ", ".join("?" if size is None else str(size) for size in feature.shape)
     presence = ["required" if feature.required else "optional"]
     presence += ["per step"] if feature.sequence else []
     presence += ["may be NaN"] if feature.nan else []
     return {
-        "feature": escaped(feature.name),
+        "feature": escape_text(feature.name),
         "kind": feature.kind,
         "shape": f"[{inner}]",
         "presence": ", ".join(presence),
-        "meaning": "" if feature.meaning is None else escaped(str(feature.meaning)),
-        "doc": escaped(feature.doc),
+        "meaning": "" if feature.meaning is None else escape_text(str(feature.meaning)),
+        "doc": escape_text(feature.doc),
     }
 
 
@@ -171,13 +173,13 @@ def schema(
             hint="add `--declare`: otherwise, files are read as TFRecord",
         )
     within = limits(max_record, max_unpacked)
-    if len(arguments) == 1 and is_version(arguments[0], root):
-        show_declared(arguments[0], root, spec=spec, declare=declare, as_json=as_json)
+    if len(arguments) == 1 and is_version_argument(arguments[0], root):
+        print_version_schema(arguments[0], root, spec=spec, declare=declare, as_json=as_json)
         return
     if declare:
-        declare_sources(arguments, format_, within, as_json=as_json)
+        print_source_schema(arguments, format_, within, as_json=as_json)
         return
-    paths, references = files_or_versions(arguments, root)
+    paths, references = split_files_and_versions(arguments, root)
     if references:
         raise UsageError(
             f"{references[0]}: expected a version alone",
@@ -185,24 +187,24 @@ def schema(
             hint="name a single version, without files",
             version=references[0].version,
         )
-    _refuse_other_formats(paths)
-    with file_progress("reading", paths) as progress:
+    _validate_formats(paths)
+    with show_file_progress("reading", paths) as progress:
         report = infer_schema(paths, limits=within, workers=workers, progress=progress)
     ok = all(len(feature.kinds) < 2 for feature in report.merged.features)
     if as_json:
-        payload = _as_dict(report, feature_spec(report.merged), ok=ok)
-        click.echo(json.dumps(with_skipped(payload)))
+        payload = _serialize_report(report, feature_spec(report.merged), ok=ok)
+        click.echo(json.dumps(add_skipped_files(payload)))
     elif spec:
         click.echo("import tensorflow as tf\n\n" + feature_spec(report.merged), nl=False)
     else:
-        _print_schema(report, feature_spec(report.merged))
+        _print_report(report, feature_spec(report.merged))
     raise SystemExit(0 if ok else 1)
 
 
-def _refuse_other_formats(paths: list[Path]) -> None:
+def _validate_formats(paths: list[Path]) -> None:
     """Refuse what is no TFRecord file by its name: it would only seem to be damaged."""
     for path in paths:
-        told = format_by_name(path)
+        told = infer_source_format(path)
         if told not in {None, "tfrecord"}:
             raise UsageError(
                 f"{path}: expected a TFRecord file, got {told}",
@@ -212,13 +214,13 @@ def _refuse_other_formats(paths: list[Path]) -> None:
             )
 
 
-def _as_dict(report: SchemaReport, spec: str, *, ok: bool) -> dict[str, Any]:
+def _serialize_report(report: SchemaReport, spec: str, *, ok: bool) -> dict[str, Any]:
     return {
         "ok": ok,
         "records": report.merged.records,
-        "features": _features(report.merged),
+        "features": _serialize_features(report.merged),
         "files": [
-            {"file": file.file, "records": file.records, "features": _features(file)}
+            {"file": file.file, "records": file.records, "features": _serialize_features(file)}
             for file in report.files
         ],
         "differences": [asdict(difference) for difference in report.differences],
@@ -226,7 +228,7 @@ def _as_dict(report: SchemaReport, spec: str, *, ok: bool) -> dict[str, Any]:
     }
 
 
-def _features(schema: FileSchema) -> list[dict[str, Any]]:
+def _serialize_features(schema: FileSchema) -> list[dict[str, Any]]:
     return [
         {
             "name": feature.name,
@@ -240,8 +242,8 @@ def _features(schema: FileSchema) -> list[dict[str, Any]]:
             "steps": feature.steps,
             "required": feature.required,
             "present": feature.present,
-            "min": _bound(feature.low),
-            "max": _bound(feature.high),
+            "min": _serialize_bound(feature.low),
+            "max": _serialize_bound(feature.high),
             "nans": feature.nans,
             "bytes": feature.sizes,
             "utf8": feature.utf8 if "bytes" in feature.kinds else None,
@@ -250,46 +252,51 @@ def _features(schema: FileSchema) -> list[dict[str, Any]]:
     ]
 
 
-def _bound(value: float | None) -> float | str | None:
+def _serialize_bound(value: float | None) -> float | str | None:
     """Return the smallest or largest value of a feature for JSON."""
     return float32_json(value) if isinstance(value, float) else value
 
 
-def _print_schema(report: SchemaReport, spec: str) -> None:
+def _print_report(report: SchemaReport, spec: str) -> None:
     from rich.table import Table
 
-    console = plain_console()
-    files, records = counted(len(report.files), "file"), counted(report.merged.records, "record")
+    console = create_console()
+    files, records = (
+        format_count(len(report.files), "file"),
+        format_count(report.merged.records, "record"),
+    )
     table = Table(title=f"{records} in {files}", title_justify="left")
     for heading in ("feature", "kind", "shape", "present", "values"):
         table.add_column(heading, overflow="fold")
     for feature in report.merged.features:
-        name = escaped(feature.name) + (" (list)" if feature.sequence else "")
-        table.add_row(name, feature.kind, feature.shape, _presence(feature), _values(feature))
+        name = escape_text(feature.name) + (" (list)" if feature.sequence else "")
+        table.add_row(
+            name, feature.kind, feature.shape, _format_presence(feature), _format_values(feature)
+        )
     console.print(table)
     if report.differences:
         console.print("The files differ:")
         for difference in report.differences:
-            console.print(f"  {escaped(difference.name)}: {', '.join(difference.what)}")
+            console.print(f"  {escape_text(difference.name)}: {', '.join(difference.what)}")
             for file, told in difference.files.items():
-                console.print(f"    {escaped(file)}: {escaped(told)}")
+                console.print(f"    {escape_text(file)}: {escape_text(told)}")
     elif len(report.files) > 1:
         console.print("All files have the same features.")
     click.echo("\n" + spec, nl=False)
 
 
-def _presence(feature: FeatureSchema) -> str:
+def _format_presence(feature: FeatureSchema) -> str:
     if feature.required:
         return "always"
     return f"{feature.present:,} of {feature.records:,}"
 
 
-def _values(feature: FeatureSchema) -> str:
+def _format_values(feature: FeatureSchema) -> str:
     parts = []
     if feature.low is not None and feature.high is not None:
-        parts.append(f"{_bound(feature.low)} to {_bound(feature.high)}")
+        parts.append(f"{_serialize_bound(feature.low)} to {_serialize_bound(feature.high)}")
     if feature.nans:
-        parts.append(counted(feature.nans, "NaN"))
+        parts.append(format_count(feature.nans, "NaN"))
     if feature.sizes is not None:
         least, most = feature.sizes
         size = f"{least} bytes" if least == most else f"{least} to {most} bytes"

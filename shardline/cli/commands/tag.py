@@ -9,17 +9,17 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import plain_console, plain_table, snapshot_json
+from shardline.cli.output import create_console, create_table, serialize_snapshot
 from shardline.cli.references import (
     find_snapshot,
-    next_command,
     open_root,
     open_version,
     parse_reference,
     parse_version,
+    render_next_command,
 )
 from shardline.hints import Command, Hint
-from shardline.text import escaped, human_bytes, when
+from shardline.text import escape_text, format_bytes, format_time
 
 if TYPE_CHECKING:
     from shardline.cli.references import Reference
@@ -67,41 +67,41 @@ def tag(
         )
     version = open_version(open_root(root), wanted)
     if delete is not None:
-        _delete(version, delete, as_json=as_json)
+        _delete_tag(version, delete, as_json=as_json)
     elif name is not None:
-        _set(version, wanted, name, as_json=as_json)
+        _set_tag(version, wanted, name, as_json=as_json)
     else:
-        _list(version, as_json=as_json)
+        _print_tags(version, as_json=as_json)
 
 
-def _list(version: StoredVersion, *, as_json: bool) -> None:
+def _print_tags(version: StoredVersion, *, as_json: bool) -> None:
     tags = {name: version.tagged(name) for name in sorted(version.state.tags)}
     if as_json:
-        told = [{"tag": name, **snapshot_json(snapshot)} for name, snapshot in tags.items()]
+        told = [{"tag": name, **serialize_snapshot(snapshot)} for name, snapshot in tags.items()]
         click.echo(json.dumps({"ok": True, "version": version.name, "tags": told}))
         return
     if not tags:
-        example = next_command("tag", f"{version.name}@published", "TAG")
+        example = render_next_command("tag", f"{version.name}@published", "TAG")
         click.echo(f"{version.name} has no tags. To set one: {example}")
         return
-    table = plain_table(
+    table = create_table(
         *("tag", "snapshot", "made (UTC)", "records", "bytes", "published"),
         right=("snapshot", "records", "bytes"),
         wide="tag",
     )
     for name, snapshot in tags.items():
         table.add_row(
-            escaped(name),
+            escape_text(name),
             f"{snapshot.number}",
-            when(snapshot.time),
+            format_time(snapshot.time),
             f"{snapshot.records:,}",
-            human_bytes(snapshot.bytes),
+            format_bytes(snapshot.bytes),
             "yes" if snapshot.published else "rejected" if snapshot.rejected else "no",
         )
-    plain_console().print(table)
+    create_console().print(table)
 
 
-def _set(version: StoredVersion, wanted: Reference, name: str, *, as_json: bool) -> None:
+def _set_tag(version: StoredVersion, wanted: Reference, name: str, *, as_json: bool) -> None:
     snapshot = find_snapshot(version, wanted)
     before = version.state.tags.get(name)
     entry = version.tag(name, snapshot.number)
@@ -110,13 +110,13 @@ def _set(version: StoredVersion, wanted: Reference, name: str, *, as_json: bool)
         told = {"tag": name, "snapshot": snapshot.number, "before": old}
         click.echo(json.dumps({"ok": True, "version": version.name, **told}))
     elif entry is None:
-        click.echo(f"{escaped(name)} names {snapshot} already: nothing to do")
+        click.echo(f"{escape_text(name)} names {snapshot} already: nothing to do")
     else:
         moved = f"; it named snapshot {old} before" if old else ""
-        click.echo(f"{escaped(name)} now names {snapshot}{moved}")
+        click.echo(f"{escape_text(name)} now names {snapshot}{moved}")
 
 
-def _delete(version: StoredVersion, name: str, *, as_json: bool) -> None:
+def _delete_tag(version: StoredVersion, name: str, *, as_json: bool) -> None:
     before = version.state.tags.get(name)
     version.tag(name, None)
     old = before and before.snapshot
@@ -125,6 +125,6 @@ def _delete(version: StoredVersion, name: str, *, as_json: bool) -> None:
         click.echo(json.dumps({"ok": True, "version": version.name, **told}))
     else:
         click.echo(
-            f"deleted the tag {escaped(name)} of {version.name}; it named snapshot {old}, which "
+            f"deleted the tag {escape_text(name)} of {version.name}; it named snapshot {old}, which "
             "vacuum keeps no longer on its account"
         )

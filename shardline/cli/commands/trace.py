@@ -10,127 +10,133 @@ import click
 
 from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.references import find_snapshot, next_command, open_root, parse_reference
-from shardline.lineage.trace_step import Step
+from shardline.cli.references import find_snapshot, open_root, parse_reference, render_next_command
+from shardline.lineage.trace_step import TraceStep
 from shardline.provenance.row_mapping import SourceRow
-from shardline.text import counted, escaped, human_bytes, listed, when
+from shardline.text import escape_text, format_bytes, format_count, format_list, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shardline.hints import Hint
     from shardline.lineage.trace import Descendants
-    from shardline.lineage.trace_step import Fate, Making, Place, Spread, Unknown
+    from shardline.lineage.trace_step import (
+        DescendantCounts,
+        DescendantRecord,
+        EntryRef,
+        Removal,
+        TraceGap,
+    )
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.provenance.catalog import Catalog, FieldOrigin
+    from shardline.provenance.catalog import Catalog, FeatureOrigin
 
 
 _SIDES = ("left", "right")
 
 
-def step_lines(step: Step) -> Iterator[str]:
+def format_step(step: TraceStep) -> Iterator[str]:
     """A record and what it was made of, one below the other; the two records of a pair indented.
 
     Not by recursion: a record that was rebuilt each day has come a long way.
     """
-    waiting: list[tuple[str, Step | SourceRow | Unknown, str]] = [("", step, "")]
+    waiting: list[tuple[str, TraceStep | SourceRow | TraceGap, str]] = [("", step, "")]
     while waiting:
         indent, one, side = waiting.pop()
-        if not isinstance(one, Step):
-            yield f"{indent}{side}{_leaf(one)}"
+        if not isinstance(one, TraceStep):
+            yield f"{indent}{side}{_format_leaf(one)}"
             continue
-        erased = _erased_words(one, first=one is step)
+        erased = _format_erasure(one, first=one is step)
         yield f"{indent}{side}{one.version}@{one.snapshot} record {one.record}{erased}"
         reused = f"; reused in entry {one.reused}" if one.reused is not None else ""
-        yield f"{indent}│ {making_words(one.made)}{reused}"
+        yield f"{indent}│ {format_operation(one.made)}{reused}"
         yield f"{indent}│ record {one.shard_record} of {one.shard}"
-        yield from (f"{indent}│ {line}" for line in _field_lines(one.fields))
+        yield from (f"{indent}│ {line}" for line in _format_features(one.fields))
         if one.fate is not None and not one.erased:
-            yield f"{indent}│ {_given_up(one.fate)}"
+            yield f"{indent}│ {_format_removal(one.fate)}"
         if one.remark:
-            yield f"{indent}│ {escaped(one.remark)}"
+            yield f"{indent}│ {escape_text(one.remark)}"
         pair = len(one.of) > 1
         for at, other in reversed(list(enumerate(one.of))):
             waiting.append((indent + "  " * pair, other, f"{_SIDES[at]}: " if pair else ""))
 
 
-def _erased_words(step: Step, *, first: bool) -> str:
+def _format_erasure(step: TraceStep, *, first: bool) -> str:
     """That a record was erased, or the first of all is of one that was."""
     if step.fate is not None and step.erased:
-        return f": ERASED in entry {step.fate.entry}, {when(step.fate.time)}; {_file(step.fate)}"
+        return f": ERASED in entry {step.fate.entry}, {format_time(step.fate.time)}; {_format_removed_file(step.fate)}"
     of = next((one for one in step.steps if one.erased), None) if first else None
     if of is None:
         return ""
     return f": made of {of.version}@{of.snapshot} record {of.record}, which was ERASED"
 
 
-def _given_up(fate: Fate) -> str:
+def _format_removal(fate: Removal) -> str:
     if fate.operation == "erase":
-        return f"its shard was given up in entry {fate.entry} for erased records; {_file(fate)}"
-    return f"its shard went to vacuum in entry {fate.entry}; {_file(fate)}"
+        return f"its shard was given up in entry {fate.entry} for erased records; {_format_removed_file(fate)}"
+    return f"its shard went to vacuum in entry {fate.entry}; {_format_removed_file(fate)}"
 
 
-def _file(fate: Fate) -> str:
+def _format_removed_file(fate: Removal) -> str:
     return "its file is there until vacuum deletes it" if fate.there else "its file is deleted"
 
 
-def making_words(made: Making) -> str:
+def format_operation(made: EntryRef) -> str:
     """`append, entry 4, 2026-11-16 04:00, run 1a2b, code 9f3e`."""
-    told = [escaped(made.operation), f"entry {made.entry}", when(made.time)]
-    told += [f"run {escaped(made.maker.run)}"] if made.maker.run else []
-    told += [f"code {escaped(made.maker.code)}"] if made.maker.code else []
+    told = [escape_text(made.operation), f"entry {made.entry}", format_time(made.time)]
+    told += [f"run {escape_text(made.maker.run)}"] if made.maker.run else []
+    told += [f"code {escape_text(made.maker.code)}"] if made.maker.code else []
     return ", ".join(told)
 
 
-def _field_lines(fields: Mapping[str, FieldOrigin]) -> Iterator[str]:
+def _format_features(fields: Mapping[str, FeatureOrigin]) -> Iterator[str]:
     """Which features were taken over as they are, and where the others come from."""
     kept = [name for name, one in fields.items() if one.how == "kept"]
     several = len({version for one in fields.values() for version, _ in one.of}) > 1
     if kept:
-        yield f"kept: {escaped(listed(kept))}"
+        yield f"kept: {escape_text(format_list(kept))}"
     for name, one in fields.items():
         if one.how != "kept":
             names = [f"{pair[0]}:{pair[1]}" if several else pair[1] for pair in one.of]
             word = "of" if one.how == "computed" else "from"
-            of = f" {word} {escaped(listed(names))}" if names else ""
-            by = f" by {escaped(one.by)}" if one.by else ""
-            yield f"{escaped(name)}: {one.how}{by}{of}"
+            of = f" {word} {escape_text(format_list(names))}" if names else ""
+            by = f" by {escape_text(one.by)}" if one.by else ""
+            yield f"{escape_text(name)}: {one.how}{by}{of}"
 
 
-def _leaf(leaf: SourceRow | Unknown) -> str:
+def _format_leaf(leaf: SourceRow | TraceGap) -> str:
     if not isinstance(leaf, SourceRow):
-        return f"not known: {escaped(leaf.why)}{_hint(leaf.hint)}"
+        return f"not known: {escape_text(leaf.why)}{_format_hint(leaf.hint)}"
     source = leaf.source
-    told = f"{escaped(source.shown)}, {leaf.where}"
+    told = f"{escape_text(source.shown)}, {leaf.where}"
     if source.sha256 is not None and source.size is not None:
-        told += f" ({human_bytes(source.size)}, sha256 {source.sha256[:12]}…)"
+        told += f" ({format_bytes(source.size)}, sha256 {source.sha256[:12]}…)"
     if leaf.refused:
-        told += f"; {counted(leaf.refused, 'row')} before it went to quarantine"
+        told += f"; {format_count(leaf.refused, 'row')} before it went to quarantine"
     elif leaf.without_record:
-        told += f"; {counted(leaf.without_record, 'row')} before it gave no record"
+        told += f"; {format_count(leaf.without_record, 'row')} before it gave no record"
     return told
 
 
-def spread_lines(found: Descendants, all_of_it: str) -> Iterator[str]:
+def format_downstream(found: Descendants, all_of_it: str) -> Iterator[str]:
     """What was made of a record: how much of it each version has, then the first of each."""
     versions = found.versions
     yield "records that are it, or were made of it, by version:"
-    yield from _table(versions)
+    yield from _format_table(versions)
     for one in versions:
         yield ""
         yield one.version
         for place in found.places(one.version):
-            yield f"  {_place(place)}"
+            yield f"  {_format_position(place)}"
         if one.listed < one.ever:
             yield f"  … and {one.ever - one.listed:,} more: {all_of_it}"
 
 
-def _table(versions: Sequence[Spread]) -> Iterator[str]:
+def _format_table(versions: Sequence[DescendantCounts]) -> Iterator[str]:
     """A row for each version, then who saw any of it."""
     gaps = any(one.gaps for one in versions)
     rows = [("version", "now", "ever", *(["gaps"] if gaps else []), "snapshots")]
     for one in versions:
-        held = listed(map(_span, one.held)) if one.held else "none"
+        held = format_list(map(_format_span, one.held)) if one.held else "none"
         counts = [f"{one.now:,}", f"{one.ever:,}", *([f"{one.gaps:,}"] if gaps else [])]
         rows.append((one.version, *counts, held))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -139,29 +145,29 @@ def _table(versions: Sequence[Spread]) -> Iterator[str]:
         yield "  ".join((f"{first:{widths[0]}}", *numbers, last))
     for one in versions:
         for name in one.consumers:
-            yield f"seen by {escaped(name)} of {one.version}"
+            yield f"seen by {escape_text(name)} of {one.version}"
 
 
-def _place(place: Place) -> str:
-    made = making_words(place.made)
+def _format_position(place: DescendantRecord) -> str:
+    made = format_operation(place.made)
     if place.record is None:
-        why = escaped(place.why)
+        why = escape_text(place.why)
         named = "" if place.shard in place.why else f" ({place.shard})"
-        return f"{made}: {why}{named}{_hint(place.hint)}"
-    others = [_span(span) for span in place.held]
-    held = f", in snapshots {listed(others)}" if others != [f"{place.snapshot}"] else ""
+        return f"{made}: {why}{named}{_format_hint(place.hint)}"
+    others = [_format_span(span) for span in place.held]
+    held = f", in snapshots {format_list(others)}" if others != [f"{place.snapshot}"] else ""
     return f"{place.version}@{place.snapshot} record {place.record}{held}; {made}"
 
 
-def _hint(hint: Hint | None) -> str:
+def _format_hint(hint: Hint | None) -> str:
     return "" if hint is None else f"; {render_hint(hint)}"
 
 
-def _span(span: tuple[int, int]) -> str:
+def _format_span(span: tuple[int, int]) -> str:
     return f"{span[0]}" if span[0] == span[1] else f"{span[0]} to {span[1]}"
 
 
-_MOST = 5
+_DEFAULT_LIMIT = 5
 _WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 _NEGATIVE = re.compile(r"-\d+", re.ASCII)
 
@@ -187,7 +193,7 @@ class _RecordNumber(click.ParamType):  # type: ignore[type-arg]  # generic in th
         return int(value)
 
 
-class _Trace(click.Command):
+class _TraceCommand(click.Command):
     """Takes -1 for a number, and not for an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -199,7 +205,7 @@ class _Trace(click.Command):
 
 
 @click.command(
-    cls=_Trace,
+    cls=_TraceCommand,
     short_help="Tell where one record came from, or what was made of it.",
     epilog="""\b
 Examples:
@@ -219,7 +225,7 @@ what lies beside the shards: never a shard itself.""",
 @click.option(
     "--most",
     type=click.IntRange(min=1),
-    default=_MOST,
+    default=_DEFAULT_LIMIT,
     show_default=True,
     help="With --down, how many records of each version to list; all are counted.",
 )
@@ -250,7 +256,7 @@ def trace(
     snapshot = find_snapshot(open_version(store, named), named)
     if record >= snapshot.records:
         raise UsageError(
-            f"{snapshot}: unknown record {record} ({counted(snapshot.records, 'record')})",
+            f"{snapshot}: unknown record {record} ({format_count(snapshot.records, 'record')})",
             code="record-not-found",
             hint="records are numbered from 0",
             record=record,
@@ -261,34 +267,36 @@ def trace(
         raise UsageError("--all requires --down", code="missing-option", hint="add `--down`")
     catalog = Catalog(store)
     raise SystemExit(
-        _down(catalog, snapshot, record, None if everything else most, as_json=as_json)
+        _trace_downstream(catalog, snapshot, record, None if everything else most, as_json=as_json)
         if down
-        else _back(catalog, snapshot, record, as_json=as_json)
+        else _trace_upstream(catalog, snapshot, record, as_json=as_json)
     )
 
 
-def _back(catalog: Catalog, snapshot: StoredSnapshot, record: int, *, as_json: bool) -> int:
+def _trace_upstream(
+    catalog: Catalog, snapshot: StoredSnapshot, record: int, *, as_json: bool
+) -> int:
     from shardline.lineage.trace import trace as trace_back
-    from shardline.lineage.trace_step import Unknown
+    from shardline.lineage.trace_step import TraceGap
 
     step = trace_back(catalog, snapshot, record)
-    known = not any(isinstance(leaf, Unknown) for leaf in step.leaves)
+    known = not any(isinstance(leaf, TraceGap) for leaf in step.leaves)
     if as_json:
         click.echo(json.dumps({"ok": known, "erased": step.erased, "steps": step.to_json()}))
     else:
-        click.echo("\n".join(step_lines(step)))
+        click.echo("\n".join(format_step(step)))
     return 0 if known else 1
 
 
-def _down(
+def _trace_downstream(
     catalog: Catalog, snapshot: StoredSnapshot, record: int, most: int | None, *, as_json: bool
 ) -> int:
-    from shardline.lineage.trace import Tracer
+    from shardline.lineage.trace import RecordTracer
 
-    found = Tracer(catalog).descendants(snapshot, record, most)
+    found = RecordTracer(catalog).descendants(snapshot, record, most)
     if not as_json:
-        again = next_command("trace", str(snapshot), f"{record}", "--down", "--all")
-        for line in spread_lines(found, again):
+        again = render_next_command("trace", str(snapshot), f"{record}", "--down", "--all")
+        for line in format_downstream(found, again):
             click.echo(line)
         return 0 if found.told else 1
     versions = found.versions

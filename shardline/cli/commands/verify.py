@@ -12,19 +12,19 @@ import click
 
 from shardline.cli.errors import UsageError, render_command, render_hint
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
-from shardline.cli.output import shard_report_json, snapshot_json, with_skipped
-from shardline.cli.progress import byte_progress, file_progress
+from shardline.cli.output import add_skipped_files, serialize_shard_report, serialize_snapshot
+from shardline.cli.progress import show_byte_progress, show_file_progress
 from shardline.cli.references import (
-    files_or_versions,
     find_snapshot,
-    next_command,
     open_root,
-    refuse_missing,
+    raise_not_found,
+    render_next_command,
+    split_files_and_versions,
 )
-from shardline.cli.snapshot_check import failure_lines
+from shardline.cli.snapshot_check import format_failures
 from shardline.errors import foreign_hint, salvage_hint
 from shardline.hints import Command, Hint
-from shardline.text import counted, escaped, human_bytes
+from shardline.text import escape_text, format_bytes, format_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 _SHOWN_PROBLEMS = 20
 
 
-def verify_one(
+def verify_reference(
     root: str | None, reference: Reference, *, quick: bool, limits: Limits, workers: int | None
 ) -> tuple[VersionReport, float]:
     """Verify what a reference means; gives also how many seconds that took."""
-    from shardline.errors import DamagedLogError, VersionMissingError
+    from shardline.errors import CorruptLogError, VersionNotFoundError
     from shardline.log.version import StoredVersion
-    from shardline.operations.verify_version import bytes_to_verify, verify_version
+    from shardline.operations.verify_version import count_bytes_to_verify, verify_version
 
     store = open_root(root)
     version = StoredVersion(store, reference.version)
     began = time.perf_counter()
     try:
-        total = bytes_to_verify(find_snapshot(version, reference)) if version.exists else 0
-    except DamagedLogError:
+        total = count_bytes_to_verify(find_snapshot(version, reference)) if version.exists else 0
+    except CorruptLogError:
         total = 0  # the report tells what is wrong
-    with byte_progress("verifying", 0 if quick else total) as progress:
+    with show_byte_progress("verifying", 0 if quick else total) as progress:
         try:
             report = verify_version(
                 version,
@@ -66,26 +66,26 @@ def verify_one(
                 workers=workers,
                 progress=lambda shard, position: progress(shard.name, position),
             )
-        except VersionMissingError:
-            refuse_missing(store, reference.version)
+        except VersionNotFoundError:
+            raise_not_found(store, reference.version)
     return report, time.perf_counter() - began
 
 
-def version_json(reference: Reference, report: VersionReport) -> dict[str, Any]:
+def serialize_version(reference: Reference, report: VersionReport) -> dict[str, Any]:
     """What was found, for machines."""
     log = report.log
     return {
         "version": reference.version,
         "ok": report.ok,
-        "snapshot": report.snapshot and snapshot_json(report.snapshot),
+        "snapshot": report.snapshot and serialize_snapshot(report.snapshot),
         "log": log
         and {
             "entries": log.entries,
             "checkpoints": log.checkpoints,
             "problems": [asdict(problem) for problem in log.problems],
         },
-        "shards": [shard_report_json(shard) for shard in report.shards],
-        "bases": [shard_report_json(shard) for shard in report.bases],
+        "shards": [serialize_shard_report(shard) for shard in report.shards],
+        "bases": [serialize_shard_report(shard) for shard in report.bases],
         "vacuumed": list(report.vacuumed),
     }
 
@@ -105,38 +105,38 @@ def print_version(reference: Reference, report: VersionReport, seconds: float) -
     total = snapshot.bytes + sum(base.shard.bytes for base in report.bases)
     looked = f"in {seconds:.2f} s"
     if report.log is not None:
-        looked += f" ({human_bytes(total / max(seconds, 1e-9))}/s)"
-    bases = f"{_summed(report, report.bases, 'base shard')}; " if report.bases else ""
+        looked += f" ({format_bytes(total / max(seconds, 1e-9))}/s)"
+    bases = f"{_format_shard_counts(report, report.bases, 'base shard')}; " if report.bases else ""
     click.echo(
-        f"{snapshot}: {_summed(report, report.shards, 'shard')}; {bases}"
-        f"{counted(snapshot.records, 'record')}, {human_bytes(total)} {looked}"
+        f"{snapshot}: {_format_shard_counts(report, report.shards, 'shard')}; {bases}"
+        f"{format_count(snapshot.records, 'record')}, {format_bytes(total)} {looked}"
     )
     _print_indexes(snapshot, report)
-    _print_advice(snapshot, report)
+    _print_remedies(snapshot, report)
 
 
 def _print_indexes(snapshot: StoredSnapshot, report: VersionReport) -> None:
     """Show the indexes that do not fit their shards, and what writes them again."""
     wrong = [one for one in (*report.shards, *report.bases) if one.index_problem]
     for one in wrong[:_SHOWN_PROBLEMS]:
-        click.echo(f"{click.style('INDEX  ', fg='red')} {escaped(one.index_problem)}")
+        click.echo(f"{click.style('INDEX  ', fg='red')} {escape_text(one.index_problem)}")
     if len(wrong) > _SHOWN_PROBLEMS:
-        click.echo(f"        … and {counted(len(wrong) - _SHOWN_PROBLEMS, 'more such index')}")
-    for version in dict.fromkeys(_owner(one) for one in wrong):
-        command = next_command("repair", version)
+        click.echo(f"        … and {format_count(len(wrong) - _SHOWN_PROBLEMS, 'more such index')}")
+    for version in dict.fromkeys(_get_version_name(one) for one in wrong):
+        command = render_next_command("repair", version)
         click.echo(
             f"The records of {snapshot} are intact. To write the indexes again:\n  {command}"
         )
 
 
-def _summed(report: VersionReport, shards: list[ShardReport], noun: str) -> str:
+def _format_shard_counts(report: VersionReport, shards: list[ShardReport], noun: str) -> str:
     """How many shards there are, how many are damaged, and if any are gone or wrong, so many."""
-    states = Counter(_state(report, one) for one in shards)
+    states = Counter(_format_state(report, one) for one in shards)
     more = "".join(f", {states[state]} {state}" for state in ("wrong", "gone") if states[state])
-    return f"{counted(len(shards), noun)}, {states['damaged']} damaged{more}"
+    return f"{format_count(len(shards), noun)}, {states['damaged']} damaged{more}"
 
 
-def _state(report: VersionReport, shard: ShardReport) -> str:
+def _format_state(report: VersionReport, shard: ShardReport) -> str:
     """A shard is `wrong` that is the file which was committed, with records that do not fit."""
     if shard.shard.name in report.vacuumed:
         return "gone"
@@ -145,72 +145,76 @@ def _state(report: VersionReport, shard: ShardReport) -> str:
     return "wrong" if shard.violations else "ok"
 
 
-def _print_advice(snapshot: StoredSnapshot, report: VersionReport) -> None:
-    from shardline.readers.read_errors import advice_below
+def _print_remedies(snapshot: StoredSnapshot, report: VersionReport) -> None:
+    from shardline.readers.read_errors import get_dependency_hint
 
     if report.vacuumed:
         click.echo(f"What is gone went to vacuum: nothing kept {snapshot} any longer")
-    bad = [one for one in report.shards if not one.ok and _state(report, one) != "gone"]
+    bad = [one for one in report.shards if not one.ok and _format_state(report, one) != "gone"]
     if bad:
-        command = next_command("check", str(snapshot), "--again")
+        command = render_next_command("check", str(snapshot), "--again")
         click.echo(f"Nothing was changed. To write it to the log, and unpublish it:\n  {command}")
-    spoiled = [one for one in report.bases if _state(report, one) in {"damaged", "wrong"}]
-    _print_anew(snapshot, [one for one in bad if one.problems], lies_on=bool(spoiled))
-    for one in {_owner(one): one for one in spoiled}.values():
-        way = advice_below(snapshot.store, str(snapshot), _owner(one), one.shard)
-        click.echo(f"{_owner(one)} has damaged base shards. {render_hint(way)}")
+    spoiled = [one for one in report.bases if _format_state(report, one) in {"damaged", "wrong"}]
+    _print_recreation(snapshot, [one for one in bad if one.problems], lies_on=bool(spoiled))
+    for one in {_get_version_name(one): one for one in spoiled}.values():
+        way = get_dependency_hint(snapshot.store, str(snapshot), _get_version_name(one), one.shard)
+        click.echo(f"{_get_version_name(one)} has damaged base shards. {render_hint(way)}")
 
 
-def _print_anew(snapshot: StoredSnapshot, damaged: list[ShardReport], *, lies_on: bool) -> None:
+def _print_recreation(
+    snapshot: StoredSnapshot, damaged: list[ShardReport], *, lies_on: bool
+) -> None:
     """What makes shards of a snapshot anew, or what to do if nothing does that for an old one."""
     from shardline.log.version import StoredVersion
-    from shardline.provenance.commands import command_to_mend, moving_on
+    from shardline.provenance.commands import get_release_hint, get_repair_command
 
     version = StoredVersion(snapshot.store, snapshot.version)
     held = {shard.name for shard in version.newest().shards}
     mine = [one.shard for one in damaged if one.shard.name in held]
     if mine and not (lies_on and all(shard.base or shard.virtual for shard in mine)):
-        command = command_to_mend(version, mine)
+        command = get_repair_command(version, mine)
         if command:
             click.echo(f"To make anew what is damaged:\n  {render_command(command)}")
     old = {one.name for one in damaged if one.shard.name not in held}
-    if old and (way := moving_on(version, snapshot.number, old)):
+    if old and (way := get_release_hint(version, snapshot.number, old)):
         click.echo(render_hint(way))
 
 
-def _owner(base: ShardReport) -> str:
+def _get_version_name(base: ShardReport) -> str:
     """The version that a base shard is of."""
     return f"{base.name.partition('/')[0]}/{base.shard.owner}"
 
 
 def _print_shards(report: VersionReport) -> None:
     told = [(one, "") for one in report.shards]
-    told += [(one, f" (a base shard, of {_owner(one)})") for one in report.bases]
+    told += [(one, f" (a base shard, of {_get_version_name(one)})") for one in report.bases]
     bad = [(one, what) for one, what in told if not one.ok]
     for one, what in bad[:_SHOWN_PROBLEMS]:
-        state = _state(report, one)
+        state = _format_state(report, one)
         mark = click.style(f"{state.upper():7}", fg="yellow" if state == "gone" else "red")
         click.echo(f"{mark} {one.name}{what}")
-        for line in failure_lines(one):
+        for line in format_failures(one):
             click.echo(f"        {line}")
     if len(bad) > _SHOWN_PROBLEMS:
-        more = counted(len(bad) - _SHOWN_PROBLEMS, "more such shard")
+        more = format_count(len(bad) - _SHOWN_PROBLEMS, "more such shard")
         click.echo(f"        … and {more}; --json lists all")
 
 
 def _print_log(version: str, log: LogReport) -> None:
-    checkpoints = f", {counted(log.checkpoints, 'checkpoint')}" if log.checkpoints else ""
-    entries = counted(log.entries, "entry", "entries")
-    problems = f": {counted(len(log.problems), 'problem')}" if log.problems else ""
-    click.echo(f"{_mark(ok=not log.problems)} log of {version}: {entries}{checkpoints}{problems}")
+    checkpoints = f", {format_count(log.checkpoints, 'checkpoint')}" if log.checkpoints else ""
+    entries = format_count(log.entries, "entry", "entries")
+    problems = f": {format_count(len(log.problems), 'problem')}" if log.problems else ""
+    click.echo(
+        f"{_format_mark(ok=not log.problems)} log of {version}: {entries}{checkpoints}{problems}"
+    )
     for problem in log.problems[:_SHOWN_PROBLEMS]:
-        click.echo(f"        entry {problem.entry}: {escaped(problem.detail)}")
+        click.echo(f"        entry {problem.entry}: {escape_text(problem.detail)}")
     if len(log.problems) > _SHOWN_PROBLEMS:
-        more = counted(len(log.problems) - _SHOWN_PROBLEMS, "more problem")
+        more = format_count(len(log.problems) - _SHOWN_PROBLEMS, "more problem")
         click.echo(f"        … and {more}; --json lists all")
 
 
-def _mark(*, ok: bool) -> str:
+def _format_mark(*, ok: bool) -> str:
     return click.style("ok     ", fg="green") if ok else click.style("DAMAGED", fg="red")
 
 
@@ -266,13 +270,13 @@ def verify(
     """
     from shardline.operations.verify_files import verify_files
 
-    paths, references = files_or_versions(arguments, root)
-    _refuse_misfits(paths, references, quick=quick, for_files=examples or every_fault)
+    paths, references = split_files_and_versions(arguments, root)
+    _validate_options(paths, references, quick=quick, for_files=examples or every_fault)
     asked = limits(max_record, max_unpacked)
     told: dict[str, Any] = {"ok": True}
     if paths:
         began = time.perf_counter()
-        with file_progress("verifying", paths) as progress:
+        with show_file_progress("verifying", paths) as progress:
             reports = verify_files(
                 paths,
                 examples=examples,
@@ -282,21 +286,23 @@ def verify(
                 progress=progress,
             )
         told["ok"] = all(report.ok for report in reports)
-        told["files"] = [_as_dict(report) for report in reports]
+        told["files"] = [_serialize_report(report) for report in reports]
         if not as_json:
-            _print(reports, time.perf_counter() - began)
+            _print_reports(reports, time.perf_counter() - began)
     for reference in references:
-        report, seconds = verify_one(root, reference, quick=quick, limits=asked, workers=workers)
+        report, seconds = verify_reference(
+            root, reference, quick=quick, limits=asked, workers=workers
+        )
         told["ok"] &= report.ok
-        told.setdefault("versions", []).append(version_json(reference, report))
+        told.setdefault("versions", []).append(serialize_version(reference, report))
         if not as_json:
             print_version(reference, report, seconds)
     if as_json:
-        click.echo(json.dumps(with_skipped(told)))
+        click.echo(json.dumps(add_skipped_files(told)))
     raise SystemExit(0 if told["ok"] else 1)
 
 
-def _refuse_misfits(
+def _validate_options(
     paths: list[Path], references: list[Reference], *, quick: bool, for_files: bool
 ) -> None:
     if quick and paths:
@@ -317,7 +323,7 @@ def _refuse_misfits(
         )
 
 
-def _as_dict(report: FileReport) -> dict[str, Any]:
+def _serialize_report(report: FileReport) -> dict[str, Any]:
     return {
         "file": report.file,
         "records": report.records,
@@ -330,34 +336,34 @@ def _as_dict(report: FileReport) -> dict[str, Any]:
     }
 
 
-def _print(reports: list[FileReport], seconds: float) -> None:
+def _print_reports(reports: list[FileReport], seconds: float) -> None:
     for report in reports:
         mark = click.style("ok     ", fg="green") if report.ok else click.style("DAMAGED", fg="red")
         if report.foreign:
-            shown = escaped(report.file)
+            shown = escape_text(report.file)
             click.echo(
                 f"{click.style('OTHER  ', fg='yellow')} {shown}: {report.foreign}, not TFRecord"
             )
             continue
         packed = "" if report.compression.value == "none" else f", {report.compression.value}"
-        size = human_bytes(report.bytes)
-        records = _records(report.records, complete=report.ok)
-        click.echo(f"{mark} {escaped(report.file)}: {records}, {size}{packed}")
+        size = format_bytes(report.bytes)
+        records = _format_records(report.records, complete=report.ok)
+        click.echo(f"{mark} {escape_text(report.file)}: {records}, {size}{packed}")
         for fault in report.faults[:_SHOWN_FAULTS]:
             where = f"record {fault.record}, offset {fault.offset}"
             click.echo(f"        {fault.kind} at {where}: {fault.detail}")
         if len(report.faults) > _SHOWN_FAULTS:
-            more = counted(len(report.faults) - _SHOWN_FAULTS, "more fault")
+            more = format_count(len(report.faults) - _SHOWN_FAULTS, "more fault")
             click.echo(f"        … and {more}; --json lists all")
     foreign = [report for report in reports if report.foreign]
     damaged = [report for report in reports if not report.ok and not report.foreign]
     others = f", {len(foreign)} not TFRecord" if foreign else ""
     total = sum(report.bytes for report in reports)
-    records = _records(sum(report.records for report in reports), complete=not damaged)
-    speed = f"{human_bytes(total / max(seconds, 1e-9))}/s"
+    records = _format_records(sum(report.records for report in reports), complete=not damaged)
+    speed = f"{format_bytes(total / max(seconds, 1e-9))}/s"
     click.echo(
-        f"{counted(len(reports), 'file')}, {len(damaged)} damaged{others}; {records}, "
-        f"{human_bytes(total)} in {seconds:.2f} s ({speed})"
+        f"{format_count(len(reports), 'file')}, {len(damaged)} damaged{others}; {records}, "
+        f"{format_bytes(total)} in {seconds:.2f} s ({speed})"
     )
     advised = [
         advice
@@ -372,6 +378,6 @@ def _print(reports: list[FileReport], seconds: float) -> None:
         click.echo(f"hint: {render_hint(hint)}")
 
 
-def _records(count: int, *, complete: bool) -> str:
+def _format_records(count: int, *, complete: bool) -> str:
     """Return how many records there are; of a damaged file, there may be more."""
-    return f"{'' if complete else 'at least '}{counted(count, 'record')}"
+    return f"{'' if complete else 'at least '}{format_count(count, 'record')}"

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
-from shardline.dagster.asset_names import asset_key
+from shardline.dagster.asset_names import get_asset_key
 from shardline.dagster.instance_records import InstanceRecords
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.web.report_pages import page_link
+from shardline.dagster.web.report_pages import get_page_link
 
 if TYPE_CHECKING:
     from shardline.lineage.audit.finding import Finding
     from shardline.lineage.audit.root_audit import AuditReport
 
 AUDIT = "lineage_audit"
-CHECK = "no_findings"
+AUDIT_CHECK = "no_findings"
 DAILY = "30 3 * * *"
 _PAGE = "audit.html"
 _SHOWN = 50
@@ -33,19 +33,21 @@ class AuditConfig(dg.Config):
     )
 
 
-def audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
+def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
     """The report page of all versions, with a check that passes if the audit found nothing."""
     key = dg.AssetKey(AUDIT)
 
     @dg.asset(
         key=key,
         group_name="audit",
-        deps=[asset_key(name) for name in versions],
+        deps=[get_asset_key(name) for name in versions],
         kinds={"html"},
         description="The history of every dataset, proved anew, on a page.",
         check_specs=[
             dg.AssetCheckSpec(
-                CHECK, asset=key, description="The audit found nothing that is not as it should be."
+                AUDIT_CHECK,
+                asset=key,
+                description="The audit found nothing that is not as it should be.",
             )
         ],
     )
@@ -67,17 +69,18 @@ def audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
         reports.mkdir(parents=True, exist_ok=True)
         page = write_page(catalog, reports / _PAGE, findings=report.findings)
         told = {
-            "report": dg.MetadataValue.url(page_link(page, reports)),
+            "report": dg.MetadataValue.url(get_page_link(page, reports)),
             "file": dg.MetadataValue.path(str(page.resolve())),
         }
         yield dg.MaterializeResult(
-            metadata={**told, **_counts(report)}, check_results=[_verdict(report, told)]
+            metadata={**told, **_count_findings(report)},
+            check_results=[_build_check_result(report, told)],
         )
 
     return lineage_audit
 
 
-def _counts(report: "AuditReport") -> dict[str, int]:
+def _count_findings(report: "AuditReport") -> dict[str, int]:
     found = Counter(finding.severity for finding in report.findings)
     return {
         "versions": len(report.versions),
@@ -89,23 +92,25 @@ def _counts(report: "AuditReport") -> dict[str, int]:
     }
 
 
-def _verdict(report: "AuditReport", told: dict[str, dg.MetadataValue[str]]) -> dg.AssetCheckResult:
+def _build_check_result(
+    report: "AuditReport", told: dict[str, dg.MetadataValue[str]]
+) -> dg.AssetCheckResult:
     if not report.findings:
         description = "The audit found nothing that is not as it should be."
         return dg.AssetCheckResult(
-            passed=True, check_name=CHECK, description=description, metadata=dict(told)
+            passed=True, check_name=AUDIT_CHECK, description=description, metadata=dict(told)
         )
     errors = any(finding.severity == "error" for finding in report.findings)
     return dg.AssetCheckResult(
         passed=bool(report.ok),
-        check_name=CHECK,
+        check_name=AUDIT_CHECK,
         severity=dg.AssetCheckSeverity.ERROR if errors else dg.AssetCheckSeverity.WARN,
         description=f"{len(report.findings)} findings; the report page tells all of them.",
-        metadata={**told, "findings": _table(report.findings)},
+        metadata={**told, "findings": _build_table(report.findings)},
     )
 
 
-def _table(findings: Sequence["Finding"]) -> dg.TableMetadataValue:
+def _build_table(findings: Sequence["Finding"]) -> dg.TableMetadataValue:
     columns = ("severity", "version", "place", "detail", "advice")
     records = [
         dg.TableRecord({name: str(getattr(finding, name)) for name in columns})
@@ -122,7 +127,7 @@ AUDIT_JOB = dg.define_asset_job(
 """Audits, whatever else runs."""
 
 
-def audit_schedule() -> dg.ScheduleDefinition:
+def build_audit_schedule() -> dg.ScheduleDefinition:
     """Every night."""
     return dg.ScheduleDefinition(
         name="nightly_audit",

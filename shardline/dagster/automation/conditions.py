@@ -12,7 +12,7 @@ FOLLOW_SECONDS_VARIABLE = "SHARDLINE_FOLLOW_SECONDS"
 _FOLLOW_SECONDS = "30"
 
 
-def follows_published() -> dg.AutomationCondition[Any]:
+def build_follow_condition() -> dg.AutomationCondition[Any]:
     """Return the condition of an asset that is derived from published versions.
 
     Like `eager`, but an input that is reported again with the same content is no reason. Dagster's
@@ -36,18 +36,18 @@ def follows_published() -> dg.AutomationCondition[Any]:
     ).with_label("its input was published with other content")
 
 
-def follow_sensor() -> dg.AutomationConditionSensorDefinition:
+def build_follow_sensor() -> dg.AutomationConditionSensorDefinition:
     """The sensor that acts on the conditions; it is on unless someone turns it off."""
     return dg.AutomationConditionSensorDefinition(
         FOLLOW,
         target=dg.AssetSelection.all(),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        minimum_interval_seconds=follow_seconds(),
+        minimum_interval_seconds=get_follow_seconds(),
         description="Makes derived versions anew when what they are made of was published.",
     )
 
 
-def follow_seconds() -> int:
+def get_follow_seconds() -> int:
     """Return how long a sensor that follows waits before its next tick, by the environment."""
     text = os.environ.get(FOLLOW_SECONDS_VARIABLE) or _FOLLOW_SECONDS
     if not (text.isascii() and text.isdigit() and int(text)):

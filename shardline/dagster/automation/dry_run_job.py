@@ -11,12 +11,12 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.declaration import DeclaredVersion
+from shardline.dagster.versions.declaration import VersionDefs
 from shardline.errors import (
     InvalidArgumentError,
     ShardlineError,
-    SnapshotMissingError,
-    VersionMissingError,
+    SnapshotNotFoundError,
+    VersionNotFoundError,
 )
 from shardline.hints import Hint
 
@@ -36,7 +36,7 @@ class DryRunConfig(dg.Config):
     )
 
 
-def dry_run_job(declared: Sequence[DeclaredVersion]) -> dg.JobDefinition:
+def build_dry_run_job(declared: Sequence[VersionDefs]) -> dg.JobDefinition:
     """Build the job for these versions."""
     versions = {version.name: version for version in declared}
 
@@ -45,10 +45,10 @@ def dry_run_job(declared: Sequence[DeclaredVersion]) -> dg.JobDefinition:
         context: dg.OpExecutionContext, config: DryRunConfig, shardline: ShardlineResource
     ) -> None:
         problems = []
-        for version in select(versions, config.version, config.options):
+        for version in select_versions(versions, config.version, config.options):
             try:
                 planned = version.dry_run.run(shardline, config.options)
-            except (SnapshotMissingError, VersionMissingError) as error:
+            except (SnapshotNotFoundError, VersionNotFoundError) as error:
                 if config.version:
                     raise
                 context.log.info("%s: not planned: %s", version.name, error.describe())
@@ -79,9 +79,9 @@ def dry_run_job(declared: Sequence[DeclaredVersion]) -> dg.JobDefinition:
     return dry_run
 
 
-def select(
-    versions: Mapping[str, DeclaredVersion], name: str, options: Mapping[str, Any]
-) -> list[DeclaredVersion]:
+def select_versions(
+    versions: Mapping[str, VersionDefs], name: str, options: Mapping[str, Any]
+) -> list[VersionDefs]:
     """Return the version of this name, all versions for an empty name."""
     if not name:
         if options:

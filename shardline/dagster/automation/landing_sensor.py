@@ -13,13 +13,18 @@ from functools import cached_property
 
 import dagster as dg
 
-from shardline.dagster.asset_names import asset_key, asset_name
+from shardline.dagster.asset_names import get_asset_key, get_asset_name
 from shardline.dagster.resources import ShardlineResource
-from shardline.operations.landing_folder import Arrival, Arrivals, LandingFolder, look
-from shardline.text import counted
+from shardline.operations.landing_folder import (
+    LandingFile,
+    LandingFolder,
+    LandingScan,
+    scan_landing_folders,
+)
+from shardline.text import format_count
 
-FILES_AT_ONCE = 200
-TRIES = 3
+MAX_FILES = 200
+MAX_ATTEMPTS = 3
 MAX_FAILED = 1000
 """How many files that did not land the cursor of a sensor may hold."""
 LANDING_TAG = "shardline/landing"
@@ -35,60 +40,60 @@ _UNFINISHED = [
 _LAUNCHED = [status for status in dg.DagsterRunStatus if status.name != "NOT_STARTED"]
 
 
-def append_schedule(
+def build_append_schedule(
     version: str, folders: Sequence[LandingFolder], cron: str, timezone: str
 ) -> dg.ScheduleDefinition:
     """The schedule of a version: all that has landed, in one snapshot."""
 
     @dg.schedule(
-        name=f"{asset_name(version)}_append",
+        name=f"{get_asset_name(version)}_append",
         cron_schedule=cron,
         execution_timezone=timezone,
-        target=dg.AssetSelection.assets(asset_key(version)),
+        target=dg.AssetSelection.assets(get_asset_key(version)),
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description=f"Appends to {version} what has landed.",
     )
     def schedule(
         context: dg.ScheduleEvaluationContext, shardline: ShardlineResource
     ) -> dg.RunRequest | dg.SkipReason:
-        found = look(shardline.version(version), folders)
+        found = scan_landing_folders(shardline.version(version), folders)
         if not found.new:
-            return dg.SkipReason(nothing_new(version, folders, found))
+            return dg.SkipReason(format_skip_reason(version, folders, found))
         return dg.RunRequest(
-            run_key=f"{asset_name(version)}_append:{context.scheduled_execution_time.isoformat()}"
+            run_key=f"{get_asset_name(version)}_append:{context.scheduled_execution_time.isoformat()}"
         )
 
     return schedule
 
 
-def landing_sensor(
+def build_landing_sensor(
     version: str, folders: Sequence[LandingFolder], seconds: int
 ) -> dg.SensorDefinition:
     """Return the sensor of a version: it requests one run at a time, for so many files at most."""
 
     @dg.sensor(
-        name=f"{asset_name(version)}_landing",
-        target=dg.AssetSelection.assets(asset_key(version)),
+        name=f"{get_asset_name(version)}_landing",
+        target=dg.AssetSelection.assets(get_asset_key(version)),
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Append to {version} soon after a file lands. Resetting the cursor tries "
-        f"files again that did not land in {TRIES} runs.",
+        f"files again that did not land in {MAX_ATTEMPTS} runs.",
     )
     def sensor(
         context: dg.SensorEvaluationContext, shardline: ShardlineResource
     ) -> dg.SensorResult:
-        name = asset_name(version)
-        running = _latest_run(context.instance, name, _UNFINISHED)
+        name = get_asset_name(version)
+        running = _find_latest_run(context.instance, name, _UNFINISHED)
         if running is not None:
             return dg.SensorResult(skip_reason=f"run {running} is appending", cursor=context.cursor)
         cursor = LandingCursor.parse(context.cursor)
         if cursor is None:
             # Run keys of an earlier generation return no run: the latest run begins another.
-            cursor = LandingCursor(_latest_run(context.instance, name, _LAUNCHED) or "")
-        found = look(shardline.version(version), folders)
+            cursor = LandingCursor(_find_latest_run(context.instance, name, _LAUNCHED) or "")
+        found = scan_landing_folders(shardline.version(version), folders)
         step = cursor.advance(found.new)
         if not step.chosen:
-            reason = _why_not(version, folders, found, step.cursor)
+            reason = _format_wait_reason(version, folders, found, step.cursor)
             return dg.SensorResult(skip_reason=reason, cursor=step.cursor.to_text())
         paths = [arrival.path for arrival in step.chosen]
         request = dg.RunRequest(
@@ -101,15 +106,15 @@ def landing_sensor(
     return sensor
 
 
-def nothing_new(version: str, folders: Sequence[LandingFolder], found: Arrivals) -> str:
+def format_skip_reason(version: str, folders: Sequence[LandingFolder], found: LandingScan) -> str:
     """Why there is nothing to append, for people."""
     where = ", ".join(folder.where for folder in folders)
     missing = [folder.where for folder in folders if folder.is_missing]
     if missing:
         return f"there is no folder {', '.join(missing)}: nothing can land for {version}"
     settling = f"; {len(found.settling)} were written to just now" if found.settling else ""
-    skipped = f"; skipped {counted(len(found.skipped), 'file')}" if found.skipped else ""
-    known = counted(found.known, "source")
+    skipped = f"; skipped {format_count(len(found.skipped), 'file')}" if found.skipped else ""
+    known = format_count(found.known, "source")
     return f"nothing new for {version} in {where}: {known} known{settling}{skipped}"
 
 
@@ -135,11 +140,11 @@ class LandingCursor:
             return cls(
                 str(payload["generation"]),
                 int(payload["requests"]),
-                tuple(_split(payload["asked"])),
+                tuple(_split_digests(payload["asked"])),
                 {
                     digest: tries
                     for tries, digests in enumerate(payload["failed"], 1)
-                    for digest in _split(digests)
+                    for digest in _split_digests(digests)
                 },
             )
         except (ValueError, KeyError, TypeError):
@@ -149,7 +154,7 @@ class LandingCursor:
         """Serialize; the digests of files that failed as often are joined to one text."""
         failed = [
             "".join(digest for digest, tries in self.failed.items() if tries == count)
-            for count in range(1, TRIES + 1)
+            for count in range(1, MAX_ATTEMPTS + 1)
         ]
         payload = {
             "generation": self.generation,
@@ -162,33 +167,33 @@ class LandingCursor:
     @property
     def given_up(self) -> int:
         """How many files are not tried again."""
-        return sum(tries >= TRIES for tries in self.failed.values())
+        return sum(tries >= MAX_ATTEMPTS for tries in self.failed.values())
 
-    def advance(self, new: Sequence[Arrival]) -> "LandingStep":
+    def advance(self, new: Sequence[LandingFile]) -> "LandingStep":
         """Choose the files of the next request, now that no run is at those of the latest.
 
         What is still new and was asked for has failed once more. Fresh files come first, unless so
         many have failed that the cursor could not hold those of another failed run.
         """
         tracked = set(self.asked).union(self.failed)
-        digests = [_digest(arrival) for arrival in new] if tracked else []
+        digests = [_get_digest(arrival) for arrival in new] if tracked else []
         asked = set(self.asked)
         failed = {
-            digest: min(self.failed.get(digest, 0) + (digest in asked), TRIES)
+            digest: min(self.failed.get(digest, 0) + (digest in asked), MAX_ATTEMPTS)
             for digest in digests
             if digest in tracked
         }
-        room = min(FILES_AT_ONCE, max(MAX_FAILED - len(failed), 0))
-        fresh = _first(new, digests, failed, room)
+        room = min(MAX_FILES, max(MAX_FAILED - len(failed), 0))
+        fresh = _select_first(new, digests, failed, room)
         again = [
             arrival
             for arrival, digest in zip(new, digests, strict=False)
-            if 0 < failed.get(digest, 0) < TRIES
+            if 0 < failed.get(digest, 0) < MAX_ATTEMPTS
         ]
-        chosen = [*fresh, *again][:FILES_AT_ONCE]
+        chosen = [*fresh, *again][:MAX_FILES]
         after = replace(self, asked=(), failed=failed)
         if chosen:
-            wanted = tuple(_digest(arrival) for arrival in chosen)
+            wanted = tuple(_get_digest(arrival) for arrival in chosen)
             after = replace(after, requests=self.requests + 1, asked=wanted)
         return LandingStep(chosen, after)
 
@@ -197,7 +202,7 @@ class LandingCursor:
 class LandingStep:
     """The files to request, and the cursor after the request."""
 
-    chosen: Sequence[Arrival]
+    chosen: Sequence[LandingFile]
     cursor: LandingCursor
 
     @cached_property
@@ -208,13 +213,13 @@ class LandingStep:
         return hashlib.sha256(json.dumps(payload).encode()).hexdigest()[:_KEY_DIGITS]
 
 
-def _first(
-    new: Sequence[Arrival], digests: Sequence[str], failed: Collection[str], most: int
-) -> list[Arrival]:
+def _select_first(
+    new: Sequence[LandingFile], digests: Sequence[str], failed: Collection[str], most: int
+) -> list[LandingFile]:
     """Return the first files that have not failed."""
     if not failed:
         return list(new[:most])
-    fresh: list[Arrival] = []
+    fresh: list[LandingFile] = []
     for arrival, digest in zip(new, digests, strict=True):
         if len(fresh) == most:
             break
@@ -223,16 +228,16 @@ def _first(
     return fresh
 
 
-def _digest(arrival: Arrival) -> str:
+def _get_digest(arrival: LandingFile) -> str:
     text = f"{arrival.path}\0{arrival.stamp}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_FILE_DIGITS]
 
 
-def _split(text: str) -> list[str]:
+def _split_digests(text: str) -> list[str]:
     return [text[first : first + _FILE_DIGITS] for first in range(0, len(text), _FILE_DIGITS)]
 
 
-def _latest_run(
+def _find_latest_run(
     instance: dg.DagsterInstance, name: str, statuses: Sequence[dg.DagsterRunStatus]
 ) -> str | None:
     """Return the latest run in one of these statuses that the sensor of an asset requested."""
@@ -242,12 +247,12 @@ def _latest_run(
     return runs[0].run_id if runs else None
 
 
-def _why_not(
-    version: str, folders: Sequence[LandingFolder], found: Arrivals, cursor: LandingCursor
+def _format_wait_reason(
+    version: str, folders: Sequence[LandingFolder], found: LandingScan, cursor: LandingCursor
 ) -> str:
     if not found.new:
-        return nothing_new(version, folders, found)
+        return format_skip_reason(version, folders, found)
     return (
-        f"{counted(cursor.given_up, 'source')} did not land in {TRIES} runs. Fix what those runs "
+        f"{format_count(cursor.given_up, 'source')} did not land in {MAX_ATTEMPTS} runs. Fix what those runs "
         "report, then reset the cursor of this sensor"
     )

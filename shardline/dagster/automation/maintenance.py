@@ -12,7 +12,7 @@ from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
 from shardline.log.model import INTEGRITY, Attestation
 from shardline.operations.inspect_shard import inspect_shard
-from shardline.operations.vacuum import DEFAULT_KEEP, vacuum
+from shardline.operations.vacuum import DEFAULT_RETENTION, vacuum
 from shardline.operations.verify_log import verify_log
 
 WEEKLY = "0 3 * * 0"
@@ -25,13 +25,13 @@ class VacuumConfig(dg.Config):
 
     dry_run: bool = Field(default=True, description="Only tell what would be deleted.")
     keep_days: float = Field(
-        default=DEFAULT_KEEP / timedelta(days=1),
+        default=DEFAULT_RETENTION / timedelta(days=1),
         ge=0,
         description="Keep every snapshot that was the newest or published in so many days.",
     )
 
 
-def verify_job(versions: Sequence[str]) -> dg.JobDefinition:
+def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
     """The job that reads everything: the logs, and every shard that is kept."""
 
     @dg.op(
@@ -70,7 +70,11 @@ def verify_job(versions: Sequence[str]) -> dg.JobDefinition:
 def verify_and_attest(version: Version) -> list[dg.TableRecord]:
     """Read a version's log and every shard that it keeps; what is damaged is said to be so."""
     entries = verify_log(version.log).problems
-    shards = {shard.name: shard for snapshot in _kept(version) for shard in snapshot.shards}
+    shards = {
+        shard.name: shard
+        for snapshot in _list_retained_snapshots(version)
+        for shard in snapshot.shards
+    }
     reports = run_tasks(
         lambda shard: inspect_shard(version.store, version.shard_name(shard), shard),
         list(shards.values()),
@@ -88,7 +92,7 @@ def verify_and_attest(version: Version) -> list[dg.TableRecord]:
     ]
 
 
-def _kept(version: Version) -> list[Snapshot]:
+def _list_retained_snapshots(version: Version) -> list[Snapshot]:
     """The snapshots that vacuum never takes: the newest, the published one, and those held."""
     state = version.state
     holds = [hold.snapshot for hold in (*state.tags.values(), *state.pins.values())]
@@ -96,7 +100,7 @@ def _kept(version: Version) -> list[Snapshot]:
     return [version.snapshot(number) for number in sorted(numbers)]
 
 
-def verify_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
+def build_verify_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
     """Once a week."""
     return dg.ScheduleDefinition(
         name="weekly_verify",
@@ -107,7 +111,7 @@ def verify_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
     )
 
 
-def vacuum_job(versions: Sequence[str]) -> dg.JobDefinition:
+def build_vacuum_job(versions: Sequence[str]) -> dg.JobDefinition:
     """The job that deletes what nothing needs any more; only if it is told to."""
     datasets = sorted({name.partition("/")[0] for name in versions})
 

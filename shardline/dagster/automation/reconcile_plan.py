@@ -13,7 +13,7 @@ from shardline.dagster.asset_records import CheckResult, CheckState
 
 PUBLISHED = "published"
 TRIES = 3
-REQUESTS_AT_ONCE = 10
+MAX_REQUESTS = 10
 REPORTS_AT_ONCE = 50
 _MISSING = CheckResult(CheckState.MISSING)
 
@@ -67,7 +67,7 @@ class VersionView:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerView:
+class DependentView:
     """An asset that is derived from versions: a derived version, or an exported file.
 
     `made_of` has the content digest of each input that the asset was made of. `attempted` is when
@@ -83,7 +83,7 @@ class FollowerView:
     is_waiting: str = ""
 
 
-class Request(NamedTuple):
+class ReconcileRequest(NamedTuple):
     """A run to request: an asset with its checks, or some checks of an asset alone.
 
     `subject` names what the run is about. The same subject is requested a limited number of times.
@@ -101,20 +101,20 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReconcilePlan:
     """The requests of a tick, the followers that the next tick may request, and what was seen."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[ReconcileRequest, ...]
     seen: Mapping[str, str]
     notes: tuple[str, ...]
 
 
-def make_plan(
+def plan_requests(
     versions: Sequence[VersionView],
-    followers: Sequence[FollowerView],
+    followers: Sequence[DependentView],
     seen: Mapping[str, str],
     attempts: Callable[[str], int],
-) -> Plan:
+) -> ReconcilePlan:
     """Decide what to request.
 
     Args:
@@ -124,14 +124,14 @@ def make_plan(
             request. A follower is requested at the second look: automation comes first.
         attempts: Returns how many runs were requested for a subject.
     """
-    requests: list[Request] = []
+    requests: list[ReconcileRequest] = []
     notes: list[str] = []
     behind: dict[str, str] = {}
     for version in versions:
         _plan_checks(version, requests, notes, attempts)
     by_name = {version.name: version for version in versions}
     for follower in followers:
-        subject = _needed_from(follower, by_name, notes)
+        subject = _find_request_subject(follower, by_name, notes)
         if not subject:
             continue
         if attempts(subject):
@@ -139,17 +139,17 @@ def make_plan(
             continue
         behind[follower.asset] = subject
         if seen.get(follower.asset) == subject:
-            requests.append(Request(follower.asset, (), subject))
+            requests.append(ReconcileRequest(follower.asset, (), subject))
         else:
             notes.append(f"{follower.asset}: behind its input, left to automation first")
-    if len(requests) > REQUESTS_AT_ONCE:
-        notes.append(f"{len(requests) - REQUESTS_AT_ONCE} requests left for the next tick")
-    return Plan(tuple(requests[:REQUESTS_AT_ONCE]), behind, tuple(notes))
+    if len(requests) > MAX_REQUESTS:
+        notes.append(f"{len(requests) - MAX_REQUESTS} requests left for the next tick")
+    return ReconcilePlan(tuple(requests[:MAX_REQUESTS]), behind, tuple(notes))
 
 
 def _plan_checks(
     version: VersionView,
-    requests: list[Request],
+    requests: list[ReconcileRequest],
     notes: list[str],
     attempts: Callable[[str], int],
 ) -> None:
@@ -164,7 +164,7 @@ def _plan_checks(
     if any(version.result(check).state is CheckState.RUNNING for check in version.blocking):
         notes.append(f"{shown}: a run is at its checks")
         return
-    checks, subject, tries = _lacking(version)
+    checks, subject, tries = _find_missing_checks(version)
     if not checks:
         notes.append(f"{shown}: {'published' if version.is_open else 'not published'}")
         return
@@ -172,10 +172,10 @@ def _plan_checks(
     if made >= tries:
         notes.append(f"{shown}: {made} runs of its checks gave no result, execute them by hand")
         return
-    requests.append(Request(version.asset, checks, subject, made + 1))
+    requests.append(ReconcileRequest(version.asset, checks, subject, made + 1))
 
 
-def _lacking(version: VersionView) -> tuple[tuple[str, ...], str, int]:
+def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, int]:
     """Return the checks to request, what for, and how often at most; no checks if all is well."""
     states = {check: version.result(check).state for check in version.blocking}
     stale = tuple(check for check, state in states.items() if state is CheckState.MISSING)
@@ -199,8 +199,8 @@ def _lacking(version: VersionView) -> tuple[tuple[str, ...], str, int]:
     return tuple(dict.fromkeys((*stale, PUBLISHED))), subject, TRIES
 
 
-def _needed_from(
-    follower: FollowerView, versions: Mapping[str, VersionView], notes: list[str]
+def _find_request_subject(
+    follower: DependentView, versions: Mapping[str, VersionView], notes: list[str]
 ) -> str:
     """Return the subject of a request for a follower, or nothing if it needs none now."""
     if follower.is_waiting:
@@ -231,7 +231,7 @@ class EntryView(NamedTuple):
     run: str = ""
 
 
-class Reports(NamedTuple):
+class ReportPlan(NamedTuple):
     """The entries to report, the entry up to which all is reported, and who is still at work.
 
     `new` are those of the entries that Dagster does not know. `unfinished` is a run that committed
@@ -253,7 +253,7 @@ def plan_reports(
     reported: tuple[int, str] | None,
     known: Callable[[], set[tuple[int, str]]],
     is_unfinished: Callable[[str], bool],
-) -> Reports:
+) -> ReportPlan:
     """Decide which commits to report.
 
     A commit is reported if Dagster does not know it, in order. Rejections are reported only as the
@@ -274,11 +274,13 @@ def plan_reports(
         if entry.is_rejection or (entry.snapshot, entry.digest) in told:
             continue
         if is_unfinished(entry.run):
-            return Reports(tuple(new), entry.number - 1, tuple(new), entry.run, is_complete=False)
+            return ReportPlan(
+                tuple(new), entry.number - 1, tuple(new), entry.run, is_complete=False
+            )
         if len(new) == REPORTS_AT_ONCE:
-            return Reports(tuple(new), new[-1].number, tuple(new), is_complete=False)
+            return ReportPlan(tuple(new), new[-1].number, tuple(new), is_complete=False)
         new.append(entry)
-    found = Reports(tuple(new), head, tuple(new))
+    found = ReportPlan(tuple(new), head, tuple(new))
     if head < latest.number:
         return found._replace(is_complete=False)
     if latest in new or (not new and reported == (latest.snapshot, latest.digest)):
@@ -289,14 +291,14 @@ def plan_reports(
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class ReconcileCursor:
     """What the reconciler remembers: how far each log was reported, and who was behind."""
 
     entries: dict[str, int] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str | None) -> "Cursor":
+    def parse(cls, text: str | None) -> "ReconcileCursor":
         """Read a cursor. One that is empty or not ours is an empty one."""
         try:
             told = json.loads(text or "{}")
@@ -310,12 +312,12 @@ class Cursor:
         return json.dumps({"entries": self.entries, "seen": sorted(self.seen.items())})
 
 
-def notes_text(notes: Sequence[str], shown: int = 20) -> str:
+def format_notes(notes: Sequence[str], shown: int = 20) -> str:
     """Return the skip reason of a tick: what was looked at."""
-    return "; ".join(_shortened(notes, shown)) or "no version is declared"
+    return "; ".join(_shorten_notes(notes, shown)) or "no version is declared"
 
 
-def _shortened(notes: Sequence[str], shown: int) -> Iterator[str]:
+def _shorten_notes(notes: Sequence[str], shown: int) -> Iterator[str]:
     yield from notes[:shown]
     if len(notes) > shown:
         yield f"and {len(notes) - shown} more"

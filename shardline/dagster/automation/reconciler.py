@@ -21,47 +21,47 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.asset_names import asset_key
+from shardline.dagster.asset_names import get_asset_key
 from shardline.dagster.asset_records import (
     AssetEvents,
     CheckResult,
     asset_events,
-    blocking_checks,
-    check_results,
     count_runs,
+    get_check_results,
+    get_step_time,
     is_unfinished,
-    step_time,
+    list_blocking_checks,
 )
-from shardline.dagster.automation.conditions import follow_seconds
+from shardline.dagster.automation.conditions import get_follow_seconds
 from shardline.dagster.automation.reconcile_plan import (
     REPORTS_AT_ONCE,
-    Cursor,
+    DependentView,
     EntryView,
-    FollowerView,
-    Reports,
-    Request,
+    ReconcileCursor,
+    ReconcileRequest,
+    ReportPlan,
     VersionView,
-    make_plan,
-    notes_text,
+    format_notes,
     plan_reports,
+    plan_requests,
 )
 from shardline.dagster.checks.gate import required_checks
-from shardline.dagster.checks.publication import publication_of
+from shardline.dagster.checks.publication import get_publication
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.metadata import materialization
-from shardline.errors import DamagedLogError, ShardlineError
+from shardline.dagster.versions.metadata import build_materialization
+from shardline.errors import CorruptLogError, ShardlineError
 from shardline.log.entry import Entry
-from shardline.provenance.commands import made_by
-from shardline.provenance.dependencies import broken_dependencies
+from shardline.provenance.commands import find_deriving_entry
+from shardline.provenance.dependencies import list_broken_dependencies
 
 RECONCILER = "reconciler"
 REQUEST_TAG = "shardline/reconciles"
-_ENTRIES_AT_ONCE = 2000
-_EVENTS_AT_ONCE = 1000
+_MAX_ENTRIES = 2000
+_MAX_EVENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class ReconciledVersion:
     """A declared version: the names of its checks, its inputs, and the assets of its exports."""
 
     name: str
@@ -72,17 +72,17 @@ class Reconciled:
     @property
     def key(self) -> dg.AssetKey:
         """The key of its asset."""
-        return asset_key(self.name)
+        return get_asset_key(self.name)
 
 
-def reconciler_sensor(declared: Sequence[Reconciled]) -> dg.SensorDefinition:
+def build_reconciler_sensor(declared: Sequence[ReconciledVersion]) -> dg.SensorDefinition:
     """Return the sensor for some versions; it is on unless someone turns it off."""
     keys = [key for version in declared for key in (version.key, *version.exports)]
 
     @dg.sensor(
         name=RECONCILER,
         target=dg.AssetSelection.assets(*keys),
-        minimum_interval_seconds=follow_seconds(),
+        minimum_interval_seconds=get_follow_seconds(),
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reports commits that Dagster does not know, and requests checks and derived "
         "versions where Dagster and the logs differ.",
@@ -90,19 +90,19 @@ def reconciler_sensor(declared: Sequence[Reconciled]) -> dg.SensorDefinition:
     def sensor(
         context: dg.SensorEvaluationContext, shardline: ShardlineResource
     ) -> dg.SensorResult:
-        return _Tick(context, shardline, declared).run()
+        return _ReconcilerTick(context, shardline, declared).run()
 
     return sensor
 
 
-class _Tick:
+class _ReconcilerTick:
     """One look at all versions."""
 
     def __init__(
         self,
         context: dg.SensorEvaluationContext,
         shardline: ShardlineResource,
-        declared: Sequence[Reconciled],
+        declared: Sequence[ReconciledVersion],
     ) -> None:
         repository = context.repository_def
         if repository is None:
@@ -110,14 +110,14 @@ class _Tick:
         self._context, self._declared = context, declared
         self._instance = context.instance
         self._shardline = shardline
-        self._cursor = Cursor.parse(context.cursor)
+        self._cursor = ReconcileCursor.parse(context.cursor)
         self._opened: dict[str, Version] = {}
         self._blocking = {
             check: together
             for version in declared
-            for check, together in blocking_checks(repository, version.key).items()
+            for check, together in list_blocking_checks(repository, version.key).items()
         }
-        self._results = check_results(self._instance, list(self._blocking))
+        self._results = get_check_results(self._instance, list(self._blocking))
         keys = [key for version in declared for key in (version.key, *version.exports)]
         self._events = asset_events(self._instance, keys)
         self._reports: list[dg.AssetMaterialization] = []
@@ -125,13 +125,13 @@ class _Tick:
     def run(self) -> dg.SensorResult:
         versions = [self._version_view(version) for version in self._declared]
         followers = list(self._follower_views())
-        plan = make_plan(versions, followers, self._cursor.seen, self._attempts)
-        cursor = Cursor(self._cursor.entries, dict(plan.seen))
+        plan = plan_requests(versions, followers, self._cursor.seen, self._attempts)
+        cursor = ReconcileCursor(self._cursor.entries, dict(plan.seen))
         idle = not plan.requests
         return dg.SensorResult(
             asset_events=self._reports,
             run_requests=[self._run_request(request) for request in plan.requests],
-            skip_reason=notes_text(plan.notes) if idle else None,
+            skip_reason=format_notes(plan.notes) if idle else None,
             cursor=cursor.encode(),
         )
 
@@ -144,7 +144,7 @@ class _Tick:
     def _attempts(self, subject: str) -> int:
         return count_runs(self._instance, REQUEST_TAG, subject)
 
-    def _run_request(self, request: Request) -> dg.RunRequest:
+    def _run_request(self, request: ReconcileRequest) -> dg.RunRequest:
         key = dg.AssetKey(request.asset)
         tags = {REQUEST_TAG: request.subject}
         if not request.checks:
@@ -157,7 +157,7 @@ class _Tick:
             run_key=request.run_key, asset_selection=[], asset_check_keys=sorted(checks), tags=tags
         )
 
-    def _version_view(self, declared: Reconciled) -> VersionView:
+    def _version_view(self, declared: ReconciledVersion) -> VersionView:
         """Look at a version. What is wrong with it is logged, and does not concern the others."""
         events = self._events[declared.key]
         blocking: dict[str, CheckResult] = {
@@ -174,7 +174,7 @@ class _Tick:
         )
         try:
             return self._looked_at(declared, view, events)
-        except DamagedLogError as error:
+        except CorruptLogError as error:
             self._log_fault(declared.name, error.describe())
             return replace(view, corruption=f"{error.entry} {error.kind}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
@@ -186,7 +186,7 @@ class _Tick:
         self._context.log.error("%s: %s", name, why)
 
     def _looked_at(
-        self, declared: Reconciled, view: VersionView, events: AssetEvents
+        self, declared: ReconciledVersion, view: VersionView, events: AssetEvents
     ) -> VersionView:
         version = self._open(declared.name)
         state = version.state
@@ -198,7 +198,7 @@ class _Tick:
         if not reports.is_complete:
             return replace(view, is_waiting="more commits are reported in the next tick")
         declared_checks = required_checks(declared.checks)
-        publication = publication_of(version, state.snapshot, declared_checks, self._open)
+        publication = get_publication(version, state.snapshot, declared_checks, self._open)
         published = publication.published
         return replace(
             view,
@@ -210,17 +210,17 @@ class _Tick:
             is_reported=bool(reports.entries),
         )
 
-    def _report(self, version: Version, key: dg.AssetKey, events: AssetEvents) -> Reports:
+    def _report(self, version: Version, key: dg.AssetKey, events: AssetEvents) -> ReportPlan:
         """Report the commits of a version that Dagster does not know."""
         since = self._cursor.entries.get(version.name)
         first = 1 if since is None else min(since, version.state.number) + 1
-        read = list(islice(version.log.entries(first), _ENTRIES_AT_ONCE))
+        read = list(islice(version.log.entries(first), _MAX_ENTRIES))
         latest = version.log.entry(version.state.snapshot_entry)
         reports = plan_reports(
-            [_entry_view(entry) for entry in read if entry.changes_data],
+            [_create_entry_view(entry) for entry in read if entry.changes_data],
             read[-1].number if read else version.state.number,
-            _entry_view(latest),
-            reported=_reported(events.metadata),
+            _create_entry_view(latest),
+            reported=_parse_reported_snapshot(events.metadata),
             known=lambda: self._known(key, everything=since is None),
             is_unfinished=lambda run: is_unfinished(self._instance, run),
         )
@@ -228,26 +228,26 @@ class _Tick:
             snapshot = version.snapshot(entry.snapshot)
             before = version.snapshot(entry.snapshot - 1).records if entry.snapshot > 1 else 0
             added = max(0, snapshot.records - before) if entry in reports.new else 0
-            self._reports.append(materialization(key, version, snapshot, added_rows=added))
+            self._reports.append(build_materialization(key, version, snapshot, added_rows=added))
         self._cursor.entries[version.name] = reports.looked_at
         return reports
 
     def _known(self, key: dg.AssetKey, *, everything: bool) -> set[tuple[int, str]]:
         """Return the snapshots that Dagster knows: all of them, or those reported lately."""
         known: set[tuple[int, str]] = set()
-        limit = _EVENTS_AT_ONCE if everything else 2 * REPORTS_AT_ONCE
+        limit = _MAX_EVENTS if everything else 2 * REPORTS_AT_ONCE
         cursor: str | None = None
         while True:
             page = self._instance.fetch_materializations(key, limit=limit, cursor=cursor)
             for record in page.records:
                 made = record.asset_materialization
-                reported = None if made is None else _reported(made.metadata)
+                reported = None if made is None else _parse_reported_snapshot(made.metadata)
                 known |= set() if reported is None else {reported}
             if not everything or not page.has_more:
                 return known
             cursor = page.cursor
 
-    def _follower_views(self) -> Iterator[FollowerView]:
+    def _follower_views(self) -> Iterator[DependentView]:
         for declared in self._declared:
             if declared.inputs:
                 yield self._follower_view(
@@ -264,25 +264,25 @@ class _Tick:
         self,
         key: dg.AssetKey,
         inputs: tuple[str, ...],
-        look: Callable[[FollowerView], FollowerView],
-    ) -> FollowerView:
-        view = FollowerView(key.to_user_string(), inputs)
+        look: Callable[[DependentView], DependentView],
+    ) -> DependentView:
+        view = DependentView(key.to_user_string(), inputs)
         run = self._events[key].run_id
         if is_unfinished(self._instance, run):
             return replace(view, is_waiting=f"run {run} is at work")
         try:
-            return look(replace(view, attempted=step_time(self._instance, run, key)))
+            return look(replace(view, attempted=get_step_time(self._instance, run, key)))
         except Exception as error:  # noqa: BLE001 - the version's own view has logged it
             return replace(view, is_waiting=f"cannot be read ({type(error).__name__})")
 
-    def _made(self, declared: Reconciled, view: FollowerView) -> FollowerView:
+    def _made(self, declared: ReconciledVersion, view: DependentView) -> DependentView:
         """Look at a derived version: what its log says that it was made of."""
         version = self._open(declared.name)
         if not version.exists or not version.state.snapshot:
             return replace(view, is_missing=True)
         number = version.state.snapshot
-        broken = broken_dependencies(version, number, self._open)
-        entry = made_by(version, number)
+        broken = list_broken_dependencies(version, number, self._open)
+        entry = find_deriving_entry(version, number)
         made_of = {
             given.shown: self._content(given.shown, given.snapshot)
             for given in (() if entry is None else entry.inputs)
@@ -294,20 +294,24 @@ class _Tick:
         known = 1 <= snapshot <= state.snapshot
         return state.timeline.moment(snapshot).content if known else ""
 
-    def _exported(self, declared: Reconciled, key: dg.AssetKey, view: FollowerView) -> FollowerView:
+    def _exported(
+        self, declared: ReconciledVersion, key: dg.AssetKey, view: DependentView
+    ) -> DependentView:
         """Look at an exported file: what its latest materialization says that it holds."""
         events = self._events[key]
         made_of = {declared.name: str(events.told("digest") or "")}
         return replace(view, is_missing=not events.storage_id, made_of=made_of)
 
 
-def _entry_view(entry: Entry) -> EntryView:
+def _create_entry_view(entry: Entry) -> EntryView:
     return EntryView(
         entry.number, entry.snapshot, entry.digest, entry.operation == "reject", entry.maker.run
     )
 
 
-def _reported(metadata: Mapping[str, dg.MetadataValue[Any]] | None) -> tuple[int, str] | None:
+def _parse_reported_snapshot(
+    metadata: Mapping[str, dg.MetadataValue[Any]] | None,
+) -> tuple[int, str] | None:
     """Return snapshot and entry digest of a materialization, None if it has none."""
     told = {} if metadata is None else {name: value.value for name, value in metadata.items()}
     snapshot, digest = told.get("snapshot"), told.get("entry_digest")

@@ -15,7 +15,7 @@ Metadata: TypeAlias = Mapping[str, dg.MetadataValue[Any] | bool | int | float | 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckOutcome:
     """Whether a check passed, in a sentence, and what to show beside it.
 
     `warns` says of a failed check that it is worth a look, and not worth holding anything up.
@@ -40,11 +40,11 @@ class Verdict:
 
 EXPECTATIONS = "expectations"
 _MAX_DETAIL = 500
-_LOOKED_BACK = 1000
+_MAX_ENTRIES = 1000
 _SUITE = re.compile(r"suite sha256:(?P<digest>[0-9a-f]{64})\Z")
 
 
-def suite_detail(digest: str, description: str) -> str:
+def format_suite_detail(digest: str, description: str) -> str:
     """Return the detail of an attestation: what was found, and the digest of the suite."""
     name = f"suite sha256:{digest}"
     room = _MAX_DETAIL - len(name) - 2
@@ -56,24 +56,24 @@ def strip_suite(detail: str) -> str:
     return _SUITE.sub("", detail).removesuffix("; ")
 
 
-def not_judged(version: Version, snapshot: Snapshot, digest: str) -> tuple[Shard, ...]:
+def list_unchecked_shards(version: Version, snapshot: Snapshot, digest: str) -> tuple[Shard, ...]:
     """Return the shards of a snapshot whose rows the suite of this digest has not judged.
 
     The newest snapshot before that the suite attested counts: what is in it has been judged. The
     attestation of the snapshot itself does not, so that a check that is run again looks again.
     """
-    before = _attested_before(version, snapshot, digest)
+    before = _find_attested_snapshot(version, snapshot, digest)
     if before is None or before.schema != snapshot.schema:
         return snapshot.shards
     judged = {(shard.name, shard.content) for shard in before.shards}
     return tuple(s for s in snapshot.shards if (s.name, s.content) not in judged)
 
 
-def _attested_before(version: Version, snapshot: Snapshot, digest: str) -> Snapshot | None:
+def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -> Snapshot | None:
     """Return the snapshot before this that the suite attested last, None if it is long ago."""
     newest = version.state.number
     told: set[str] = set()
-    for number in range(newest, max(newest - _LOOKED_BACK, 0), -1):
+    for number in range(newest, max(newest - _MAX_ENTRIES, 0), -1):
         for attestation in version.log.entry(number).attestations:
             content = attestation.content
             if attestation.check != EXPECTATIONS or content is None or content in told:
@@ -82,16 +82,16 @@ def _attested_before(version: Version, snapshot: Snapshot, digest: str) -> Snaps
             found = _SUITE.search(attestation.detail)
             if not attestation.passed or found is None or found["digest"] != digest:
                 continue
-            earlier = _of_content(version, content, snapshot.number)
+            earlier = _find_same_content(version, content, snapshot.number)
             if earlier is not None:
                 return earlier
     return None
 
 
-def _of_content(version: Version, content: str, below: int) -> Snapshot | None:
+def _find_same_content(version: Version, content: str, below: int) -> Snapshot | None:
     """Return the newest snapshot with this content below a number that passed expectations."""
     timeline = version.state.timeline
-    for number in range(below - 1, max(below - 1 - _LOOKED_BACK, 0), -1):
+    for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
         moment = timeline.moment(number)
         if moment.content == content:
             return version.snapshot(number) if is_in(version, moment.passed, EXPECTATIONS) else None

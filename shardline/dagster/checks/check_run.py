@@ -6,21 +6,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardline.api import Snapshot, Version
-from shardline.dagster.checks.check_outcome import EXPECTATIONS, Verdict, not_judged, suite_detail
-from shardline.dagster.checks.publication import PUBLISHED, publication_of, published_verdict
-from shardline.dagster.checks.shards import shard_verdict
-from shardline.dagster.checks.sources import SOURCES, sources_verdict
+from shardline.dagster.checks.check_outcome import (
+    EXPECTATIONS,
+    CheckOutcome,
+    format_suite_detail,
+    list_unchecked_shards,
+)
+from shardline.dagster.checks.publication import PUBLISHED, check_published, get_publication
+from shardline.dagster.checks.shards import check_shards
+from shardline.dagster.checks.sources import SOURCES, check_sources
 from shardline.dagster.checks.volume import volume
 from shardline.dagster.expectations.suite import read_suite
-from shardline.errors import DamagedLogError, InvalidArgumentError, ShardlineError
+from shardline.errors import CorruptLogError, InvalidArgumentError, ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
 from shardline.log.publication import is_in
 from shardline.operations.check import (
     SHARD_CHECKS,
     CheckReport,
-    brought_in_by,
     check_version,
-    not_passed,
+    get_introducing_snapshot,
+    list_pending_checks,
 )
 from shardline.operations.verify_log import verify_log
 
@@ -31,7 +36,7 @@ _MAX_DETAIL = 500
 
 
 @dataclass
-class Examination:
+class CheckRun:
     """One look at a snapshot. The `selected` checks share what they read.
 
     A check writes its own attestation and no other. With `reread`, every shard is read, whatever
@@ -54,24 +59,24 @@ class Examination:
 
     def __post_init__(self) -> None:
         """Note what was published before any verdict of ours."""
-        self._last = last_published(self.version, self.snapshot)
+        self._last = find_last_published(self.version, self.snapshot)
 
-    def verdict(self, check: str) -> Verdict:
+    def verdict(self, check: str) -> CheckOutcome:
         """Run a check, and attest what it found. A check that cannot be run has failed."""
-        runs: dict[str, Callable[[], Verdict]] = {
+        runs: dict[str, Callable[[], CheckOutcome]] = {
             INTEGRITY: self._integrity,
             SCHEMA: self._schema,
             EXPECTATIONS: self._expectations,
             DRIFT: self._drift,
             VOLUME: self._volume,
             PUBLISHED: self._published,
-            SOURCES: lambda: sources_verdict(self.version),
+            SOURCES: lambda: check_sources(self.version),
         }
         try:
             return runs[check]()
         except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
             self.tell("".join(traceback.format_exception(error)))
-            return failed_verdict(check, f"{self.snapshot} could not be checked", error)
+            return create_failed_outcome(check, f"{self.snapshot} could not be checked", error)
 
     def finish(self) -> None:
         """Attest what the checks found that gate nothing."""
@@ -91,42 +96,42 @@ class Examination:
             )
         return self._report
 
-    def _integrity(self) -> Verdict:
+    def _integrity(self) -> CheckOutcome:
         if self.reread:
             problems = verify_log(self.version.log).problems
             if problems:
                 first = problems[0]
-                raise DamagedLogError(self.version.name, first.entry, first.detail, first.kind)
-        return shard_verdict(INTEGRITY, self.version, self._check_shards(), reread=self.reread)
+                raise CorruptLogError(self.version.name, first.entry, first.detail, first.kind)
+        return check_shards(INTEGRITY, self.version, self._check_shards(), reread=self.reread)
 
-    def _schema(self) -> Verdict:
-        return shard_verdict(SCHEMA, self.version, self._check_shards(), reread=self.reread)
+    def _schema(self) -> CheckOutcome:
+        return check_shards(SCHEMA, self.version, self._check_shards(), reread=self.reread)
 
-    def _published(self) -> Verdict:
+    def _published(self) -> CheckOutcome:
         self.version.refresh()
         number = self.snapshot.number
-        return published_verdict(self.version, publication_of(self.version, number, self.declared))
+        return check_published(self.version, get_publication(self.version, number, self.declared))
 
     def _not_passed(self) -> str:
         """Return the first check of shards that has not passed on the snapshot, or nothing."""
-        missing = not_passed(self.version, self.snapshot)
+        missing = list_pending_checks(self.version, self.snapshot)
         return next((check for check in SHARD_CHECKS if check in missing), "")
 
-    def _expectations(self) -> Verdict:
+    def _expectations(self) -> CheckOutcome:
         from shardline.dagster.expectations.suite_check import judge  # noqa: PLC0415 - loads Great Expectations
 
         if self._not_passed():
-            return _not_evaluated(self.snapshot, self._not_passed(), warns=False)
+            return _create_unevaluated_outcome(self.snapshot, self._not_passed(), warns=False)
         if self.suite is None:
             raise InvalidArgumentError(
                 f"{self.version.name}: no suite of expectations", version=self.version.name
             )
         digest = read_suite(self.suite, self.version.name).digest
-        added = not_judged(self.version, self.snapshot, digest)
+        added = list_unchecked_shards(self.version, self.snapshot, digest)
         verdict = judge(self.snapshot, self.suite, docs=self.reports / "expectations", added=added)
         # The file may have been edited in between: what was judged counts.
         passed = verdict.passed or verdict.warns
-        detail = suite_detail(
+        detail = format_suite_detail(
             str(verdict.metadata["suite_digest"]), "" if passed else verdict.description
         )
         told = Attestation(EXPECTATIONS, passed, content=self.snapshot.content, detail=detail)
@@ -143,7 +148,7 @@ class Examination:
 
         Rows that were published before stay, whatever a new suite says: they would be missed.
         """
-        from shardline.dagster.expectations.suite_check import rows_fail  # noqa: PLC0415 - loads Great Expectations
+        from shardline.dagster.expectations.suite_check import has_failing_rows  # noqa: PLC0415 - loads Great Expectations
 
         number = self.snapshot.number
         moment = self.version.state.timeline.moment(number)
@@ -154,47 +159,52 @@ class Examination:
         brought: dict[int, list[Shard]] = {}
         for stay in self.version.state.stays.at(number):
             if stay.shard.name in names:
-                by = 0 if stay.shard.name in known else brought_in_by(self.version, stay)
+                by = 0 if stay.shard.name in known else get_introducing_snapshot(self.version, stay)
                 brought.setdefault(by, []).append(stay.shard)
         if set(brought) <= {number}:
             return [number]
         found = [
-            by for by, part in sorted(brought.items()) if rows_fail(self.snapshot, suite, part)
+            by
+            for by, part in sorted(brought.items())
+            if has_failing_rows(self.snapshot, suite, part)
         ]
         return [by for by in found if by] if found else [number]
 
-    def _noted(self, check: str, verdict: Verdict) -> Verdict:
+    def _noted(self, check: str, verdict: CheckOutcome) -> CheckOutcome:
         """Note a verdict that gates nothing, for one entry with all of them."""
         detail = "" if verdict.passed else verdict.description[:_MAX_DETAIL]
         content = self.snapshot.content
         self._notes.append(Attestation(check, verdict.passed, content=content, detail=detail))
         return verdict
 
-    def _drift(self) -> Verdict:
+    def _drift(self) -> CheckOutcome:
         if self._not_passed():
-            return _not_evaluated(self.snapshot, self._not_passed(), warns=True)
+            return _create_unevaluated_outcome(self.snapshot, self._not_passed(), warns=True)
         return self._noted(DRIFT, self._compare_with_last())
 
-    def _compare_with_last(self) -> Verdict:
+    def _compare_with_last(self) -> CheckOutcome:
         from shardline.dagster.checks.drift import drift  # noqa: PLC0415 - loads pandas
-        from shardline.dagster.expectations.sample import sample  # noqa: PLC0415 - loads pandas
+        from shardline.dagster.expectations.sample import take_sample  # noqa: PLC0415 - loads pandas
 
         if self._last is None:
-            return Verdict(passed=True, description="nothing was published before to compare with")
+            return CheckOutcome(
+                passed=True, description="nothing was published before to compare with"
+            )
         before = {shard.name for shard in self._last.shards}
         new = [shard for shard in self.snapshot.shards if shard.name not in before]
         if not new:
-            return Verdict(passed=True, description=f"no rows are new since {self._last}")
+            return CheckOutcome(passed=True, description=f"no rows are new since {self._last}")
         limit = self.sample_rows
         return drift(
-            sample(self.snapshot, shards=new, limit=limit), sample(self._last, limit=limit)
+            take_sample(self.snapshot, shards=new, limit=limit),
+            take_sample(self._last, limit=limit),
         )
 
-    def _volume(self) -> Verdict:
+    def _volume(self) -> CheckOutcome:
         return self._noted(VOLUME, volume(self.version, self.snapshot))
 
 
-def last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
+def find_last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
     """The newest published snapshot before one."""
     newest = version.state.published
     if newest is not None and newest < snapshot.number:
@@ -206,7 +216,7 @@ def last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
     return None
 
 
-def failed_verdict(check: str, what: str, error: Exception) -> Verdict:
+def create_failed_outcome(check: str, what: str, error: Exception) -> CheckOutcome:
     """Return the verdict of a check that an error kept from a result."""
     # Only our own messages are known to hold no value of the data.
     why = f"{type(error).__name__}, see the log of the step"
@@ -215,7 +225,7 @@ def failed_verdict(check: str, what: str, error: Exception) -> Verdict:
         why, metadata = error.describe(), {"error_code": error.code}
     elif isinstance(error, OSError):
         why = str(error)
-    return Verdict(
+    return CheckOutcome(
         passed=False,
         description=f"{what}: {why}",
         metadata=metadata,
@@ -223,8 +233,8 @@ def failed_verdict(check: str, what: str, error: Exception) -> Verdict:
     )
 
 
-def _not_evaluated(snapshot: Snapshot, missing: str, *, warns: bool) -> Verdict:
-    return Verdict(
+def _create_unevaluated_outcome(snapshot: Snapshot, missing: str, *, warns: bool) -> CheckOutcome:
+    return CheckOutcome(
         passed=False,
         description=f"{snapshot}: not evaluated, {missing} has not passed",
         metadata={"not_evaluated": missing},

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from shardline.dagster.checks.check_outcome import Verdict
-from shardline.dagster.expectations.profile import ColumnProfile, Numbers, profile
+from shardline.dagster.checks.check_outcome import CheckOutcome
+from shardline.dagster.expectations.profile import ColumnProfile, NumberSummary, profile_sample
 from shardline.dagster.expectations.sample import Sample
 
 _BY_CHANCE = 3.0
-_MOST = 100.0
-_NAMED = 3
-_SHOWN = 500
+_MAX_SCORE = 100.0
+_MAX_NAMES = 3
+_MAX_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class DriftThresholds:
     """How much a column may move.
 
     `mean` is in standard deviations of the old values, `reach` how far new values may lie outside
@@ -36,11 +36,11 @@ class Thresholds:
     unseen: float = 0.02
 
 
-DEFAULT_THRESHOLDS = Thresholds()
+DEFAULT_THRESHOLDS = DriftThresholds()
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class DriftMeasure:
     """How far one measure of a column moved, as a multiple of what it may, and in words."""
 
     score: float
@@ -48,11 +48,11 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _ColumnDrift:
     name: str
     old: str
     new: str
-    moves: tuple[Move, ...]
+    moves: tuple[DriftMeasure, ...]
 
     @property
     def score(self) -> float:
@@ -64,8 +64,8 @@ class _Column:
 
 
 def drift(
-    new: Sample, last: Sample | None, *, thresholds: Thresholds = DEFAULT_THRESHOLDS
-) -> Verdict:
+    new: Sample, last: Sample | None, *, thresholds: DriftThresholds = DEFAULT_THRESHOLDS
+) -> CheckOutcome:
     """Compare rows that were added with those of the last published snapshot, None if none is.
 
     Both are samples of their own, so that few added rows count as much as many. `rows_new` and
@@ -74,103 +74,113 @@ def drift(
     metadata = {"drift_max": 0.0, "columns_drifted": 0, "rows_new": new.of}
     if last is None or not last.rows:
         what = "nothing was published before: there is nothing to compare with"
-        return Verdict(passed=True, description=what, metadata=metadata)
+        return CheckOutcome(passed=True, description=what, metadata=metadata)
     metadata |= {"rows_last": last.of, "rows_compared": new.rows, "rows_last_compared": last.rows}
     if not new.rows:
         what = "no row was added: there is nothing to compare"
-        return Verdict(passed=True, description=what, metadata=metadata)
-    columns = _columns(profile(new), profile(last), thresholds)
+        return CheckOutcome(passed=True, description=what, metadata=metadata)
+    columns = _compare_columns(profile_sample(new), profile_sample(last), thresholds)
     columns.sort(key=lambda column: -column.score)
     drifted = [column for column in columns if column.score > 1]
     compared = f"{new.said} that were added, against {last.said} that were published last"
     metadata["drift_max"] = round(max((column.score for column in columns), default=0.0), 3)
     metadata["columns_drifted"] = len(drifted)
-    return Verdict(
+    return CheckOutcome(
         passed=not drifted,
-        description=_described(drifted, columns, compared),
-        metadata={**metadata, "compared": compared, "columns": _table(columns)},
+        description=_format_description(drifted, columns, compared),
+        metadata={**metadata, "compared": compared, "columns": _build_table(columns)},
         warns=bool(drifted),
     )
 
 
-def _columns(
-    new: dict[str, ColumnProfile], old: dict[str, ColumnProfile], thresholds: Thresholds
-) -> list[_Column]:
+def _compare_columns(
+    new: dict[str, ColumnProfile], old: dict[str, ColumnProfile], thresholds: DriftThresholds
+) -> list[_ColumnDrift]:
     columns = []
     for name in dict.fromkeys((*old, *new)):
         if name not in new or name not in old:
             side = "added rows" if name in new else "published ones"
-            told = (_told(old.get(name)), _told(new.get(name)))
-            columns.append(_Column(name, *told, (Move(_MOST, f"only the {side} have it"),)))
+            told = (_format_column(old.get(name)), _format_column(new.get(name)))
+            columns.append(
+                _ColumnDrift(name, *told, (DriftMeasure(_MAX_SCORE, f"only the {side} have it"),))
+            )
             continue
-        moves = tuple(_moves(old[name], new[name], thresholds))
-        columns.append(_Column(name, _told(old[name]), _told(new[name]), moves))
+        moves = tuple(_measure_column(old[name], new[name], thresholds))
+        columns.append(
+            _ColumnDrift(name, _format_column(old[name]), _format_column(new[name]), moves)
+        )
     return columns
 
 
-def _moves(old: ColumnProfile, new: ColumnProfile, thresholds: Thresholds) -> Iterator[Move]:
+def _measure_column(
+    old: ColumnProfile, new: ColumnProfile, thresholds: DriftThresholds
+) -> Iterator[DriftMeasure]:
     less = new.presence - old.presence
     pooled = (old.present + new.present) / (old.rows + new.rows)
-    chance = math.sqrt(pooled * (1 - pooled)) * _noise(old.rows, new.rows)
+    chance = math.sqrt(pooled * (1 - pooled)) * _estimate_noise(old.rows, new.rows)
     words = f"{abs(less):.1%} {'fewer' if less < 0 else 'more'} rows have a value"
-    yield _move(abs(less), thresholds.presence + chance, words)
+    yield _create_measure(abs(less), thresholds.presence + chance, words)
     if not old.present or not new.present:
         return
     if old.is_category:
-        yield from _category_moves(old, new, thresholds)
+        yield from _measure_categories(old, new, thresholds)
     if old.is_declared or (old.is_category and old.kind == "text"):
         return
     if old.numbers is not None and new.numbers is not None:
         what = "length" if old.kind == "text" else "mean"
-        yield from _number_moves(old.numbers, new.numbers, thresholds, what)
+        yield from _measure_numbers(old.numbers, new.numbers, thresholds, what)
 
 
-def _number_moves(old: Numbers, new: Numbers, thresholds: Thresholds, what: str) -> Iterator[Move]:
+def _measure_numbers(
+    old: NumberSummary, new: NumberSummary, thresholds: DriftThresholds, what: str
+) -> Iterator[DriftMeasure]:
     # Of values that never differed, any other is far away.
     spread = max(old.spread, 1e-9 * max(abs(old.mean), 1.0))
     sds = (new.mean - old.mean) / spread
     words = (
-        f"the {what} moved by {_short(sds)} standard deviations"
+        f"the {what} moved by {_format_number(sds)} standard deviations"
         if old.spread > 0
-        else f"the {what} was always {_short(old.mean)}, and is {_short(new.mean)} on average"
+        else f"the {what} was always {_format_number(old.mean)}, and is {_format_number(new.mean)} on average"
     )
-    yield _move(abs(sds), thresholds.mean + _noise(old.count, new.count), words)
+    yield _create_measure(abs(sds), thresholds.mean + _estimate_noise(old.count, new.count), words)
     width = old.high - old.low
     outside = max(old.low - new.low, new.high - old.high, 0.0)
     if width > 0:
-        words = f"values lie outside of the old range by {_short(outside / width)} of its width"
-        yield _move(outside / width, thresholds.reach, words)
+        words = (
+            f"values lie outside of the old range by {_format_number(outside / width)} of its width"
+        )
+        yield _create_measure(outside / width, thresholds.reach, words)
 
 
-def _category_moves(
-    old: ColumnProfile, new: ColumnProfile, thresholds: Thresholds
-) -> Iterator[Move]:
+def _measure_categories(
+    old: ColumnProfile, new: ColumnProfile, thresholds: DriftThresholds
+) -> Iterator[DriftMeasure]:
     before, after = old.shares, new.shares
     moved = sum(abs(after.get(v, 0.0) - before.get(v, 0.0)) for v in {**before, **after}) / 2
-    noise = _noise(old.present, new.present)
+    noise = _estimate_noise(old.present, new.present)
     # The distance that samples of the same shares have on average, twice over.
     chance = sum(math.sqrt(2 / math.pi * p * (1 - p)) for p in before.values()) * noise / _BY_CHANCE
     words = f"the shares of categories moved by {moved:.0%} of the rows"
-    yield _move(moved, thresholds.shares + chance, words)
+    yield _create_measure(moved, thresholds.shares + chance, words)
     fresh, gone = len(after.keys() - before.keys()), len(before.keys() - after.keys())
     unseen = sum(share for value, share in after.items() if value not in before)
     noun = "category" if fresh == 1 else "categories"
     words = f"{fresh:,} new {noun} in {unseen:.1%} of the rows, {gone:,} vanished"
-    yield _move(unseen, thresholds.unseen + _BY_CHANCE / new.present, words)
+    yield _create_measure(unseen, thresholds.unseen + _BY_CHANCE / new.present, words)
 
 
-def _noise(old: int, new: int) -> float:
+def _estimate_noise(old: int, new: int) -> float:
     """What chance makes of a mean of so many rows, in standard deviations, at the very most."""
     return _BY_CHANCE * math.sqrt(1 / max(old, 1) + 1 / max(new, 1))
 
 
-def _move(found: float, allowed: float, words: str) -> Move:
+def _create_measure(found: float, allowed: float, words: str) -> DriftMeasure:
     if found <= 0:
-        return Move(0.0, words)
-    return Move(_MOST if allowed <= 0 else min(found / allowed, _MOST), words)
+        return DriftMeasure(0.0, words)
+    return DriftMeasure(_MAX_SCORE if allowed <= 0 else min(found / allowed, _MAX_SCORE), words)
 
 
-def _told(column: ColumnProfile | None) -> str:
+def _format_column(column: ColumnProfile | None) -> str:
     """A column in short, without any of its values but the least and the most number."""
     if column is None:
         return "not there"
@@ -183,24 +193,26 @@ def _told(column: ColumnProfile | None) -> str:
     told = column.numbers
     what = "length " if column.kind == "text" else ""
     return (
-        f"{what}{_short(told.low)} to {_short(told.high)}, mean {_short(told.mean)} "
-        f"± {_short(told.spread)}, {there}"
+        f"{what}{_format_number(told.low)} to {_format_number(told.high)}, mean {_format_number(told.mean)} "
+        f"± {_format_number(told.spread)}, {there}"
     )
 
 
-def _short(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:.4g}"
 
 
-def _described(drifted: list[_Column], columns: list[_Column], compared: str) -> str:
+def _format_description(
+    drifted: list[_ColumnDrift], columns: list[_ColumnDrift], compared: str
+) -> str:
     if not drifted:
         return f"none of {len(columns)} columns drifted: {compared}"
-    named = ". ".join(f"{column.name}: {column.found}" for column in drifted[:_NAMED])
-    more = f". And {len(drifted) - _NAMED} more" if len(drifted) > _NAMED else ""
+    named = ". ".join(f"{column.name}: {column.found}" for column in drifted[:_MAX_NAMES])
+    more = f". And {len(drifted) - _MAX_NAMES} more" if len(drifted) > _MAX_NAMES else ""
     return f"{len(drifted)} of {len(columns)} columns drifted ({compared}). {named}{more}"
 
 
-def _table(columns: list[_Column]) -> dg.TableMetadataValue:
+def _build_table(columns: list[_ColumnDrift]) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(
         [
             dg.TableRecord(
@@ -212,7 +224,7 @@ def _table(columns: list[_Column]) -> dg.TableMetadataValue:
                     "drift": round(column.score, 3),
                 }
             )
-            for column in columns[:_SHOWN]
+            for column in columns[:_MAX_ROWS]
         ],
         dg.TableSchema(
             [

@@ -22,18 +22,18 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from shardline.dagster.asset_names import asset_key, asset_name
-from shardline.dagster.asset_records import subject
-from shardline.dagster.checks.check_outcome import EXPECTATIONS, Verdict
-from shardline.dagster.checks.check_run import DRIFT, VOLUME, Examination, failed_verdict
+from shardline.dagster.asset_names import get_asset_key, get_asset_name
+from shardline.dagster.asset_records import find_check_snapshot
+from shardline.dagster.checks.check_outcome import EXPECTATIONS, CheckOutcome
+from shardline.dagster.checks.check_run import DRIFT, VOLUME, CheckRun, create_failed_outcome
 from shardline.dagster.checks.publication import PUBLISHED
-from shardline.dagster.checks.sources import SOURCES, sources_verdict
+from shardline.dagster.checks.sources import SOURCES, check_sources
 from shardline.dagster.resources import ShardlineResource
 from shardline.errors import ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Checks
 
 BLOCKING = (INTEGRITY, SCHEMA, PUBLISHED)
-_ABOUT = {
+_DESCRIPTIONS = {
     INTEGRITY: "Every shard is there and is the file that was committed: length, count, sha256, "
     "and both checksums of every record. Shards that passed before are not read again unless "
     "`reread` is set.",
@@ -59,7 +59,7 @@ class CheckConfig(dg.Config):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class VersionChecks:
     """Which checks a version has. `suite` is its file of expectations.
 
     `grows` says that rows come to it batch by batch, so that a batch can be unusual. `sample_rows`
@@ -85,14 +85,14 @@ class Gate:
 
     def definition(self) -> dg.AssetChecksDefinition:
         """The checks as Dagster knows them."""
-        key = asset_key(self.version)
+        key = get_asset_key(self.version)
 
         @dg.multi_asset_check(
-            name=f"{asset_name(self.version)}_checks",
+            name=f"{get_asset_name(self.version)}_checks",
             description=f"Check a snapshot of {self.version}, and publish or reject it.",
             specs=[
                 dg.AssetCheckSpec(
-                    name, asset=key, blocking=name in BLOCKING, description=_ABOUT[name]
+                    name, asset=key, blocking=name in BLOCKING, description=_DESCRIPTIONS[name]
                 )
                 for name in self.names
             ],
@@ -116,25 +116,30 @@ class Gate:
         config: CheckConfig,
         shardline: ShardlineResource,
         selected: set[str],
-    ) -> Iterator[tuple[str, Verdict]]:
+    ) -> Iterator[tuple[str, CheckOutcome]]:
         """Yield the verdict of each selected check, in order."""
         names = [name for name in self.names if name in selected]
         run_id = context.run.run_id
         try:
             version = shardline.version(self.version, run=run_id)
-            snapshot = subject(version, context.instance, run_id, asset_key(self.version))
+            snapshot = find_check_snapshot(
+                version, context.instance, run_id, get_asset_key(self.version)
+            )
         except (ShardlineError, OSError) as error:
             # Without a log nothing is known to be sound: every check fails, and says why.
             for name in names:
-                yield name, failed_verdict(name, f"{self.version} could not be opened", error)
+                yield (
+                    name,
+                    create_failed_outcome(name, f"{self.version} could not be opened", error),
+                )
             return
         if snapshot is None:
             nothing = f"{self.version} has no snapshot yet"
             for name in names:
-                verdict = Verdict(passed=name != PUBLISHED, description=nothing)
-                yield name, sources_verdict(version) if name == SOURCES else verdict
+                verdict = CheckOutcome(passed=name != PUBLISHED, description=nothing)
+                yield name, check_sources(version) if name == SOURCES else verdict
             return
-        examination = Examination(
+        examination = CheckRun(
             version,
             snapshot,
             self.suite,

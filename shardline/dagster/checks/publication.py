@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardline.api import Version
-from shardline.dagster.checks.check_outcome import Verdict, strip_suite
+from shardline.dagster.checks.check_outcome import CheckOutcome, strip_suite
 from shardline.log.model import Checks
 from shardline.log.publication import is_in
-from shardline.operations.status import obstacles_of
-from shardline.provenance.dependencies import broken_dependencies
-from shardline.text import counted
+from shardline.operations.status import iter_blockers
+from shardline.provenance.dependencies import list_broken_dependencies
+from shardline.text import format_count
 
 PUBLISHED = "published"
-_NAMED = 3
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Publication:
         return not self.reasons
 
 
-def publication_of(
+def get_publication(
     version: Version,
     number: int,
     declared: Checks,
@@ -54,7 +54,7 @@ def publication_of(
     is_final = False
     if not version.snapshot(number).published:
         rejection = ""
-        for found in obstacles_of(version, number):
+        for found in iter_blockers(version, number):
             detail = strip_suite(found.detail)
             if found.what == "rejected":
                 rejection = detail
@@ -66,13 +66,13 @@ def publication_of(
                 unchecked[found.check] = None
             else:
                 is_final = True
-    for check, has_failed in _declared_only(version, number, declared):
+    for check, has_failed in _list_unrequired_checks(version, number, declared):
         reasons.append(f"{check} has {'failed' if has_failed else 'not passed'}")
         if has_failed:
             is_final = True
         else:
             unchecked[check] = None
-    broken = broken_dependencies(version, number, open_version)
+    broken = list_broken_dependencies(version, number, open_version)
     reasons += [str(found) for found in broken]
     published = version.state.published or 0
     return Publication(
@@ -85,7 +85,7 @@ def publication_of(
     )
 
 
-def published_verdict(version: Version, publication: Publication) -> Verdict:
+def check_published(version: Version, publication: Publication) -> CheckOutcome:
     """Return the verdict of the check `published`."""
     name = f"{version.name}@{publication.snapshot}"
     numbers = {
@@ -94,31 +94,33 @@ def published_verdict(version: Version, publication: Publication) -> Verdict:
         "published_rows": publication.rows,
     }
     if publication.is_open:
-        rows = counted(version.snapshot(publication.snapshot).records, "row")
-        rejected = _rejected_before(version, publication.snapshot)
-        return Verdict(passed=True, description=f"{name}: {rows}{rejected}", metadata=numbers)
+        rows = format_count(version.snapshot(publication.snapshot).records, "row")
+        rejected = _format_rejection(version, publication.snapshot)
+        return CheckOutcome(passed=True, description=f"{name}: {rows}{rejected}", metadata=numbers)
     readable = (
-        f"readers get snapshot {publication.published} ({counted(publication.rows, 'row')})"
+        f"readers get snapshot {publication.published} ({format_count(publication.rows, 'row')})"
         if publication.published
         else "readers get nothing yet"
     )
-    named = "; ".join(publication.reasons[:_NAMED])
-    more = len(publication.reasons) - _NAMED
+    named = "; ".join(publication.reasons[:_MAX_NAMES])
+    more = len(publication.reasons) - _MAX_NAMES
     named += f"; and {more} more" if more > 0 else ""
-    return Verdict(
+    return CheckOutcome(
         passed=False,
         description=f"{name} is not published, {readable}: {named}",
         metadata={**numbers, "obstacles": len(publication.reasons)},
     )
 
 
-def _rejected_before(version: Version, number: int) -> str:
+def _format_rejection(version: Version, number: int) -> str:
     """Say which snapshot the entry of this one rejected, if it did."""
     entry = version.log.entry(version.snapshot(number).entry)
     return "" if entry.rejects is None else f", without rejected snapshot {entry.rejects}"
 
 
-def _declared_only(version: Version, number: int, declared: Checks) -> Iterator[tuple[str, bool]]:
+def _list_unrequired_checks(
+    version: Version, number: int, declared: Checks
+) -> Iterator[tuple[str, bool]]:
     """Yield the declared checks that the log does not require and that have not passed.
 
     Each comes with whether it has failed.

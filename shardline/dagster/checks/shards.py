@@ -11,15 +11,15 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.checks.check_outcome import Verdict
+from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.log.entry import Entry
 from shardline.log.model import INTEGRITY, SCHEMA
 from shardline.log.publication import is_in
 from shardline.operations.check import CheckReport
-from shardline.text import counted, human_bytes
+from shardline.text import format_bytes, format_count
 
-SHOWN = 20
-_LOOKED_BACK = 200
+MAX_FINDINGS = 20
+_MAX_ENTRIES = 200
 _SHARD = dg.TableColumn("shard", description="the shard, or the source that could not land")
 _RECORD, _OFFSET = dg.TableColumn("record", "int"), dg.TableColumn("offset", "int")
 _FIELD, _PROBLEM = dg.TableColumn("field"), dg.TableColumn("problem")
@@ -30,7 +30,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ShardFinding:
     """One thing that is wrong. `why` tells it in full, where `problem` and the place do not."""
 
     shard: str
@@ -52,32 +52,32 @@ class Finding:
         return f"{self.shard}{f' at {where}' if where else ''}: {self.problem}"
 
 
-def shard_findings(report: CheckReport, check: str) -> list[Finding]:
+def list_shard_findings(report: CheckReport, check: str) -> list[ShardFinding]:
     """What a check found in the shards of a snapshot."""
     findings = []
     for shard in report.shards:
         if check == INTEGRITY:
             if shard.problems:
                 at = shard.damaged_at or (None, None)
-                findings.append(Finding(shard.shard.name, "; ".join(shard.problems), *at))
+                findings.append(ShardFinding(shard.shard.name, "; ".join(shard.problems), *at))
         else:
             findings += [
-                Finding(shard.shard.name, one.detail, one.record, None, one.feature)
+                ShardFinding(shard.shard.name, one.detail, one.record, None, one.feature)
                 for one in shard.violations
             ]
     return findings
 
 
-def shard_verdict(
+def check_shards(
     check: str, version: Version, report: CheckReport, *, reread: bool = False
-) -> Verdict:
+) -> CheckOutcome:
     """Return the verdict of the integrity or the schema check: what was read, and what was not.
 
     A shard that was not read has an attestation in the log, whose entry and time are given.
     """
     snapshot = report.snapshot
-    found = shard_findings(report, check)
-    unread = _unread(version, report) if check == SCHEMA else []
+    found = list_shard_findings(report, check)
+    unread = _list_unread_shards(version, report) if check == SCHEMA else []
     read = len(report.shards)
     read_bytes = sum(shard.shard.bytes for shard in report.shards)
     metadata: dict[str, Any] = {
@@ -88,10 +88,12 @@ def shard_verdict(
         "shards_attested": snapshot.totals.shards - read,
         "problems": len(found) + len(unread),
     }
-    extent = f"{counted(read, 'shard')} ({human_bytes(read_bytes)}) {'re' if reread else ''}read"
+    extent = (
+        f"{format_count(read, 'shard')} ({format_bytes(read_bytes)}) {'re' if reread else ''}read"
+    )
     if read < snapshot.totals.shards:
-        rest = counted(snapshot.totals.shards - read, "shard")
-        entry = last_attestation(version, check, {shard.name for shard in snapshot.shards})
+        rest = format_count(snapshot.totals.shards - read, "shard")
+        entry = find_last_attestation(version, check, {shard.name for shard in snapshot.shards})
         extent += f", {rest} attested earlier"
         if entry is not None:
             extent += f" (latest in entry {entry.number}, {entry.time:%Y-%m-%d %H:%M} UTC)"
@@ -99,32 +101,32 @@ def shard_verdict(
             metadata["attested_time"] = dg.MetadataValue.timestamp(entry.time)
     problems = [*found, *unread]
     if problems:
-        metadata["first_problems"] = _table(check, problems)
+        metadata["first_problems"] = _build_table(check, problems)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         description = f"{snapshot}: {problems[0]}{more}; {extent}"
-        return Verdict(passed=False, description=description, metadata=metadata)
+        return CheckOutcome(passed=False, description=description, metadata=metadata)
     held = "match the log" if check == INTEGRITY else "fit the schema"
-    amount = f"{counted(snapshot.records, 'record')} in {counted(snapshot.totals.shards, 'shard')}"
-    return Verdict(
+    amount = f"{format_count(snapshot.records, 'record')} in {format_count(snapshot.totals.shards, 'shard')}"
+    return CheckOutcome(
         passed=True, description=f"{snapshot}: {amount} {held}; {extent}", metadata=metadata
     )
 
 
-def _unread(version: Version, report: CheckReport) -> list[Finding]:
+def _list_unread_shards(version: Version, report: CheckReport) -> list[ShardFinding]:
     """List the shards whose schema is unknown: they were not read to their end, now or earlier."""
     names = [one.shard.name for one in report.shards if not one.read and not one.violations]
     known = version.state.stays.named(names) if names else {}
     return [
-        Finding(name, "not evaluated: the shard cannot be read")
+        ShardFinding(name, "not evaluated: the shard cannot be read")
         for name in names
         if not is_in(version, known[name].passed, SCHEMA)
     ]
 
 
-def last_attestation(version: Version, check: str, shards: Collection[str]) -> Entry | None:
+def find_last_attestation(version: Version, check: str, shards: Collection[str]) -> Entry | None:
     """Return the latest of the newest entries that attests that one of these shards passed."""
     latest = version.state.number
-    for number in range(latest, max(0, latest - _LOOKED_BACK), -1):
+    for number in range(latest, max(0, latest - _MAX_ENTRIES), -1):
         entry = version.log.entry(number)
         for told in entry.attestations:
             if told.check == check and told.passed and not set(told.shards).isdisjoint(shards):
@@ -132,10 +134,10 @@ def last_attestation(version: Version, check: str, shards: Collection[str]) -> E
     return None
 
 
-def _table(check: str, findings: Sequence[Finding]) -> dg.TableMetadataValue:
+def _build_table(check: str, findings: Sequence[ShardFinding]) -> dg.TableMetadataValue:
     columns = _COLUMNS[check]
     rows = [
         dg.TableRecord({column.name: getattr(one, column.name) for column in columns.columns})
-        for one in findings[:SHOWN]
+        for one in findings[:MAX_FINDINGS]
     ]
     return dg.MetadataValue.table(rows, columns)

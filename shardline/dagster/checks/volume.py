@@ -6,16 +6,16 @@ It reads the log alone, and never blocks: a day may be a quiet one.
 from statistics import median
 
 from shardline.api import Snapshot, Version
-from shardline.dagster.checks.check_outcome import Verdict
+from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.log.entry import Entry
 
-_APPENDS = 20
-_LOOKED_AT = 200
-_ENOUGH = 3
+_MAX_APPENDS = 20
+_MAX_ENTRIES = 200
+_MIN_APPENDS = 3
 _FACTOR = 10
 
 
-def volume(version: Version, snapshot: Snapshot) -> Verdict:
+def volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
     """Hold the rows that a snapshot added against those of the last appends before it.
 
     All numbers of rows are those of the log. Appends that were rejected do not count.
@@ -24,9 +24,9 @@ def volume(version: Version, snapshot: Snapshot) -> Verdict:
     totals: dict[str, int | float] = {"added_rows": 0, "total_rows": snapshot.records}
     if entry.operation != "append":
         what = f"{snapshot} was made by {entry.operation!r}, which brings no rows from outside"
-        return Verdict(passed=True, description=what, metadata=totals)
-    added = _rows(entry)
-    before = _appends_before(version, snapshot.number)
+        return CheckOutcome(passed=True, description=what, metadata=totals)
+    added = _count_rows(entry)
+    before = _list_appended_rows(version, snapshot.number)
     metadata = {**totals, "added_rows": added, "appends_compared": len(before)}
     told = f"{added:,} {'row was' if added == 1 else 'rows were'} added"
     if before:
@@ -35,8 +35,8 @@ def volume(version: Version, snapshot: Snapshot) -> Verdict:
         metadata["usual_spread"] = float(median(abs(rows - usual) for rows in before))
         told += f"; usual are {usual:,.0f}, from {min(before):,} to {max(before):,}"
         told += f" in the last {len(before)}" if len(before) > 1 else " in the one before"
-    warning = _warning(added, before)
-    return Verdict(
+    warning = _format_warning(added, before)
+    return CheckOutcome(
         passed=not warning,
         description=f"{warning}: {told}" if warning else told,
         metadata=metadata,
@@ -44,10 +44,10 @@ def volume(version: Version, snapshot: Snapshot) -> Verdict:
     )
 
 
-def _warning(added: int, before: list[int]) -> str:
+def _format_warning(added: int, before: list[int]) -> str:
     if not added:
         return "nothing came"
-    usual = median(before) if len(before) >= _ENOUGH else 0
+    usual = median(before) if len(before) >= _MIN_APPENDS else 0
     if not usual:
         return ""
     if added >= _FACTOR * usual:
@@ -57,22 +57,22 @@ def _warning(added: int, before: list[int]) -> str:
     return ""
 
 
-def _appends_before(version: Version, number: int) -> list[int]:
+def _list_appended_rows(version: Version, number: int) -> list[int]:
     """The rows of the appends before a snapshot, the newest first."""
     timeline = version.state.timeline
     found: list[int] = []
-    for earlier in range(number - 1, max(number - 1 - _LOOKED_AT, 0), -1):
+    for earlier in range(number - 1, max(number - 1 - _MAX_ENTRIES, 0), -1):
         moment = timeline.moment(earlier)
         if moment.rejected:
             continue
         entry = version.log.entry(moment.entry)
         if entry.operation == "append":
-            found.append(_rows(entry))
-        if len(found) == _APPENDS:
+            found.append(_count_rows(entry))
+        if len(found) == _MAX_APPENDS:
             break
     return found
 
 
-def _rows(entry: Entry) -> int:
+def _count_rows(entry: Entry) -> int:
     # Without what a replacement left of shards that were there before.
     return sum(one.shard.records for one in entry.added if one.shard.source is not None)

@@ -58,7 +58,9 @@ def flat_columns(features: Sequence[Feature]) -> list[FlatColumn]:
         if _is_flat(feature):
             made.append(FlatColumn(stem, feature))
             continue
-        derived = [FlatColumn(f"{stem}__{tells}", feature, tells) for tells in _told_of(feature)]
+        derived = [
+            FlatColumn(f"{stem}__{tells}", feature, tells) for tells in _list_measures(feature)
+        ]
         made += [column for column in derived if column.name not in themselves]
     return made
 
@@ -69,7 +71,9 @@ def flatten(features: Sequence[Feature], batch: "pa.RecordBatch") -> "pa.RecordB
 
     told = {}
     for feature, array in zip(features, batch.columns, strict=True):
-        told[feature.key] = {"": array} if _is_flat(feature) else dict(_derived(feature, array))
+        told[feature.key] = (
+            {"": array} if _is_flat(feature) else dict(_compute_measures(feature, array))
+        )
     columns = flat_columns(features)
     arrays = [told[column.feature.key][column.tells] for column in columns]
     fields = [
@@ -116,7 +120,7 @@ def _is_text(feature: Feature) -> bool:
     return feature.kind == "bytes" and isinstance(feature.meaning, Text | Category)
 
 
-def _told_of(feature: Feature) -> tuple[str, ...]:
+def _list_measures(feature: Feature) -> tuple[str, ...]:
     """What is told of a feature whose values make no cell."""
     if not (feature.shape or feature.sequence):
         return ("bytes",)
@@ -130,7 +134,7 @@ def _is_nullable(column: FlatColumn) -> bool:
     return not column.feature.required or column.tells in {"min", "max", "mean"}
 
 
-def _derived(feature: Feature, array: "pa.Array") -> Iterator[tuple[str, "pa.Array"]]:
+def _compute_measures(feature: Feature, array: "pa.Array") -> Iterator[tuple[str, "pa.Array"]]:
     """The columns that tell of values which make no cell."""
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
@@ -140,7 +144,7 @@ def _derived(feature: Feature, array: "pa.Array") -> Iterator[tuple[str, "pa.Arr
         yield "bytes", pc.binary_length(array).cast(pa.int64())
         return
     missing = ~np.asarray(array.is_valid())
-    values, ends = _values(array)
+    values, ends = _split_values(array)
     lengths = np.asarray(pc.list_value_length(array).fill_null(0))
     lengths = lengths if feature.sequence else np.diff(ends)
     yield "len", pa.array(lengths.astype(np.int64), mask=missing)
@@ -148,11 +152,11 @@ def _derived(feature: Feature, array: "pa.Array") -> Iterator[tuple[str, "pa.Arr
         sums = np.concatenate([[0], np.cumsum(pc.binary_length(values), dtype=np.int64)])
         yield "bytes", pa.array(np.diff(sums[ends]), mask=missing)
         return
-    for tells, numbers, none in _summed_up(values.to_numpy(zero_copy_only=False), ends):
+    for tells, numbers, none in _summarize_values(values.to_numpy(zero_copy_only=False), ends):
         yield tells, pa.array(numbers, mask=missing | none)
 
 
-def _values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
+def _split_values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
     """All values of a column of lists, and where those of each record begin and the last end."""
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
@@ -165,7 +169,7 @@ def _values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
     return array, ends.astype(np.int64)
 
 
-def _summed_up(
+def _summarize_values(
     values: "NDArray[Any]", ends: "NDArray[np.int64]"
 ) -> Iterator[tuple[str, "NDArray[Any]", "NDArray[np.bool_]"]]:
     """The least, the most and the mean number of each record, and of which there is none."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         ExpectationSuiteValidationResult,
     )
 
-KEPT = 50
+MAX_PAGES = 50
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _FOREIGN = re.compile(
     r"<script\b.*?</script>|<link\b[^>]*>|<img\b[^>]*>|<footer\b.*?</footer>"
@@ -56,7 +56,7 @@ def write_page(
     said: str,
     docs: Path,
     *,
-    kept: int = KEPT,
+    kept: int = MAX_PAGES,
 ) -> Path:
     """Write the page of a validation below `docs`, by version and snapshot; gives its path.
 
@@ -66,15 +66,15 @@ def write_page(
     version = docs / snapshot.version.replace("/", "_")
     page = version / str(snapshot.number) / "expectations.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = _drawn(result, snapshot, said)
+    text = _render_page(result, snapshot, said)
     # Two runs may write it at once: a reader sees the one or the other, whole.
     with DurableFile(page, overwrite=True, synced=False) as file:
         file.write(text.encode())
-    _forget(version, snapshot.number, kept)
+    _delete_old_pages(version, snapshot.number, kept)
     return page
 
 
-def _drawn(result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said: str) -> str:
+def _render_page(result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said: str) -> str:
     from great_expectations.render.renderer.page_renderer import (  # noqa: PLC0415 - takes seconds
         ValidationResultsPageRenderer,
     )
@@ -93,7 +93,7 @@ def _drawn(result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said:
     return f"{head}<head>\n{_POLICY}\n{body.replace('</head>', f'{_STYLE}</head>', 1)}"
 
 
-def _forget(version: Path, current: int, kept: int) -> None:
+def _delete_old_pages(version: Path, current: int, kept: int) -> None:
     """Delete the pages of old snapshots; another run may be doing the same."""
     numbers = sorted(int(f.name) for f in version.iterdir() if _NUMBER.fullmatch(f.name))
     for number in numbers[:-kept]:

@@ -14,7 +14,7 @@ from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from shardline.dagster.expectations.suite import Expected, SuiteError
+from shardline.dagster.expectations.suite import ExpectationSpec, SuiteError
 from shardline.hints import Hint
 
 if TYPE_CHECKING:
@@ -30,23 +30,23 @@ PLACE = "shardline_place"
 """The key in the meta of an expectation that tells its place in the suite."""
 
 _FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 0}
-_ONE_AT_A_TIME = Lock()
+_LOCK = Lock()
 
 
-class Engine:
+class RuleEngine:
     """Evaluates the rules of one suite. `path` is named in errors."""
 
-    def __init__(self, path: Path, expectations: Sequence[Expected]) -> None:
+    def __init__(self, path: Path, expectations: Sequence[ExpectationSpec]) -> None:
         # Read when Great Expectations is loaded: nothing is to leave this machine.
         os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-        with deferred_imports("altair", "scipy.stats"):  # only two expectations use them
+        with defer_imports("altair", "scipy.stats"):  # only two expectations use them
             import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
             from great_expectations.data_context.types.base import (  # noqa: PLC0415
                 ProgressBarsConfig,
             )
 
         self._path = path
-        self._rules = [_rule(path, place, one) for place, one in enumerate(expectations)]
+        self._rules = [_create_rule(path, place, one) for place, one in enumerate(expectations)]
         self._context = gx.get_context(mode="ephemeral")
         self._context.enable_analytics(enable=False)
         self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
@@ -96,7 +96,7 @@ class Engine:
             result=told.get("result", {}),
             expectation_config=rule.configuration,
             meta={},
-            exception_info=_exception_info(""),
+            exception_info=_create_exception_info(""),
         )
 
     def add_up(
@@ -133,18 +133,18 @@ class Engine:
             result={},
             expectation_config=self._rules[place].configuration,
             meta={},
-            exception_info=_exception_info(type(error).__name__),
+            exception_info=_create_exception_info(type(error).__name__),
         )
 
 
 @contextmanager
-def engine_of(path: Path, expectations: Sequence[Expected]) -> Iterator[Engine]:
+def open_engine(path: Path, expectations: Sequence[ExpectationSpec]) -> Iterator[RuleEngine]:
     """Yield an engine for a suite, that no other thread disturbs."""
-    with _ONE_AT_A_TIME:
-        yield Engine(path, expectations)
+    with _LOCK:
+        yield RuleEngine(path, expectations)
 
 
-def suite_result(
+def build_suite_result(
     name: str, results: Sequence["ExpectationValidationResult"]
 ) -> "ExpectationSuiteValidationResult":
     """Return the results of all rules as Great Expectations would, for a page."""
@@ -168,7 +168,7 @@ def suite_result(
     )
 
 
-def raised_class(info: Mapping[str, Any] | None) -> str:
+def get_raised_class(info: Mapping[str, Any] | None) -> str:
     """Return the class of what was raised; it is told of one metric, or of several."""
     told = info or {}
     for one in (told, *told.values()):
@@ -179,10 +179,10 @@ def raised_class(info: Mapping[str, Any] | None) -> str:
 
 
 def _has_raised(info: Mapping[str, Any] | None) -> bool:
-    return bool(raised_class(info))
+    return bool(get_raised_class(info))
 
 
-def _exception_info(name: str) -> dict[str, Any]:
+def _create_exception_info(name: str) -> dict[str, Any]:
     return {
         "raised_exception": bool(name),
         "exception_message": name or None,
@@ -190,7 +190,7 @@ def _exception_info(name: str) -> dict[str, Any]:
     }
 
 
-def _rule(path: Path, place: int, expected: Expected) -> "Expectation":
+def _create_rule(path: Path, place: int, expected: ExpectationSpec) -> "Expectation":
     """Return a rule as Great Expectations knows it. Raises SuiteError if it does not."""
     from great_expectations.exceptions.exceptions import (  # noqa: PLC0415 - takes seconds to load
         ExpectationNotFoundError,
@@ -229,12 +229,12 @@ class _DeferredModule(ModuleType):
     """A placeholder that imports its module when an attribute is first used."""
 
     def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - attributes have any type
-        _remove(self)
+        _remove_placeholder(self)
         return getattr(importlib.import_module(self.__name__), attribute)
 
 
 @contextmanager
-def deferred_imports(*names: str) -> Iterator[None]:
+def defer_imports(*names: str) -> Iterator[None]:
     """Defer imports of the named modules inside the block until their first use.
 
     Modules that are loaded already, or not installed, are left alone. Imports after the block load
@@ -252,9 +252,9 @@ def deferred_imports(*names: str) -> Iterator[None]:
         yield
     finally:
         for placeholder in placeholders:
-            _remove(placeholder)
+            _remove_placeholder(placeholder)
 
 
-def _remove(placeholder: ModuleType) -> None:
+def _remove_placeholder(placeholder: ModuleType) -> None:
     if sys.modules.get(placeholder.__name__) is placeholder:
         del sys.modules[placeholder.__name__]

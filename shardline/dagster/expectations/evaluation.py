@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardline.api import Snapshot
-from shardline.dagster.expectations.engine import Engine
-from shardline.dagster.expectations.rules import Evaluation, condition_text, evaluation_of
-from shardline.dagster.expectations.sample import CHUNK_ROWS, columns_of, empty_frame, read_chunks
-from shardline.dagster.expectations.suite import Expected
-from shardline.dagster.expectations.tallies import Tally, tally_of
+from shardline.dagster.expectations.engine import RuleEngine
+from shardline.dagster.expectations.rules import Evaluation, get_condition_text, get_evaluation
+from shardline.dagster.expectations.sample import (
+    CHUNK_ROWS,
+    create_empty_frame,
+    get_flat_columns,
+    read_chunks,
+)
+from shardline.dagster.expectations.suite import ExpectationSpec
+from shardline.dagster.expectations.tallies import Tally, create_tally
 from shardline.errors import ShardlineError
 from shardline.log.model import Shard
 
@@ -25,12 +30,12 @@ if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 
 
-_NO_VERDICT = (OSError, MemoryError, ShardlineError)
+_EVALUATION_ERRORS = (OSError, MemoryError, ShardlineError)
 """Says nothing about the rows: a full disk is no reason to reject them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class EvaluationExtent:
     """How many rows were judged: `added` by rules on rows, all `rows` by the others.
 
     `rows_read` were decoded for that, in `seconds`.
@@ -54,7 +59,7 @@ class Extent:
 
 
 @dataclass(slots=True)
-class _Whole:
+class _SnapshotRule:
     """A rule on the whole snapshot. `error` is what its tally raised: from then on it rests."""
 
     place: int
@@ -66,31 +71,31 @@ class _Whole:
 class Evaluator:
     """Evaluates a suite on a snapshot whose `added` shards it has not judged yet."""
 
-    engine: Engine
-    expectations: Sequence[Expected]
+    engine: RuleEngine
+    expectations: Sequence[ExpectationSpec]
     snapshot: Snapshot
     added: Collection[Shard]
     chunk_rows: int = CHUNK_ROWS
     _partial: dict[int, list["ExpectationValidationResult"]] = field(default_factory=dict)
     _read: int = 0
 
-    def run(self) -> tuple[list["ExpectationValidationResult"], Extent]:
+    def run(self) -> tuple[list["ExpectationValidationResult"], EvaluationExtent]:
         """Return the results of all rules in the order of the suite, and what was looked at."""
         start = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="shardline-expectations-") as folder:
             results = self._results(Path(folder))
         added = sum(shard.records for shard in self.added)
         took = time.perf_counter() - start
-        extent = Extent(self.snapshot.records, added, self._read, took)
+        extent = EvaluationExtent(self.snapshot.records, added, self._read, took)
         return [results[place] for place in range(len(self.expectations))], extent
 
     def _results(self, folder: Path) -> dict[int, "ExpectationValidationResult"]:
-        empty = empty_frame(self.snapshot.schema)
+        empty = create_empty_frame(self.snapshot.schema)
         known = set(empty.columns)
         by_kind = self._places(known)
         on_rows = by_kind.get(Evaluation.ROWS, [])
         whole = [
-            _Whole(place, tally_of(self.expectations[place], folder, str(place)))
+            _SnapshotRule(place, create_tally(self.expectations[place], folder, str(place)))
             for kind, places in by_kind.items()
             if kind not in {Evaluation.ROWS, Evaluation.COLUMNS, Evaluation.TOTAL}
             for place in places
@@ -117,13 +122,13 @@ class Evaluator:
         """
         found: dict[Evaluation, list[int]] = {}
         for place, one in enumerate(self.expectations):
-            kind = evaluation_of(one.type)
+            kind = get_evaluation(one.type)
             if kind is not Evaluation.COLUMNS and set(one.columns) - known:
                 continue
             found.setdefault(kind, []).append(place)
         return found
 
-    def _read_rows(self, on_rows: Sequence[int], whole: Sequence[_Whole]) -> None:
+    def _read_rows(self, on_rows: Sequence[int], whole: Sequence[_SnapshotRule]) -> None:
         """Show all added rows to all rules, and the other rows to those on the whole snapshot."""
         everywhere = self._needed([rule.place for rule in whole])
         new = {shard.name for shard in self.added}
@@ -132,9 +137,9 @@ class Evaluator:
         for frame in self._frames(self.added, needed):
             for place, result in self.engine.run(frame, on_rows).items():
                 self._keep(place, result)
-            _add(whole, frame)
+            _add_chunk(whole, frame)
         for frame in self._frames(older if whole else (), everywhere):
-            _add(whole, frame)
+            _add_chunk(whole, frame)
 
     def _frames(self, shards: Collection[Shard], needed: Sequence[str]) -> Iterator["pd.DataFrame"]:
         for frame in read_chunks(self.snapshot, shards, needed, chunk_rows=self.chunk_rows):
@@ -144,10 +149,10 @@ class Evaluator:
     def _needed(self, places: Sequence[int]) -> list[str]:
         """Return the columns that rules are about, in the order of the schema."""
         named = {name for place in places for name in self.expectations[place].columns}
-        texts = [condition_text(self.expectations[place].kwargs) for place in places]
+        texts = [get_condition_text(self.expectations[place].kwargs) for place in places]
         return [
             column.name
-            for column in columns_of(self.snapshot.schema)
+            for column in get_flat_columns(self.snapshot.schema)
             if column.name in named or any(column.name in text for text in texts)
         ]
 
@@ -161,23 +166,23 @@ class Evaluator:
     def _decide(self, place: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
         try:
             return self.engine.decide(place, metrics)
-        except _NO_VERDICT:
+        except _EVALUATION_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a rule raises, it does not hold
             return self.engine.raised(place, error)
 
-    def _finish(self, rule: _Whole) -> "ExpectationValidationResult":
+    def _finish(self, rule: _SnapshotRule) -> "ExpectationValidationResult":
         if rule.error is not None:
             return self.engine.raised(rule.place, rule.error)
         return self._decide(rule.place, rule.tally.metrics())
 
 
-def _add(whole: Sequence[_Whole], frame: "pd.DataFrame") -> None:
+def _add_chunk(whole: Sequence[_SnapshotRule], frame: "pd.DataFrame") -> None:
     for rule in whole:
         if rule.error is None:
             try:
                 rule.tally.add(frame)
-            except _NO_VERDICT:
+            except _EVALUATION_ERRORS:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a rule raises, it does not hold
                 rule.error = error

@@ -12,12 +12,12 @@ Kind: TypeAlias = Literal["whole", "real", "text"]
 
 _MAX_DECLARED = 1000
 _MAX_SEEN = {"whole": 20, "real": 0, "text": 100}
-_TIMES = 5
+_MIN_REPEATS = 5
 """How often a value that is no declared category comes up, on average: else it is a name or id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberSummary:
     """The numbers of a column that are neither missing nor infinite; of a text, its lengths."""
 
     count: int
@@ -38,7 +38,7 @@ class ColumnProfile:
     kind: Kind
     rows: int
     present: int
-    numbers: Numbers | None
+    numbers: NumberSummary | None
     counts: Mapping[Any, int]
 
     @property
@@ -56,7 +56,7 @@ class ColumnProfile:
         """Whether its values are categories by the schema, or few of which each comes up often."""
         if self.is_declared:
             return 0 < len(self.counts) <= _MAX_DECLARED
-        return 0 < len(self.counts) <= min(_MAX_SEEN[self.kind], self.present // _TIMES)
+        return 0 < len(self.counts) <= min(_MAX_SEEN[self.kind], self.present // _MIN_REPEATS)
 
     @property
     def shares(self) -> dict[Any, float]:
@@ -64,12 +64,14 @@ class ColumnProfile:
         return {value: count / self.present for value, count in self.counts.items()}
 
 
-def profile(taken: Sample) -> dict[str, ColumnProfile]:
+def profile_sample(taken: Sample) -> dict[str, ColumnProfile]:
     """What each column holds, by its name."""
-    return {column.name: _column(column, taken.frame[column.name]) for column in taken.columns}
+    return {
+        column.name: _profile_column(column, taken.frame[column.name]) for column in taken.columns
+    }
 
 
-def _column(column: FlatColumn, series: Any) -> ColumnProfile:  # noqa: ANN401 - pandas has no types
+def _profile_column(column: FlatColumn, series: Any) -> ColumnProfile:  # noqa: ANN401 - pandas has no types
     import pandas as pd  # noqa: PLC0415 - takes a second to load
 
     there = series.dropna()
@@ -84,19 +86,19 @@ def _column(column: FlatColumn, series: Any) -> ColumnProfile:  # noqa: ANN401 -
         kind,
         len(series),
         len(there),
-        _numbers(there.str.len() if kind == "text" else there),
+        _summarize_numbers(there.str.len() if kind == "text" else there),
         there.value_counts(sort=False).to_dict() if counted else {},
     )
 
 
-def _numbers(values: Any) -> Numbers | None:  # noqa: ANN401 - pandas has no types
+def _summarize_numbers(values: Any) -> NumberSummary | None:  # noqa: ANN401 - pandas has no types
     import numpy as np  # noqa: PLC0415 - only when data is read
 
     numbers = values.to_numpy(dtype=np.float64)
     numbers = numbers[np.isfinite(numbers)]
     if not len(numbers):
         return None
-    return Numbers(
+    return NumberSummary(
         len(numbers),
         float(numbers.min()),
         float(numbers.max()),

@@ -161,56 +161,58 @@ _LOCAL_NODES = (
 )
 _QUOTED = re.compile(r"`[^`]*`")
 _COLUMN_CALL = re.compile(r"col\(\s*(?:\"[^\"]*\"|'[^']*')\s*\)(?:\.(?:notNull|isNull)\(\s*\))?")
-_OF_FRAME = re.compile(r"index|columns|ilevel_.*")
+_FRAME_NAMES = re.compile(r"index|columns|ilevel_.*")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class UnsupportedRule:
     """Why a rule cannot be evaluated, and the types of rules to use instead."""
 
     reason: str
     alternatives: tuple[str, ...] = ()
 
 
-def evaluation_of(kind: str) -> Evaluation:
+def get_evaluation(kind: str) -> Evaluation:
     """Return how a rule of this type is evaluated. Raises KeyError for an unknown type."""
     return EVALUATIONS[kind]
 
 
-def refusal_of(kind: str, kwargs: Mapping[str, Any]) -> Refusal | None:
+def find_unsupported_rule(kind: str, kwargs: Mapping[str, Any]) -> UnsupportedRule | None:
     """Return why a rule of a known type is refused, None if it can be evaluated."""
     evaluation = EVALUATIONS[kind]
     if evaluation is Evaluation.REFUSED:
         reason = "cannot be evaluated on every row in bounded memory"
-        return Refusal(reason, _ALTERNATIVES[kind])
+        return UnsupportedRule(reason, _ALTERNATIVES[kind])
     condition = kwargs.get("row_condition")
     if condition is not None:
         if evaluation is not Evaluation.ROWS:
-            return Refusal("cannot have a row_condition", (_BETWEEN, _IN_SET))
+            return UnsupportedRule("cannot have a row_condition", (_BETWEEN, _IN_SET))
         if not _is_local(condition, kwargs.get("condition_parser")):
-            return Refusal("row_condition depends on more than its own row")
+            return UnsupportedRule("row_condition depends on more than its own row")
     if kind == _KL:
-        return _partition_refusal(kwargs)
+        return _find_unsupported_partition(kwargs)
     if kind == _QUANTILES:
         how = kwargs.get("allow_relative_error") or "nearest"
         if how not in _INTERPOLATIONS:
-            return Refusal("allow_relative_error must name an interpolation of pandas")
+            return UnsupportedRule("allow_relative_error must name an interpolation of pandas")
     return None
 
 
-def condition_text(kwargs: Mapping[str, Any]) -> str:
+def get_condition_text(kwargs: Mapping[str, Any]) -> str:
     """Return the condition on rows as text, in which the columns that it needs are named."""
     condition = kwargs.get("row_condition")
     return "" if condition is None else json.dumps(condition, default=str, ensure_ascii=False)
 
 
-def _partition_refusal(kwargs: Mapping[str, Any]) -> Refusal | None:
+def _find_unsupported_partition(kwargs: Mapping[str, Any]) -> UnsupportedRule | None:
     partition = kwargs.get("partition_object")
     if not isinstance(partition, Mapping) or not ("values" in partition or "bins" in partition):
-        return Refusal("needs a partition_object with values or bins", (_QUANTILES, _IN_SET))
+        return UnsupportedRule(
+            "needs a partition_object with values or bins", (_QUANTILES, _IN_SET)
+        )
     if "values" in partition and kwargs.get("tail_weight_holdout"):
         reason = "tail_weight_holdout on values needs every distinct value in memory"
-        return Refusal(reason, (_IN_SET,))
+        return UnsupportedRule(reason, (_IN_SET,))
     return None
 
 
@@ -234,6 +236,6 @@ def _is_local(condition: object, parser: object) -> bool:
         return False
     return all(
         isinstance(node, _LOCAL_NODES)
-        and not (isinstance(node, ast.Name) and _OF_FRAME.fullmatch(node.id))
+        and not (isinstance(node, ast.Name) and _FRAME_NAMES.fullmatch(node.id))
         for node in ast.walk(tree)
     )

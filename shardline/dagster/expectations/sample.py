@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
 
 
-LIMIT = 200_000
-LIMIT_BYTES = 2 * 1024**3
+MAX_ROWS = 200_000
+MAX_BYTES = 2 * 1024**3
 _SHARDS = 64
 _RUN = 64
 _BLOCK_BYTES = 1024 * 1024
@@ -64,13 +64,13 @@ class Sample:
         return f"a seeded sample of {self.rows:,} of {self.of:,} {noun}"
 
 
-def sample(
+def take_sample(
     snapshot: StoredSnapshot,
     *,
     columns: Sequence[str] | None = None,
     shards: Collection[Shard] | None = None,
-    limit: int = LIMIT,
-    limit_bytes: int = LIMIT_BYTES,
+    limit: int = MAX_ROWS,
+    limit_bytes: int = MAX_BYTES,
     seed: int = 0,
 ) -> Sample:
     """All rows of a snapshot, or so many of them at random if they are more than `limit`.
@@ -79,22 +79,22 @@ def sample(
     those that were added. Where records are large, so many are taken that they have `limit_bytes`
     or so. Raises what the readers of snapshots raise at a damaged or missing shard.
     """
-    from shardline.readers.arrow import chosen_features  # noqa: PLC0415 - only when data is read
-    from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
+    from shardline.readers.arrow import select_columns  # noqa: PLC0415 - only when data is read
+    from shardline.readers.records import list_records  # noqa: PLC0415 - only when data is read
 
     if limit < 1:
         raise InvalidArgumentError(
             f"invalid limit {limit}: expected 1 or more", code="out-of-range"
         )
-    part = snapshot if shards is None else only_shards(snapshot, shards)
+    part = snapshot if shards is None else restrict_snapshot(snapshot, shards)
     features: list[Feature] = []
     if snapshot.schema.payload != "opaque" or columns is not None:
-        features = chosen_features(snapshot.schema, columns, _RAW)
-    records = records_of(part, features or None)
-    wanted = _affordable(records, limit, limit_bytes)
-    batches = [no_rows(features)]
+        features = select_columns(snapshot.schema, columns, _RAW)
+    records = list_records(part, features or None)
+    wanted = _limit_rows(records, limit, limit_bytes)
+    batches = [create_empty_batch(features)]
     if wanted < part.records:
-        batches += _some(records, features, wanted, seed)
+        batches += _read_some_rows(records, features, wanted, seed)
     elif features:
         batches += (flat.flatten(features, batch) for batch in to_arrow(part, columns))
     else:
@@ -103,7 +103,7 @@ def sample(
     return Sample(frame, len(frame), part.records, tuple(flat.flat_columns(features)))
 
 
-def only_shards(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
+def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
     """Return the snapshot as if it had these shards only, in its own order."""
     names = {shard.name for shard in shards}
     kept = tuple(shard for shard in snapshot.shards if shard.name in names)
@@ -119,17 +119,17 @@ def only_shards(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSn
     return replace(snapshot, list_shards=lambda: kept, totals=Totals.of(kept))
 
 
-def _affordable(records: Sequence["Records"], limit: int, limit_bytes: int) -> int:
-    from shardline.readers.records import bytes_read  # noqa: PLC0415 - only when data is read
+def _limit_rows(records: Sequence["Records"], limit: int, limit_bytes: int) -> int:
+    from shardline.readers.records import count_read_bytes  # noqa: PLC0415 - only when data is read
 
-    count, size = sum(one.shard.records for one in records), bytes_read(records)
+    count, size = sum(one.shard.records for one in records), count_read_bytes(records)
     wanted = min(count, limit)
     if wanted * size > limit_bytes * count:
         return max(limit_bytes * count // size, 1)
     return wanted
 
 
-def no_rows(features: Sequence[Feature]) -> "pa.RecordBatch":
+def create_empty_batch(features: Sequence[Feature]) -> "pa.RecordBatch":
     """Return a flat batch without rows, so that there are columns even then."""
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
@@ -150,15 +150,15 @@ def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
             yield flat.sizes(block.lengths)
 
 
-def _some(
+def _read_some_rows(
     records: Sequence["Records"], features: Sequence[Feature], wanted: int, seed: int
 ) -> Iterator["pa.RecordBatch"]:
     import numpy as np  # noqa: PLC0415 - only when data is read
 
-    from shardline.readers.arrow import Batches  # noqa: PLC0415 - only when data is read
+    from shardline.readers.arrow import BatchBuilder  # noqa: PLC0415 - only when data is read
 
     rng = np.random.default_rng(seed)
-    batches = Batches(features)
+    batches = BatchBuilder(features)
     counts = [one.shard.records for one in records]
     for place, count in _choose_shards(counts, wanted, rng).items():
         one = records[place]
@@ -207,10 +207,10 @@ def _choose_records(
     """Numbers of records, in order: any of a plain shard, runs of them of a packed one."""
     import numpy as np  # noqa: PLC0415 - only when data is read
 
-    from shardline.readers.records import is_packed  # noqa: PLC0415 - only when data is read
+    from shardline.readers.records import is_compressed  # noqa: PLC0415 - only when data is read
 
     total = records.shard.records
-    if not is_packed(records):
+    if not is_compressed(records):
         return np.sort(rng.choice(total, count, replace=False, shuffle=False))
     runs = -(-total // _RUN)
     # The last run may be a short one, so one more than needed.
@@ -223,15 +223,15 @@ CHUNK_ROWS = 200_000
 CHUNK_BYTES = 64 * 1024**2
 
 
-def columns_of(schema: Schema) -> list[FlatColumn]:
+def get_flat_columns(schema: Schema) -> list[FlatColumn]:
     """Return the flat columns that rows of a schema have."""
     return flat_columns([] if schema.payload == "opaque" else list(schema.features))
 
 
-def empty_frame(schema: Schema) -> "pd.DataFrame":
+def create_empty_frame(schema: Schema) -> "pd.DataFrame":
     """Return a frame with all flat columns of a schema, and no rows."""
     features = [] if schema.payload == "opaque" else list(schema.features)
-    return flat.to_frame([no_rows(features)])
+    return flat.to_frame([create_empty_batch(features)])
 
 
 def read_chunks(
@@ -252,10 +252,10 @@ def read_chunks(
         raise InvalidArgumentError(
             f"invalid chunk_rows {chunk_rows}: expected 1 or more", code="out-of-range"
         )
-    columns = [column for column in columns_of(snapshot.schema) if column.name in needed]
+    columns = [column for column in get_flat_columns(snapshot.schema) if column.name in needed]
     if not columns or not shards:
         return
-    part = only_shards(snapshot, shards)
+    part = restrict_snapshot(snapshot, shards)
     names = [column.name for column in columns]
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -273,10 +273,10 @@ def read_chunks(
 
 
 def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
-    from shardline.readers.records import records_of  # noqa: PLC0415 - only when data is read
+    from shardline.readers.records import list_records  # noqa: PLC0415 - only when data is read
 
     if part.schema.payload == "opaque":
-        yield from read_sizes(records_of(part, None))
+        yield from read_sizes(list_records(part, None))
         return
     # A name in the context and in the feature_lists selects both.
     names = {column.feature.name for column in columns}

@@ -43,7 +43,7 @@ class NumberSpool:
         """Add numbers, NaN excluded. All numbers of a spool are integers, or all are floats."""
         self._is_whole = values.dtype.kind in "iu"
         self.count += len(values)
-        self._blocks.append(_sortable(values))
+        self._blocks.append(_create_sort_keys(values))
         self._in_memory += 8 * len(values)
         if self._in_memory > self._budget:
             with self._path.open("ab") as file:
@@ -111,7 +111,7 @@ class KeyCounts:
         """Count the rows of a frame. In a single column, nulls must have been left out."""
         columns = [frame[name] for name in frame.columns]
         keys = self.keys_of(columns[0]) if len(columns) == 1 else self._row_keys(columns)
-        counted = _merge(keys)
+        counted = _merge_keys(keys)
         self._blocks.append(counted)
         self._in_memory += counted.nbytes
         if self._in_memory > self._budget:
@@ -122,7 +122,7 @@ class KeyCounts:
         keys = np.zeros(len(series), _COUNTED)
         keys["count"] = 1
         if is_number(series):
-            keys["low"] = _mixed(_sortable(numbers_of(series)))
+            keys["low"] = _mix_keys(_create_sort_keys(convert_numbers(series)))
             return keys
         import pandas as pd  # noqa: PLC0415 - takes a second to load
 
@@ -137,9 +137,9 @@ class KeyCounts:
             self._spill()
             for path in self._parts:
                 if path.exists():
-                    yield _merge(np.fromfile(path, _COUNTED))
+                    yield _merge_keys(np.fromfile(path, _COUNTED))
         elif self._blocks:
-            yield _merge(np.concatenate(self._blocks))
+            yield _merge_keys(np.concatenate(self._blocks))
 
     def _row_keys(self, columns: Sequence["pd.Series[Any]"]) -> "NDArray[Any]":
         """Return a key for each row. Nulls of a column are equal."""
@@ -168,7 +168,7 @@ class KeyCounts:
         There are more parts the more was written, so that each fits into the budget. What was
         written to fewer parts before is divided once more.
         """
-        block = _merge(np.concatenate(self._blocks)) if self._blocks else np.zeros(0, _COUNTED)
+        block = _merge_keys(np.concatenate(self._blocks)) if self._blocks else np.zeros(0, _COUNTED)
         self._blocks, self._in_memory = [], 0
         self._written += block.nbytes
         wanted = len(self._parts) or 8
@@ -193,7 +193,7 @@ class KeyCounts:
                     file.write(part.tobytes())
 
 
-def _merge(block: "NDArray[Any]") -> "NDArray[Any]":
+def _merge_keys(block: "NDArray[Any]") -> "NDArray[Any]":
     """Sort keys, and add up the counts of equal keys."""
     if not len(block):
         return block
@@ -212,14 +212,14 @@ def is_number(series: "pd.Series[Any]") -> bool:
     return series.dtype.kind in "iuf"
 
 
-def numbers_of(series: "pd.Series[Any]") -> "NDArray[Any]":
+def convert_numbers(series: "pd.Series[Any]") -> "NDArray[Any]":
     """Return numbers without nulls: int64, or float64 which holds each float32 exactly."""
     kind: Any = np.float64 if series.dtype.kind == "f" else np.int64
     numbers: NDArray[Any] = series.to_numpy(dtype=kind)
     return numbers
 
 
-def _sortable(values: "NDArray[Any]") -> "NDArray[np.uint64]":
+def _create_sort_keys(values: "NDArray[Any]") -> "NDArray[np.uint64]":
     """Return keys in the order of the numbers; equal numbers have equal keys."""
     if values.dtype.kind in "iu":
         return values.astype(np.int64).view(np.uint64) ^ _SIGN
@@ -227,7 +227,7 @@ def _sortable(values: "NDArray[Any]") -> "NDArray[np.uint64]":
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
-def _mixed(keys: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+def _mix_keys(keys: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
     """Spread keys evenly, so that parts are of a size. Different keys stay different."""
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardline.dagster.expectations.rules import EVALUATIONS, refusal_of
+from shardline.dagster.expectations.rules import EVALUATIONS, find_unsupported_rule
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 
@@ -48,7 +48,7 @@ class SuiteError(ShardlineError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectationSpec:
     """One expectation, as Great Expectations takes it. What fails at `critical` blocks."""
 
     type: str
@@ -74,7 +74,7 @@ class Suite:
     """The expectations on a version, in order."""
 
     name: str
-    expectations: tuple[Expected, ...]
+    expectations: tuple[ExpectationSpec, ...]
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -90,7 +90,7 @@ class Suite:
         return f'{{\n{head}  "expectations": [\n{lines}\n  ]\n}}\n'
 
 
-def suite_path(version: str, folder: Path = SUITES) -> Path:
+def get_suite_path(version: str, folder: Path = SUITES) -> Path:
     """Where the suite of a version lies: `checks/expectations/digits_v1.json`."""
     return folder / f"{version.replace('/', '_')}.json"
 
@@ -129,7 +129,9 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
     name, meta = told.get("name", path.stem), told.get("meta") or {}
     if not isinstance(name, str) or not name or not isinstance(meta, dict):
         raise SuiteError("'name' must be a text and 'meta' an object", path=path)
-    read = [_expected(path, place, one) for place, one in enumerate(told["expectations"], 1)]
+    read = [
+        _parse_expectation(path, place, one) for place, one in enumerate(told["expectations"], 1)
+    ]
     return Suite(name, tuple(read), meta)
 
 
@@ -148,7 +150,7 @@ def validate_columns(path: Path, suite: Suite, columns: Collection[str]) -> None
                 )
 
 
-def _expected(path: Path, place: int, told: object) -> Expected:
+def _parse_expectation(path: Path, place: int, told: object) -> ExpectationSpec:
     if not isinstance(told, dict) or not isinstance(told.get("type"), str):
         raise SuiteError(
             f"expectation {place}: missing 'type'",
@@ -161,15 +163,18 @@ def _expected(path: Path, place: int, told: object) -> Expected:
     kwargs, severity = told.get("kwargs", {}), told.get("severity", SEVERITIES[0])
     hint = None
     if unknown:
-        problem, hint = f"unknown key {unknown[0]!r}", Hint.of(f"the keys are {_listed(_KEYS)}")
+        problem, hint = (
+            f"unknown key {unknown[0]!r}",
+            Hint.of(f"the keys are {_format_names(_KEYS)}"),
+        )
     elif not isinstance(kwargs, dict):
         problem, hint = "'kwargs' must be an object", Hint.of('write {"column": "label"}')
     elif severity not in SEVERITIES:
-        problem = f"invalid severity: expected {_listed(SEVERITIES)}"
+        problem = f"invalid severity: expected {_format_names(SEVERITIES)}"
     else:
         more = {key: told[key] for key in _KEYS[3:] if told.get(key)}
-        expected = Expected(told["type"], kwargs, severity, more)
-        _refuse_unsupported(path, place, expected)
+        expected = ExpectationSpec(told["type"], kwargs, severity, more)
+        _validate_rule(path, place, expected)
         return expected
     raise SuiteError(
         f"expectation {place} ({told['type']}): {problem}",
@@ -180,7 +185,7 @@ def _expected(path: Path, place: int, told: object) -> Expected:
     )
 
 
-def _refuse_unsupported(path: Path, place: int, expected: Expected) -> None:
+def _validate_rule(path: Path, place: int, expected: ExpectationSpec) -> None:
     """Raise SuiteError for a rule that is unknown, or cannot be evaluated on all rows."""
     what = f"expectation {place} ({expected.type})"
     if expected.type not in EVALUATIONS:
@@ -192,7 +197,7 @@ def _refuse_unsupported(path: Path, place: int, expected: Expected) -> None:
             expectation=place,
             rule=expected.type,
         )
-    refusal = refusal_of(expected.type, expected.kwargs)
+    refusal = find_unsupported_rule(expected.type, expected.kwargs)
     if refusal is None:
         return
     advice = f"use {' or '.join(refusal.alternatives)}" if refusal.alternatives else "remove it"
@@ -207,5 +212,5 @@ def _refuse_unsupported(path: Path, place: int, expected: Expected) -> None:
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     return ", ".join(names)

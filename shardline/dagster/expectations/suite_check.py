@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from shardline.api import Snapshot
-from shardline.dagster.checks.check_outcome import Verdict
+from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.dagster.expectations.data_docs import write_page
-from shardline.dagster.expectations.engine import PLACE, engine_of, raised_class, suite_result
+from shardline.dagster.expectations.engine import (
+    PLACE,
+    build_suite_result,
+    get_raised_class,
+    open_engine,
+)
 from shardline.dagster.expectations.evaluation import Evaluator
-from shardline.dagster.expectations.rules import Evaluation, evaluation_of
-from shardline.dagster.expectations.sample import CHUNK_ROWS, columns_of
-from shardline.dagster.expectations.suite import SEVERITIES, Expected, Suite, read_suite
+from shardline.dagster.expectations.rules import Evaluation, get_evaluation
+from shardline.dagster.expectations.sample import CHUNK_ROWS, get_flat_columns
+from shardline.dagster.expectations.suite import SEVERITIES, ExpectationSpec, Suite, read_suite
 from shardline.log.model import Shard
 
 if TYPE_CHECKING:
@@ -28,8 +33,8 @@ if TYPE_CHECKING:
         ExpectationValidationResult,
     )
 
-_SHOWN = 500
-_NAMED = 3
+_MAX_ROWS = 500
+_MAX_NAMES = 3
 _COUNTS = (
     "element_count",
     "unexpected_count",
@@ -46,10 +51,10 @@ _OBSERVES_A_TYPE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExpectationOutcome:
     """What became of one expectation. `unexpected` is a share of the rows that have a value."""
 
-    expected: Expected
+    expected: ExpectationSpec
     passed: bool
     observed: str = ""
     unexpected: float | None = None
@@ -63,7 +68,7 @@ def judge(
     docs: Path | None,
     added: Collection[Shard] | None = None,
     chunk_rows: int = CHUNK_ROWS,
-) -> Verdict:
+) -> CheckOutcome:
     """Validate a snapshot against the suite in a file.
 
     Rules on rows see every row of the shards that were `added`, all shards if None. Other rules
@@ -74,13 +79,15 @@ def judge(
     told = read_suite(suite, snapshot.version)
     shards = snapshot.shards if added is None else added
     page: dict[str, Any] = {}
-    with engine_of(suite, told.expectations) as engine:
+    with open_engine(suite, told.expectations) as engine:
         evaluator = Evaluator(engine, told.expectations, snapshot, shards, chunk_rows)
         results, extent = evaluator.run()
-        result = suite_result(told.name, results)
-        outcomes = _outcomes(told, result, {column.name for column in columns_of(snapshot.schema)})
+        result = build_suite_result(told.name, results)
+        outcomes = _list_outcomes(
+            told, result, {column.name for column in get_flat_columns(snapshot.schema)}
+        )
         if docs is not None:
-            page = _page(result, snapshot, str(extent), docs)
+            page = _write_page(result, snapshot, str(extent), docs)
     failed = [outcome for outcome in outcomes if not outcome.passed]
     critical = [outcome for outcome in failed if outcome.expected.severity == "critical"]
     counting = [outcome for outcome in failed if outcome.expected.severity != "info"]
@@ -92,30 +99,30 @@ def judge(
         "rows_per_second": round(extent.rate),
         "checked": str(extent),
         "suite_digest": told.digest,
-        "results": _table(outcomes),
+        "results": _build_table(outcomes),
         **page,
     }
-    return Verdict(
+    return CheckOutcome(
         not counting,
-        _described(outcomes, failed, str(extent)),
+        _format_description(outcomes, failed, str(extent)),
         metadata,
         warns=bool(counting) and not critical,
     )
 
 
-def rows_fail(snapshot: Snapshot, suite: Path, shards: Collection[Shard]) -> bool:
+def has_failing_rows(snapshot: Snapshot, suite: Path, shards: Collection[Shard]) -> bool:
     """Return True if the rows of some shards fail a critical rule on rows of the suite."""
     rules = [
         one
         for one in read_suite(suite, snapshot.version).expectations
-        if one.severity == "critical" and evaluation_of(one.type) is Evaluation.ROWS
+        if one.severity == "critical" and get_evaluation(one.type) is Evaluation.ROWS
     ]
-    with engine_of(suite, rules) as engine:
+    with open_engine(suite, rules) as engine:
         results, _ = Evaluator(engine, rules, snapshot, shards).run()
     return not all(result.success for result in results)
 
 
-def _page(
+def _write_page(
     result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said: str, docs: Path
 ) -> dict[str, Any]:
     """The page for people. The data is no worse where it cannot be written."""
@@ -127,9 +134,9 @@ def _page(
     return {"data_docs": dg.MetadataValue.path(str(page.resolve()))}
 
 
-def _outcomes(
+def _list_outcomes(
     suite: Suite, result: "ExpectationSuiteValidationResult", columns: set[str]
-) -> list[Outcome]:
+) -> list[ExpectationOutcome]:
     """Return what became of each expectation, in the order of the suite.
 
     The result is left with what may be told: a page is drawn from it.
@@ -138,17 +145,17 @@ def _outcomes(
         if one.expectation_config is not None and one.expectation_config.meta is not None:
             one.expectation_config.meta.pop(PLACE, None)
     return [
-        _outcome(expected, one, columns)
+        _create_outcome(expected, one, columns)
         for expected, one in zip(suite.expectations, result.results, strict=True)
     ]
 
 
-def _outcome(
-    expected: Expected, result: "ExpectationValidationResult", columns: set[str]
-) -> Outcome:
-    passed, raised = bool(result.success), raised_class(result.exception_info)
-    told = _harmless(expected, result.result or {})
-    wrong = "" if passed else _wrong(expected, told, raised, columns)
+def _create_outcome(
+    expected: ExpectationSpec, result: "ExpectationValidationResult", columns: set[str]
+) -> ExpectationOutcome:
+    passed, raised = bool(result.success), get_raised_class(result.exception_info)
+    told = _redact_result(expected, result.result or {})
+    wrong = "" if passed else _format_failure(expected, told, raised, columns)
     result.result = told
     result.exception_info = {
         "raised_exception": bool(raised),
@@ -157,16 +164,16 @@ def _outcome(
     }
     share = told.get("unexpected_percent")
     observed = told.get("observed_value")
-    return Outcome(
+    return ExpectationOutcome(
         expected,
         passed,
-        "" if observed is None else _shown(observed),
+        "" if observed is None else _format_observed(observed),
         None if share is None else float(share) / 100,
         wrong,
     )
 
 
-def _harmless(expected: Expected, told: Mapping[str, Any]) -> dict[str, Any]:
+def _redact_result(expected: ExpectationSpec, told: Mapping[str, Any]) -> dict[str, Any]:
     """Of a result the numbers alone: lists, texts and messages may hold values of the data."""
     kept = {name: told[name] for name in _COUNTS if told.get(name) is not None}
     if "unexpected_percent" not in kept:
@@ -181,7 +188,9 @@ def _harmless(expected: Expected, told: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _wrong(expected: Expected, told: Mapping[str, Any], raised: str, columns: set[str]) -> str:
+def _format_failure(
+    expected: ExpectationSpec, told: Mapping[str, Any], raised: str, columns: set[str]
+) -> str:
     absent = [name for name in expected.columns if name not in columns]
     if absent:
         return f"there is no column {absent[0]!r}"
@@ -197,33 +206,35 @@ def _wrong(expected: Expected, told: Mapping[str, Any], raised: str, columns: se
     low, high = (expected.kwargs.get(name) for name in ("min_value", "max_value"))
     bounds = [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)]
     wanted = " and ".join(filter(None, bounds))
-    return f"it is {_shown(told['observed_value'])}{f', not {wanted}' if wanted else ''}"
+    return f"it is {_format_observed(told['observed_value'])}{f', not {wanted}' if wanted else ''}"
 
 
-def _shown(observed: bool | float | str) -> str:  # noqa: FBT001 - a value
+def _format_observed(observed: bool | float | str) -> str:  # noqa: FBT001 - a value
     if isinstance(observed, float) and not observed.is_integer():
         return f"{observed:.6g}"
     return f"{int(observed):,}" if isinstance(observed, int | float) else observed
 
 
-def _described(outcomes: Sequence[Outcome], failed: Sequence[Outcome], said: str) -> str:
+def _format_description(
+    outcomes: Sequence[ExpectationOutcome], failed: Sequence[ExpectationOutcome], said: str
+) -> str:
     if not failed:
         return f"all {len(outcomes)} expectations hold on {said}"
     ordered = sorted(failed, key=lambda outcome: SEVERITIES.index(outcome.expected.severity))
     named = "; ".join(
         f"{one.expected.severity}: {one.expected.type}"
-        f"{f' of {_listed(one.expected)}' if one.expected.columns else ''}: {one.wrong}"
-        for one in ordered[:_NAMED]
+        f"{f' of {_format_expectation(one.expected)}' if one.expected.columns else ''}: {one.wrong}"
+        for one in ordered[:_MAX_NAMES]
     )
-    more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    more = f"; and {len(failed) - _MAX_NAMES} more" if len(failed) > _MAX_NAMES else ""
     return f"{len(failed)} of {len(outcomes)} expectations failed on {said}. {named}{more}"
 
 
-def _listed(expected: Expected) -> str:
+def _format_expectation(expected: ExpectationSpec) -> str:
     return ", ".join(expected.columns)
 
 
-def _table(outcomes: Sequence[Outcome]) -> dg.TableMetadataValue:
+def _build_table(outcomes: Sequence[ExpectationOutcome]) -> dg.TableMetadataValue:
     """Those that failed first, the worst before the others."""
     ordered = sorted(
         outcomes,
@@ -234,7 +245,7 @@ def _table(outcomes: Sequence[Outcome]) -> dg.TableMetadataValue:
             dg.TableRecord(
                 {
                     "expectation": one.expected.type,
-                    "column": _listed(one.expected),
+                    "column": _format_expectation(one.expected),
                     "severity": one.expected.severity,
                     "passed": one.passed,
                     "observed": one.observed,
@@ -242,7 +253,7 @@ def _table(outcomes: Sequence[Outcome]) -> dg.TableMetadataValue:
                     "what went wrong": one.wrong,
                 }
             )
-            for one in ordered[:_SHOWN]
+            for one in ordered[:_MAX_ROWS]
         ],
         dg.TableSchema(
             [

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from shardline.dagster.expectations.rules import Evaluation, evaluation_of
+from shardline.dagster.expectations.rules import Evaluation, get_evaluation
 from shardline.dagster.expectations.spool import (
     BUDGET_BYTES,
     KeyCounts,
     NumberSpool,
+    convert_numbers,
     is_number,
-    numbers_of,
 )
-from shardline.dagster.expectations.suite import Expected
+from shardline.dagster.expectations.suite import ExpectationSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,34 +49,34 @@ class Tally(Protocol):
         """Return what all rows amount to, as Great Expectations names it."""
 
 
-def tally_of(
-    expected: Expected, folder: Path, name: str, budget_bytes: int = BUDGET_BYTES
+def create_tally(
+    expected: ExpectationSpec, folder: Path, name: str, budget_bytes: int = BUDGET_BYTES
 ) -> Tally:
     """Return the tally that a rule on a whole snapshot needs.
 
     What does not fit into `budget_bytes` is in files of `folder` that start with `name`.
     """
-    kwargs, evaluation = expected.kwargs, evaluation_of(expected.type)
+    kwargs, evaluation = expected.kwargs, get_evaluation(expected.type)
     column = str(kwargs.get("column", ""))
     if evaluation is Evaluation.NUMBERS:
         return NumberTally(column, numeric=not _fits_text(expected.type))
     if evaluation is Evaluation.ORDER:
         return RankTally(column, kwargs, NumberSpool(folder, name, budget_bytes=budget_bytes))
     if evaluation is Evaluation.VALUES:
-        return ValueTally(column, _listed(kwargs.get("value_set")))
+        return ValueTally(column, _convert_list(kwargs.get("value_set")))
     if evaluation is Evaluation.SHARES:
-        return _share_tally(column, kwargs["partition_object"])
+        return _create_share_tally(column, kwargs["partition_object"])
     keys = KeyCounts(folder, name, budget_bytes=budget_bytes)
     if expected.type == "expect_compound_columns_to_be_unique":
         ignored = str(kwargs.get("ignore_row_if", _ALL_MISSING))
         return RowTally(expected.columns, ignored, keys)
-    return CountTally(column, _listed(kwargs.get("value_set")), keys)
+    return CountTally(column, _convert_list(kwargs.get("value_set")), keys)
 
 
-def _share_tally(column: str, partition: Mapping[str, Any]) -> Tally:
+def _create_share_tally(column: str, partition: Mapping[str, Any]) -> Tally:
     if "values" in partition:
-        return CategoryTally(column, _listed(partition["values"]))
-    return BinTally(column, _listed(partition["bins"]))
+        return CategoryTally(column, _convert_list(partition["values"]))
+    return BinTally(column, _convert_list(partition["bins"]))
 
 
 def _fits_text(kind: str) -> bool:
@@ -88,7 +88,7 @@ def _fits_text(kind: str) -> bool:
     }
 
 
-def _listed(values: object) -> list[Any]:
+def _convert_list(values: object) -> list[Any]:
     return list(values) if isinstance(values, list | tuple) else []
 
 
@@ -118,7 +118,7 @@ class NumberTally:
             self._least = least if self._least is None else min(self._least, least)
             self._most = most if self._most is None else max(self._most, most)
         if is_number(series):
-            self._add_numbers(numbers_of(there))
+            self._add_numbers(convert_numbers(there))
         elif self._numeric:
             raise NotNumbersError(self._column)
         self._present += len(there)
@@ -130,7 +130,7 @@ class NumberTally:
         if not len(values):
             return
         if self._is_float:
-            self._sums.append(_float_sum(values))
+            self._sums.append(_sum_floats(values))
         else:
             high = int((values >> 32).sum(dtype=np.int64))
             low = int((values & 0xFFFFFFFF).sum(dtype=np.int64))
@@ -145,7 +145,7 @@ class NumberTally:
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers."""
-        total = _float_sum(self._sums) if self._is_float else self._whole
+        total = _sum_floats(self._sums) if self._is_float else self._whole
         deviation = math.nan
         if self._present > 1 and not math.isnan(self._squares):
             deviation = math.sqrt(self._squares / (self._present - 1))
@@ -165,7 +165,9 @@ class RankTally:
     def __init__(self, column: str, kwargs: Mapping[str, Any], spool: NumberSpool) -> None:
         ranges = kwargs.get("quantile_ranges")
         self._column, self._spool = column, spool
-        self._quantiles = _listed(ranges.get("quantiles")) if isinstance(ranges, Mapping) else []
+        self._quantiles = (
+            _convert_list(ranges.get("quantiles")) if isinstance(ranges, Mapping) else []
+        )
         self._how = str(kwargs.get("allow_relative_error") or "nearest")
 
     def add(self, frame: "pd.DataFrame") -> None:
@@ -173,7 +175,7 @@ class RankTally:
         series = frame[self._column]
         if not is_number(series):
             raise NotNumbersError(self._column)
-        self._spool.add(numbers_of(series.dropna()))
+        self._spool.add(convert_numbers(series.dropna()))
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers."""
@@ -269,7 +271,7 @@ class BinTally:
         series = frame[self._column]
         if not is_number(series):
             raise NotNumbersError(self._column)
-        values = numbers_of(series.dropna())
+        values = convert_numbers(series.dropna())
         counts, _ = np.histogram(values, self._bins)
         self._counts = self._counts + counts
         self._below += int((values < self._bins[0]).sum())
@@ -320,7 +322,7 @@ class CountTally:
             if top == highest:
                 tops = part[counts == top]
                 winners += len(tops)
-                modes += [value for key, value in named.items() if _has(tops, key)]
+                modes += [value for key, value in named.items() if _contains_key(tops, key)]
         return {
             "table.row_count": self._rows,
             "column_values.nonnull.unexpected_count": self._rows - self._present,
@@ -385,7 +387,7 @@ class RowTally:
         }
 
 
-def _has(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
+def _contains_key(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
     """Return True if sorted keys contain one."""
     import numpy as np  # noqa: PLC0415 - only when data is read
 
@@ -396,7 +398,7 @@ def _has(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
     return at < len(lows) and bool(lows[at] == low)
 
 
-def _float_sum(values: "Sequence[float] | NDArray[np.float64]") -> float:
+def _sum_floats(values: "Sequence[float] | NDArray[np.float64]") -> float:
     """Add floats, rounded once. What is not finite is added as floats do."""
     try:
         return math.fsum(values)

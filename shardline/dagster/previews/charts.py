@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardline.text import human_bytes
+from shardline.text import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,17 +26,17 @@ _BLUE, _PALE, _RED = "#2f6690", "#9dbad5", "#c8553d"
 _FONT = "DejaVu Sans"
 _BINS = (8, 40)
 _WIDE_RANGE = 50
-_LONGEST_NAME = 22
+_MAX_NAME_LENGTH = 22
 _TICKS = 7
 _SLOTS = 6
 """For how many bars there is room at least: a few must not fill the chart."""
 
 
-def rows_chart(rows: Sequence[int], rejected: Sequence[bool], last: int) -> bytes:
+def draw_rows_chart(rows: Sequence[int], rejected: Sequence[bool], last: int) -> bytes:
     """How many rows each of the last snapshots has, up to number `last`."""
     numbers = range(last - len(rows) + 1, last + 1)
     some = any(rejected)
-    figure, axes = _blank(
+    figure, axes = _create_figure(
         "Rows, snapshot by snapshot",
         f"{rows[-1]:,} in snapshot {last}" + ("; rejected ones hatched in red" if some else ""),
     )
@@ -47,13 +47,13 @@ def rows_chart(rows: Sequence[int], rejected: Sequence[bool], last: int) -> byte
             bar.set(facecolor=_WHITE, edgecolor=_RED, hatch="/////", linewidth=0.8)
     axes.set_xlim(numbers[0] - 0.7, max(last, numbers[0] + _SLOTS - 1) + 0.7)
     axes.set_xticks(numbers[:: -(-len(numbers) // _TICKS)])
-    _y_axis(axes)
-    return _png(figure)
+    _format_y_axis(axes)
+    return _encode_png(figure)
 
 
-def sizes_chart(sizes: "NDArray[np.int64]", note: str) -> bytes:
+def draw_sizes_chart(sizes: "NDArray[np.int64]", note: str) -> bytes:
     """How large the records are; over a wide range of sizes, on a logarithmic axis."""
-    figure, axes = _blank("Record sizes", note)
+    figure, axes = _create_figure("Record sizes", note)
     low, high = max(int(sizes.min()), 1), int(sizes.max())
     bins = int(np.clip(2 * np.cbrt(len(sizes)), *_BINS))
     edges: NDArray[np.floating[Any]]
@@ -61,22 +61,22 @@ def sizes_chart(sizes: "NDArray[np.int64]", note: str) -> bytes:
         edges = np.geomspace(low, high, bins + 1)
         axes.set_xscale("log", base=2)
         axes.minorticks_off()
-        axes.set_xticks(_powers(low, high))
+        axes.set_xticks(_list_powers(low, high))
     else:
         width = -(-(high - low + 1) // bins)
         edges = np.arange(low, high + width + 1, width) - 0.5
         axes.set_xlim(edges[0], max(edges[-1], edges[0] + _SLOTS * width))
-        axes.xaxis.set_major_locator(_few_ticks())
+        axes.xaxis.set_major_locator(_create_tick_locator())
     counts, _ = np.histogram(np.maximum(sizes, 1), edges)
     axes.stairs(counts, edges, fill=True, color=_BLUE, linewidth=0)
-    axes.xaxis.set_major_formatter(lambda value, _: _bytes(value))
-    _y_axis(axes)
-    return _png(figure)
+    axes.xaxis.set_major_formatter(lambda value, _: _format_bytes(value))
+    _format_y_axis(axes)
+    return _encode_png(figure)
 
 
-def shares_chart(name: str, shares: Sequence[tuple[str, float]], note: str) -> bytes:
+def draw_shares_chart(name: str, shares: Sequence[tuple[str, float]], note: str) -> bytes:
     """What share of the rows each value of a feature has."""
-    figure, axes = _blank(f"Shares of {_shortened(name)}", note)
+    figure, axes = _create_figure(f"Shares of {_shorten_name(name)}", note)
     places = range(len(shares))
     axes.barh(places, [share for _, share in shares], height=0.72, color=_BLUE, linewidth=0)
     size = 7.5 if len(shares) <= 10 else 6.5
@@ -89,15 +89,15 @@ def shares_chart(name: str, shares: Sequence[tuple[str, float]], note: str) -> b
     axes.set_xlim(0, most * 1.16)
     axes.set_ylim(max(len(shares), _SLOTS) - 0.5, -0.5)
     axes.set_xticks([])
-    axes.set_yticks(places, [_shortened(label) for label, _ in shares])
+    axes.set_yticks(places, [_shorten_name(label) for label, _ in shares])
     for label in axes.get_yticklabels():
         # A label is data: a dollar sign in it is no formula.
         label.set(parse_math=False, size=size, color=_INK, family=_FONT)
     axes.spines["bottom"].set_visible(False)
-    return _png(figure)
+    return _encode_png(figure)
 
 
-def _blank(title: str, note: str) -> "tuple[Figure, Axes]":
+def _create_figure(title: str, note: str) -> "tuple[Figure, Axes]":
     """A figure with a title, a note under it, and axes that show no more than they must."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes a second to load
 
@@ -115,26 +115,26 @@ def _blank(title: str, note: str) -> "tuple[Figure, Axes]":
     return figure, axes
 
 
-def _y_axis(axes: "Axes") -> None:
-    axes.yaxis.set_major_locator(_few_ticks())
-    axes.yaxis.set_major_formatter(lambda value, _: _compact(value))
+def _format_y_axis(axes: "Axes") -> None:
+    axes.yaxis.set_major_locator(_create_tick_locator())
+    axes.yaxis.set_major_formatter(lambda value, _: _format_number(value))
     axes.grid(axis="y", color=_LINE, linewidth=0.7)
     axes.set_axisbelow(True)
 
 
-def _few_ticks() -> "MaxNLocator":
+def _create_tick_locator() -> "MaxNLocator":
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - with the rest of matplotlib
 
     return MaxNLocator(4, integer=True)
 
 
-def _powers(low: int, high: int) -> list[int]:
+def _list_powers(low: int, high: int) -> list[int]:
     """Round sizes from one to the other, a handful: every power of two, of four, or of so many."""
     exponents = range(low.bit_length() - 1, high.bit_length())
     return [1 << exponent for exponent in exponents[:: -(-len(exponents) // _TICKS)]]
 
 
-def _compact(value: float) -> str:
+def _format_number(value: float) -> str:
     """`950`, `12,500`, `1.5 M`."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e5, "K")):
         if value >= size:
@@ -142,19 +142,19 @@ def _compact(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _bytes(value: float) -> str:
-    return human_bytes(value).replace(".0 ", " ").replace("bytes", "B")
+def _format_bytes(value: float) -> str:
+    return format_bytes(value).replace(".0 ", " ").replace("bytes", "B")
 
 
-def _shortened(text: str) -> str:
+def _shorten_name(text: str) -> str:
     """A name without what cannot be printed, and with its middle left out if it is long."""
     shown = "".join(char if char.isprintable() else "·" for char in text)
-    if len(shown) <= _LONGEST_NAME:
+    if len(shown) <= _MAX_NAME_LENGTH:
         return shown
-    return f"{shown[: _LONGEST_NAME - 8]}…{shown[-7:]}"
+    return f"{shown[: _MAX_NAME_LENGTH - 8]}…{shown[-7:]}"
 
 
-def _png(figure: "Figure") -> bytes:
+def _encode_png(figure: "Figure") -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from PIL import Image  # noqa: PLC0415
 

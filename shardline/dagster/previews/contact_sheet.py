@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
-MOST_IMAGES = 40
+MAX_IMAGES = 40
 _COLUMNS = 10
 _TILE, _GAP, _MARGIN, _HEAD, _CAPTION = 64, 8, 12, 48, 15
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
@@ -30,7 +30,7 @@ _WHITE, _INK, _FAINT, _MAT, _GREY = "#ffffff", "#2f3640", "#7b8590", "#eef1f4", 
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class ContactSheet:
     """A picture, how it is encoded, and how many of its tiles are grey."""
 
     data: bytes
@@ -39,16 +39,16 @@ class Sheet:
     damaged: int
 
 
-def contact_sheet(
+def draw_contact_sheet(
     images: Sequence[tuple[bytes, str]], title: str, note: Callable[[int], str], most_bytes: int
-) -> Sheet:
+) -> ContactSheet:
     """Draw images with their labels, if need be as JPEG so as to stay below so many bytes.
 
     `note` tells what so many images are. ValueError if they do not fit.
     """
     from PIL import Image, ImageDraw  # noqa: PLC0415 - only where something is drawn
 
-    tiles = _tiles([data for data, _ in images[:MOST_IMAGES]])
+    tiles = _create_tiles([data for data, _ in images[:MAX_IMAGES]])
     labels = [label for _, label in images[: len(tiles)]]
     damaged = sum(tile is None for tile in tiles)
     row = _TILE + _GAP + (_CAPTION if any(labels) else 0)
@@ -56,26 +56,26 @@ def contact_sheet(
     height = _HEAD + -(-len(tiles) // _COLUMNS) * row + _MARGIN - _GAP
     sheet = Image.new("RGB", (width, height), _WHITE)
     draw = ImageDraw.Draw(sheet)
-    draw.text((_MARGIN, 10), title, _INK, _font("DejaVuSans-Bold.ttf", 12.5))
+    draw.text((_MARGIN, 10), title, _INK, _load_font("DejaVuSans-Bold.ttf", 12.5))
     grey = f"; {damaged} could not be decoded (grey)" if damaged else ""
-    draw.text((_MARGIN, 28), note(len(tiles)) + grey, _FAINT, _font("DejaVuSans.ttf", 10.5))
-    small = _font("DejaVuSans.ttf", 9)
+    draw.text((_MARGIN, 28), note(len(tiles)) + grey, _FAINT, _load_font("DejaVuSans.ttf", 10.5))
+    small = _load_font("DejaVuSans.ttf", 9)
     for place, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
         left = _MARGIN + place % _COLUMNS * (_TILE + _GAP)
         top = _HEAD + place // _COLUMNS * row
-        _put(sheet, draw, tile, left, top)
-        shown = _fitting(label, small)
+        _paste_tile(sheet, draw, tile, left, top)
+        shown = _shorten_label(label, small)
         draw.text((left + _TILE / 2, top + _TILE + 2), shown, _FAINT, small, anchor="ma")
-    data, mime = _encoded(sheet, most_bytes)
-    return Sheet(data, mime, len(tiles), damaged)
+    data, mime = _encode_sheet(sheet, most_bytes)
+    return ContactSheet(data, mime, len(tiles), damaged)
 
 
-def _tiles(images: Sequence[bytes]) -> "list[Image.Image | None]":
+def _create_tiles(images: Sequence[bytes]) -> "list[Image.Image | None]":
     """Each image in the size of a tile, None for a damaged one; fewer if all are too large."""
     tiles: list[Image.Image | None] = []
     left = _PIXELS_OF_ALL
     for data in images:
-        tile, pixels = _tile(data)
+        tile, pixels = _create_tile(data)
         left -= pixels
         tiles.append(tile)
         if left < 0:
@@ -83,7 +83,7 @@ def _tiles(images: Sequence[bytes]) -> "list[Image.Image | None]":
     return tiles
 
 
-def _tile(data: bytes) -> "tuple[Image.Image | None, int]":
+def _create_tile(data: bytes) -> "tuple[Image.Image | None, int]":
     """An image in the size of a tile, and how many pixels that cost."""
     from PIL import Image  # noqa: PLC0415
 
@@ -95,12 +95,12 @@ def _tile(data: bytes) -> "tuple[Image.Image | None, int]":
                 return None, 0
             pixels = claimed
             image.draft("RGB", (2 * _TILE, 2 * _TILE))
-            return _in_size(_as_rgba(image)), pixels
+            return _resize(_convert_to_rgba(image)), pixels
     except Exception:  # noqa: BLE001 - whatever damage makes the decoder raise, it is one grey tile
         return None, pixels
 
 
-def _as_rgba(image: "Image.Image") -> "Image.Image":
+def _convert_to_rgba(image: "Image.Image") -> "Image.Image":
     from PIL import Image  # noqa: PLC0415
 
     if image.mode[0] in "IF":  # more than 8 bits deep: shown from 0 to its brightest
@@ -110,7 +110,7 @@ def _as_rgba(image: "Image.Image") -> "Image.Image":
     return image.convert("RGBA")
 
 
-def _in_size(image: "Image.Image") -> "Image.Image":
+def _resize(image: "Image.Image") -> "Image.Image":
     """Small images by whole pixels, so that these can be seen; large ones smoothly."""
     from PIL import Image  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ def _in_size(image: "Image.Image") -> "Image.Image":
     return image.resize(size, Image.Resampling.LANCZOS, reducing_gap=3)
 
 
-def _put(
+def _paste_tile(
     sheet: "Image.Image", draw: "ImageDraw", tile: "Image.Image | None", left: int, top: int
 ) -> None:
     right, bottom = left + _TILE - 1, top + _TILE - 1
@@ -135,14 +135,14 @@ def _put(
         sheet.paste(tile, corner, tile)
 
 
-def _font(name: str, size: float) -> "FreeTypeFont":
+def _load_font(name: str, size: float) -> "FreeTypeFont":
     import matplotlib as mpl  # noqa: PLC0415 - takes a second to load; it carries the font
     from PIL import ImageFont  # noqa: PLC0415
 
     return ImageFont.truetype(Path(mpl.get_data_path(), "fonts", "ttf", name), size)
 
 
-def _fitting(label: str, font: "FreeTypeFont") -> str:
+def _shorten_label(label: str, font: "FreeTypeFont") -> str:
     shown = "".join(char if char.isprintable() else "·" for char in label[:_TILE])
     if font.getlength(shown) <= _TILE:
         return shown
@@ -151,7 +151,7 @@ def _fitting(label: str, font: "FreeTypeFont") -> str:
     return shown + "…"
 
 
-def _encoded(sheet: "Image.Image", most_bytes: int) -> tuple[bytes, str]:
+def _encode_sheet(sheet: "Image.Image", most_bytes: int) -> tuple[bytes, str]:
     out = io.BytesIO()
     sheet.save(out, "PNG", optimize=True)
     if out.tell() <= most_bytes:

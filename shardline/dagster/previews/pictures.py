@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from shardline.errors import ShardlineError
-from shardline.text import counted, human_bytes
+from shardline.text import format_bytes, format_count
 
 if TYPE_CHECKING:
     from shardline import Shard, Snapshot, Version
     from shardline.dagster.previews.preview_sample import Look
     from shardline.log.entry import Entry
 
-MOST_CHARACTERS = 150_000
+MAX_CHARACTERS = 150_000
 _SHEET_BYTES = 64 * 1024
 _OVERHEAD = 1000
 _SNAPSHOTS = 60
@@ -31,20 +31,20 @@ Result = TypeVar("Result")
 
 def picture(version: "Version", snapshot: "Snapshot", entry: "Entry") -> str:
     """What is worth looking at of a snapshot, which `entry` of its log made, as Markdown."""
-    page = _Page()
-    page.attempt("rows of the snapshots", lambda: _rows(page, version, snapshot))
-    brought = page.attempt("shards", lambda: _brought(snapshot, entry))
+    page = _PreviewPage()
+    page.attempt("rows of the snapshots", lambda: _draw_rows(page, version, snapshot))
+    brought = page.attempt("shards", lambda: _find_added_shards(snapshot, entry))
     if brought is not None:
-        page.attempt("record sizes", lambda: _sizes(page, snapshot, brought))
-        look = page.attempt("rows", lambda: _look(page, snapshot, brought))
+        page.attempt("record sizes", lambda: _draw_sizes(page, snapshot, brought))
+        look = page.attempt("rows", lambda: _take_sample(page, snapshot, brought))
         if look is not None:
-            page.attempt("label shares", lambda: _shares(page, look, brought))
-            page.attempt("images", lambda: _sheet(page, look, brought))
+            page.attempt("label shares", lambda: _draw_shares(page, look, brought))
+            page.attempt("images", lambda: _draw_sheet(page, look, brought))
     return page.text()
 
 
 @dataclass(frozen=True, slots=True)
-class _Brought:
+class _AddedShards:
     """The shards that a snapshot brought, or all that it has if it brought none."""
 
     shards: Sequence["Shard"]
@@ -53,21 +53,21 @@ class _Brought:
     def shown(self, looked: int) -> str:
         """`600 added rows`, `4,096 of 120,000 added rows`: how many of the rows were looked at."""
         total = sum(shard.records for shard in self.shards)
-        rows = counted(total, self.noun)
+        rows = format_count(total, self.noun)
         return f"{looked:,} of {rows}" if looked < total else rows
 
 
-def _brought(snapshot: "Snapshot", entry: "Entry") -> _Brought:
+def _find_added_shards(snapshot: "Snapshot", entry: "Entry") -> _AddedShards:
     # What a replacement left of other shards brought nothing.
     left = set() if entry.operation != "append" else {None}
     brought = [one.shard for one in entry.added if one.shard.source not in left]
     if brought:
-        return _Brought(brought, "added row")
-    return _Brought(snapshot.shards, "row")
+        return _AddedShards(brought, "added row")
+    return _AddedShards(snapshot.shards, "row")
 
 
 @dataclass(slots=True)
-class _Page:
+class _PreviewPage:
     """What has been made so far."""
 
     sheet: str = ""
@@ -88,11 +88,11 @@ class _Page:
             why = error.describe()
         else:
             why = str(error) if isinstance(error, ImportError) else type(error).__name__
-        self.remarks.append(f"*Not drawn: {what}.* {_escaped(why)}")
+        self.remarks.append(f"*Not drawn: {what}.* {_escape_markdown(why)}")
 
     def room(self) -> int:
         """For how many bytes of a picture there is room on the page, which base64 makes longer."""
-        return (MOST_CHARACTERS - len(self.text()) - _OVERHEAD) // 4 * 3
+        return (MAX_CHARACTERS - len(self.text()) - _OVERHEAD) // 4 * 3
 
     def text(self) -> str:
         """All of it."""
@@ -100,8 +100,8 @@ class _Page:
         return "\n\n".join(filter(None, parts)) or "Nothing to draw."
 
 
-def _rows(page: _Page, version: "Version", snapshot: "Snapshot") -> None:
-    from shardline.dagster.previews.charts import rows_chart  # noqa: PLC0415 - it loads NumPy
+def _draw_rows(page: _PreviewPage, version: "Version", snapshot: "Snapshot") -> None:
+    from shardline.dagster.previews.charts import draw_rows_chart  # noqa: PLC0415 - it loads NumPy
 
     timeline = version.state.timeline
     last = min(snapshot.number, len(timeline))
@@ -115,77 +115,79 @@ def _rows(page: _Page, version: "Version", snapshot: "Snapshot") -> None:
         f"Bar chart: rows of snapshots {first + 1} to {last}, from {rows[0]:,} to {rows[-1]:,}"
         + (f"; rejected: {', '.join(bad)}" if bad else "")
     )
-    page.charts.append(_image(rows_chart(rows, rejected, last), "image/png", alt))
+    page.charts.append(_render_image(draw_rows_chart(rows, rejected, last), "image/png", alt))
 
 
-def _sizes(page: _Page, snapshot: "Snapshot", brought: _Brought) -> None:
+def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards) -> None:
     import numpy as np  # noqa: PLC0415
 
-    from shardline.dagster.previews.charts import sizes_chart  # noqa: PLC0415
-    from shardline.dagster.previews.preview_sample import record_sizes, some_shards  # noqa: PLC0415 - it loads Arrow
+    from shardline.dagster.previews.charts import draw_sizes_chart  # noqa: PLC0415
+    from shardline.dagster.previews.preview_sample import read_record_sizes, select_shards  # noqa: PLC0415 - it loads Arrow
 
-    shards = some_shards(snapshot, brought.shards)
+    shards = select_shards(snapshot, brought.shards)
     if not shards:
         return
-    sizes = np.concatenate([record_sizes(records) for records in shards])
+    sizes = np.concatenate([read_record_sizes(records) for records in shards])
     low, high = int(sizes.min()), int(sizes.max())
     if low == high:
-        page.remarks.append(f"All {len(sizes):,} records looked at have {counted(low, 'byte')}.")
+        page.remarks.append(
+            f"All {len(sizes):,} records looked at have {format_count(low, 'byte')}."
+        )
         return
-    middle = human_bytes(float(np.median(sizes)))
+    middle = format_bytes(float(np.median(sizes)))
     note = f"median {middle}, in {brought.shown(len(sizes))}"
-    alt = f"Histogram: record sizes from {human_bytes(low)} to {human_bytes(high)}, {note}"
-    page.charts.append(_image(sizes_chart(sizes, note), "image/png", alt))
+    alt = f"Histogram: record sizes from {format_bytes(low)} to {format_bytes(high)}, {note}"
+    page.charts.append(_render_image(draw_sizes_chart(sizes, note), "image/png", alt))
 
 
-def _look(page: _Page, snapshot: "Snapshot", brought: _Brought) -> "Look | None":
-    from shardline.dagster.previews.preview_sample import look_at  # noqa: PLC0415 - it loads Arrow
+def _take_sample(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards) -> "Look | None":
+    from shardline.dagster.previews.preview_sample import take_preview_sample  # noqa: PLC0415 - it loads Arrow
 
-    look = look_at(snapshot, brought.shards)
+    look = take_preview_sample(snapshot, brought.shards)
     for error in look.failures if look is not None else ():
         page.note("some rows", error)
     return look
 
 
-def _shares(page: _Page, look: "Look", brought: _Brought) -> None:
-    from shardline.dagster.previews.charts import shares_chart  # noqa: PLC0415
+def _draw_shares(page: _PreviewPage, look: "Look", brought: _AddedShards) -> None:
+    from shardline.dagster.previews.charts import draw_shares_chart  # noqa: PLC0415
 
     if look.label is None or not look.values:
         return
-    name, shares = _short(look.label.name), look.shares()
+    name, shares = _shorten(look.label.name), look.shares()
     scope = brought.shown(len(look.values))
     if len(shares) == 1:
         ((only, _),) = shares
-        page.remarks.append(_escaped(f"In {scope}, {name} is always {_short(only)}."))
+        page.remarks.append(_escape_markdown(f"In {scope}, {name} is always {_shorten(only)}."))
         return
-    told = ", ".join(f"{_short(value)} {share:.1%}" for value, share in shares)
+    told = ", ".join(f"{_shorten(value)} {share:.1%}" for value, share in shares)
     alt = f"Bar chart: shares of {name} in {scope}: {told}"
-    chart = shares_chart(name, shares, f"in {scope}")
-    page.charts.append(_image(chart, "image/png", alt))
+    chart = draw_shares_chart(name, shares, f"in {scope}")
+    page.charts.append(_render_image(chart, "image/png", alt))
 
 
-def _sheet(page: _Page, look: "Look", brought: _Brought) -> None:
-    from shardline.dagster.previews.contact_sheet import contact_sheet  # noqa: PLC0415
+def _draw_sheet(page: _PreviewPage, look: "Look", brought: _AddedShards) -> None:
+    from shardline.dagster.previews.contact_sheet import draw_contact_sheet  # noqa: PLC0415
 
     images = look.some_images()
     if look.image is None or not images:
         return
-    name = _short(look.image.name)
-    made = contact_sheet(images, name, brought.shown, min(_SHEET_BYTES, page.room()))
-    alt = f"Contact sheet: {counted(made.images, 'image')} of {name}"
-    page.sheet = _image(made.data, made.mime, alt)
+    name = _shorten(look.image.name)
+    made = draw_contact_sheet(images, name, brought.shown, min(_SHEET_BYTES, page.room()))
+    alt = f"Contact sheet: {format_count(made.images, 'image')} of {name}"
+    page.sheet = _render_image(made.data, made.mime, alt)
 
 
-def _image(data: bytes, mime: str, alt: str) -> str:
-    return f"![{_escaped(alt)}](data:{mime};base64,{base64.b64encode(data).decode()})"
+def _render_image(data: bytes, mime: str, alt: str) -> str:
+    return f"![{_escape_markdown(alt)}](data:{mime};base64,{base64.b64encode(data).decode()})"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     """The beginning of a text that comes from the data, and can have any length."""
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 
 
-def _escaped(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     """A text in which Markdown sees nothing but text."""
     printable = "".join(char if char.isprintable() else " " for char in text)
     return _SPECIAL.sub(r"\\\1", printable)

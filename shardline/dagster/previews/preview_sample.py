@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.api import Snapshot
-from shardline.dagster.previews.contact_sheet import MOST_IMAGES
+from shardline.dagster.previews.contact_sheet import MAX_IMAGES
 from shardline.errors import IndexMismatchError, ShardlineError, StorageError
 from shardline.kernel.types import FRAME_BYTES
 from shardline.log.model import Shard
-from shardline.readers.arrow import Batches
-from shardline.readers.records import Records, bytes_read, is_packed, records_of
+from shardline.readers.arrow import BatchBuilder
+from shardline.readers.records import Records, count_read_bytes, is_compressed, list_records
 from shardline.schema.logical_types import Category, Image
 from shardline.schema.schema import Feature, Schema
 from shardline.tfrecord.index import read_offsets
@@ -49,12 +49,12 @@ class Look:
     def shares(self) -> list[tuple[str, float]]:
         """What share of the rows each value has: numbers in order, others the largest first."""
         counts = Counter(self.values)
-        labels = _labels(self.label)
+        labels = _get_labels(self.label)
         if labels:
             named = {label: counts.get(label, 0) for label in labels}
             counts = Counter({**named, **counts})
         elif all(_is_number(name) for name in counts if name != _MISSING):
-            counts = Counter({name: counts[name] for name in sorted(counts, key=_number)})
+            counts = Counter({name: counts[name] for name in sorted(counts, key=_get_sort_number)})
         else:
             counts = Counter(dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))))
         if len(counts) > _BARS:
@@ -66,68 +66,73 @@ class Look:
     def some_images(self) -> list[tuple[bytes, str]]:
         """A sheet full of them with their labels, evenly spread."""
         there = [place for place, image in enumerate(self.images) if image is not None]
-        chosen = np.linspace(0, len(there) - 1, min(MOST_IMAGES, len(there))).round().astype(int)
+        chosen = np.linspace(0, len(there) - 1, min(MAX_IMAGES, len(there))).round().astype(int)
         places = [there[place] for place in chosen.tolist()]
         labels = self.values if self.label is not None else [""] * len(self.images)
         return [(self.images[place] or b"", labels[place]) for place in places]
 
 
-def look_at(snapshot: Snapshot, shards: Sequence[Shard]) -> Look | None:
+def take_preview_sample(snapshot: Snapshot, shards: Sequence[Shard]) -> Look | None:
     """Look at some rows; None if the schema has nothing to look for."""
-    image, candidates = _image(snapshot.schema), _candidates(snapshot.schema)
+    image, candidates = (
+        _find_image_feature(snapshot.schema),
+        _list_label_candidates(snapshot.schema),
+    )
     wanted = [*([image] if image is not None else []), *candidates]
-    looked = some_shards(snapshot, shards, wanted) if wanted else []
+    looked = select_shards(snapshot, shards, wanted) if wanted else []
     if not looked:
         return None
     tables, failures = [], []
     for records in looked:
         try:
-            tables.append(some_rows(records, wanted, _ROWS // len(looked), _BYTES // len(looked)))
+            tables.append(
+                read_some_rows(records, wanted, _ROWS // len(looked), _BYTES // len(looked))
+            )
         except ShardlineError as error:
             failures.append(error)
     if not tables:
         return Look(None, (), None, (), failures)
     table = pa.concat_tables(tables)
-    label = next((one for one in candidates if _tells_apart(one, table[one.name])), None)
-    values = [""] * table.num_rows if label is None else _named(label, table[label.name])
+    label = next((one for one in candidates if _is_label(one, table[one.name])), None)
+    values = [""] * table.num_rows if label is None else _format_values(label, table[label.name])
     images = [None] * table.num_rows if image is None else table[image.name].to_pylist()
     return Look(label, values, image, images, failures)
 
 
-def _image(schema: Schema) -> Feature | None:
+def _find_image_feature(schema: Schema) -> Feature | None:
     """The first feature that is an image: by its meaning, or by the name that folders give it."""
     found = [
         feature
-        for feature in _single(schema)
+        for feature in _list_single_features(schema)
         if isinstance(feature.meaning, Image)
         or (feature.name == "image" and feature.kind == "bytes" and feature.meaning is None)
     ]
     return found[0] if found else None
 
 
-def _candidates(schema: Schema) -> list[Feature]:
+def _list_label_candidates(schema: Schema) -> list[Feature]:
     """The features that may tell classes apart, the likeliest first."""
-    single = _single(schema)
+    single = _list_single_features(schema)
     categories = [feature for feature in single if isinstance(feature.meaning, Category)]
     numbers = [one for one in single if one.kind == "int64" and one.meaning is None]
     numbers.sort(key=lambda feature: feature.name.lower() not in _USUAL_LABELS)
     return [*categories, *numbers][:_CANDIDATES]
 
 
-def _single(schema: Schema) -> list[Feature]:
+def _list_single_features(schema: Schema) -> list[Feature]:
     return [one for one in schema.features if not one.sequence and not one.shape]
 
 
-def _tells_apart(feature: Feature, column: pa.ChunkedArray) -> bool:
+def _is_label(feature: Feature, column: pa.ChunkedArray) -> bool:
     """Whether it is a category, or a number that takes only a few values."""
     if isinstance(feature.meaning, Category):
         return True
     return len(column.unique()) <= min(_BARS, max(len(column) // 2, 1))
 
 
-def _named(feature: Feature, column: pa.ChunkedArray) -> list[str]:
+def _format_values(feature: Feature, column: pa.ChunkedArray) -> list[str]:
     """The values as people know them."""
-    labels = _labels(feature)
+    labels = _get_labels(feature)
 
     def name(value: int | str | None) -> str:
         if value is None:
@@ -139,7 +144,7 @@ def _named(feature: Feature, column: pa.ChunkedArray) -> list[str]:
     return [name(value) for value in column.to_pylist()]
 
 
-def _labels(feature: Feature | None) -> tuple[str, ...]:
+def _get_labels(feature: Feature | None) -> tuple[str, ...]:
     meaning = feature.meaning if feature is not None else None
     return (meaning.labels or ()) if isinstance(meaning, Category) else ()
 
@@ -148,7 +153,7 @@ def _is_number(name: str) -> bool:
     return name.removeprefix("-").isdecimal()
 
 
-def _number(name: str) -> float:
+def _get_sort_number(name: str) -> float:
     """Where a value stands; that it is missing stands last."""
     return int(name) if _is_number(name) else float("inf")
 
@@ -156,23 +161,23 @@ def _number(name: str) -> float:
 MAX_SHARDS = 8
 _BLOCK_BYTES = 256 * 1024
 _STREAMED_BYTES = 4 * 1024 * 1024
-_LARGEST_RECORD = 8 * 1024 * 1024
-_LIMITS = Limits(max_record_bytes=_LARGEST_RECORD)
+_MAX_RECORD_BYTES = 8 * 1024 * 1024
+_LIMITS = Limits(max_record_bytes=_MAX_RECORD_BYTES)
 
 
-def some_shards(
+def select_shards(
     snapshot: Snapshot, shards: Sequence[Shard], features: Sequence[Feature] | None = None
 ) -> list[Records]:
     """Some of the shards, evenly spread, to be read for these features, or for whole records."""
     full = [shard for shard in shards if shard.records]
     places = np.linspace(0, len(full) - 1, min(MAX_SHARDS, len(full))).round().astype(int)
     chosen = tuple(full[place] for place in places.tolist())
-    return records_of(replace(snapshot, list_shards=lambda: chosen), features)
+    return list_records(replace(snapshot, list_shards=lambda: chosen), features)
 
 
-def record_sizes(records: Records) -> "IntArray":
+def read_record_sizes(records: Records) -> "IntArray":
     """The sizes of a shard's payloads, as many as one look at its index tells."""
-    sizes = _sizes(records)
+    sizes = _read_sizes(records)
     if sizes is not None:
         return sizes - FRAME_BYTES * len(records.files)
     lengths = [np.empty(0, np.int64)]
@@ -185,34 +190,36 @@ def record_sizes(records: Records) -> "IntArray":
     return np.concatenate(lengths)
 
 
-def some_rows(records: Records, features: Sequence[Feature], rows: int, size: int) -> pa.Table:
+def read_some_rows(records: Records, features: Sequence[Feature], rows: int, size: int) -> pa.Table:
     """Up to so many rows of a shard, made of about `size` bytes at most, as columns."""
     count = records.shard.records
-    sizes = None if is_packed(records) else _sizes(records)
+    sizes = None if is_compressed(records) else _read_sizes(records)
     if records.shard.virtual:
-        numbers = _spread(count, _affordable(_pair_bytes(records), count, rows, size))
+        numbers = _spread_evenly(
+            count, _limit_rows(_estimate_pair_bytes(records), count, rows, size)
+        )
     elif sizes is None:
-        numbers = np.arange(_affordable(bytes_read([records]) / count, count, rows, size))
+        numbers = np.arange(_limit_rows(count_read_bytes([records]) / count, count, rows, size))
     else:
-        numbers = _within(sizes, rows, size)
-    batches = Batches(features)
+        numbers = _choose_records(sizes, rows, size)
+    batches = BatchBuilder(features)
     picked = records.pick(numbers, limits=_LIMITS)
     return pa.Table.from_batches([batches.of(records, some) for some in picked], batches.schema)
 
 
-def _sizes(records: Records) -> "IntArray | None":
+def _read_sizes(records: Records) -> "IntArray | None":
     """The bytes of the first records with their frames, over all files; None without an index.
 
     None too of pairs, which lie in no file.
     """
     if records.shard.virtual:
         return None
-    sizes = [_sizes_in(file) for file in records.files]
+    sizes = [_read_file_sizes(file) for file in records.files]
     found = [one for one in sizes if one is not None]
     return np.sum(found, axis=0) if len(found) == len(sizes) else None
 
 
-def _sizes_in(file: "ShardFile") -> "IntArray | None":
+def _read_file_sizes(file: "ShardFile") -> "IntArray | None":
     shard, store = file.shard, file.file.store
     index = read_offsets(store, file.file.name, shard.bytes, shard.records, shard.sha256)
     try:
@@ -221,27 +228,27 @@ def _sizes_in(file: "ShardFile") -> "IntArray | None":
         return None
 
 
-def _affordable(each: float, records: int, rows: int, size: int) -> int:
+def _limit_rows(each: float, records: int, rows: int, size: int) -> int:
     return min(rows, records, max(int(size // max(each, 1)), 1))
 
 
-def _pair_bytes(records: Records) -> float:
+def _estimate_pair_bytes(records: Records) -> float:
     """How large a pair is, about: as two records of what it is made of."""
     counted = sum(file.shard.records for file in records.files)
-    return 2 * bytes_read([records]) / max(counted, 1)
+    return 2 * count_read_bytes([records]) / max(counted, 1)
 
 
-def _within(sizes: "IntArray", rows: int, size: int) -> "IntArray":
+def _choose_records(sizes: "IntArray", rows: int, size: int) -> "IntArray":
     """Which records to read: about evenly spread, within the budget."""
-    count = _affordable(float(sizes.mean()), len(sizes), rows, size)
-    places = _spread(len(sizes), count)
-    places = places[sizes[places] <= _LARGEST_RECORD]
+    count = _limit_rows(float(sizes.mean()), len(sizes), rows, size)
+    places = _spread_evenly(len(sizes), count)
+    places = places[sizes[places] <= _MAX_RECORD_BYTES]
     within = np.cumsum(sizes[places]) <= size
     within[:1] = True
     return places[within]
 
 
-def _spread(total: int, count: int) -> "IntArray":
+def _spread_evenly(total: int, count: int) -> "IntArray":
     """So many numbers of records, about evenly spread, the same each time.
 
     They are not quite even, so that labels which take turns are not all the same one.

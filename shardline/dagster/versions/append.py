@@ -12,35 +12,41 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.api import Version
-from shardline.arguments import TARGET_BYTES, each_of
-from shardline.dagster.asset_names import asset_key, group_name
-from shardline.dagster.automation.landing_sensor import append_schedule, landing_sensor
+from shardline.arguments import TARGET_BYTES, list_items
+from shardline.dagster.asset_names import get_asset_key, group_name
+from shardline.dagster.automation.landing_sensor import build_append_schedule, build_landing_sensor
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.column_schema import schema_metadata
+from shardline.dagster.versions.column_schema import build_schema_metadata
 from shardline.dagster.versions.declaration import (
-    DeclaredVersion,
     DryRun,
+    VersionDefs,
     VersionPlan,
-    declaring,
-    gate_of,
+    create_version_checks,
     parse_target,
+    raise_declaration_error,
 )
-from shardline.dagster.versions.metadata import Made, result, standing
-from shardline.dagster.versions.progress import logging_engine
+from shardline.dagster.versions.metadata import StepReport, build_result, get_latest_report
+from shardline.dagster.versions.progress import create_logging_executor
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, SourceError
 from shardline.hints import Hint
-from shardline.log.version import refuse_no_schema
-from shardline.operations.append import AppendReport, append, validate_declared
-from shardline.operations.append_task import LandingOptions
-from shardline.operations.landing_folder import Arrival, Arrivals, LandingFolder, look, remember
+from shardline.log.version import get_no_schema_error
+from shardline.operations.append import AppendReport, append, validate_declared_schema
+from shardline.operations.append_task import AppendOptions
+from shardline.operations.landing_folder import (
+    LandingFile,
+    LandingFolder,
+    LandingScan,
+    record_scan,
+    scan_landing_folders,
+)
 from shardline.operations.source_selection import OnChanged, OnDuplicate, SourceRules
 from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.sources import RecordSource, as_source
-from shardline.text import counted, human_bytes
+from shardline.text import format_bytes, format_count
 from shardline.tfrecord.compression import Compression
 
-Landing: TypeAlias = LandingFolder | str | PathLike[str]
+LandingArgument: TypeAlias = LandingFolder | str | PathLike[str]
 
 _MEGABYTE = 1024 * 1024
 _SHOWN = 20
@@ -79,7 +85,7 @@ def appended_version(
     name: str,
     *,
     schema: Schema,
-    landing: Landing | Sequence[Landing],
+    landing: LandingArgument | Sequence[LandingArgument],
     cron: str | None = None,
     timezone: str = "UTC",
     watch_seconds: int | None = None,
@@ -93,7 +99,7 @@ def appended_version(
     owners: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     code_version: str = __version__,
-) -> DeclaredVersion:
+) -> VersionDefs:
     """Declare a version, `digits/v1`, that grows by what lands in its folders.
 
     `landing` is a LandingFolder or the path of a folder, or several of them. `target_bytes` is a
@@ -104,24 +110,24 @@ def appended_version(
     rows of a source may not fit the schema. `on_duplicate` and `on_changed` are those of `append`.
     `expectations` is the file of its suite in `checks/expectations/`.
     """
-    with declaring(name):
-        folders = _folders(landing)
-        refuse_no_schema(schema, name)
+    with raise_declaration_error(name):
+        folders = _parse_folders(landing)
+        get_no_schema_error(schema, name)
         target = parse_target("target_bytes", target_bytes)
-        LandingOptions(target, Compression(compression), quarantine_share)
+        AppendOptions(target, Compression(compression), quarantine_share)
         SourceRules(on_duplicate, on_changed)
-        _refuse_times(timezone, watch_seconds)
-    gate = gate_of(name, expectations, grows=True)
+        _validate_times(timezone, watch_seconds)
+    gate = create_version_checks(name, expectations, grows=True)
     landing_of = f"\n\nAppended from {', '.join(f'`{folder.where}`' for folder in folders)}."
 
     @dg.asset(
-        key=asset_key(name),
+        key=get_asset_key(name),
         group_name=group_name(name),
         kinds={"tfrecord"},
         description=(description or f"`{name}`, appended to by what lands.") + landing_of,
         owners=list(owners),
         tags={**(tags or {}), "shardline/made_by": "append"},
-        metadata=schema_metadata(schema),
+        metadata=build_schema_metadata(schema),
         code_version=code_version,
         output_required=False,
     )
@@ -130,14 +136,14 @@ def appended_version(
     ) -> Iterator[dg.MaterializeResult[None]]:
         version = shardline.version(name, run=context.run.run_id, code=code_version)
         _validate_schema(version, schema)
-        found = _chosen(version, look(version, folders), config)
-        _tell(context, name, found)
+        found = _select_arrivals(version, scan_landing_folders(version, folders), config)
+        _log_arrivals(context, name, found)
         if version.exists:
             version.require(gate.required)
         began = time.perf_counter()
         report = append(
             version,
-            [_opened(arrival, folders) for arrival in found.new],
+            [_open_arrival(arrival, folders) for arrival in found.new],
             schema=schema,
             checks=gate.required,
             target_bytes=config.target_shard_mb * _MEGABYTE or target,
@@ -147,13 +153,13 @@ def appended_version(
             reland=config.reland,
             on_duplicate=config.on_duplicate or on_duplicate,
             on_changed=config.on_changed or on_changed,
-            engine=logging_engine(context.log),
+            engine=create_logging_executor(context.log),
         )
         seconds = time.perf_counter() - began
         told = (report.landed, report.skipped, report.set_aside)
-        remember(version, found, [one.source for group in told for one in group])
-        _tell_report(context, report)
-        made = _made(version, report, seconds) or standing(
+        record_scan(version, found, [one.source for group in told for one in group])
+        _log_report(context, report)
+        made = _create_step_report(version, report, seconds) or get_latest_report(
             version, context.instance, context.asset_key
         )
         if made is None and report.set_aside:
@@ -166,29 +172,33 @@ def appended_version(
             context.log.info("%s has no snapshot yet: nothing has landed", name)
             return
         aside, same = len(report.set_aside), len(report.duplicates)
-        yield result(version, replace(made, set_aside=aside, duplicates=same))
+        yield build_result(version, replace(made, set_aside=aside, duplicates=same))
 
     def plan(shardline: ShardlineResource, config: AppendConfig) -> VersionPlan:
         version = shardline.version(name)
         _validate_schema(version, schema)
-        return _plan(_chosen(version, look(version, folders), config))
+        return _create_plan(
+            _select_arrivals(version, scan_landing_folders(version, folders), config)
+        )
 
-    return DeclaredVersion(
+    return VersionDefs(
         name,
         (appended,),
         gate.definition(),
         suite=gate.suite,
         dry_run=DryRun(AppendConfig, plan),
         derive_schema=lambda _: schema,
-        schedules=[append_schedule(name, folders, cron, timezone)] if cron else [],
-        sensors=[landing_sensor(name, folders, watch_seconds)] if watch_seconds else [],
+        schedules=[build_append_schedule(name, folders, cron, timezone)] if cron else [],
+        sensors=[build_landing_sensor(name, folders, watch_seconds)] if watch_seconds else [],
     )
 
 
-def _folders(landing: Landing | Sequence[Landing]) -> tuple[LandingFolder, ...]:
+def _parse_folders(
+    landing: LandingArgument | Sequence[LandingArgument],
+) -> tuple[LandingFolder, ...]:
     """Return the folders, of which each may be given by its path."""
     one = isinstance(landing, LandingFolder | str | PathLike)
-    given = [landing] if one else list(each_of(landing, "landing"))
+    given = [landing] if one else list(list_items(landing, "landing"))
     if not given:
         raise InvalidArgumentError(
             "landing: no folder given",
@@ -201,7 +211,7 @@ def _folders(landing: Landing | Sequence[Landing]) -> tuple[LandingFolder, ...]:
     )
 
 
-def _refuse_times(timezone: str, watch_seconds: int | None) -> None:
+def _validate_times(timezone: str, watch_seconds: int | None) -> None:
     if watch_seconds is not None and watch_seconds < 1:
         raise InvalidArgumentError(
             f"invalid watch_seconds {watch_seconds}: expected 1 or more", code="out-of-range"
@@ -217,12 +227,12 @@ def _refuse_times(timezone: str, watch_seconds: int | None) -> None:
 def _validate_schema(version: Version, schema: Schema) -> None:
     """Raise SchemaMismatchError if the log has another schema: name the factory that migrates."""
     try:
-        validate_declared(version, schema)
+        validate_declared_schema(version, schema)
     except SchemaMismatchError as error:
-        raise error.set_hint(_migrate(version.name)) from None
+        raise error.set_hint(_create_migrate_hint(version.name)) from None
 
 
-def _migrate(name: str) -> Hint:
+def _create_migrate_hint(name: str) -> Hint:
     return Hint.of(
         f"keep the schema of {name}, and declare the new schema as a version of its own: "
         f"`migrated_version('DATASET/VERSION', of='{name}', rename=..., drop=..., cast=..., "
@@ -230,43 +240,45 @@ def _migrate(name: str) -> Hint:
     )
 
 
-def _chosen(version: Version, found: Arrivals, config: AppendConfig) -> Arrivals:
+def _select_arrivals(version: Version, found: LandingScan, config: AppendConfig) -> LandingScan:
     """Of what has arrived, what the launchpad asks for."""
     new = found.new
     if config.reland:
         new += found.rejected(version)
     if config.files:
         by_path = {arrival.path: arrival for arrival in (*new, *found.settling)}
-        new = tuple(_named(path, by_path) for path in config.files)
+        new = tuple(_find_arrival(path, by_path) for path in config.files)
     if config.limit:
         new = new[: config.limit]
     return replace(found, new=new)
 
 
-def _named(path: str, arrivals: Mapping[str, Arrival]) -> Arrival:
+def _find_arrival(path: str, arrivals: Mapping[str, LandingFile]) -> LandingFile:
     """A file that was named by hand, which may lie anywhere."""
     where = path if "://" in path else Path(path).resolve().as_posix()
-    return arrivals.get(where, Arrival(where, "", 0, 0.0))
+    return arrivals.get(where, LandingFile(where, "", 0, 0.0))
 
 
-def _opened(arrival: Arrival, folders: Sequence[LandingFolder]) -> RecordSource | str:
+def _open_arrival(arrival: LandingFile, folders: Sequence[LandingFolder]) -> RecordSource | str:
     """What has arrived, read as its folder says; the path where it cannot be: append tells why."""
-    inside = [f for f in folders if arrival.path.startswith(_place(f) + "/")]
+    inside = [f for f in folders if arrival.path.startswith(_format_folder(f) + "/")]
     try:
         return as_source(arrival.path, format=inside[0].format if inside else None)
     except SourceError:
         return arrival.path
 
 
-def _place(folder: LandingFolder) -> str:
+def _format_folder(folder: LandingFolder) -> str:
     where = folder.where
     return where.rstrip("/") if "://" in where else Path(where).resolve().as_posix()
 
 
-def _made(version: Version, report: AppendReport, seconds: float) -> Made | None:
+def _create_step_report(
+    version: Version, report: AppendReport, seconds: float
+) -> StepReport | None:
     if report.snapshot is None:
         return None
-    return Made(
+    return StepReport(
         version.snapshot(report.snapshot),
         added_rows=report.records,
         added_bytes=report.bytes,
@@ -277,7 +289,7 @@ def _made(version: Version, report: AppendReport, seconds: float) -> Made | None
     )
 
 
-def _tell(context: dg.AssetExecutionContext, name: str, found: Arrivals) -> None:
+def _log_arrivals(context: dg.AssetExecutionContext, name: str, found: LandingScan) -> None:
     if found.new:
         size = sum(arrival.size for arrival in found.new)
         context.log.info("%s: %d sources to append, %d bytes", name, len(found.new), size)
@@ -288,14 +300,14 @@ def _tell(context: dg.AssetExecutionContext, name: str, found: Arrivals) -> None
         context.log.info("written to just now, and left to settle: %s", paths)
 
 
-def _plan(found: Arrivals) -> VersionPlan:
+def _create_plan(found: LandingScan) -> VersionPlan:
     rows = [
         dg.TableRecord({"source": arrival.path, "bytes": arrival.size}) for arrival in found.new
     ]
     columns = dg.TableSchema([dg.TableColumn("source"), dg.TableColumn("bytes", "int")])
     size = sum(arrival.size for arrival in found.new)
     return VersionPlan(
-        f"{counted(len(rows), 'source')} to append, {human_bytes(size)}; {found.known} known, "
+        f"{format_count(len(rows), 'source')} to append, {format_bytes(size)}; {found.known} known, "
         f"{len(found.settling)} left to settle",
         {
             "would_append": len(rows),
@@ -304,11 +316,11 @@ def _plan(found: Arrivals) -> VersionPlan:
     )
 
 
-def _tell_report(context: dg.AssetExecutionContext, report: AppendReport) -> None:
+def _log_report(context: dg.AssetExecutionContext, report: AppendReport) -> None:
     for refusal in report.set_aside:
         context.log.error("set aside: %s", refusal.why)
     if any(refusal.code == SchemaMismatchError.code for refusal in report.set_aside):
-        context.log.info("hint: %s", _migrate(report.version))
+        context.log.info("hint: %s", _create_migrate_hint(report.version))
     for skipped in report.skipped:
         log = context.log.warning if skipped.code == "duplicate" else context.log.info
         log("skipped %s: %s", skipped.source.path, skipped.why)

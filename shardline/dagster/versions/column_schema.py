@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from shardline.dagster.asset_names import asset_name
+from shardline.dagster.asset_names import get_asset_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardline import Feature, Schema
-    from shardline.provenance.catalog import FieldOrigin
+    from shardline.provenance.catalog import FeatureOrigin
 
 _LABELS_SHOWN = 20
 _COLUMNS_SHOWN = 100
@@ -18,10 +18,10 @@ _COLUMNS_SHOWN = 100
 
 def column_schema(schema: "Schema") -> dg.TableSchema:
     """Each feature as a column; opaque records have none."""
-    return dg.TableSchema(columns=[_column(feature) for feature in schema.features])
+    return dg.TableSchema(columns=[_build_column(feature) for feature in schema.features])
 
 
-def schema_metadata(schema: "Schema") -> dict[str, dg.TableSchemaMetadataValue]:
+def build_schema_metadata(schema: "Schema") -> dict[str, dg.TableSchemaMetadataValue]:
     """The metadata of an asset's definition that its declared schema gives.
 
     The asset page shows it also when the latest materialization is too small an event to have it.
@@ -29,11 +29,11 @@ def schema_metadata(schema: "Schema") -> dict[str, dg.TableSchemaMetadataValue]:
     return {"dagster/column_schema": dg.MetadataValue.table_schema(column_schema(schema))}
 
 
-def column_lineage(origins: "Mapping[str, FieldOrigin]") -> dg.TableColumnLineage:
+def column_lineage(origins: "Mapping[str, FeatureOrigin]") -> dg.TableColumnLineage:
     """Each column with those that it is made of; one that is made of none is left out."""
     found = {
         name: [
-            dg.TableColumnDep(dg.AssetKey(asset_name(version)), column)
+            dg.TableColumnDep(dg.AssetKey(get_asset_name(version)), column)
             for version, column in origin.of
         ]
         for name, origin in sorted(origins.items())
@@ -41,7 +41,7 @@ def column_lineage(origins: "Mapping[str, FieldOrigin]") -> dg.TableColumnLineag
     return dg.TableColumnLineage({name: deps for name, deps in found.items() if deps})
 
 
-def lineage_table(lineage: dg.TableColumnLineage) -> dg.TableMetadataValue:
+def build_lineage_table(lineage: dg.TableColumnLineage) -> dg.TableMetadataValue:
     """The same for people: the open-source web page shows nothing of a lineage."""
     deps_of = lineage.deps_by_column
     rows = [
@@ -62,7 +62,7 @@ def lineage_table(lineage: dg.TableColumnLineage) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(rows, schema)
 
 
-def column_type(feature: "Feature") -> str:
+def format_column_type(feature: "Feature") -> str:
     """`int64`, `float[8]`, `bytes, image`, `int64[?] per step`."""
     from shardline.schema import shapes  # noqa: PLC0415 - it loads NumPy
 
@@ -72,21 +72,21 @@ def column_type(feature: "Feature") -> str:
     return f"{feature.kind}{shape}{steps}{meaning}"
 
 
-def _column(feature: "Feature") -> dg.TableColumn:
+def _build_column(feature: "Feature") -> dg.TableColumn:
     words = [] if feature.meaning is None else [str(feature.meaning)]
     words.append("required" if feature.required else "optional")
     told = ", ".join(words)
     return dg.TableColumn(
         feature.name,
-        column_type(feature),
+        format_column_type(feature),
         description=f"{feature.doc} ({told})" if feature.doc else told,
         constraints=dg.TableColumnConstraints(
-            nullable=not feature.required, other=_constraints(feature)
+            nullable=not feature.required, other=_list_constraints(feature)
         ),
     )
 
 
-def _constraints(feature: "Feature") -> list[str]:
+def _list_constraints(feature: "Feature") -> list[str]:
     told = ["NaN may occur"] if feature.nan else []
     labels = getattr(feature.meaning, "labels", None) or ()
     if labels:

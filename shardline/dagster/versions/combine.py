@@ -14,24 +14,24 @@ from shardline.arguments import TARGET_BYTES
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.column_schema import column_schema
 from shardline.dagster.versions.declaration import (
-    DeclaredVersion,
     DryRun,
     Schemas,
+    VersionDefs,
     VersionPlan,
-    declaring,
-    gate_of,
+    create_version_checks,
     parse_target,
-    refuse_itself,
+    raise_declaration_error,
+    validate_inputs,
 )
-from shardline.dagster.versions.declared_udfs import DeclaredMakers, LateMakers, Makers
+from shardline.dagster.versions.declared_udfs import DeclaredUdfs, LateUdfs, Udfs
 from shardline.dagster.versions.derivation import (
-    chosen_input,
-    derived,
-    derived_asset,
-    require_declared,
+    build_derived_asset,
+    create_step_report,
+    require_declared_checks,
+    select_input,
 )
-from shardline.dagster.versions.metadata import result
-from shardline.dagster.versions.progress import logging_engine
+from shardline.dagster.versions.metadata import build_result
+from shardline.dagster.versions.progress import create_logging_executor
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
 from shardline.operations.combine import (
@@ -41,13 +41,20 @@ from shardline.operations.combine import (
     combine,
     plan_combine,
 )
-from shardline.operations.transform_version import packing
-from shardline.pairing.combine_spec import How, On, Options, Rule, declare_rule, make_recipe
+from shardline.operations.transform_version import parse_shard_compression
+from shardline.pairing.combine_spec import (
+    CombineSpec,
+    JoinKeys,
+    JoinType,
+    SpecOptions,
+    bind_spec,
+    declare_spec,
+)
 from shardline.pairing.pair_features import OnCollision
 from shardline.release import __version__
 from shardline.schema.schema import Schema
-from shardline.text import counted
-from shardline.udf.udf_declaration import Fields, FunctionFields
+from shardline.text import format_count
+from shardline.udf.udf_declaration import UDF, FunctionUDF
 
 
 class CombineConfig(dg.Config):
@@ -64,15 +71,15 @@ class CombineConfig(dg.Config):
 def combined_version(
     name: str,
     *,
-    left: str | DeclaredVersion,
-    right: str | DeclaredVersion,
+    left: str | VersionDefs,
+    right: str | VersionDefs,
     on_collision: OnCollision = "refuse",
     left_prefix: str = "",
     right_prefix: str = "",
-    on: On = (),
-    how: How = "inner",
-    where: Fields | None = None,
-    fields: Makers | LateMakers = (),
+    on: JoinKeys = (),
+    how: JoinType = "inner",
+    where: UDF | None = None,
+    fields: Udfs | LateUdfs = (),
     limit: int | None = None,
     sample: int | None = None,
     seed: int = 0,
@@ -86,7 +93,7 @@ def combined_version(
     owners: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     code_version: str = __version__,
-) -> DeclaredVersion:
+) -> VersionDefs:
     """Declare a version, `digit_pairs/v1`, of the pairs of what `left` and `right` have published.
 
     See `shardline.combine` for which pairs there are and what their columns are called. `left` and
@@ -98,8 +105,8 @@ def combined_version(
     """
     first, second = (one if isinstance(one, str) else one.name for one in (left, right))
     inputs = tuple(dict.fromkeys((first, second)))
-    refuse_itself(name, inputs)
-    options = Options(
+    validate_inputs(name, inputs)
+    options = SpecOptions(
         on_collision=on_collision,
         left_prefix=left_prefix,
         right_prefix=right_prefix,
@@ -111,32 +118,34 @@ def combined_version(
         seed=seed,
         once=once,
     )
-    with declaring(name):
-        declared = DeclaredMakers.of(fields)
-        _refuse_rule(options, declared, mode)
+    with raise_declaration_error(name):
+        declared = DeclaredUdfs.of(fields)
+        _validate_spec(options, declared, mode)
         target = parse_target("target_bytes", target_bytes)
         budget = None if budget_bytes is None else parse_target("budget_bytes", budget_bytes)
-        packing(compression)
+        parse_shard_compression(compression)
         if once and first != second:
             raise InvalidArgumentError(
                 f"unordered pairs need the same version on both sides: {first} and {second}",
                 code="conflicting-arguments",
                 hint=Hint.of("name one version for both sides, or leave out ", Option("once")),
             )
-    gate = gate_of(name, expectations, grows=False)
+    gate = create_version_checks(name, expectations, grows=False)
 
-    def opened(shardline: ShardlineResource, config: CombineConfig, run: str = "") -> _Opened:
+    def opened(
+        shardline: ShardlineResource, config: CombineConfig, run: str = ""
+    ) -> _CombineInputs:
         versions = {one: shardline.version(one, run=run, code=code_version) for one in inputs}
-        left_one = chosen_input(versions[first], config.left_snapshot, "left_snapshot")
+        left_one = select_input(versions[first], config.left_snapshot, "left_snapshot")
         right_one = (
             left_one
             if once and not config.right_snapshot
-            else chosen_input(versions[second], config.right_snapshot, "right_snapshot")
+            else select_input(versions[second], config.right_snapshot, "right_snapshot")
         )
         into = shardline.version(name, run=run, code=code_version)
-        return _Opened(versions[first], versions[second], into, left_one, right_one)
+        return _CombineInputs(versions[first], versions[second], into, left_one, right_one)
 
-    @derived_asset(
+    @build_derived_asset(
         name,
         inputs,
         made_by="combine",
@@ -150,8 +159,8 @@ def combined_version(
     ) -> Iterator[dg.MaterializeResult[None]]:
         work = opened(shardline, config, context.run.run_id)
         version = work.into
-        rule = Options(**options, fields=declared.settled())
-        require_declared(version, gate)
+        rule = SpecOptions(**options, fields=declared.settled())
+        require_declared_checks(version, gate)
         began = time.perf_counter()
         report = combine(
             *(work.left, work.right, version),
@@ -162,21 +171,21 @@ def combined_version(
             compression=compression,
             budget_bytes=budget,
             checks=gate.required,
-            engine=logging_engine(context.log),
+            engine=create_logging_executor(context.log),
             **rule,
         )
-        _tell_report(context, report)
-        made = derived(version, report, time.perf_counter() - began, context)
+        _log_report(context, report)
+        made = create_step_report(version, report, time.perf_counter() - began, context)
         if made is None:
             sides = (work.left_snapshot, work.right_snapshot)
             context.log.info("there is no pair of %s and %s", *sides)
             return
         pairs = {"pairs": made.snapshot.records, "computed_pairs": report.records}
-        yield result(version, replace(made, counts={**made.counts, **pairs}))
+        yield build_result(version, replace(made, counts={**made.counts, **pairs}))
 
     def plan(shardline: ShardlineResource, config: CombineConfig) -> VersionPlan:
         work = opened(shardline, config)
-        return _plan(
+        return _create_plan(
             plan_combine(
                 *(work.left, work.right, work.into),
                 which_left=work.left_snapshot.number,
@@ -184,7 +193,7 @@ def combined_version(
                 target_bytes=target,
                 mode=mode,
                 compression=compression,
-                **Options(**options, fields=declared.settled()),
+                **SpecOptions(**options, fields=declared.settled()),
             )
         )
 
@@ -192,9 +201,9 @@ def combined_version(
         sides = (schemas[first], schemas[second])
         if sides[0] is None or sides[1] is None:
             return None
-        return _pairs_schema(sides[0], sides[1], options, declared)
+        return _infer_schema(sides[0], sides[1], options, declared)
 
-    return DeclaredVersion(
+    return VersionDefs(
         name,
         (combined,),
         gate.definition(),
@@ -206,7 +215,7 @@ def combined_version(
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _CombineInputs:
     """The versions of a combination, and the snapshots of the inputs to read."""
 
     left: Version
@@ -216,7 +225,7 @@ class _Opened:
     right_snapshot: Snapshot
 
 
-def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
+def _validate_spec(options: SpecOptions, declared: DeclaredUdfs, mode: str) -> None:
     """Refuse what contradicts itself, as far as it can be told before anything is read."""
     if mode not in get_args(CombineMode):
         raise InvalidArgumentError(
@@ -232,35 +241,35 @@ def _refuse_rule(options: Options, declared: DeclaredMakers, mode: str) -> None:
             code="conflicting-arguments",
             hint=Hint.of(f"leave out {', '.join(asked)}, or write the pairs with ", write),
         )
-    _declared_rule(options, declared.functions)
+    _create_spec(options, declared.functions)
 
 
-def _declared_rule(options: Options, fields: Sequence[Fields]) -> Rule:
+def _create_spec(options: SpecOptions, fields: Sequence[UDF]) -> CombineSpec:
     """Return the rule with these fields, and without a filter that is not a function."""
     where = options["where"]
-    known = where if isinstance(where, FunctionFields) else None
-    return declare_rule(**Options(**{**options, "where": known}, fields=fields))
+    known = where if isinstance(where, FunctionUDF) else None
+    return declare_spec(**SpecOptions(**{**options, "where": known}, fields=fields))
 
 
-def _pairs_schema(
-    left: Schema, right: Schema, options: Options, declared: DeclaredMakers
+def _infer_schema(
+    left: Schema, right: Schema, options: SpecOptions, declared: DeclaredUdfs
 ) -> Schema | None:
     """Return the schema of the pairs, None if the features of a maker are not known yet."""
-    rule = _declared_rule(options, ())
-    recipe, pairs = make_recipe(rule, left, right)
+    rule = _create_spec(options, ())
+    recipe, pairs = bind_spec(rule, left, right)
     recipe.refuse_same_names()
-    if isinstance(rule.where, FunctionFields):
+    if isinstance(rule.where, FunctionUDF):
         rule.where.validate(pairs)
     declared.validate(pairs)
     if declared.declared is None:
         return None
-    recipe, schema = make_recipe(replace(rule, fields=declared.declared), left, right)
+    recipe, schema = bind_spec(replace(rule, fields=declared.declared), left, right)
     recipe.refuse_same_names()
     return schema
 
 
-def _plan(plan: CombinePlan) -> VersionPlan:
-    compute, reuse = counted(plan.compute, "shard"), counted(plan.reuse, "shard")
+def _create_plan(plan: CombinePlan) -> VersionPlan:
+    compute, reuse = format_count(plan.compute, "shard"), format_count(plan.reuse, "shard")
     return VersionPlan(
         f"{plan.estimate} of {plan.left} and {plan.right} to compute, in {compute}; {reuse} to "
         "reuse",
@@ -277,11 +286,11 @@ def _plan(plan: CombinePlan) -> VersionPlan:
     )
 
 
-def _tell_report(context: dg.AssetExecutionContext, report: CombineReport) -> None:
+def _log_report(context: dg.AssetExecutionContext, report: CombineReport) -> None:
     context.log.info(
         "%s: %s in %s computed, %s reused",
         report.version,
-        counted(report.records, "pair"),
-        counted(len(report.made), "shard"),
-        counted(len(report.reused), "shard"),
+        format_count(report.records, "pair"),
+        format_count(len(report.made), "shard"),
+        format_count(len(report.reused), "shard"),
     )

@@ -10,16 +10,16 @@ import dagster as dg
 from pydantic import ValidationError
 
 from shardline.arguments import parse_size, validate_minimum
-from shardline.dagster.checks.gate import Gate
+from shardline.dagster.checks.gate import VersionChecks
 from shardline.dagster.expectations.suite import SUITES, SuiteError, read_suite
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.column_schema import column_schema
 from shardline.dagster.versions.metadata import Metadata
 from shardline.errors import InvalidArgumentError, ShardlineError, UnknownArgumentError
 from shardline.hints import Hint
-from shardline.operations.transform_version import ChangePlan
+from shardline.operations.transform_version import TransformPlan
 from shardline.schema.schema import Schema
-from shardline.text import counted, human_bytes
+from shardline.text import format_bytes, format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ def parse_options(config: type[dg.Config], options: Mapping[str, Any]) -> dg.Con
         ) from None
 
 
-def plan_of_change(plan: ChangePlan) -> VersionPlan:
+def create_transform_plan(plan: TransformPlan) -> VersionPlan:
     """Return the plan of an extension or a migration."""
-    compute, reuse = counted(plan.compute, "shard"), counted(plan.reuse, "shard")
+    compute, reuse = format_count(plan.compute, "shard"), format_count(plan.reuse, "shard")
     return VersionPlan(
         f"{compute} of {plan.source} to compute, {reuse} to reuse; this reads "
-        f"{human_bytes(plan.reads)} of {counted(plan.records, 'record')}",
+        f"{format_bytes(plan.reads)} of {format_count(plan.records, 'record')}",
         {
             "would_compute": plan.compute,
             "would_reuse": plan.reuse,
@@ -103,7 +103,7 @@ class DeclarationError(ShardlineError):
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredVersion:
+class VersionDefs:
     """What a factory gives: first the asset of the version, then what comes with it.
 
     `inputs` are the versions that it is made of. `dry_run` plans its next materialization.
@@ -129,20 +129,22 @@ class DeclaredVersion:
         return self.assets[0].key
 
 
-def gate_of(version: str, expectations: str | Path | None, *, grows: bool) -> Gate:
+def create_version_checks(
+    version: str, expectations: str | Path | None, *, grows: bool
+) -> VersionChecks:
     """The checks of a version; a file of expectations that is not there is refused."""
     if expectations is None:
-        return Gate(version, grows=grows)
+        return VersionChecks(version, grows=grows)
     suite = SUITES / expectations
     try:
         read_suite(suite, version)
     except SuiteError as error:
         raise DeclarationError.of(version, error) from None
-    return Gate(version, suite, grows=grows)
+    return VersionChecks(version, suite, grows=grows)
 
 
 @contextmanager
-def declaring(name: str) -> Iterator[None]:
+def raise_declaration_error(name: str) -> Iterator[None]:
     """Tell at load, with the name of the version, what would only fail in a run."""
     try:
         yield
@@ -157,7 +159,7 @@ def parse_target(name: str, value: int | str) -> int:
     return size
 
 
-def refuse_itself(name: str, inputs: Sequence[str]) -> None:
+def validate_inputs(name: str, inputs: Sequence[str]) -> None:
     """Refuse a version that is an input of itself."""
     if name in inputs:
         raise DeclarationError(

@@ -11,11 +11,11 @@ from typing import TypeAlias
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 from shardline.schema.schema import Schema
-from shardline.udf.table_join import JoinedFields
-from shardline.udf.udf_declaration import Fields, FunctionFields
+from shardline.udf.table_join import TableJoin
+from shardline.udf.udf_declaration import UDF, FunctionUDF
 
-Makers: TypeAlias = Fields | Iterable[Fields]
-LateMakers: TypeAlias = Callable[[], Makers]
+Udfs: TypeAlias = UDF | Iterable[UDF]
+LateUdfs: TypeAlias = Callable[[], Udfs]
 
 _HOW = Hint.of(
     "declare its features with record_fields, batch_fields, tensor_fields, joined_fields"
@@ -23,16 +23,16 @@ _HOW = Hint.of(
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredMakers:
+class DeclaredUdfs:
     """Makers of fields, or a function without arguments that gives them."""
 
-    given: tuple[Fields, ...] | LateMakers
+    given: tuple[UDF, ...] | LateUdfs
 
     @classmethod
-    def of(cls, fields: Makers | LateMakers) -> "DeclaredMakers":
+    def of(cls, fields: Udfs | LateUdfs) -> "DeclaredUdfs":
         """Those that were declared; ValueError if they are none."""
-        if not callable(fields) or _is_maker(fields):
-            return cls(_listed(fields))
+        if not callable(fields) or _is_udf(fields):
+            return cls(_list_udfs(fields))
         try:
             inspect.signature(fields).bind()
         except TypeError:
@@ -43,46 +43,46 @@ class DeclaredMakers:
         return cls(fields)
 
     @property
-    def functions(self) -> tuple[FunctionFields, ...]:
+    def functions(self) -> tuple[FunctionUDF, ...]:
         """Those that tell what they make before anything is read."""
         given = () if callable(self.given) else self.given
-        return tuple(one for one in given if isinstance(one, FunctionFields))
+        return tuple(one for one in given if isinstance(one, FunctionUDF))
 
     @property
-    def declared(self) -> tuple[Fields, ...] | None:
+    def declared(self) -> tuple[UDF, ...] | None:
         """All makers, None if the features of one are not known before a run."""
         given = () if callable(self.given) else self.given
         known = tuple(
             one
             for one in given
-            if isinstance(one, FunctionFields)
-            or (isinstance(one, JoinedFields) and one.declared is not None)
+            if isinstance(one, FunctionUDF)
+            or (isinstance(one, TableJoin) and one.declared is not None)
         )
         return None if callable(self.given) or len(known) < len(given) else known
 
     def validate(self, schema: Schema) -> None:
         """Raise ValueError if records of this schema lack what a maker reads."""
         for one in () if callable(self.given) else self.given:
-            if isinstance(one, FunctionFields | JoinedFields):
+            if isinstance(one, FunctionUDF | TableJoin):
                 one.validate(schema)
 
-    def settled(self) -> tuple[Fields, ...]:
+    def settled(self) -> tuple[UDF, ...]:
         """All of them, with what lies outside of this process read, once."""
         found = self.given() if callable(self.given) else self.given
-        return tuple(one.settled() for one in _listed(found))
+        return tuple(one.settled() for one in _list_udfs(found))
 
 
-def _listed(fields: object) -> tuple[Fields, ...]:
+def _list_udfs(fields: object) -> tuple[UDF, ...]:
     """One or several makers, as several."""
     found = tuple(fields) if isinstance(fields, Iterable) else (fields,)
     for one in found:
-        if not _is_maker(one):
+        if not _is_udf(one):
             raise InvalidArgumentError(
                 f"invalid fields of type {type(one).__name__}", code="undeclared-udf", hint=_HOW
             )
     return found
 
 
-def _is_maker(one: object) -> bool:
+def _is_udf(one: object) -> bool:
     """Whether it is a maker; those of functions can be called as well."""
     return hasattr(one, "settled") and hasattr(one, "bind")

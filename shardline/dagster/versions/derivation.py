@@ -7,19 +7,19 @@ from typing import Any, Protocol
 import dagster as dg
 
 from shardline.api import Snapshot, Version
-from shardline.dagster.asset_names import asset_key, group_name
-from shardline.dagster.automation.conditions import follows_published
-from shardline.dagster.checks.gate import Gate
-from shardline.dagster.versions.metadata import Made, standing
-from shardline.errors import SnapshotMissingError
+from shardline.dagster.asset_names import get_asset_key, group_name
+from shardline.dagster.automation.conditions import build_follow_condition
+from shardline.dagster.checks.gate import VersionChecks
+from shardline.dagster.versions.metadata import StepReport, get_latest_report
+from shardline.errors import SnapshotNotFoundError
 from shardline.hints import Command, Hint
 from shardline.log.entry import Entry
 from shardline.log.model import Shard
-from shardline.operations.transform_version import ChangeReport
-from shardline.text import counted
+from shardline.operations.transform_version import TransformReport
+from shardline.text import format_count
 
 
-class Report(Protocol):
+class DerivationReport(Protocol):
     """What an operation did that makes a version of others."""
 
     @property
@@ -33,7 +33,7 @@ class Report(Protocol):
         ...
 
 
-def derived_asset(
+def build_derived_asset(
     name: str,
     inputs: Sequence[str],
     *,
@@ -45,20 +45,20 @@ def derived_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """The asset of a version that is made of others, and follows them."""
     return dg.asset(
-        key=asset_key(name),
+        key=get_asset_key(name),
         group_name=group_name(name),
         kinds={"tfrecord"},
-        deps=[asset_key(one) for one in inputs],
+        deps=[get_asset_key(one) for one in inputs],
         description=description,
         owners=list(owners),
         tags={**(tags or {}), "shardline/made_by": made_by},
         code_version=code_version,
-        automation_condition=follows_published(),
+        automation_condition=build_follow_condition(),
         output_required=False,
     )
 
 
-def chosen_input(base: Version, number: int, option: str) -> Snapshot:
+def select_input(base: Version, number: int, option: str) -> Snapshot:
     """The snapshot to read: the newest published one, or, of this number, one that is published.
 
     `option` is what it is called in the launchpad.
@@ -67,7 +67,7 @@ def chosen_input(base: Version, number: int, option: str) -> Snapshot:
         return base.published()
     snapshot = base.snapshot(number)
     if not snapshot.published:
-        raise SnapshotMissingError(
+        raise SnapshotNotFoundError(
             f"{snapshot}: not published",
             code="snapshot-unpublished",
             hint=Hint.of(
@@ -80,7 +80,7 @@ def chosen_input(base: Version, number: int, option: str) -> Snapshot:
     return snapshot
 
 
-def require_declared(version: Version, gate: Gate) -> None:
+def require_declared_checks(version: Version, gate: VersionChecks) -> None:
     """Let the declared checks publish a version that is there already.
 
     One that is not gets them with its first snapshot: were it made before, a declaration that
@@ -90,37 +90,37 @@ def require_declared(version: Version, gate: Gate) -> None:
         version.require(gate.required)
 
 
-def derived(
-    version: Version, report: Report, seconds: float, context: dg.AssetExecutionContext
-) -> Made | None:
+def create_step_report(
+    version: Version, report: DerivationReport, seconds: float, context: dg.AssetExecutionContext
+) -> StepReport | None:
     """What to tell: the snapshot that was made, else the one that stands, None if there is none."""
     if report.entry is None:
-        found = standing(version, context.instance, context.asset_key)
-        return None if found is None else _counted(found, 0)
+        found = get_latest_report(version, context.instance, context.asset_key)
+        return None if found is None else _add_counts(found, 0)
     snapshot = version.snapshot(report.entry.snapshot)
     before = version.snapshot(snapshot.number - 1).records if snapshot.number > 1 else 0
-    made = Made(
+    made = StepReport(
         snapshot,
         added_rows=snapshot.records - before,
         added_bytes=sum(shard.bytes for shard in report.made),
         added_shards=len(report.made),
         seconds=seconds,
     )
-    return _counted(made, len(report.made))
+    return _add_counts(made, len(report.made))
 
 
-def _counted(made: Made, computed: int) -> Made:
+def _add_counts(made: StepReport, computed: int) -> StepReport:
     reused = made.snapshot.totals.shards - computed
     return replace(made, counts={"computed_shards": computed, "reused_shards": reused})
 
 
-def log_change(context: dg.AssetExecutionContext, report: ChangeReport) -> None:
+def log_transform(context: dg.AssetExecutionContext, report: TransformReport) -> None:
     """Log what an extension or a migration did."""
     context.log.info(
         "%s: %s computed, %s reused",
         report.version,
-        counted(len(report.made), "shard"),
-        counted(len(report.reused), "shard"),
+        format_count(len(report.made), "shard"),
+        format_count(len(report.reused), "shard"),
     )
     if report.refused:
-        context.log.warning("%s went to quarantine", counted(report.refused, "record"))
+        context.log.warning("%s went to quarantine", format_count(report.refused, "record"))

@@ -10,35 +10,39 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.api import Version
-from shardline.arguments import each_of
+from shardline.arguments import list_items
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.declaration import (
-    DeclaredVersion,
     DryRun,
     Schemas,
+    VersionDefs,
     VersionPlan,
-    declaring,
-    gate_of,
-    plan_of_change,
-    refuse_itself,
+    create_transform_plan,
+    create_version_checks,
+    raise_declaration_error,
+    validate_inputs,
 )
-from shardline.dagster.versions.declared_udfs import DeclaredMakers, LateMakers, Makers
+from shardline.dagster.versions.declared_udfs import DeclaredUdfs, LateUdfs, Udfs
 from shardline.dagster.versions.derivation import (
-    chosen_input,
-    derived,
-    derived_asset,
-    log_change,
-    require_declared,
+    build_derived_asset,
+    create_step_report,
+    log_transform,
+    require_declared_checks,
+    select_input,
 )
-from shardline.dagster.versions.metadata import result
-from shardline.dagster.versions.progress import logging_engine
+from shardline.dagster.versions.metadata import build_result
+from shardline.dagster.versions.progress import create_logging_executor
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
-from shardline.operations.extend import extension, planned_extend
-from shardline.operations.transform_version import Mode, ShardChange, packing
+from shardline.operations.extend import make_extend_transform, prepare_extend
+from shardline.operations.transform_version import (
+    TransformMode,
+    VersionTransform,
+    parse_shard_compression,
+)
 from shardline.release import __version__
 from shardline.schema.schema import Schema
-from shardline.udf.transform import refuse_doubling
+from shardline.udf.transform import validate_side_names
 
 _REWRITE = Option("mode", "rewrite")
 _OPTIONAL = Option("required", value=False)
@@ -55,9 +59,9 @@ class ExtendConfig(dg.Config):
 def extended_version(
     name: str,
     *,
-    of: str | DeclaredVersion,
-    fields: Makers | LateMakers,
-    mode: Mode = "overlay",
+    of: str | VersionDefs,
+    fields: Udfs | LateUdfs,
+    mode: TransformMode = "overlay",
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
     quarantine_share: float = 0.0,
@@ -67,7 +71,7 @@ def extended_version(
     owners: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     code_version: str = __version__,
-) -> DeclaredVersion:
+) -> VersionDefs:
     """Declare a version, `digits/v2`, that holds what `of` has published, with new fields.
 
     `fields` is a maker of fields (`record_fields`, `batch_fields`, `tensor_fields`,
@@ -77,25 +81,25 @@ def extended_version(
     and computes what is new in it; without a code version of every function, all of it each time.
     """
     source = of if isinstance(of, str) else of.name
-    refuse_itself(name, [source])
-    with declaring(name):
+    validate_inputs(name, [source])
+    with raise_declaration_error(name):
         for option, names in (("drop", drop), ("replaces", replaces)):
-            each_of(names, option)
-        _refuse_mode(name, source, mode, drop=drop, replaces=replaces)
-        declared = DeclaredMakers.of(fields)
+            list_items(names, option)
+        _validate_mode(name, source, mode, drop=drop, replaces=replaces)
+        declared = DeclaredUdfs.of(fields)
         if declared.given == ():
             raise InvalidArgumentError(
                 "no fields to add",
                 code="no-features",
                 hint=Hint.of("pass fields made by record_fields or joined_fields"),
             )
-        _refuse_share(mode, quarantine_share, declared)
-        packing(compression)
-    gate = gate_of(name, expectations, grows=False)
+        _validate_share(mode, quarantine_share, declared)
+        parse_shard_compression(compression)
+    gate = create_version_checks(name, expectations, grows=False)
 
-    def planned(base: Version, version: Version, config: ExtendConfig) -> ShardChange:
-        snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
-        return planned_extend(
+    def planned(base: Version, version: Version, config: ExtendConfig) -> VersionTransform:
+        snapshot = select_input(base, config.input_snapshot, "input_snapshot")
+        return prepare_extend(
             base,
             declared.settled(),
             version,
@@ -108,7 +112,7 @@ def extended_version(
             checks=gate.required,
         )
 
-    @derived_asset(
+    @build_derived_asset(
         name,
         (source,),
         made_by="extend",
@@ -124,20 +128,20 @@ def extended_version(
         base = shardline.version(source, run=run, code=code_version)
         version = shardline.version(name, run=run, code=code_version)
         work = planned(base, version, config)
-        require_declared(version, gate)
+        require_declared_checks(version, gate)
         began = time.perf_counter()
-        report = work.done(logging_engine(context.log), None)
-        log_change(context, report)
-        made = derived(version, report, time.perf_counter() - began, context)
+        report = work.done(create_logging_executor(context.log), None)
+        log_transform(context, report)
+        made = create_step_report(version, report, time.perf_counter() - began, context)
         if made is None:
             context.log.info("%s has no record to extend", source)
             return
         refused = replace(made, quarantined_rows=report.refused, quarantine=report.quarantine)
-        yield result(version, refused)
+        yield build_result(version, refused)
 
     def plan(shardline: ShardlineResource, config: ExtendConfig) -> VersionPlan:
         work = planned(shardline.version(source), shardline.version(name), config)
-        return plan_of_change(work.plan())
+        return create_transform_plan(work.plan())
 
     def derive_schema(schemas: Schemas) -> Schema | None:
         base = schemas[source]
@@ -146,11 +150,11 @@ def extended_version(
         declared.validate(base)
         if declared.declared is None:
             return None
-        transform = extension(base, declared.declared, replaces=replaces, drop=drop)
-        refuse_doubling(transform)
+        transform = make_extend_transform(base, declared.declared, replaces=replaces, drop=drop)
+        validate_side_names(transform)
         return transform.after
 
-    return DeclaredVersion(
+    return VersionDefs(
         name,
         (extended,),
         gate.definition(),
@@ -161,12 +165,13 @@ def extended_version(
     )
 
 
-def _refuse_mode(
+def _validate_mode(
     name: str, source: str, mode: str, *, drop: Sequence[str], replaces: Sequence[str]
 ) -> None:
-    if mode not in get_args(Mode):
+    if mode not in get_args(TransformMode):
         raise InvalidArgumentError(
-            f"invalid mode {mode!r}: expected {' or '.join(get_args(Mode))}", code="invalid-choice"
+            f"invalid mode {mode!r}: expected {' or '.join(get_args(TransformMode))}",
+            code="invalid-choice",
         )
     if mode != "overlay":
         return
@@ -185,7 +190,7 @@ def _refuse_mode(
         )
 
 
-def _refuse_share(mode: str, share: float, declared: DeclaredMakers) -> None:
+def _validate_share(mode: str, share: float, declared: DeclaredUdfs) -> None:
     if not 0 <= share <= 1:
         raise InvalidArgumentError(
             f"invalid quarantine share {share}: expected 0 to 1", code="out-of-range"

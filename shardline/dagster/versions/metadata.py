@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import dagster as dg
 
 from shardline.api import Snapshot, Version
-from shardline.dagster.asset_records import reported_snapshot
+from shardline.dagster.asset_records import get_reported_snapshot
 from shardline.dagster.previews.pictures import picture
-from shardline.dagster.versions.column_schema import column_lineage, lineage_table, schema_metadata
+from shardline.dagster.versions.column_schema import (
+    build_lineage_table,
+    build_schema_metadata,
+    column_lineage,
+)
 from shardline.errors import ShardlineError
-from shardline.schema.tf_spec import parse_text, spec_text
+from shardline.schema.tf_spec import format_parser, format_spec
 
 if TYPE_CHECKING:
     from shardline import Store
@@ -33,7 +37,7 @@ _SHORT_DIGEST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StepReport:
     """What a step did to a version, and the snapshot that it reports.
 
     `quarantine` are files of the store with the rows that gave no record, `set_aside` the sources
@@ -57,7 +61,7 @@ class Made:
     is_known: bool = False
 
 
-def brief_metadata(version: "Version", made: Made) -> Metadata:
+def build_brief_metadata(version: "Version", made: StepReport) -> Metadata:
     """The numbers and digests of a snapshot, for an event that brings nothing new.
 
     No shard is read, and no other log.
@@ -66,56 +70,56 @@ def brief_metadata(version: "Version", made: Made) -> Metadata:
     given = {"set_aside": made.set_aside, "duplicates": made.duplicates}
     return {
         "dagster/row_count": int(snapshot.records),
-        **published_numbers(version),
+        **get_published_numbers(version),
         "snapshot": int(snapshot.number),
         "bytes": int(snapshot.bytes),
         "shards": int(snapshot.totals.shards),
         "added_rows": int(made.added_rows),
         **{name: int(count) for name, count in made.counts.items()},
         **{name: int(count) for name, count in given.items() if count},
-        "dagster/uri": _place(snapshot.store, version.name),
+        "dagster/uri": _locate_object(snapshot.store, version.name),
         "digest": snapshot.content,
         "entry_digest": version.log.entry(snapshot.entry).digest,
     }
 
 
-def published_numbers(version: "Version") -> dict[str, int]:
+def get_published_numbers(version: "Version") -> dict[str, int]:
     """The published snapshot and its rows, 0 if there is none."""
     published = version.state.published or 0
     rows = version.snapshot(published).records if published else 0
     return {"published_snapshot": int(published), "published_rows": int(rows)}
 
 
-def snapshot_metadata(version: "Version", made: Made) -> Metadata:
+def build_snapshot_metadata(version: "Version", made: StepReport) -> Metadata:
     """All that is shown of a snapshot."""
     snapshot = made.snapshot
     entry = version.log.entry(snapshot.entry)
     told: Metadata = {
         "dagster/row_count": int(snapshot.records),
-        **published_numbers(version),
+        **get_published_numbers(version),
         "picture": dg.MetadataValue.md(picture(version, snapshot, entry)),
-        **_numbers(made),
-        **schema_metadata(snapshot.schema),
-        "dagster/uri": _place(snapshot.store, version.name),
+        **_build_numbers(made),
+        **build_schema_metadata(snapshot.schema),
+        "dagster/uri": _locate_object(snapshot.store, version.name),
         "dagster/storage_kind": "tfrecord",
         "digest": snapshot.content,
         "entry_digest": entry.digest,
         "read_it": dg.MetadataValue.md(read_it(snapshot)),
-        "log": dg.MetadataValue.md(_commands(snapshot)),
+        "log": dg.MetadataValue.md(_format_commands(snapshot)),
     }
-    told |= _columns_made_of(snapshot)
+    told |= _build_column_lineage(snapshot)
     if entry.inputs:
-        told["parents"] = parents_table(snapshot.store, entry)
+        told["parents"] = build_parents_table(snapshot.store, entry)
     if entry.sources and entry.rejects is None:  # a rejection names those that it takes out
-        told["sources"] = _sources(entry)
+        told["sources"] = _build_source_table(entry)
     if made.quarantine:
-        told["quarantine"] = _quarantine(snapshot.store, made.quarantine)
+        told["quarantine"] = _build_quarantine_files(snapshot.store, made.quarantine)
     if made.adopted:
         told["adopted"] = True
     return told
 
 
-def _numbers(made: Made) -> Metadata:
+def _build_numbers(made: StepReport) -> Metadata:
     """The numbers, as plain ones: Dagster refuses those of NumPy."""
     snapshot, seconds = made.snapshot, float(made.seconds)
     return {
@@ -135,7 +139,7 @@ def _numbers(made: Made) -> Metadata:
     }
 
 
-def _columns_made_of(snapshot: "Snapshot") -> Metadata:
+def _build_column_lineage(snapshot: "Snapshot") -> Metadata:
     """What the columns of a derived version are made of; nothing if a log cannot tell."""
     from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - it loads Arrow
 
@@ -148,22 +152,25 @@ def _columns_made_of(snapshot: "Snapshot") -> Metadata:
     lineage = column_lineage(origins)
     return {
         "dagster/column_lineage": dg.MetadataValue.column_lineage(lineage),
-        "made_of": lineage_table(lineage),
+        "made_of": build_lineage_table(lineage),
     }
 
 
-def _place(store: "Store", name: str) -> str:
+def _locate_object(store: "Store", name: str) -> str:
     from shardline.storage import object_uri  # noqa: PLC0415 - only where it is used
 
     return object_uri(store, name)
 
 
-def _commands(snapshot: "Snapshot") -> str:
-    lines = [command(snapshot, "log", snapshot.version), command(snapshot, "verify", str(snapshot))]
-    return fenced("\n".join(lines), "sh")
+def _format_commands(snapshot: "Snapshot") -> str:
+    lines = [
+        format_command(snapshot, "log", snapshot.version),
+        format_command(snapshot, "verify", str(snapshot)),
+    ]
+    return format_code_block("\n".join(lines), "sh")
 
 
-def parents_table(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
+def build_parents_table(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
     """The snapshots that an entry was made of."""
     columns = [
         dg.TableColumn("version"),
@@ -176,7 +183,7 @@ def parents_table(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
             {
                 "version": one.shown,
                 "snapshot": int(one.snapshot),
-                "entry": _entry_of(store, one),
+                "entry": _find_entry(store, one),
                 "digest": one.entry,
             }
         )
@@ -185,7 +192,7 @@ def parents_table(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def _entry_of(store: "Store", parent: "Input") -> int | None:
+def _find_entry(store: "Store", parent: "Input") -> int | None:
     """The number of a parent's entry; None if its log cannot tell, which is for others to say."""
     from shardline import Version  # noqa: PLC0415 - it loads Arrow
 
@@ -196,13 +203,13 @@ def _entry_of(store: "Store", parent: "Input") -> int | None:
     return int(found.entry)
 
 
-def _sources(entry: "Entry") -> dg.TableMetadataValue:
+def _build_source_table(entry: "Entry") -> dg.TableMetadataValue:
     columns = [
         dg.TableColumn("source", description="its path, or the name of the batch"),
         dg.TableColumn("bytes", "int"),
         dg.TableColumn("sha256", description=f"the first {_SHORT_DIGEST} digits"),
     ]
-    records = [dg.TableRecord(_source(source)) for source in entry.sources[:_SHOWN]]
+    records = [dg.TableRecord(_build_source_row(source)) for source in entry.sources[:_SHOWN]]
     more = entry.sources[_SHOWN:]
     if more:
         size = sum(int(source.size or 0) for source in more)
@@ -211,15 +218,15 @@ def _sources(entry: "Entry") -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def _source(source: "Source") -> dict[str, str | int | float | bool | None]:
+def _build_source_row(source: "Source") -> dict[str, str | int | float | bool | None]:
     size = None if source.size is None else int(source.size)
     digest = None if source.sha256 is None else source.sha256[:_SHORT_DIGEST]
     return {"source": source.shown, "bytes": size, "sha256": digest}
 
 
-def _quarantine(store: "Store", names: tuple[str, ...]) -> dg.MetadataValue[Any]:
+def _build_quarantine_files(store: "Store", names: tuple[str, ...]) -> dg.MetadataValue[Any]:
     """The files by their paths or URIs: one to copy by a click, several as a list."""
-    paths = [str(store.local_path(name) or _place(store, name)) for name in names]
+    paths = [str(store.local_path(name) or _locate_object(store, name)) for name in names]
     if len(paths) == 1:
         return dg.MetadataValue.path(paths[0])
     lines = [f"- `{path}`" for path in paths[:_SHOWN]]
@@ -233,28 +240,31 @@ _LIST = "files.txt"
 
 def read_it(snapshot: "Snapshot") -> str:
     """Markdown with the code: through Shardline, and by TensorFlow alone where it can."""
-    parts = ["As a `tf.data.Dataset`, once its checks have passed:", fenced(_ours(snapshot))]
+    parts = [
+        "As a `tf.data.Dataset`, once its checks have passed:",
+        format_code_block(_format_shardline_code(snapshot)),
+    ]
     try:
-        plain = _plain(snapshot, snapshot.files())
+        plain = _format_tensorflow_code(snapshot, snapshot.files())
     except ShardlineError as error:
         parts.append(f"Not by TensorFlow alone: {error.describe()}")
     else:
-        parts += ["The same files by TensorFlow alone:", fenced(plain)] if plain else []
+        parts += ["The same files by TensorFlow alone:", format_code_block(plain)] if plain else []
     return "\n\n".join(parts)
 
 
-def command(snapshot: "Snapshot", *arguments: str) -> str:
+def format_command(snapshot: "Snapshot", *arguments: str) -> str:
     """A `shardline` command on the root of a snapshot, ready to paste."""
     return shlex.join(("shardline", *arguments, "--root", snapshot.store.uri))
 
 
-def fenced(code: str, language: str = "python") -> str:
+def format_code_block(code: str, language: str = "python") -> str:
     """Code as a Markdown block that nothing in it can end."""
     ticks = max(chain((2,), (len(run) for run in re.findall("`+", code)))) + 1
     return f"{'`' * ticks}{language}\n{code}\n{'`' * ticks}"
 
 
-def _ours(snapshot: "Snapshot") -> str:
+def _format_shardline_code(snapshot: "Snapshot") -> str:
     options = "parse=False" if snapshot.schema.payload == "opaque" else ""
     return (
         "import shardline\n\n"
@@ -263,7 +273,7 @@ def _ours(snapshot: "Snapshot") -> str:
     )
 
 
-def _plain(snapshot: "Snapshot", paths: list[str]) -> str:
+def _format_tensorflow_code(snapshot: "Snapshot", paths: list[str]) -> str:
     """Code without Shardline; none for files that TensorFlow cannot reach."""
     if any("://" in path for path in paths):
         return ""
@@ -275,23 +285,25 @@ def _plain(snapshot: "Snapshot", paths: list[str]) -> str:
         files = [f"files = [\n{listed}]"]
     else:
         first = ["from pathlib import Path\n", "import tensorflow as tf\n"]
-        listing = command(snapshot, "files", str(snapshot))
+        listing = format_command(snapshot, "files", str(snapshot))
         files = [
             f"# {len(paths)} files, listed by: {listing} > {_LIST}",
             f'files = Path("{_LIST}").read_text().splitlines()',
         ]
-    parse = parse_text(snapshot.schema)
+    parse = format_parser(snapshot.schema)
     mapped = [f"dataset = dataset.map({parse})"] if parse else []
     read = f"dataset = tf.data.TFRecordDataset(files{packed})"
-    return "\n".join([*first, *files, spec_text(snapshot.schema) + read, *mapped])
+    return "\n".join([*first, *files, format_spec(snapshot.schema) + read, *mapped])
 
 
-def last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int | None:
+def find_last_reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> int | None:
     """The newest snapshot that Dagster was told of."""
-    return reported_snapshot(instance.get_latest_materialization_event(key))
+    return get_reported_snapshot(instance.get_latest_materialization_event(key))
 
 
-def standing(version: Version, instance: dg.DagsterInstance, key: dg.AssetKey) -> Made | None:
+def get_latest_report(
+    version: Version, instance: dg.DagsterInstance, key: dg.AssetKey
+) -> StepReport | None:
     """The newest snapshot, for a run that made none; None if the version has none.
 
     A run that was killed after its commit could not report it: it is adopted here.
@@ -299,27 +311,32 @@ def standing(version: Version, instance: dg.DagsterInstance, key: dg.AssetKey) -
     if not version.exists or not version.state.snapshot:
         return None
     snapshot = version.newest()
-    told = last_reported(instance, key)
+    told = find_last_reported(instance, key)
     adopted = told is None or told < snapshot.number
-    return Made(snapshot, adopted=adopted, is_known=not adopted)
+    return StepReport(snapshot, adopted=adopted, is_known=not adopted)
 
 
-def result(version: Version, made: Made) -> dg.MaterializeResult[None]:
+def build_result(version: Version, made: StepReport) -> dg.MaterializeResult[None]:
     """The materialization. Its data version is the content, so that staleness is the truth."""
     return dg.MaterializeResult(
-        metadata=(brief_metadata if made.is_known else snapshot_metadata)(version, made),
+        metadata=(build_brief_metadata if made.is_known else build_snapshot_metadata)(
+            version, made
+        ),
         data_version=dg.DataVersion(made.snapshot.content),
     )
 
 
-def materialization(
+def build_materialization(
     key: dg.AssetKey, version: Version, snapshot: Snapshot, *, added_rows: int
 ) -> dg.AssetMaterialization:
     """The materialization of a commit that no run reported: a small event, made from the log."""
     entry = version.log.entry(snapshot.entry)
-    parents = {"parents": parents_table(snapshot.store, entry)} if entry.inputs else {}
+    parents = {"parents": build_parents_table(snapshot.store, entry)} if entry.inputs else {}
     return dg.AssetMaterialization(
         asset_key=key,
-        metadata={**brief_metadata(version, Made(snapshot, added_rows=added_rows)), **parents},
+        metadata={
+            **build_brief_metadata(version, StepReport(snapshot, added_rows=added_rows)),
+            **parents,
+        },
         tags={"dagster/data_version": snapshot.content},
     )

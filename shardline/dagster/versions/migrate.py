@@ -10,32 +10,37 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.api import Version
-from shardline.arguments import each_of, validate_share
+from shardline.arguments import list_items, validate_share
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.declaration import (
-    DeclaredVersion,
     DryRun,
     Schemas,
+    VersionDefs,
     VersionPlan,
-    declaring,
-    gate_of,
-    plan_of_change,
-    refuse_itself,
+    create_transform_plan,
+    create_version_checks,
+    raise_declaration_error,
+    validate_inputs,
 )
 from shardline.dagster.versions.derivation import (
-    chosen_input,
-    derived,
-    derived_asset,
-    log_change,
-    require_declared,
+    build_derived_asset,
+    create_step_report,
+    log_transform,
+    require_declared_checks,
+    select_input,
 )
-from shardline.dagster.versions.metadata import result
-from shardline.dagster.versions.progress import logging_engine
-from shardline.operations.migrate import Steps, migration, planned_migration, validate_steps
-from shardline.operations.transform_version import ShardChange, packing
+from shardline.dagster.versions.metadata import build_result
+from shardline.dagster.versions.progress import create_logging_executor
+from shardline.operations.migrate import (
+    MigrationSpec,
+    make_migrate_transform,
+    prepare_migration,
+    validate_migration_spec,
+)
+from shardline.operations.transform_version import VersionTransform, parse_shard_compression
 from shardline.release import __version__
 from shardline.schema.schema import Kind, Schema
-from shardline.udf.transform import refuse_doubling
+from shardline.udf.transform import validate_side_names
 
 
 class MigrateConfig(dg.Config):
@@ -49,7 +54,7 @@ class MigrateConfig(dg.Config):
 def migrated_version(
     name: str,
     *,
-    of: str | DeclaredVersion,
+    of: str | VersionDefs,
     rename: Mapping[str, str] | None = None,
     drop: Sequence[str] = (),
     cast: Mapping[str, Kind] | None = None,
@@ -61,7 +66,7 @@ def migrated_version(
     owners: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     code_version: str = __version__,
-) -> DeclaredVersion:
+) -> VersionDefs:
     """Declare a version, `digits/v2`, with what `of` has published, under another schema.
 
     The version follows `of`, and migrates what is new in it. Features are named as `of` calls
@@ -95,22 +100,22 @@ def migrated_version(
         digits_v2 = migrated_version("digits/v2", of=digits_v1, rename={"label": "digit"})
     """
     source = of if isinstance(of, str) else of.name
-    refuse_itself(name, [source])
-    with declaring(name):
-        steps = Steps(
+    validate_inputs(name, [source])
+    with raise_declaration_error(name):
+        steps = MigrationSpec(
             rename=rename or {},
-            drop=[str(one) for one in each_of(drop, "drop")],
+            drop=[str(one) for one in list_items(drop, "drop")],
             cast=cast or {},
             default=default or {},
         )
-        validate_steps(steps)
+        validate_migration_spec(steps)
         validate_share("quarantine_share", quarantine_share)
-        packing(compression)
-    gate = gate_of(name, expectations, grows=False)
+        parse_shard_compression(compression)
+    gate = create_version_checks(name, expectations, grows=False)
 
-    def planned(base: Version, version: Version, config: MigrateConfig) -> ShardChange:
-        snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
-        return planned_migration(
+    def planned(base: Version, version: Version, config: MigrateConfig) -> VersionTransform:
+        snapshot = select_input(base, config.input_snapshot, "input_snapshot")
+        return prepare_migration(
             base,
             version,
             steps,
@@ -120,7 +125,7 @@ def migrated_version(
             checks=gate.required,
         )
 
-    @derived_asset(
+    @build_derived_asset(
         name,
         (source,),
         made_by="migrate",
@@ -136,30 +141,30 @@ def migrated_version(
         base = shardline.version(source, run=run, code=code_version)
         version = shardline.version(name, run=run, code=code_version)
         work = planned(base, version, config)
-        require_declared(version, gate)
+        require_declared_checks(version, gate)
         began = time.perf_counter()
-        report = work.done(logging_engine(context.log), None)
-        log_change(context, report)
-        made = derived(version, report, time.perf_counter() - began, context)
+        report = work.done(create_logging_executor(context.log), None)
+        log_transform(context, report)
+        made = create_step_report(version, report, time.perf_counter() - began, context)
         if made is None:
             context.log.info("%s has no record to migrate", source)
             return
         refused = replace(made, quarantined_rows=report.refused, quarantine=report.quarantine)
-        yield result(version, refused)
+        yield build_result(version, refused)
 
     def plan(shardline: ShardlineResource, config: MigrateConfig) -> VersionPlan:
         work = planned(shardline.version(source), shardline.version(name), config)
-        return plan_of_change(work.plan())
+        return create_transform_plan(work.plan())
 
     def derive_schema(schemas: Schemas) -> Schema | None:
         base = schemas[source]
         if base is None:
             return None
-        transform = migration(base, steps)
-        refuse_doubling(transform)
+        transform = make_migrate_transform(base, steps)
+        validate_side_names(transform)
         return transform.after
 
-    return DeclaredVersion(
+    return VersionDefs(
         name,
         (migrated,),
         gate.definition(),

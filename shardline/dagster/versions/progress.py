@@ -5,19 +5,24 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from shardline.text import counted, human_bytes
+from shardline.text import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from shardline.execution.executor import Engine, Listener, Progress, Running, ShardTask
+    from shardline.execution.executor import (
+        Executor,
+        Progress,
+        ProgressListener,
+        ShardTask,
+    )
 
-_FIRST = 2.0
-_AGAIN = 10.0
+_FIRST_SECONDS = 2.0
+_INTERVAL_SECONDS = 10.0
 
 Task = TypeVar("Task", bound="ShardTask")
 Result = TypeVar("Result")
 
 
-class Log(Protocol):
+class LineLog(Protocol):
     """Where lines go: `context.log`."""
 
     def info(self, line: str, /) -> None:
@@ -25,28 +30,30 @@ class Log(Protocol):
         ...
 
 
-def log_progress(log: Log, *, clock: Callable[[], float] = monotonic) -> "Listener":
+def create_log_listener(
+    log: LineLog, *, clock: Callable[[], float] = monotonic
+) -> "ProgressListener":
     """A listener for one operation: a line after 2 seconds of a step, then one in 10 at most.
 
     It hears of a task when that begins, so the share is of the tasks begun so far. Where there are
-    more than run at once, give the operation `logging_engine` instead, which knows them all.
+    more than run at once, give the operation `create_logging_executor` instead, which knows them all.
     """
-    return _Telling(log, clock).hear
+    return _StepLog(log, clock).hear
 
 
-def logging_engine(
-    log: Log, engine: "Engine | None" = None, *, clock: Callable[[], float] = monotonic
-) -> "Engine":
+def create_logging_executor(
+    log: LineLog, engine: "Engine | None" = None, *, clock: Callable[[], float] = monotonic
+) -> "Executor":
     """An engine for one operation that logs the same lines, with the share of all tasks."""
-    from shardline import Threads  # noqa: PLC0415 - only where it is used
+    from shardline import ThreadExecutor  # noqa: PLC0415 - only where it is used
 
-    return _LoggingEngine(engine or Threads(), _Telling(log, clock))
+    return _LoggingExecutor(engine or ThreadExecutor(), _StepLog(log, clock))
 
 
-class _LoggingEngine:
+class _LoggingExecutor:
     """Runs tasks on another engine, and knows all of a step's tasks before they run."""
 
-    def __init__(self, engine: "Engine", telling: "_Telling") -> None:
+    def __init__(self, engine: "Executor", telling: "_StepLog") -> None:
         self._engine = engine
         self._telling = telling
 
@@ -70,10 +77,10 @@ class _LoggingEngine:
         yield from self._engine.run(work, tasks, hear)
 
 
-class _Telling:
+class _StepLog:
     """What the tasks of a step have told together; they tell it from several threads."""
 
-    def __init__(self, log: Log, clock: Callable[[], float]) -> None:
+    def __init__(self, log: LineLog, clock: Callable[[], float]) -> None:
         self._log = log
         self._clock = clock
         self._lock = Lock()
@@ -101,9 +108,9 @@ class _Telling:
                 self._begin(told.step)
             self._tasks[told.task] = told
             now = self._clock()
-            due = self._began + _FIRST
+            due = self._began + _FIRST_SECONDS
             if self._last is not None:
-                due = max(due, self._last + _AGAIN)
+                due = max(due, self._last + _INTERVAL_SECONDS)
             if now < due:
                 return
             self._last = now
@@ -114,12 +121,12 @@ class _Telling:
         done = sum(task.done for task in self._tasks.values())
         rows = sum(task.records for task in self._tasks.values())
         total = self._total if self._known else self._begun()
-        parts = [f"{self._step}: {_share(done, total)}"]
+        parts = [f"{self._step}: {_format_share(done, total)}"]
         if rows:
-            parts.append(f"{counted(rows, 'row')}, {rows / seconds:,.0f} rows/s")
-        parts.append(f"{human_bytes(done / seconds)}/s")
+            parts.append(f"{format_count(rows, 'row')}, {rows / seconds:,.0f} rows/s")
+        parts.append(f"{format_bytes(done / seconds)}/s")
         if total is not None and done:
-            parts.append(f"about {_duration(seconds * max(total - done, 0) / done)} left")
+            parts.append(f"about {_format_duration(seconds * max(total - done, 0) / done)} left")
         return ", ".join(parts)
 
     def _begun(self) -> int | None:
@@ -127,13 +134,13 @@ class _Telling:
         return None if None in totals else sum(total or 0 for total in totals)
 
 
-def _share(done: int, total: int | None) -> str:
+def _format_share(done: int, total: int | None) -> str:
     if not total:
-        return human_bytes(done)
-    return f"{min(done / total, 1):.0%} of {human_bytes(total)}"
+        return format_bytes(done)
+    return f"{min(done / total, 1):.0%} of {format_bytes(total)}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """`42 s`, `12 min`, `3 h 20 min`."""
     if seconds < 100:
         return f"{seconds:.0f} s"

@@ -8,45 +8,45 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.api import Snapshot
-from shardline.dagster.asset_names import asset_key, asset_name, group_name
-from shardline.dagster.automation.conditions import follows_published
+from shardline.dagster.asset_names import get_asset_key, get_asset_name, group_name
+from shardline.dagster.automation.conditions import build_follow_condition
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.declaration import (
-    DeclaredVersion,
     DryRun,
+    VersionDefs,
     VersionPlan,
-    declaring,
-    gate_of,
+    create_version_checks,
     parse_target,
-    refuse_itself,
+    raise_declaration_error,
+    validate_inputs,
 )
 from shardline.dagster.versions.derivation import (
-    chosen_input,
-    derived,
-    derived_asset,
-    require_declared,
+    build_derived_asset,
+    create_step_report,
+    require_declared_checks,
+    select_input,
 )
-from shardline.dagster.versions.metadata import result
-from shardline.dagster.versions.progress import logging_engine
+from shardline.dagster.versions.metadata import build_result
+from shardline.dagster.versions.progress import create_logging_executor
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild
-from shardline.operations.transform_version import packing
+from shardline.operations.transform_version import parse_shard_compression
 from shardline.release import __version__
-from shardline.text import counted
+from shardline.text import format_count
 
 
-def exported(name: str, path: Path, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
+def build_export_asset(name: str, path: Path, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
     """The asset of a version's exported file. Its path is replaced whole, or left as it is."""
 
     @dg.asset(
-        key=f"{asset_name(name)}_export",
+        key=f"{get_asset_name(name)}_export",
         group_name=group_name(name),
         kinds={"tfrecord", "file"},
-        deps=[asset_key(name)],
+        deps=[get_asset_key(name)],
         description=f"What `{name}` has published, as one file: `{path}`.",
         owners=list(owners),
         tags={"shardline/made_by": "export"},
-        automation_condition=follows_published(),
+        automation_condition=build_follow_condition(),
         output_required=False,
     )
     def export_file(
@@ -54,7 +54,7 @@ def exported(name: str, path: Path, owners: Sequence[str] = ()) -> dg.AssetsDefi
     ) -> Iterator[dg.MaterializeResult[None]]:
         version = shardline.version(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        report = export(version, path, engine=logging_engine(context.log))
+        report = export(version, path, engine=create_logging_executor(context.log))
         told = report.exported
         if not report.written:
             context.log.info("%s holds snapshot %d already", path, told.snapshot)
@@ -92,7 +92,7 @@ class RebuildConfig(dg.Config):
 def rebuilt_version(
     name: str,
     *,
-    of: str | DeclaredVersion,
+    of: str | VersionDefs,
     target_bytes: int | str | None = None,
     compression: str | None = None,
     export: str | Path | None = None,
@@ -101,20 +101,20 @@ def rebuilt_version(
     owners: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     code_version: str = __version__,
-) -> DeclaredVersion:
+) -> VersionDefs:
     """Declare a version, `digits/single`, that holds what `of` has published, rebuilt.
 
     It becomes one file, or files of `target_bytes`, such as "128MB"; `export` is a path at which
     the newest published state also lies as one file, replaced whole. It follows `of` by itself.
     """
     source = of if isinstance(of, str) else of.name
-    refuse_itself(name, [source])
-    with declaring(name):
+    validate_inputs(name, [source])
+    with raise_declaration_error(name):
         target = None if target_bytes is None else parse_target("target_bytes", target_bytes)
-        packing(compression)
-    gate = gate_of(name, expectations, grows=False)
+        parse_shard_compression(compression)
+    gate = create_version_checks(name, expectations, grows=False)
 
-    @derived_asset(
+    @build_derived_asset(
         name,
         (source,),
         made_by="rebuild",
@@ -129,8 +129,8 @@ def rebuilt_version(
         run = context.run.run_id
         base = shardline.version(source, run=run, code=code_version)
         version = shardline.version(name, run=run, code=code_version)
-        snapshot = chosen_input(base, config.input_snapshot, "input_snapshot")
-        require_declared(version, gate)
+        snapshot = select_input(base, config.input_snapshot, "input_snapshot")
+        require_declared_checks(version, gate)
         began = time.perf_counter()
         report = rebuild(
             base,
@@ -139,21 +139,24 @@ def rebuilt_version(
             target_bytes=config.target_shard_mb * _MEGABYTE or target,
             compression=compression,
             checks=gate.required,
-            engine=logging_engine(context.log),
+            engine=create_logging_executor(context.log),
         )
-        made = derived(version, report, time.perf_counter() - began, context)
+        made = create_step_report(version, report, time.perf_counter() - began, context)
         if made is None:
             context.log.info("%s has no record to rebuild", source)
             return
-        yield result(version, made)
+        yield build_result(version, made)
 
     def plan(shardline: ShardlineResource, config: RebuildConfig) -> VersionPlan:
         base = shardline.version(source)
-        return _plan(chosen_input(base, config.input_snapshot, "input_snapshot"))
+        return _create_plan(select_input(base, config.input_snapshot, "input_snapshot"))
 
-    return DeclaredVersion(
+    return VersionDefs(
         name,
-        (rebuilt, *([exported(name, Path(export), owners)] if export is not None else [])),
+        (
+            rebuilt,
+            *([build_export_asset(name, Path(export), owners)] if export is not None else []),
+        ),
         gate.definition(),
         inputs=(source,),
         suite=gate.suite,
@@ -163,10 +166,10 @@ def rebuilt_version(
     )
 
 
-def _plan(snapshot: Snapshot) -> VersionPlan:
+def _create_plan(snapshot: Snapshot) -> VersionPlan:
     shards, records = snapshot.totals.shards, snapshot.records
     return VersionPlan(
-        f"{snapshot} to rebuild, {counted(records, 'record')} in {counted(shards, 'shard')}",
+        f"{snapshot} to rebuild, {format_count(records, 'record')} in {format_count(shards, 'shard')}",
         {
             "input_snapshot": snapshot.number,
             "shards_to_read": int(shards),

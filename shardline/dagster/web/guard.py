@@ -31,30 +31,30 @@ _ANSWER_HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DeniedRequest:
     """The answer to a request that is not let in."""
 
     status: int
     reason: str
 
 
-_HOST = Refusal(
+_HOST = DeniedRequest(
     421,
     "This server does not go by the name in the Host header. If a proxy or a tunnel is in front of"
     " it, start it with the address that the browser shows: --host https://NAME, or"
     " SHARDLINE_UI_HOSTS.",
 )
-_ORIGIN = Refusal(
+_ORIGIN = DeniedRequest(
     403,
     "The request comes from a page of another origin. If a proxy or a tunnel is in front of this"
     " server, let it pass the Host header on, and start the server with the address that the"
     " browser shows: --host https://NAME, or SHARDLINE_UI_HOSTS.",
 )
-_NO_ORIGIN = Refusal(403, "A WebSocket needs an Origin header, and a browser sends it.")
-_METHOD = Refusal(405, "Only GET, HEAD and POST are answered here.")
-_GRAPHQL_BY_GET = Refusal(405, "GraphQL is answered by POST only, with the query as JSON.")
-_READ_ONLY = Refusal(401, "This server is read-only.")
-_NOT_JSON = Refusal(415, "A POST must have the content type application/json.")
+_NO_ORIGIN = DeniedRequest(403, "A WebSocket needs an Origin header, and a browser sends it.")
+_METHOD = DeniedRequest(405, "Only GET, HEAD and POST are answered here.")
+_GRAPHQL_BY_GET = DeniedRequest(405, "GraphQL is answered by POST only, with the query as JSON.")
+_READ_ONLY = DeniedRequest(401, "This server is read-only.")
+_NOT_JSON = DeniedRequest(415, "A POST must have the content type application/json.")
 
 
 def parse_origin(told: str) -> str:
@@ -110,7 +110,7 @@ class Guard:
             answer = PlainTextResponse(f"{refusal.reason}\n", refusal.status)
             await answer(scope, receive, send_guarded)
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    def _refusal(self, scope: Scope) -> DeniedRequest | None:
         headers = Headers(scope=scope)
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
@@ -120,16 +120,16 @@ class Guard:
             return _ORIGIN
         if scope["type"] == "websocket":
             return None if origins else _NO_ORIGIN
-        refusal = _http_refusal(scope, headers)
+        refusal = _find_http_refusal(scope, headers)
         if refusal is None and self._read_only and scope["method"] == "POST":
             return None if _is_graphql(scope) else _READ_ONLY
         return refusal
 
 
-def _http_refusal(scope: Scope, headers: Headers) -> Refusal | None:
+def _find_http_refusal(scope: Scope, headers: Headers) -> DeniedRequest | None:
     """Why a request to the right name, with no foreign Origin, is not let in."""
     method = scope["method"]
-    if _is_foreign(headers) and not (method == "GET" and _opens_a_page(headers)):
+    if _is_foreign(headers) and not (method == "GET" and _is_navigation(headers)):
         return _ORIGIN
     if method == "POST":
         return None if _is_json(headers) else _NOT_JSON
@@ -145,7 +145,7 @@ def _is_foreign(headers: Headers) -> bool:
     return not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site"))
 
 
-def _opens_a_page(headers: Headers) -> bool:
+def _is_navigation(headers: Headers) -> bool:
     """Whether the address bar will show it: a link from a chat or an issue must work."""
     wanted = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
     return wanted == ("navigate", "document")

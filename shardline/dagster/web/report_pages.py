@@ -14,16 +14,16 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _PREFIX = "/reports"
-_APART = "sandbox allow-scripts allow-modals"
+_SANDBOX_POLICY = "sandbox allow-scripts allow-modals"
 
 
-def page_link(page: Path, reports: Path) -> str:
+def get_page_link(page: Path, reports: Path) -> str:
     """Where the web server has a page that lies in the folder of reports."""
     place = page.resolve().relative_to(reports.resolve())
     return f"{_PREFIX}/{quote(place.as_posix())}"
 
 
-class WithReports:
+class ReportPages:
     """The web server, and beside it the folder of reports."""
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
@@ -39,7 +39,7 @@ class WithReports:
 
         async def send_apart(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).append("Content-Security-Policy", _APART)
+                MutableHeaders(scope=message).append("Content-Security-Policy", _SANDBOX_POLICY)
             await send(message)
 
         below = {**scope, "path": path.removeprefix(_PREFIX), "root_path": ""}

@@ -30,7 +30,7 @@ from shardline.dagster.private import (
 from shardline.dagster.resources import shardline_resource
 from shardline.dagster.web.guard import LOOPBACK, Guard, loopback_origins
 from shardline.dagster.web.process_group import end_group_from_outside, handle_signals
-from shardline.dagster.web.report_pages import WithReports
+from shardline.dagster.web.report_pages import ReportPages
 from shardline.storage.temporary_files import scratch_folder
 
 _LOG_LEVEL = "warning"
@@ -86,7 +86,7 @@ def web_server(
         yield
 
     app = make_web_app(context, _UI_POLLS_MILLISECONDS, lifespan)
-    with_reports = WithReports(app, Path(shardline_resource().reports))
+    with_reports = ReportPages(app, Path(shardline_resource().reports))
     known = loopback_origins(port).union(origins)
     return uvicorn.Server(
         uvicorn.Config(

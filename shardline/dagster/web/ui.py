@@ -20,7 +20,7 @@ from shardline.errors import InvalidArgumentError, ShardlineError
 from shardline.hints import Hint
 
 
-def listen(port: int) -> socket.socket:
+def open_listener(port: int) -> socket.socket:
     """A socket that listens on loopback: from here on nobody else can take the port."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -81,12 +81,12 @@ def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> in
         return 0
     finally:
         if leader is not None:
-            _end(leader, grace)
+            _end_process(leader, grace)
     click.echo(f"The web server has ended, with code {code}; all is stopped.", err=True)
     return max(code, 1)
 
 
-def _end(leader: subprocess.Popen[bytes], grace: int) -> None:
+def _end_process(leader: subprocess.Popen[bytes], grace: int) -> None:
     """End a process and its group."""
     if end_group(
         leader.pid,
@@ -97,7 +97,7 @@ def _end(leader: subprocess.Popen[bytes], grace: int) -> None:
         click.echo("Some processes did not end when asked, and were killed.", err=True)
 
 
-def _origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> list[str]:
+def _parse_origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> list[str]:
     try:
         return [parse_origin(one) for one in told]
     except InvalidArgumentError as error:
@@ -118,7 +118,7 @@ def _origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> li
     metavar="NAME",
     multiple=True,
     envvar="SHARDLINE_UI_HOSTS",
-    callback=_origins,
+    callback=_parse_origins,
     help=(
         "Address under which a proxy or a tunnel shows this server, if one does: NAME[:PORT] for"
         " https, http://NAME[:PORT] otherwise. Can be given more than once; in SHARDLINE_UI_HOSTS"
@@ -151,7 +151,7 @@ def main(
 ) -> None:
     """Start the Dagster web page on loopback, with its code servers and its daemon."""
     require_dagster_home()
-    listener = listen(port)
+    listener = open_listener(port)
     command = [
         *(sys.executable, "-m", "shardline.dagster.web.server"),
         *("--listener", str(listener.fileno()), "--workspace", workspace),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from shardline.errors import ShardlineError, UnknownFormatError
 from shardline.log.log import ENTRY_NAME
 from shardline.log.model import INTEGRITY
-from shardline.log.replay import Ledger
+from shardline.log.replay import Replay
 from shardline.log.state import BRINGS_BACK
-from shardline.operations.verify_log import LogReport, prove_log
-from shardline.pairing.coverage import Cover
+from shardline.operations.verify_log import LogReport, read_verified_log
+from shardline.pairing.coverage import Coverage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
-    from shardline.log.publication import Made, Row
+    from shardline.log.publication import ReplayedShard, ReplayedSnapshot
     from shardline.log.version import StoredVersion
     from shardline.provenance.catalog import Catalog
     from shardline.storage import ObjectInfo, Store
 
 
-CLOCKS_APART = timedelta(minutes=5)
+MAX_CLOCK_SKEW = timedelta(minutes=5)
 """How far the clocks of two machines may be apart."""
 
 
 @dataclass(slots=True)
-class History:
+class AuditedLog:
     """A version's log, as far as it is sound.
 
     `data` are the entries that made a snapshot. `times` and `hosts` tell of each entry when and
@@ -44,7 +44,7 @@ class History:
 
     version: StoredVersion
     report: LogReport
-    ledger: Ledger
+    ledger: Replay
     whole: bool = False
     data: list[Entry] = field(default_factory=list)
     times: list[datetime] = field(default_factory=list)
@@ -65,7 +65,7 @@ class History:
         """Its dataset."""
         return self.version.log.dataset
 
-    def made(self, snapshot: int) -> Made | None:
+    def made(self, snapshot: int) -> ReplayedSnapshot | None:
         """A snapshot; None if there is none of that number, as far as is known."""
         known = 1 <= snapshot <= self.ledger.snapshot
         return self.ledger.made[snapshot - 1] if known else None
@@ -76,7 +76,7 @@ class History:
         found = self.data[at] if at < len(self.data) else None
         return found if found is not None and found.number == number else None
 
-    def note(self, entry: Entry, ledger: Ledger) -> None:
+    def note(self, entry: Entry, ledger: Replay) -> None:
         """Keep what will be asked of an entry."""
         self.times.append(entry.time)
         self.hosts.append(entry.maker.host)
@@ -118,8 +118,8 @@ class AuditedLogs:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self._known: dict[str, History] = {}
-        self._lists: dict[tuple[str, int], list[Row]] = {}
+        self._known: dict[str, AuditedLog] = {}
+        self._lists: dict[tuple[str, int], list[ReplayedShard]] = {}
         self._published: dict[tuple[str, int, int], bool] = {}
         self._files: dict[str, dict[str, ObjectInfo]] = {}
         self.doubts: dict[tuple[str, str], str] = {}
@@ -142,19 +142,19 @@ class AuditedLogs:
         leaves = (file.name.rpartition("/")[2] for file in self.store.list(f"{name}/log"))
         return any(ENTRY_NAME.fullmatch(leaf) for leaf in leaves)
 
-    def of(self, name: str) -> History | None:
+    def of(self, name: str) -> AuditedLog | None:
         """The history of a version; None if it has none."""
         if name not in self._known:
             self._known[name] = self._read(name)
         found = self._known[name]
         return found if found.report.entries or found.unreadable else None
 
-    def _read(self, name: str) -> History:
+    def _read(self, name: str) -> AuditedLog:
         version = self.catalog.version(name)
         log = version.log
-        history = History(version, LogReport(0, 0, ()), Ledger(log.dataset, log.version))
+        history = AuditedLog(version, LogReport(0, 0, ()), Replay(log.dataset, log.version))
         try:
-            proved = prove_log(log, history.note)
+            proved = read_verified_log(log, history.note)
         except (UnknownFormatError, ShardlineError) as error:
             history.unreadable = error.message
             return history
@@ -162,7 +162,7 @@ class AuditedLogs:
         history.whole = proved.whole
         return history
 
-    def is_in_doubt(self, history: History, other: History | None, what: str = "") -> bool:
+    def is_in_doubt(self, history: AuditedLog, other: AuditedLog | None, what: str = "") -> bool:
         """Whether something cannot be judged, because another log is damaged, or its own.
 
         That is remembered, with the first thing that could not be judged: who is damaged is told
@@ -173,11 +173,11 @@ class AuditedLogs:
         self.doubts.setdefault((history.name, other.name), what)
         return True
 
-    def shards(self, history: History, snapshot: int) -> list[Shard]:
+    def shards(self, history: AuditedLog, snapshot: int) -> list[Shard]:
         """The shards of a snapshot, in order."""
         return [row.shard for row in self.rows(history, snapshot)]
 
-    def rows(self, history: History, snapshot: int) -> list[Row]:
+    def rows(self, history: AuditedLog, snapshot: int) -> list[ReplayedShard]:
         """The rows of a snapshot; who asks for several mostly asks for one again."""
         key = history.name, snapshot
         if key not in self._lists:
@@ -194,7 +194,7 @@ class AuditedLogs:
             self._files[where] = {file.name[len(where) + 1 :]: file for file in listed}
         return self._files[where]
 
-    def was_published(self, history: History, snapshot: int, entry: int) -> bool:
+    def was_published(self, history: AuditedLog, snapshot: int, entry: int) -> bool:
         """Whether a snapshot was published when an entry of its log was the newest."""
         made = history.made(snapshot)
         if made is None:
@@ -209,10 +209,10 @@ class AuditedLogs:
         return self._published[key]
 
     @staticmethod
-    def _replayed(history: History, snapshot: int, entry: int) -> bool:
+    def _replayed(history: AuditedLog, snapshot: int, entry: int) -> bool:
         """The same, by reading the log up to that entry once more."""
         log = history.version.log
-        ledger = Ledger(log.dataset, log.version)
+        ledger = Replay(log.dataset, log.version)
         for one in log.entries(1):
             if one.number > entry:
                 break
@@ -227,8 +227,8 @@ class ShardToRead:
     `brought` is the entry that brought it back, if it is read because of that.
     """
 
-    history: History
-    row: Row
+    history: AuditedLog
+    row: ReplayedShard
     brought: int = 0
 
     @property
@@ -265,7 +265,7 @@ class ShardToRead:
         return None if repaired is None or self.is_held else repaired
 
 
-def shards_to_read(history: History, since: int) -> list[ShardToRead]:
+def list_shards_to_read(history: AuditedLog, since: int) -> list[ShardToRead]:
     """The shards that came from an entry on and that vacuum has not announced, each once.
 
     That are those that landed since, and those that were brought back since. What an entry says
@@ -288,7 +288,9 @@ def shards_to_read(history: History, since: int) -> list[ShardToRead]:
     return list(found.values())
 
 
-def directly_below(history: History, row: Row, logs: AuditedLogs) -> list[ShardToRead]:
+def list_dependencies_of_row(
+    history: AuditedLog, row: ReplayedShard, logs: AuditedLogs
+) -> list[ShardToRead]:
     """The shards that one cannot be read without, as far as the logs tell of them."""
     shard = row.shard
     if shard.base is not None:
@@ -302,7 +304,7 @@ def directly_below(history: History, row: Row, logs: AuditedLogs) -> list[ShardT
     outputs = [] if entry is None else entry.parameters.get("outputs", [])
     if entry is None or shard.name not in names or len(outputs) != len(names):
         return []
-    cover = Cover.from_json(outputs[names.index(shard.name)])
+    cover = Coverage.from_json(outputs[names.index(shard.name)])
     found = []
     for told, places in zip(entry.inputs, (cover.left, cover.right), strict=True):
         origin = logs.of(told.shown)
@@ -312,32 +314,34 @@ def directly_below(history: History, row: Row, logs: AuditedLogs) -> list[ShardT
     return found
 
 
-def all_below(shards: Iterable[ShardToRead], logs: AuditedLogs) -> list[ShardToRead]:
+def list_dependency_shards(shards: Iterable[ShardToRead], logs: AuditedLogs) -> list[ShardToRead]:
     """All that some shards are read from, each once, and none of themselves."""
     listed = list(shards)
     seen = {one.name for one in listed}
     found: list[ShardToRead] = []
     for one in listed:
-        _gather(one, logs, seen, found)
+        _collect_dependencies(one, logs, seen, found)
     return found
 
 
-def _gather(one: ShardToRead, logs: AuditedLogs, seen: set[str], found: list[ShardToRead]) -> None:
-    for under in directly_below(one.history, one.row, logs):
+def _collect_dependencies(
+    one: ShardToRead, logs: AuditedLogs, seen: set[str], found: list[ShardToRead]
+) -> None:
+    for under in list_dependencies_of_row(one.history, one.row, logs):
         if under.name not in seen:
             seen.add(under.name)
             found.append(under)
-            _gather(under, logs, seen, found)
+            _collect_dependencies(under, logs, seen, found)
 
 
-def versions_below(history: History, logs: AuditedLogs) -> dict[str, None]:
+def get_dependency_versions(history: AuditedLog, logs: AuditedLogs) -> dict[str, None]:
     """The versions from whose shards those of this one are read, also if their logs are damaged."""
     if history.name not in logs.lower:
-        logs.lower[history.name] = _versions_below(history, logs)
+        logs.lower[history.name] = _collect_dependency_versions(history, logs)
     return dict(logs.lower[history.name])
 
 
-def _versions_below(history: History, logs: AuditedLogs) -> dict[str, None]:
+def _collect_dependency_versions(history: AuditedLog, logs: AuditedLogs) -> dict[str, None]:
     names: dict[str, None] = {}
     for row in history.ledger.rows:
         shard = row.shard
@@ -349,11 +353,11 @@ def _versions_below(history: History, logs: AuditedLogs) -> dict[str, None]:
     for name in list(names):
         origin = logs.of(name)
         if origin is not None:
-            names |= versions_below(origin, logs)
+            names |= get_dependency_versions(origin, logs)
     return names
 
 
-def in_use(history: History) -> Iterator[tuple[int, Row]]:
+def iter_rows_in_use(history: AuditedLog) -> Iterator[tuple[int, ReplayedShard]]:
     """The rows of the published and the newest snapshot that lie on others, and the snapshot."""
     ledger = history.ledger
     for number in dict.fromkeys((ledger.published or 0, ledger.snapshot)):

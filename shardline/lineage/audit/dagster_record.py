@@ -18,8 +18,8 @@ from shardline.storage.location import parse_location
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from shardline.lineage.audit.audited_logs import AuditedLogs, History
-    from shardline.log.publication import Made
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
+    from shardline.log.publication import ReplayedSnapshot
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 _COMPARE = Hint.of(
@@ -31,7 +31,7 @@ _MOVED = Hint.of(
 )
 
 
-def asset_name(version: str) -> str:
+def get_asset_name(version: str) -> str:
     """What the asset of a version is called in Dagster."""
     return _NOT_IN_NAMES.sub("_", version.replace("/", "_"))
 
@@ -69,7 +69,7 @@ class DagsterRecords(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class DagsterComparison:
     """What holding the record against the logs found, and of which versions it knows nothing."""
 
     findings: tuple[Finding, ...]
@@ -78,20 +78,20 @@ class Compared:
 
 def compare_with_dagster(
     names: Collection[str], logs: AuditedLogs, records: DagsterRecords, root: str | None = None
-) -> Compared:
+) -> DagsterComparison:
     """Where the record and the logs of some versions differ.
 
     `root` is where the datasets lay when Dagster recorded them, if that was somewhere else.
     """
     place = (logs.store.uri if root is None else str(parse_location(root))).rstrip("/")
     known: set[str] = set()
-    findings = list(_findings(names, logs, records, place, known))
+    findings = list(_iter_findings(names, logs, records, place, known))
     unknown = [name for name in names if name not in known]
-    findings += [one for name in unknown for one in _unrecorded(logs.of(name))]
-    return Compared(tuple(findings), tuple(unknown))
+    findings += [one for name in unknown for one in _find_unrecorded(logs.of(name))]
+    return DagsterComparison(tuple(findings), tuple(unknown))
 
 
-def _findings(
+def _iter_findings(
     names: Collection[str],
     logs: AuditedLogs,
     records: DagsterRecords,
@@ -99,11 +99,11 @@ def _findings(
     known: set[str],
 ) -> Iterator[Finding]:
     """Where they differ; the versions that Dagster knows become `known`."""
-    assets = {asset_name(name): name for name in logs.names()}
+    assets = {get_asset_name(name): name for name in logs.names()}
     for key in records.assets():
         asset = key.rpartition("/")[2]
         events = list(records.materializations(key))
-        name = assets.get(asset) or _named(events, root)
+        name = assets.get(asset) or _find_recorded_version(events, root)
         if name is None or (name not in names and name in assets.values()):
             continue
         ours = [one for one in events if one.place in {"", f"{root}/{name}"}]
@@ -112,12 +112,12 @@ def _findings(
         history = logs.of(name)
         if history is None:
             if ours:
-                yield _without(name, ours[-1], "has no log")
+                yield _make_missing_log_finding(name, ours[-1], "has no log")
             continue
-        yield from _compared(history, ours, logs)
+        yield from _compare_events(history, ours, logs)
         if ours:
             told = {one.snapshot for one in ours}
-            yield from _unreported(history, told, records)
+            yield from _find_unreported(history, told, records)
         if len(ours) < len(events):
             yield Finding(
                 "note",
@@ -130,13 +130,13 @@ def _findings(
             )
 
 
-def _named(events: list[RecordedMaterialization], root: str) -> str | None:
+def _find_recorded_version(events: list[RecordedMaterialization], root: str) -> str | None:
     """The version that the asset is of, if no log tells: by where its data is said to lie."""
     places = [one.place for one in events if one.place.startswith(f"{root}/")]
     return places[-1].removeprefix(f"{root}/") if places else None
 
 
-def _unrecorded(history: History | None) -> Iterator[Finding]:
+def _find_unrecorded(history: AuditedLog | None) -> Iterator[Finding]:
     """A version that runs have made, and of which Dagster knows nothing."""
     made = [] if history is None else [entry for entry in history.data if entry.maker.run]
     if history is not None and made:
@@ -151,7 +151,7 @@ def _unrecorded(history: History | None) -> Iterator[Finding]:
         )
 
 
-def _without(name: str, event: RecordedMaterialization, why: str) -> Finding:
+def _make_missing_log_finding(name: str, event: RecordedMaterialization, why: str) -> Finding:
     return Finding(
         "error",
         "event-without-snapshot",
@@ -163,43 +163,49 @@ def _without(name: str, event: RecordedMaterialization, why: str) -> Finding:
     )
 
 
-def _compared(
-    history: History, events: list[RecordedMaterialization], logs: AuditedLogs
+def _compare_events(
+    history: AuditedLog, events: list[RecordedMaterialization], logs: AuditedLogs
 ) -> Iterator[Finding]:
     for event in {(one.snapshot, one.content, one.digest): one for one in events}.values():
         made = history.made(event.snapshot)
         if made is not None:
-            yield from _differing(history, made, event)
+            yield from _compare_event(history, made, event)
         elif not logs.is_in_doubt(history, history, "which snapshots Dagster recorded"):
-            yield _without(history.name, event, f"has {history.ledger.snapshot} snapshots")
+            yield _make_missing_log_finding(
+                history.name, event, f"has {history.ledger.snapshot} snapshots"
+            )
     parents = {parent for event in events for parent in event.parents}
     for name, snapshot, digest in sorted(parents):
         origin = logs.of(name)
         made = None if origin is None else origin.made(snapshot)
         if made is not None and made.digest != digest:
             what = f"as a parent of {history.name}, with entry {digest[:12]}…, and the log has "
-            yield _differs(name, made, f"{what}{made.digest[:12]}…")
+            yield _make_difference_finding(name, made, f"{what}{made.digest[:12]}…")
 
 
-def _differing(history: History, made: Made, event: RecordedMaterialization) -> Iterator[Finding]:
+def _compare_event(
+    history: AuditedLog, made: ReplayedSnapshot, event: RecordedMaterialization
+) -> Iterator[Finding]:
     if event.content and event.content != made.content:
         what = f"with the content {event.content[:12]}…, and the log has {made.content[:12]}…"
-        yield _differs(history.name, made, what)
+        yield _make_difference_finding(history.name, made, what)
     elif event.entry is not None and event.entry != made.entry:
         what = f"as made by entry {event.entry}, and by the log it was entry {made.entry}"
-        yield _differs(history.name, made, what)
+        yield _make_difference_finding(history.name, made, what)
     elif event.digest is not None and event.digest != made.digest:
         what = f"with entry {event.digest[:12]}…, and the log has {made.digest[:12]}…"
-        yield _differs(history.name, made, what)
+        yield _make_difference_finding(history.name, made, what)
 
 
-def _differs(name: str, made: Made, what: str) -> Finding:
+def _make_difference_finding(name: str, made: ReplayedSnapshot, what: str) -> Finding:
     place = f"snapshot {made.number}"
     detail = f"Dagster recorded it {what}"
     return Finding("error", "dagster-differs", name, place, detail, _COMPARE, made.entry)
 
 
-def _unreported(history: History, told: set[int], records: DagsterRecords) -> Iterator[Finding]:
+def _find_unreported(
+    history: AuditedLog, told: set[int], records: DagsterRecords
+) -> Iterator[Finding]:
     """Snapshots that Dagster was not told of; one that a run made and could not report is a note.
 
     A rejection is told by the check that failed.

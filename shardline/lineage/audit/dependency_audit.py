@@ -6,28 +6,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.hints import Command, Hint
-from shardline.lineage.audit.audited_logs import ShardToRead, all_below, directly_below, in_use
+from shardline.lineage.audit.audited_logs import (
+    ShardToRead,
+    iter_rows_in_use,
+    list_dependencies_of_row,
+    list_dependency_shards,
+)
 from shardline.lineage.audit.finding import Finding
-from shardline.provenance.commands import again_advice
+from shardline.provenance.commands import get_recreate_hint
 from shardline.provenance.consumers import CONSUMER_PREFIX
-from shardline.provenance.dependencies import holder_of
+from shardline.provenance.dependencies import parse_pin_holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from shardline.lineage.audit.audited_logs import AuditedLogs, History
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
     from shardline.lineage.audit.finding import Severity
 
 
-def pin_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+def find_missing_pins(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
     """Shards of others that the newest or the published snapshot needs, and no pin keeps."""
     kept: dict[str, set[str]] = {}
     loose: dict[str, list[tuple[str, ShardToRead]]] = {}
-    for row in {row.shard.name: row for _, row in in_use(history)}.values():
-        for under in directly_below(history, row, logs):
+    for row in {row.shard.name: row for _, row in iter_rows_in_use(history)}.values():
+        for under in list_dependencies_of_row(history, row, logs):
             owner = under.history.name
             if owner not in kept:
-                kept[owner] = _pinned(under.history, history.name)
+                kept[owner] = _get_pinned_shards(under.history, history.name)
             if under.row.shard.name not in kept[owner]:
                 loose.setdefault(owner, []).append((row.shard.name, under))
     for owner, found in loose.items():
@@ -42,15 +47,17 @@ def pin_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
             f"shard {shard}" + (f" and {others} more" if others else ""),
             f"it cannot be read without {under.row.shard.name} of {owner}, which no pin of "
             f"{history.name} keeps: vacuum may delete it",
-            Hint.of("to pin it, ", again_advice(logs.store, history.name, history.ledger.snapshot)),
+            Hint.of(
+                "to pin it, ", get_recreate_hint(logs.store, history.name, history.ledger.snapshot)
+            ),
             history.ledger.number,
         )
 
 
-def holder_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+def find_orphaned_pins(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
     """Pins of versions that have no log: a version pins only after its first entry."""
     for name, hold in sorted(history.ledger.pins.items()):
-        holder = holder_of(name)
+        holder = parse_pin_holder(name)
         if hold.snapshot is None or holder is None or logs.of(holder) is not None:
             continue
         yield Finding(
@@ -68,7 +75,7 @@ def holder_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
         )
 
 
-def _pinned(origin: History, holder: str) -> set[str]:
+def _get_pinned_shards(origin: AuditedLog, holder: str) -> set[str]:
     """The shards that pins of a version keep in the log of another.
 
     Those of other programs may be called as they like; those of consumers end with these.
@@ -77,7 +84,7 @@ def _pinned(origin: History, holder: str) -> set[str]:
         hold.snapshot
         for hold in origin.ledger.pins.values()
         if hold.snapshot is not None
-        and holder_of(hold.name) in {holder, None}
+        and parse_pin_holder(hold.name) in {holder, None}
         and not hold.name.startswith(CONSUMER_PREFIX)
     )
     return {row.shard.name for number in held for row in origin.ledger.at(number)}
@@ -87,7 +94,7 @@ _UNREADABLE = "unreadable-snapshot"
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class _LostShard:
     """A shard that cannot be read, or will not be for long, and why."""
 
     shard: ShardToRead
@@ -97,22 +104,22 @@ class _Lost:
     given_up: bool = False
 
 
-def unreadable_findings(
-    history: History, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+def find_unreadable_snapshots(
+    history: AuditedLog, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
 ) -> Iterator[Finding]:
     """Snapshots in use or held that need shards which are lost, and not only damaged.
 
     What is damaged and can be repaired is a finding about that shard, if shards were `read`:
     `spoiled` are those that are not what was committed.
     """
-    lost: dict[int, dict[str, _Lost]] = {}
-    for number, row in in_use(history):
-        under = all_below([ShardToRead(history, row)], logs)
-        found = _lost(under, logs, spoiled, read=read)
+    lost: dict[int, dict[str, _LostShard]] = {}
+    for number, row in iter_rows_in_use(history):
+        under = list_dependency_shards([ShardToRead(history, row)], logs)
+        found = _iter_lost_shards(under, logs, spoiled, read=read)
         lost.setdefault(number, {}).update({one.shard.name: one for one in found})
     for number, by_name in lost.items():
         if by_name:
-            worst, told = _told(history, by_name.values())
+            worst, told = _format_losses(history, by_name.values())
             published = ", which is published," if number == history.ledger.published else ""
             yield Finding(
                 worst.severity,
@@ -120,25 +127,27 @@ def unreadable_findings(
                 history.name,
                 f"snapshot {number}",
                 f"it{published} is read from {told}",
-                again_advice(logs.store, history.name, number, worst.shard.name),
+                get_recreate_hint(logs.store, history.name, number, worst.shard.name),
             )
-    yield from _held_findings(history, logs, spoiled, read=read)
+    yield from _find_unreadable_refs(history, logs, spoiled, read=read)
 
 
-def _held_findings(
-    history: History, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+def _find_unreadable_refs(
+    history: AuditedLog, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
 ) -> Iterator[Finding]:
     """Older snapshots that tags, consumers and pins of people hold for nothing."""
     ledger = history.ledger
-    for number, holders in sorted(_holders(history).items()):
+    for number, holders in sorted(_get_snapshot_holders(history).items()):
         if number in {ledger.snapshot, ledger.published}:
             continue
         own = [ShardToRead(history, row) for row in logs.rows(history, number)]
-        lost = _lost([*own, *all_below(own, logs)], logs, spoiled, read=read)
+        lost = _iter_lost_shards(
+            [*own, *list_dependency_shards(own, logs)], logs, spoiled, read=read
+        )
         # What was erased is not deleted as long as someone holds it: the proof of that tells it.
         found = [one for one in lost if one.kind == _UNREADABLE]
         if found:
-            worst, told = _told(history, found)
+            worst, told = _format_losses(history, found)
             back = f"restore {worst.shard.name} from a copy of the root; without a copy, "
             released = Hint.join("; ", (advice for _, advice in holders))
             yield Finding(
@@ -151,7 +160,7 @@ def _held_findings(
             )
 
 
-def _holders(history: History) -> dict[int, list[tuple[str, Hint]]]:
+def _get_snapshot_holders(history: AuditedLog) -> dict[int, list[tuple[str, Hint]]]:
     """Who holds which snapshot, and how it is let go of.
 
     What other versions hold is told of these.
@@ -164,7 +173,7 @@ def _holders(history: History) -> dict[int, list[tuple[str, Hint]]]:
         if tag.snapshot is not None:
             found.setdefault(tag.snapshot, []).append((f"the tag {tag.name}", advice))
     for pin in ledger.pins.values():
-        if pin.snapshot is None or holder_of(pin.name) is not None:
+        if pin.snapshot is None or parse_pin_holder(pin.name) is not None:
             continue
         who, advice = f"the pin {pin.name!r}", Hint.of(f"release the pin {pin.name!r}")
         if pin.name.startswith(CONSUMER_PREFIX):
@@ -178,7 +187,7 @@ def _holders(history: History) -> dict[int, list[tuple[str, Hint]]]:
     return found
 
 
-def _told(history: History, found: Iterable[_Lost]) -> tuple[_Lost, str]:
+def _format_losses(history: AuditedLog, found: Iterable[_LostShard]) -> tuple[_LostShard, str]:
     """The worst of what is lost, and all of it in words."""
     worst, *others = sorted(found, key=lambda one: one.severity)
     owner = worst.shard.history.name
@@ -187,16 +196,16 @@ def _told(history: History, found: Iterable[_Lost]) -> tuple[_Lost, str]:
     return worst, f"shard {worst.shard.row.shard.name}{of}, {worst.what}{more}"
 
 
-def _lost(
+def _iter_lost_shards(
     shards: Iterable[ShardToRead], logs: AuditedLogs, spoiled: Collection[str], *, read: bool
-) -> Iterator[_Lost]:
+) -> Iterator[_LostShard]:
     for one in shards:
-        lost = _given_up(one, logs) or _damaged(one, spoiled, read=read)
+        lost = _find_removed_shard(one, logs) or _find_corrupt_shard(one, spoiled, read=read)
         if lost is not None:
             yield lost
 
 
-def _given_up(one: ShardToRead, logs: AuditedLogs) -> _Lost | None:
+def _find_removed_shard(one: ShardToRead, logs: AuditedLogs) -> _LostShard | None:
     name = one.row.shard.name
     taken = one.history.ledger.condemned_in(name)
     if taken is None:
@@ -205,22 +214,24 @@ def _given_up(one: ShardToRead, logs: AuditedLogs) -> _Lost | None:
     erased = entry is not None and entry.operation == "erase"
     told = f"which entry {taken} of its log {'erased' if erased else 'gave up'}"
     if name not in logs.files(one.history.dataset, "shards"):
-        return _Lost(one, "error", f"{told}: it is deleted", given_up=True)
+        return _LostShard(one, "error", f"{told}: it is deleted", given_up=True)
     what = f"{told}: it can still be read, and cannot when vacuum has deleted it"
-    return _Lost(one, "warning", what, "expiring-snapshot", given_up=True)
+    return _LostShard(one, "warning", what, "expiring-snapshot", given_up=True)
 
 
-def _damaged(one: ShardToRead, spoiled: Collection[str], *, read: bool) -> _Lost | None:
+def _find_corrupt_shard(
+    one: ShardToRead, spoiled: Collection[str], *, read: bool
+) -> _LostShard | None:
     repaired = one.repaired_in
     if one.name in spoiled or (one.has_failed and not read):
         if repaired is not None:
             made = one.history.entry(repaired)
             other = "put another in its place" if made and made.added else "took it out"
-            return _Lost(one, "error", f"which is damaged, and entry {repaired} {other}")
+            return _LostShard(one, "error", f"which is damaged, and entry {repaired} {other}")
         if one.is_replaced or not read:
             what = f"which is damaged, as entry {one.row.told} of its log says"
-            return _Lost(one, "error", what)
+            return _LostShard(one, "error", what)
     if repaired is not None and not read:
         what = f"which was damaged when entry {repaired} put another in its place"
-        return _Lost(one, "warning", what)
+        return _LostShard(one, "warning", what)
     return None

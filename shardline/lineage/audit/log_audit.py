@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from shardline.hints import Command, Hint, Option
-from shardline.lineage.audit.audited_logs import CLOCKS_APART
+from shardline.lineage.audit.audited_logs import MAX_CLOCK_SKEW
 from shardline.lineage.audit.finding import Finding
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.errors import LogFault
-    from shardline.lineage.audit.audited_logs import AuditedLogs, History
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
     from shardline.log.entry import Entry
     from shardline.log.model import Input
-    from shardline.log.publication import Made, Row
+    from shardline.log.publication import ReplayedShard, ReplayedSnapshot
 
 
 _COPY = Hint.of("restore the entry from a copy of the root, and find out who can write there")
@@ -39,7 +39,7 @@ _ADVICE: dict[LogFault, Hint] = {
 }
 
 
-def log_findings(history: History, now: datetime) -> Iterator[Finding]:
+def find_log_faults(history: AuditedLog, now: datetime) -> Iterator[Finding]:
     """What is wrong with a log by itself; `now` is the time by the clock here."""
     name = history.name
     if history.unreadable:
@@ -77,7 +77,7 @@ def log_findings(history: History, now: datetime) -> Iterator[Finding]:
             Hint.of("to attest again what passes, run ", Command.of("check", name)),
             ledger.number,
         )
-    yield from _from_the_future(history, now)
+    yield from _find_future_entry(history, now)
     for entry, what in history.idle:
         yield Finding(
             "error",
@@ -90,9 +90,9 @@ def log_findings(history: History, now: datetime) -> Iterator[Finding]:
         )
 
 
-def _from_the_future(history: History, now: datetime) -> Iterator[Finding]:
+def _find_future_entry(history: AuditedLog, now: datetime) -> Iterator[Finding]:
     """The first entry whose time is still to come: those behind it have to be as late."""
-    last = history.entry_at(now + CLOCKS_APART)
+    last = history.entry_at(now + MAX_CLOCK_SKEW)
     if last < len(history.times):
         yield Finding(
             "warning",
@@ -109,7 +109,7 @@ def _from_the_future(history: History, now: datetime) -> Iterator[Finding]:
         )
 
 
-def doubt_findings(logs: AuditedLogs, told: Collection[str]) -> Iterator[Finding]:
+def find_unverified_logs(logs: AuditedLogs, told: Collection[str]) -> Iterator[Finding]:
     """What could not be judged since a log is damaged; a note, if that is `told` by a finding."""
     for (name, cause), what in logs.doubts.items():
         own = name == cause
@@ -133,12 +133,12 @@ _REWRITTEN = Hint.of(
 )
 
 
-def input_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+def find_input_faults(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
     """What is wrong with what the entries of a version say they were made of."""
     other: dict[str, list[Finding]] = {}
     for entry in history.data:
         for told in dict.fromkeys(entry.inputs):
-            for found in _input(history, entry, told, logs):
+            for found in _audit_input(history, entry, told, logs):
                 if logs.is_in_doubt(history, logs.of(told.shown), found.detail):
                     continue
                 if found.kind == "other-input":
@@ -146,13 +146,13 @@ def input_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
                 else:
                     yield found
     for findings in other.values():
-        yield _together(findings)
+        yield _merge_findings(findings)
     for row in history.ledger.rows:
         if row.shard.base is not None:
-            yield from _base(history, row, logs)
+            yield from _audit_overlay_base(history, row, logs)
 
 
-def _together(findings: list[Finding]) -> Finding:
+def _merge_findings(findings: list[Finding]) -> Finding:
     """What has one cause, that another log was rewritten, as one finding at the first entry."""
     first = findings[0]
     if len(findings) == 1:
@@ -161,7 +161,9 @@ def _together(findings: list[Finding]) -> Finding:
     return replace(first, detail=f"{first.detail}{more}", entry=findings[-1].entry)
 
 
-def _input(history: History, entry: Entry, told: Input, logs: AuditedLogs) -> Iterator[Finding]:
+def _audit_input(
+    history: AuditedLog, entry: Entry, told: Input, logs: AuditedLogs
+) -> Iterator[Finding]:
     name, place = told.shown, f"entry {entry.number}, input {told.shown}@{told.snapshot}"
 
     def found(kind: str, detail: str, advice: Hint = _REWRITTEN) -> Finding:
@@ -186,7 +188,7 @@ def _input(history: History, entry: Entry, told: Input, logs: AuditedLogs) -> It
             f"{made.digest[:12]}… in its place",
         )
         return
-    if _precedes(history, entry, origin, made.entry):
+    if _is_before_input(history, entry, origin, made.entry):
         yield found(
             "back-dated-entry",
             f"it is of {entry.time:%Y-%m-%d %H:%M:%S}, before its input was made, at "
@@ -194,26 +196,28 @@ def _input(history: History, entry: Entry, told: Input, logs: AuditedLogs) -> It
             Hint.of("find out which of the two times is false, and whose clock it was"),
         )
         return
-    yield from _unpublished(history, entry, origin, made, logs)
+    yield from _find_unpublished_input(history, entry, origin, made, logs)
 
 
-def _precedes(history: History, entry: Entry, origin: History, other: int) -> bool:
+def _is_before_input(history: AuditedLog, entry: Entry, origin: AuditedLog, other: int) -> bool:
     """Whether an entry is older than one of another log, which it was made after."""
-    apart = _slack(history, entry, origin, other)
+    apart = _get_clock_slack(history, entry, origin, other)
     return entry.time + apart < origin.times[other - 1]
 
 
-def _slack(history: History, entry: Entry, origin: History, other: int) -> timedelta:
+def _get_clock_slack(
+    history: AuditedLog, entry: Entry, origin: AuditedLog, other: int
+) -> timedelta:
     """How far the clocks of the two may be apart: on one machine there is one clock."""
     same = history.hosts[entry.number - 1] == origin.hosts[other - 1]
-    return timedelta() if same else CLOCKS_APART
+    return timedelta() if same else MAX_CLOCK_SKEW
 
 
-def _unpublished(
-    history: History, entry: Entry, origin: History, made: Made, logs: AuditedLogs
+def _find_unpublished_input(
+    history: AuditedLog, entry: Entry, origin: AuditedLog, made: ReplayedSnapshot, logs: AuditedLogs
 ) -> Iterator[Finding]:
     if made.published:
-        later = entry.time + _slack(history, entry, origin, made.published)
+        later = entry.time + _get_clock_slack(history, entry, origin, made.published)
     else:
         later = entry.time
     what = f"whether {origin.name}@{made.number} was published when it was read"
@@ -237,7 +241,9 @@ def _unpublished(
     )
 
 
-def _base(history: History, row: Row, logs: AuditedLogs) -> Iterator[Finding]:
+def _audit_overlay_base(
+    history: AuditedLog, row: ReplayedShard, logs: AuditedLogs
+) -> Iterator[Finding]:
     """Whether an overlay's base is in its owner's log, as what the overlay was made for."""
     base = row.shard.base
     if base is None:

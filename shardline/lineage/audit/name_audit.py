@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.lineage.audit.finding import Finding
-from shardline.operations.append_task import LandingOptions, landed_identity
-from shardline.operations.combine_task import combined_identity, span_identity
-from shardline.operations.migrate import Steps, migration
-from shardline.operations.shard_slice import rebuilt_identity
-from shardline.operations.shard_writer import stem_in, stem_of
-from shardline.operations.transform_version import changed_identity
-from shardline.pairing.coverage import Cover, estimate
-from shardline.pairing.pair_grid import Extent, Grid
-from shardline.schema.schema import named_feature
-from shardline.udf.transform import transform_identity, unchanged
+from shardline.operations.append_task import AppendOptions, make_append_identity
+from shardline.operations.combine_task import make_combine_identity, make_span_identity
+from shardline.operations.migrate import MigrationSpec, make_migrate_transform
+from shardline.operations.shard_slice import make_rebuild_identity
+from shardline.operations.shard_writer import get_stem, make_stem
+from shardline.operations.transform_version import make_transform_identity
+from shardline.pairing.coverage import Coverage, estimate
+from shardline.pairing.pair_grid import PairGrid, RecordExtent
+from shardline.schema.schema import get_feature
+from shardline.udf.transform import get_transform_identity, map_unchanged_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.lineage.audit.audited_logs import AuditedLogs, History
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.schema.schema import Schema
@@ -39,20 +39,20 @@ _Piece: TypeAlias = tuple[str, int, int | None]
 """A shard's content, and of which records on; up to which, unless it is all of it."""
 
 
-def name_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+def find_name_faults(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
     """Shards whose names or counts do not follow from what their entries tell."""
     foreign: list[int] = []
     for entry in history.data:
         check = _CHECKS.get(entry.operation)
         if check is None or not entry.added:
             continue
-        if not is_ours(entry):
+        if not has_known_parameters(entry):
             foreign.append(entry.number)
             continue
         try:
-            found = list(check(_Looking(history, entry, logs)))
+            found = list(check(_EntryAudit(history, entry, logs)))
         except (ShardlineError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-            found = [_Odd("", "its parameters are not those of such an operation")]
+            found = [_NameFault("", "its parameters are not those of such an operation")]
         origins = [logs.of(told.shown) for told in entry.inputs] if found else []
         what = f"whether the names of entry {entry.number} follow from its inputs"
         if any(logs.is_in_doubt(history, origin, what) for origin in origins):
@@ -60,10 +60,10 @@ def name_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
         for odd in found:
             yield odd.finding(history.name, entry)
     if foreign:
-        yield _by_others(history.name, foreign)
+        yield _make_foreign_entry_finding(history.name, foreign)
 
 
-def is_ours(entry: Entry) -> bool:
+def has_known_parameters(entry: Entry) -> bool:
     """Whether an entry tells how its shards were made as this release tells it."""
     told = entry.parameters
     if not _OURS.get(entry.operation, frozenset()) <= told.keys():
@@ -71,7 +71,7 @@ def is_ours(entry: Entry) -> bool:
     return entry.operation != "extend" or all(isinstance(one, dict) for one in told["fields"])
 
 
-def _by_others(version: str, entries: Sequence[int]) -> Finding:
+def _make_foreign_entry_finding(version: str, entries: Sequence[int]) -> Finding:
     more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
     return Finding(
         "note",
@@ -86,14 +86,14 @@ def _by_others(version: str, entries: Sequence[int]) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looking:
+class _EntryAudit:
     """An entry, and where what it tells of can be looked up."""
 
-    history: History
+    history: AuditedLog
     entry: Entry
     logs: AuditedLogs
 
-    def input(self, place: int) -> tuple[History, int] | None:
+    def input(self, place: int) -> tuple[AuditedLog, int] | None:
         """One of the inputs, if its log tells of it; if not, that is told elsewhere."""
         told = self.entry.inputs[place]
         origin = self.logs.of(told.shown)
@@ -104,7 +104,7 @@ class _Looking:
 
 
 @dataclass(frozen=True, slots=True)
-class _Odd:
+class _NameFault:
     """What is odd about a shard; of counts, `lost` tells that records do not add up."""
 
     shard: str
@@ -143,52 +143,54 @@ class _Odd:
 _OTHER = "its name does not follow from what the entry says that it was made of"
 
 
-def _misnamed(shard: Shard, identities: Iterable[Json]) -> Iterator[_Odd]:
+def _find_misnamed(shard: Shard, identities: Iterable[Json]) -> Iterator[_NameFault]:
     """Whether the name of a shard is that of none of these."""
-    stem = stem_in(shard.name)
-    if all(stem_of(identity) != stem for identity in identities):
-        yield _Odd(shard.name, _OTHER)
+    stem = get_stem(shard.name)
+    if all(make_stem(identity) != stem for identity in identities):
+        yield _NameFault(shard.name, _OTHER)
 
 
-def _appended(look: _Looking) -> Iterator[_Odd]:
+def _audit_appended(look: _EntryAudit) -> Iterator[_NameFault]:
     entry = look.entry
-    options = LandingOptions.from_json(entry.parameters)
+    options = AppendOptions.from_json(entry.parameters)
     sources = {source.key: source for source in entry.sources}
     aside = {told["source"]: len(told["files"]) for told in entry.parameters.get("quarantine", ())}
     part: Counter[str] = Counter()
     bases = entry.bases or [""] * len(entry.added)
     for one, base in zip(entry.added, bases, strict=True):
         if base:
-            yield from _left_of(look, one.shard, base)
+            yield from _audit_replaced(look, one.shard, base)
             continue
         key = one.shard.source or ""
         source = sources.get(key)
         if source is None:
-            yield _Odd(one.shard.name, "the entry does not tell the source that it names")
+            yield _NameFault(one.shard.name, "the entry does not tell the source that it names")
             continue
         if source.batch is not None:
             continue  # the name of a batch does not tell its content, so a name holds a drawn one
-        told = {**landed_identity(key, entry.fingerprint or "", options), "run": ""}
+        told = {**make_append_identity(key, entry.fingerprint or "", options), "run": ""}
         # A part of which no row gave a record has no shard, but counts.
         tried = range(part[key], part[key] + aside.get(key, 0) + 1)
-        stem = stem_in(one.shard.name)
-        at = next((at for at in tried if stem_of({**told, "part": at}) == stem), None)
+        stem = get_stem(one.shard.name)
+        at = next((at for at in tried if make_stem({**told, "part": at}) == stem), None)
         if at is None:
-            yield _Odd(one.shard.name, _OTHER)
+            yield _NameFault(one.shard.name, _OTHER)
         part[key] = (part[key] if at is None else at) + 1
 
 
-def _left_of(look: _Looking, shard: Shard, name: str) -> Iterator[_Odd]:
+def _audit_replaced(look: _EntryAudit, shard: Shard, name: str) -> Iterator[_NameFault]:
     """What a replacement left of a shard: fewer records, and the shard itself is taken out."""
     row = look.history.ledger.row_at(name, look.entry.snapshot - 1)
     if row is None or name not in look.entry.removed:
-        yield _Odd(shard.name, f"it is told to be made of {name}, which the entry does not remove")
+        yield _NameFault(
+            shard.name, f"it is told to be made of {name}, which the entry does not remove"
+        )
     elif not shard.records < row.shard.records:
         what = f"it has {shard.records} records, and {name}, of which it is made, has "
-        yield _Odd(shard.name, f"{what}{row.shard.records}", lost=True)
+        yield _NameFault(shard.name, f"{what}{row.shard.records}", lost=True)
 
 
-def _rebuilt(look: _Looking) -> Iterator[_Odd]:
+def _audit_rebuilt(look: _EntryAudit) -> Iterator[_NameFault]:
     entry, history = look.entry, look.history
     if entry.inputs:
         found = look.input(0)
@@ -202,26 +204,30 @@ def _rebuilt(look: _Looking) -> Iterator[_Odd]:
         outputs = [one.shard for one in entry.added]
     before, after = (sum(one.records for one in side) for side in (inputs, outputs))
     if before != after:
-        yield _Odd("", f"{before} records were rebuilt, and {after} came of it", lost=True)
+        yield _NameFault("", f"{before} records were rebuilt, and {after} came of it", lost=True)
         return
     new = {one.shard.name for one in entry.added}
     packing = entry.parameters["compression"]
     seen: Counter[tuple[_Piece, ...]] = Counter()
-    for shard, pieces in zip(outputs, _pieces(inputs, outputs), strict=True):
+    for shard, pieces in zip(outputs, _iter_output_pieces(inputs, outputs), strict=True):
         if shard.name in new:
             # Which of several that are made of the same bytes it is, others may have moved.
-            told = [_told(piece) for piece in pieces]
+            told = [_describe_piece(piece) for piece in pieces]
             tried = range(seen[pieces] + 1)
-            yield from _misnamed(shard, (rebuilt_identity(told, packing, at) for at in tried))
+            yield from _find_misnamed(
+                shard, (make_rebuild_identity(told, packing, at) for at in tried)
+            )
         seen[pieces] += 1
 
 
-def _told(piece: _Piece) -> Json:
+def _describe_piece(piece: _Piece) -> Json:
     content, first, last = piece
     return {"sha256": content, **({} if last is None else {"records": [first, last]})}
 
 
-def _pieces(inputs: Sequence[Shard], outputs: Sequence[Shard]) -> Iterator[tuple[_Piece, ...]]:
+def _iter_output_pieces(
+    inputs: Sequence[Shard], outputs: Sequence[Shard]
+) -> Iterator[tuple[_Piece, ...]]:
     """Which records of which shards each output has, by counting them."""
     at = used = 0
     for output in outputs:
@@ -238,7 +244,7 @@ def _pieces(inputs: Sequence[Shard], outputs: Sequence[Shard]) -> Iterator[tuple
         yield tuple(pieces)
 
 
-def _extended(look: _Looking) -> Iterator[_Odd]:
+def _audit_extended(look: _EntryAudit) -> Iterator[_NameFault]:
     told = look.entry.parameters
     makers = [one["identity"] for one in told["fields"]]
     found = look.input(0)
@@ -247,66 +253,68 @@ def _extended(look: _Looking) -> Iterator[_Odd]:
     schema = found[0].ledger.schema
     transform = None
     if schema is not None and None not in makers:
-        names = unchanged(schema)
+        names = map_unchanged_names(schema)
         new = {name for one in told["fields"] for name in one["features"]}
-        dropped = {named_feature(schema, name).key for name in told.get("drop", ())}
+        dropped = {get_feature(schema, name).key for name in told.get("drop", ())}
         for feature in schema.features:
             if feature.key in dropped or (not feature.sequence and feature.name in new):
                 names[feature.key] = None
         fingerprints = schema.fingerprint, look.entry.fingerprint or ""
-        transform = transform_identity(fingerprints, names, makers)
-    yield from _changed(look, found, told["mode"], transform)
+        transform = get_transform_identity(fingerprints, names, makers)
+    yield from _audit_transformed(look, found, told["mode"], transform)
 
 
-def _migrated(look: _Looking) -> Iterator[_Odd]:
+def _audit_migrated(look: _EntryAudit) -> Iterator[_NameFault]:
     found = look.input(0)
     if found is None:
         return
-    transform = told_migration(found[0].ledger.schema, look.entry.parameters)
-    yield from _changed(look, found, "rewrite", transform)
+    transform = get_migration_identity(found[0].ledger.schema, look.entry.parameters)
+    yield from _audit_transformed(look, found, "rewrite", transform)
 
 
-def told_migration(schema: Schema | None, told: Json) -> Json | None:
+def get_migration_identity(schema: Schema | None, told: Json) -> Json | None:
     """The identity of a migration; None if its entry does not tell the values that it gave."""
-    steps = steps_of(told)
+    steps = parse_migration_spec(told)
     if schema is None or steps is None:
         return None
-    return migration(schema, steps).identity()
+    return make_migrate_transform(schema, steps).identity()
 
 
-def steps_of(told: Json) -> Steps | None:
+def parse_migration_spec(told: Json) -> MigrationSpec | None:
     """The steps of a migration; None if its entry does not tell the values that it gave."""
     if told.get("default"):
         return None
-    return Steps(told.get("rename", {}), told.get("drop", ()), told.get("cast", {}))
+    return MigrationSpec(told.get("rename", {}), told.get("drop", ()), told.get("cast", {}))
 
 
-def _changed(
-    look: _Looking, found: tuple[History, int], mode: str, transform: Json | None
-) -> Iterator[_Odd]:
+def _audit_transformed(
+    look: _EntryAudit, found: tuple[AuditedLog, int], mode: str, transform: Json | None
+) -> Iterator[_NameFault]:
     """Shards that are each made of one of the input."""
     entry, (origin, snapshot) = look.entry, found
     for one, name in zip(entry.added, entry.bases, strict=True):
         shard, row = one.shard, origin.ledger.row_at(name, snapshot)
         if row is None:
-            yield _Odd(shard.name, f"it is told to be made of {name}, which is not in the input")
+            yield _NameFault(
+                shard.name, f"it is told to be made of {name}, which is not in the input"
+            )
             continue
         base = row.shard
         may_miss = mode == "rewrite" and "quarantine" in entry.parameters
         if shard.records > base.records or (shard.records < base.records and not may_miss):
             what = f"it has {shard.records} records, and {name}, of which it is made, has "
-            yield _Odd(shard.name, f"{what}{base.records}", lost=True)
+            yield _NameFault(shard.name, f"{what}{base.records}", lost=True)
         if transform is not None:
             tried = (
-                changed_identity(
+                make_transform_identity(
                     entry.operation, mode, base, transform, shard.compression, quarantined=aside
                 )
                 for aside in (False, True)
             )
-            yield from _misnamed(shard, tried)
+            yield from _find_misnamed(shard, tried)
 
 
-def _combined(look: _Looking) -> Iterator[_Odd]:
+def _audit_combined(look: _EntryAudit) -> Iterator[_NameFault]:
     entry, told = look.entry, look.entry.parameters
     outputs = told.get("outputs")
     sides = look.input(0), look.input(1)
@@ -318,27 +326,31 @@ def _combined(look: _Looking) -> Iterator[_Odd]:
     names = ("mode", "rule") if virtual else ("rule", "compression")
     known = {name: told[name] for name in names}
     all_pairs = "on" not in rule and "where" not in rule
-    grid = Grid(
-        tuple(Extent(one.records, 0) for one in left),
-        tuple(Extent(one.records, 0) for one in right),
+    grid = PairGrid(
+        tuple(RecordExtent(one.records, 0) for one in left),
+        tuple(RecordExtent(one.records, 0) for one in right),
         bool(rule.get("once")),
     )
     for one, listed in zip(entry.added, outputs, strict=True):
-        cover = Cover.from_json(listed)
-        identity = combined_identity(known, left[slice(*cover.left)], right[slice(*cover.right)])
-        yield from _misnamed(one.shard, [identity | ({} if virtual else span_identity(cover))])
+        cover = Coverage.from_json(listed)
+        identity = make_combine_identity(
+            known, left[slice(*cover.left)], right[slice(*cover.right)]
+        )
+        yield from _find_misnamed(
+            one.shard, [identity | ({} if virtual else make_span_identity(cover))]
+        )
         pairs = estimate(grid, cover).pairs
         if all_pairs and pairs != one.shard.records:
             what = f"it has {one.shard.records} records, and what it pairs gives {pairs}"
-            yield _Odd(one.shard.name, what, lost=True)
+            yield _NameFault(one.shard.name, what, lost=True)
 
 
 _CHECKS = {
-    "append": _appended,
-    "rebuild": _rebuilt,
-    "extend": _extended,
-    "migrate": _migrated,
-    "combine": _combined,
+    "append": _audit_appended,
+    "rebuild": _audit_rebuilt,
+    "extend": _audit_extended,
+    "migrate": _audit_migrated,
+    "combine": _audit_combined,
 }
 _OURS = {
     "append": frozenset({"target_bytes"}),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardline.errors import (
-    DamagedFileError,
+    CorruptFileError,
     ShardlineError,
     StorageError,
     UnreadableSnapshotError,
@@ -19,7 +19,11 @@ from shardline.errors import (
 )
 from shardline.hints import Hint, Option
 from shardline.lineage.audit.finding import Finding
-from shardline.lineage.audit.shard_recompute import Remaking, Tables, UnmakeableError
+from shardline.lineage.audit.shard_recompute import (
+    AuditTables,
+    CannotRecomputeError,
+    ShardRecomputer,
+)
 from shardline.storage.local_store import LocalStore
 from shardline.storage.temporary_files import scratch_folder
 from shardline.tfrecord.open_file import StoredFile
@@ -29,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from shardline.lineage.audit.audited_logs import AuditedLogs, ShardToRead
-    from shardline.lineage.audit.shard_recompute import Reason
+    from shardline.lineage.audit.shard_recompute import SkipReason
     from shardline.tfrecord.reader import Limits
-    from shardline.udf import Fields
+    from shardline.udf import UDF
 
-SAMPLE = 20
-_DAMAGED = (DamagedFileError, StorageError, UnreadableSnapshotError, WrongShardError)
+DEFAULT_SAMPLE = 20
+_DAMAGED = (CorruptFileError, StorageError, UnreadableSnapshotError, WrongShardError)
 """What comes of inputs that are not what they were."""
 _COMPARE = Hint.of(
     "compare the shard with a copy of the root; if a function made it, check that its code "
@@ -45,25 +49,25 @@ _COMPARE = Hint.of(
 
 
 @dataclass(frozen=True, slots=True)
-class Deep:
+class RecomputeOptions:
     """How many shards to make once more, which by chance, and what is at hand for it.
 
     `fields` are functions and tables as they were declared, `tables` more tables by their paths.
     """
 
-    sample: int = SAMPLE
+    sample: int = DEFAULT_SAMPLE
     seed: int = 0
-    fields: Sequence[Fields] = ()
+    fields: Sequence[UDF] = ()
     tables: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedShards:
     """Shards of a version that cannot be recomputed, and the reason."""
 
     version: str
     shards: int
-    reason: Reason
+    reason: SkipReason
 
     @property
     def why(self) -> str:
@@ -72,31 +76,31 @@ class LeftOut:
 
 
 @dataclass(slots=True)
-class DeepReport:
+class RecomputeReport:
     """What was made once more and what could not be."""
 
     findings: list[Finding] = field(default_factory=list)
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedShards, ...] = ()
     shards: int = 0
     bytes: int = 0
 
 
-def deep_audit(
+def recompute_shards(
     shards: Sequence[ShardToRead],
     logs: AuditedLogs,
-    deep: Deep,
+    deep: RecomputeOptions,
     *,
     spoiled: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[int, int], None] | None = None,
-) -> DeepReport:
+) -> RecomputeReport:
     """Make a sample of these shards once more.
 
     Those that are made of `spoiled` ones, which are told already, are left out.
     """
-    report = DeepReport()
-    remaking = Remaking(logs, tuple(deep.fields), limits, Tables(tuple(deep.tables)))
-    left_out: dict[tuple[str, Reason], int] = {}
+    report = RecomputeReport()
+    remaking = ShardRecomputer(logs, tuple(deep.fields), limits, AuditTables(tuple(deep.tables)))
+    left_out: dict[tuple[str, SkipReason], int] = {}
     candidates: list[ShardToRead] = []
     for one in shards:
         reason = remaking.obstacle(one) or remaking.damaged(one, spoiled)
@@ -111,19 +115,19 @@ def deep_audit(
         if progress is not None:
             progress(done, len(chosen))
         try:
-            report.findings += _compared(one, remaking)
-        except UnmakeableError as error:
+            report.findings += _compare_shard(one, remaking)
+        except CannotRecomputeError as error:
             key = one.history.name, error.reason
             left_out[key] = left_out.get(key, 0) + 1
             continue
         report.shards += 1
         report.bytes += one.row.shard.bytes
     by_text = sorted(left_out.items(), key=lambda item: (item[0][0], item[0][1].text))
-    report.left_out = tuple(LeftOut(name, count, reason) for (name, reason), count in by_text)
+    report.left_out = tuple(SkippedShards(name, count, reason) for (name, reason), count in by_text)
     return report
 
 
-class _Alone:
+class _SilentTask:
     """What runs by itself, and tells no one how far it is."""
 
     workers = 1
@@ -132,34 +136,38 @@ class _Alone:
         """Nobody asks."""
 
 
-def _compared(one: ShardToRead, remaking: Remaking) -> list[Finding]:
+def _compare_shard(one: ShardToRead, remaking: ShardRecomputer) -> list[Finding]:
     shard = one.row.shard
     with scratch_folder("shardline-audit") as folder:
         scratch = LocalStore(folder)
         try:
-            made = remaking.made(one, scratch, _Alone()).shard
+            made = remaking.made(one, scratch, _SilentTask()).shard
         except _DAMAGED as error:
             if reason := remaking.told_damage(one):
-                raise UnmakeableError(reason) from None
-            return [_input_damaged(one, error)]
+                raise CannotRecomputeError(reason) from None
+            return [_make_corrupt_input_finding(one, error)]
         except (ShardlineError, OSError) as error:
-            return [_found(one, f"it cannot be made once more of its inputs: {error}")]
+            return [
+                _make_mismatch_finding(one, f"it cannot be made once more of its inputs: {error}")
+            ]
         if made is None or made.records != shard.records:
             records = 0 if made is None else made.records
             what = f"made once more it has {records} records, and it should have {shard.records}"
-            return [_found(one, what)]
+            return [_make_mismatch_finding(one, what)]
         if made.sha256 == shard.sha256:
             return []
         if shard.compression != "none":
             # The same records may be packed otherwise by another release of zlib.
             again = StoredFile(scratch, one.history.version.shard_name(made))
             there = StoredFile(one.history.version.store, one.name)
-            if _unpacked(again, remaking.limits) == _unpacked(there, remaking.limits):
+            if _digest_decompressed(again, remaking.limits) == _digest_decompressed(
+                there, remaking.limits
+            ):
                 return []
-        return [_found(one, "made once more of its inputs, it has other bytes")]
+        return [_make_mismatch_finding(one, "made once more of its inputs, it has other bytes")]
 
 
-def _unpacked(file: StoredFile, limits: Limits) -> str | None:
+def _digest_decompressed(file: StoredFile, limits: Limits) -> str | None:
     """A digest of what is in a packed file; None if it is damaged."""
     digest = hashlib.sha256()
     try:
@@ -171,7 +179,7 @@ def _unpacked(file: StoredFile, limits: Limits) -> str | None:
     return digest.hexdigest()
 
 
-def _input_damaged(one: ShardToRead, error: Exception) -> Finding:
+def _make_corrupt_input_finding(one: ShardToRead, error: Exception) -> Finding:
     return Finding(
         "error",
         "damaged-input",
@@ -183,7 +191,7 @@ def _input_damaged(one: ShardToRead, error: Exception) -> Finding:
     )
 
 
-def _found(one: ShardToRead, detail: str) -> Finding:
+def _make_mismatch_finding(one: ShardToRead, detail: str) -> Finding:
     return Finding(
         "error",
         "not-reproduced",

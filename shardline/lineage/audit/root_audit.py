@@ -12,29 +12,41 @@ from typing import TYPE_CHECKING
 
 from shardline.lineage.audit.audited_logs import (
     AuditedLogs,
-    all_below,
-    shards_to_read,
-    versions_below,
+    get_dependency_versions,
+    list_dependency_shards,
+    list_shards_to_read,
 )
 from shardline.lineage.audit.dependency_audit import (
-    holder_findings,
-    pin_findings,
-    unreadable_findings,
+    find_missing_pins,
+    find_orphaned_pins,
+    find_unreadable_snapshots,
 )
-from shardline.lineage.audit.log_audit import doubt_findings, input_findings, log_findings
-from shardline.lineage.audit.name_audit import name_findings
-from shardline.lineage.audit.shard_audit import content_findings, loss_findings, presence_findings
-from shardline.lineage.audit.sidecar_audit import beside_findings, sidecar_findings, source_findings
+from shardline.lineage.audit.log_audit import (
+    find_input_faults,
+    find_log_faults,
+    find_unverified_logs,
+)
+from shardline.lineage.audit.name_audit import find_name_faults
+from shardline.lineage.audit.shard_audit import (
+    find_corrupt_shards,
+    find_lost_records,
+    find_missing_shards,
+)
+from shardline.lineage.audit.sidecar_audit import (
+    find_changed_sources,
+    find_missing_sidecars,
+    find_sidecar_mismatches,
+)
 from shardline.log.version import utc_now
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from shardline.lineage.audit.audited_logs import History, ShardToRead
+    from shardline.lineage.audit.audited_logs import AuditedLog, ShardToRead
     from shardline.lineage.audit.dagster_record import DagsterRecords
     from shardline.lineage.audit.finding import Finding
-    from shardline.lineage.audit.recompute_audit import Deep, LeftOut
+    from shardline.lineage.audit.recompute_audit import RecomputeOptions, SkippedShards
     from shardline.provenance.catalog import Catalog
     from shardline.tfrecord.reader import Limits
 
@@ -58,7 +70,7 @@ class AuditReport:
     shards: int
     bytes: int
     recomputed: int = 0
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedShards, ...] = ()
     time: datetime | None = None
     lower: tuple[str, ...] = ()
     not_asked: tuple[str, ...] = ()
@@ -76,7 +88,7 @@ def audit(
     *,
     shards: bool = True,
     sources: bool = True,
-    deep: Deep | None = None,
+    deep: RecomputeOptions | None = None,
     since: datetime | int | None = None,
     recorded: DagsterRecords | None = None,
     recorded_root: str | None = None,
@@ -97,7 +109,7 @@ def audit(
     how much. No entry may be of a later time than `now`, by the clock here unless told.
     """
     tell = progress or (lambda _step, _done, _total: None)
-    asked = _Asked(
+    asked = _AuditOptions(
         shards,
         sources,
         deep,
@@ -109,16 +121,16 @@ def audit(
         tell,
         now or utc_now(),
     )
-    return _audited(catalog, names, asked)
+    return _audit_versions(catalog, names, asked)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AuditOptions:
     """What an audit is to look at."""
 
     shards: bool
     sources: bool
-    deep: Deep | None
+    deep: RecomputeOptions | None
     since: datetime | int | None
     recorded: DagsterRecords | None
     recorded_root: str | None
@@ -128,14 +140,16 @@ class _Asked:
     now: datetime
 
 
-def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> AuditReport:
+def _audit_versions(
+    catalog: Catalog, names: Sequence[str] | None, asked: _AuditOptions
+) -> AuditReport:
     logs = AuditedLogs(catalog)
     audited = list(names) if names is not None else logs.names()
-    read = list(_read(audited, logs, asked))
-    lower = _lower(read, logs)
-    first = {history.name: _first(history, asked.since) for history in read}
-    found = list(_of_logs(read, logs, first, asked))
-    found += [one for history in lower for one in log_findings(history, asked.now)]
+    read = list(_iter_logs(audited, logs, asked))
+    lower = _list_dependency_logs(read, logs)
+    first = {history.name: _get_first_entry(history, asked.since) for history in read}
+    found = list(_iter_log_findings(read, logs, first, asked))
+    found += [one for history in lower for one in find_log_faults(history, asked.now)]
     unknown: tuple[str, ...] = ()
     if asked.recorded is not None:
         from shardline.lineage.audit.dagster_record import (  # noqa: PLC0415 - it is about Dagster
@@ -145,21 +159,21 @@ def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> Au
         compared = compare_with_dagster(audited, logs, asked.recorded, asked.recorded_root)
         found += compared.findings
         unknown = compared.unknown
-    listed = [one for history in read for one in shards_to_read(history, first[history.name])]
+    listed = [one for history in read for one in list_shards_to_read(history, first[history.name])]
     # All versions of the root have their shards listed already, as far as they are asked about.
-    under = [] if names is None else _there(all_below(listed, logs))
+    under = [] if names is None else _list_present_shards(list_dependency_shards(listed, logs))
     spoiled: set[str] = set()
-    found += _of_shards([*listed, *under], logs, asked, spoiled)
+    found += _iter_shard_findings([*listed, *under], logs, asked, spoiled)
     for history in read:
-        found += unreadable_findings(history, logs, spoiled, read=asked.shards)
+        found += find_unreadable_snapshots(history, logs, spoiled, read=asked.shards)
     made = None
     if asked.deep is not None:
-        from shardline.lineage.audit.recompute_audit import deep_audit  # noqa: PLC0415 - it loads much
+        from shardline.lineage.audit.recompute_audit import recompute_shards  # noqa: PLC0415 - it loads much
 
         def redone(done: int, total: int) -> None:
             asked.tell("making shards again", done, total)
 
-        made = deep_audit(
+        made = recompute_shards(
             listed,
             logs,
             asked.deep,
@@ -170,9 +184,9 @@ def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> Au
         found += made.findings
     proved = [*read, *lower]
     told = {history.name for history in proved}
-    found += doubt_findings(logs, told)
+    found += find_unverified_logs(logs, told)
     return AuditReport(
-        tuple(sorted(_since(found, first), key=lambda one: _ORDER[one.severity])),
+        tuple(sorted(_filter_findings(found, first), key=lambda one: _ORDER[one.severity])),
         tuple(audited),
         sum(history.report.entries for history in proved),
         len(listed) + len(under),
@@ -186,20 +200,22 @@ def _audited(catalog: Catalog, names: Sequence[str] | None, asked: _Asked) -> Au
     )
 
 
-def _lower(read: Sequence[History], logs: AuditedLogs) -> list[History]:
+def _list_dependency_logs(read: Sequence[AuditedLog], logs: AuditedLogs) -> list[AuditedLog]:
     """The logs of versions that were not asked for, and that those are read from."""
     asked = {history.name for history in read}
-    names = {name: None for history in read for name in versions_below(history, logs)}
+    names = {name: None for history in read for name in get_dependency_versions(history, logs)}
     found = (logs.of(name) for name in names if name not in asked)
     return [history for history in found if history is not None]
 
 
-def _there(shards: Iterable[ShardToRead]) -> list[ShardToRead]:
+def _list_present_shards(shards: Iterable[ShardToRead]) -> list[ShardToRead]:
     """Those that vacuum has not announced."""
     return [one for one in shards if one.history.ledger.condemned_in(one.row.shard.name) is None]
 
 
-def _read(names: Sequence[str], logs: AuditedLogs, asked: _Asked) -> Iterator[History]:
+def _iter_logs(
+    names: Sequence[str], logs: AuditedLogs, asked: _AuditOptions
+) -> Iterator[AuditedLog]:
     """Those of the versions that have one."""
     for done, name in enumerate(names):
         asked.tell("reading logs", done, len(names))
@@ -208,32 +224,32 @@ def _read(names: Sequence[str], logs: AuditedLogs, asked: _Asked) -> Iterator[Hi
             yield history
 
 
-def _of_logs(
-    read: Sequence[History], logs: AuditedLogs, first: dict[str, int], asked: _Asked
+def _iter_log_findings(
+    read: Sequence[AuditedLog], logs: AuditedLogs, first: dict[str, int], asked: _AuditOptions
 ) -> Iterator[Finding]:
     """What the logs tell, and what lies beside the data."""
     for done, history in enumerate(read):
         asked.tell("proving entries", done, len(read))
-        yield from log_findings(history, asked.now)
-        yield from loss_findings(history)
-        yield from input_findings(history, logs)
-        yield from name_findings(history, logs)
-        yield from pin_findings(history, logs)
-        yield from holder_findings(history, logs)
-        yield from beside_findings(history, logs)
+        yield from find_log_faults(history, asked.now)
+        yield from find_lost_records(history)
+        yield from find_input_faults(history, logs)
+        yield from find_name_faults(history, logs)
+        yield from find_missing_pins(history, logs)
+        yield from find_orphaned_pins(history, logs)
+        yield from find_missing_sidecars(history, logs)
         if asked.shards:
-            yield from sidecar_findings(history, logs)
+            yield from find_sidecar_mismatches(history, logs)
         if asked.sources:
             since = first[history.name]
-            yield from source_findings(history, logs, read=asked.shards, since=since)
+            yield from find_changed_sources(history, logs, read=asked.shards, since=since)
 
 
-def _of_shards(
-    listed: list[ShardToRead], logs: AuditedLogs, asked: _Asked, spoiled: set[str]
+def _iter_shard_findings(
+    listed: list[ShardToRead], logs: AuditedLogs, asked: _AuditOptions, spoiled: set[str]
 ) -> Iterator[Finding]:
     """What the shards tell: by a listing, or by reading those that are there."""
     if not asked.shards:
-        yield from presence_findings(listed, logs)
+        yield from find_missing_shards(listed, logs)
         return
     total = sum(one.row.shard.bytes for one in listed)
     positions: dict[str, int] = {}
@@ -245,7 +261,7 @@ def _of_shards(
         positions[name] = position
         asked.tell("reading shards", done, total)
 
-    yield from content_findings(
+    yield from find_corrupt_shards(
         listed,
         logs,
         spoiled=spoiled,
@@ -255,7 +271,7 @@ def _of_shards(
     )
 
 
-def _first(history: History, since: datetime | int | None) -> int:
+def _get_first_entry(history: AuditedLog, since: datetime | int | None) -> int:
     """The first entry that is asked about."""
     if since is None:
         return 0
@@ -265,7 +281,7 @@ def _first(history: History, since: datetime | int | None) -> int:
     return history.ledger.number + 1 if made is None else made.entry
 
 
-def _since(findings: Iterable[Finding], first: dict[str, int]) -> Iterator[Finding]:
+def _filter_findings(findings: Iterable[Finding], first: dict[str, int]) -> Iterator[Finding]:
     """The findings that are asked about; those about no entry always are, and so is the chain."""
     for one in findings:
         if not one.entry or one.entry >= first.get(one.version, 0):

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 from shardline.execution.threads import run_tasks
 from shardline.hints import Command, Hint
-from shardline.lineage.audit.audited_logs import all_below, versions_below
+from shardline.lineage.audit.audited_logs import get_dependency_versions, list_dependency_shards
 from shardline.lineage.audit.finding import Finding
-from shardline.lineage.audit.sidecar_audit import beside_shard_findings
+from shardline.lineage.audit.sidecar_audit import find_shard_sidecar_faults
 from shardline.log.model import INTEGRITY, SCHEMA
 from shardline.operations.inspect_shard import inspect_shard
-from shardline.provenance.commands import DERIVES, again_advice
+from shardline.provenance.commands import DERIVING_OPERATIONS, get_recreate_hint
 from shardline.schema.schema import Schema
-from shardline.text import counted
+from shardline.text import format_count
 from shardline.tfrecord.hashing import hash_object
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardline.lineage.audit.audited_logs import AuditedLogs, History, ShardToRead
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs, ShardToRead
     from shardline.lineage.audit.finding import Severity
     from shardline.log.entry import Entry
     from shardline.operations.inspect_shard import ShardReport
@@ -30,31 +30,31 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 
-def lost_in(entry: Entry | None) -> int:
+def get_recorded_loss(entry: Entry | None) -> int:
     """How many records a repair lost, as its entry tells."""
     told = None if entry is None else entry.parameters.get("lost_records")
     return told if isinstance(told, int) else 0
 
 
-def loss_findings(history: History) -> Iterator[Finding]:
+def find_lost_records(history: AuditedLog) -> Iterator[Finding]:
     """Repairs that lost records, unless a later one of the same shard brought them back."""
     for number in history.repairs.values():
         entry = history.entry(number)
-        lost = lost_in(entry)
-        if entry is None or not lost or _came_back(history, entry):
+        lost = get_recorded_loss(entry)
+        if entry is None or not lost or _is_recovered(history, entry):
             continue
         yield Finding(
             "note",
             "lost-records",
             history.name,
             f"entry {number}, shard {entry.parameters.get('shard')}",
-            f"its repair kept what was intact, and lost {counted(lost, 'record')}",
+            f"its repair kept what was intact, and lost {format_count(lost, 'record')}",
             Hint.of("append the lost records from another copy of its source, if there is one"),
             number,
         )
 
 
-def _came_back(history: History, entry: Entry) -> bool:
+def _is_recovered(history: AuditedLog, entry: Entry) -> bool:
     made = (history.repairs.get(one.shard.name) for one in entry.added)
     later = (history.entry(number) for number in made if number is not None)
     return any(one is not None and one.parameters.get("how") != "salvage" for one in later)
@@ -65,26 +65,26 @@ _INDEX = Hint.of("find out who wrote it, and delete the index: the next reader w
 _TAKEN = "whether vacuum took the shards that are gone"
 
 
-def presence_findings(shards: Iterable[ShardToRead], logs: AuditedLogs) -> Iterator[Finding]:
+def find_missing_shards(shards: Iterable[ShardToRead], logs: AuditedLogs) -> Iterator[Finding]:
     """Shards that are not there, or not as long as they should be, by one listing."""
     for one in shards:
-        yield from beside_shard_findings(one, logs, read=False)
+        yield from find_shard_sidecar_faults(one, logs, read=False)
         shard = one.row.shard
         if one.repaired_in is not None or one.is_replaced:
             continue  # it is known to be damaged, and others took its place
         file = logs.files(one.history.dataset, "shards").get(shard.name)
         if file is None:
             if not logs.is_in_doubt(one.history, one.history, _TAKEN):
-                yield _missing(one, logs)
+                yield _make_missing_finding(one, logs)
         elif file.size != shard.bytes:
             what = f"it has {file.size} bytes and should have {shard.bytes}"
-            yield _found(one, "damaged-shard", what, _advice(one, logs))
+            yield _make_finding(one, "damaged-shard", what, _get_repair_hint(one, logs))
         elif one.has_failed:
             what = f"it is damaged, as entry {one.row.told} says, and is in use"
-            yield _found(one, "damaged-shard", what, _advice(one, logs))
+            yield _make_finding(one, "damaged-shard", what, _get_repair_hint(one, logs))
 
 
-def content_findings(
+def find_corrupt_shards(
     shards: list[ShardToRead],
     logs: AuditedLogs,
     *,
@@ -97,7 +97,7 @@ def content_findings(
 
     Where those lie that are not what was committed is put into `spoiled`.
     """
-    schemas = _Schemas(logs)
+    schemas = _SchemaCache(logs)
 
     def read(one: ShardToRead) -> tuple[ShardToRead, ShardReport]:
         told = None if progress is None else partial(progress, one.name)
@@ -111,26 +111,26 @@ def content_findings(
     known: dict[str, str] | None = None
     for one, report in run_tasks(read, shards, workers=workers):
         if report.problems:
-            known = _digests(logs) if known is None else known
-            found = _spoiled(one, report, logs, known)
+            known = _map_shard_digests(logs) if known is None else known
+            found = _find_corruption(one, report, logs, known)
             if found is not None:
                 spoiled.add(one.name)
                 yield found
         elif one.row.passed >> one.history.ledger.bits.get(SCHEMA, 31) & 1 and report.violations:
             first = report.violations[0]
-            yield _found(
+            yield _make_finding(
                 one,
                 "false-attestation",
                 f"it is attested to have passed {SCHEMA!r}, and record {first.record} does not "
                 f"fit: {first.detail}",
-                _again(one),
+                _get_recheck_hint(one),
             )
         if report.index_problem:
-            yield _found(one, "wrong-index", report.index_problem, _INDEX)
-        yield from beside_shard_findings(one, logs)
+            yield _make_finding(one, "wrong-index", report.index_problem, _INDEX)
+        yield from find_shard_sidecar_faults(one, logs)
 
 
-class _Schemas:
+class _SchemaCache:
     """What the records of a shard should hold: of an overlay, the features that it adds."""
 
     def __init__(self, logs: AuditedLogs) -> None:
@@ -151,7 +151,7 @@ class _Schemas:
         return Schema(new, own.payload), below
 
 
-def _spoiled(
+def _find_corruption(
     one: ShardToRead, report: ShardReport, logs: AuditedLogs, known: dict[str, str]
 ) -> Finding | None:
     """What happened to a shard, by what is in its place; None if something else tells it."""
@@ -162,41 +162,43 @@ def _spoiled(
         advice = Hint.of(advice, ", and vacuum deletes it once no retained snapshot does")
     if (entry := one.repaired_in) is not None:
         what = f"it is not what was committed: {detail}; entry {entry} repaired that"
-        if lost := lost_in(one.history.entry(entry)):
-            what += f", and lost {counted(lost, 'record')}"
-        return _found(one, "repaired-shard", what, advice, severity="note")
+        if lost := get_recorded_loss(one.history.entry(entry)):
+            what += f", and lost {format_count(lost, 'record')}"
+        return _make_finding(one, "repaired-shard", what, advice, severity="note")
     if one.is_replaced:
         what = f"it is not what was committed: {detail}; entry {one.row.told} says so, and neither "
         rest = "the newest nor the published snapshot holds it"
-        return _found(one, "replaced-shard", f"{what}{rest}", advice, severity="note")
+        return _make_finding(one, "replaced-shard", f"{what}{rest}", advice, severity="note")
     if shard.name not in files:
         in_doubt = logs.is_in_doubt(one.history, one.history, _TAKEN)
-        return None if in_doubt else _missing(one, logs)
+        return None if in_doubt else _make_missing_finding(one, logs)
     found = hash_object(logs.store, one.name, files[shard.name].size)
-    if shard.virtual and found == shard.sha256 and _is_told_below(one, logs):
+    if shard.virtual and found == shard.sha256 and _is_explained_by_dependency(one, logs):
         return None
-    return _other(one, report, found, known.get(found or ""), _advice(one, logs))
+    return _make_replaced_finding(
+        one, report, found, known.get(found or ""), _get_repair_hint(one, logs)
+    )
 
 
-def _other(
+def _make_replaced_finding(
     one: ShardToRead, report: ShardReport, found: str | None, other: str | None, advice: Hint
 ) -> Finding:
     """What is in the place of a shard that is there, and not as it should be."""
     shard, detail = one.row.shard, "; ".join(report.problems)
     if other is not None and found != shard.sha256:
         what = f"in its place lies what was committed as {other}"
-        return _found(one, "swapped-shard", what, advice)
+        return _make_finding(one, "swapped-shard", what, advice)
     if report.read and found not in {shard.sha256, _EMPTY}:
         what = "its checksums fit its records, and it is not the file that was committed"
-        return _found(one, "changed-shard", f"{what}: someone wrote it so; {detail}", advice)
+        return _make_finding(one, "changed-shard", f"{what}: someone wrote it so; {detail}", advice)
     attested = one.row.passed >> one.history.ledger.bits.get(INTEGRITY, 31) & 1
     if found == shard.sha256 and attested:
         what = f"it passed {INTEGRITY!r}, and yet {detail}"
-        return _found(one, "false-attestation", what, _again(one))
-    return _found(one, "damaged-shard", detail, advice)
+        return _make_finding(one, "false-attestation", what, _get_recheck_hint(one))
+    return _make_finding(one, "damaged-shard", detail, advice)
 
 
-def _again(one: ShardToRead) -> Hint:
+def _get_recheck_hint(one: ShardToRead) -> Hint:
     """Return how to check a shard again: in the newest snapshot, or in the last that holds it."""
     name, last = one.history.name, one.row.until - 1
     place = name if last >= one.history.ledger.snapshot else f"{name}@{last}"
@@ -204,12 +206,12 @@ def _again(one: ShardToRead) -> Hint:
     return Hint.of("find out who attested it; to attest again what passes, run ", check)
 
 
-def _missing(one: ShardToRead, logs: AuditedLogs) -> Finding:
+def _make_missing_finding(one: ShardToRead, logs: AuditedLogs) -> Finding:
     what = "it is not there, and no vacuum announced that"
-    return _found(one, "missing-shard", what, _advice(one, logs))
+    return _make_finding(one, "missing-shard", what, _get_repair_hint(one, logs))
 
 
-def _is_told_below(one: ShardToRead, logs: AuditedLogs) -> bool:
+def _is_explained_by_dependency(one: ShardToRead, logs: AuditedLogs) -> bool:
     """Whether a plan cannot lead to its pairs because of what findings on shards below tell.
 
     It did when that was attested: what it is read from was lost since.
@@ -223,10 +225,10 @@ def _is_told_below(one: ShardToRead, logs: AuditedLogs) -> bool:
             return True
         if origin is None or made is None or made.digest != told.entry:
             return True
-        lower = [logs.of(name) for name in versions_below(origin, logs)]
+        lower = [logs.of(name) for name in get_dependency_versions(origin, logs)]
         if any(under is None or logs.is_in_doubt(one.history, under, what) for under in lower):
             return True
-    return any(_is_lost(under, logs) for under in all_below([one], logs))
+    return any(_is_lost(under, logs) for under in list_dependency_shards([one], logs))
 
 
 def _is_lost(one: ShardToRead, logs: AuditedLogs) -> bool:
@@ -237,7 +239,7 @@ def _is_lost(one: ShardToRead, logs: AuditedLogs) -> bool:
     return gone or one.has_failed or file is None or file.size != shard.bytes
 
 
-def _advice(one: ShardToRead, logs: AuditedLogs) -> Hint:
+def _get_repair_hint(one: ShardToRead, logs: AuditedLogs) -> Hint:
     """Return how to recreate a shard: by repair, or by the operation that derived it."""
     entry = one.history.entry(one.row.landed)
     name = one.history.name
@@ -248,9 +250,9 @@ def _advice(one: ShardToRead, logs: AuditedLogs) -> Hint:
             "that it is corrupt, run ",
             check,
         )
-    if entry is None or entry.operation not in DERIVES:
+    if entry is None or entry.operation not in DERIVING_OPERATIONS:
         return Hint.of("find out who wrote it; to recreate it, run ", Command.of("repair", name))
-    again = again_advice(logs.store, name, one.history.ledger.snapshot)
+    again = get_recreate_hint(logs.store, name, one.history.ledger.snapshot)
     check = Command.of("check", name, "--again")
     return Hint.of(
         "find out who wrote it; to record in the log that it is corrupt, run ",
@@ -260,7 +262,7 @@ def _advice(one: ShardToRead, logs: AuditedLogs) -> Hint:
     )
 
 
-def _digests(logs: AuditedLogs) -> dict[str, str]:
+def _map_shard_digests(logs: AuditedLogs) -> dict[str, str]:
     """Every shard that any log tells of, by its content."""
     found: dict[str, str] = {}
     for name in logs.names():
@@ -270,7 +272,7 @@ def _digests(logs: AuditedLogs) -> dict[str, str]:
     return found
 
 
-def _found(
+def _make_finding(
     one: ShardToRead, kind: str, detail: str, advice: Hint, *, severity: Severity = "error"
 ) -> Finding:
     return Finding(

@@ -8,51 +8,55 @@ from typing import TYPE_CHECKING, Any
 from shardline import canonical_json as canonical
 from shardline.errors import ShardlineError
 from shardline.hints import Hint, Option
-from shardline.lineage.audit.audited_logs import ShardToRead, all_below, versions_below
-from shardline.lineage.audit.name_audit import steps_of
-from shardline.log.state import State
-from shardline.log.version import Origin
-from shardline.operations.combine_task import (
-    CombineTask,
-    Targets,
-    VirtualTask,
-    make_combined,
-    make_virtual,
+from shardline.lineage.audit.audited_logs import (
+    ShardToRead,
+    get_dependency_versions,
+    list_dependency_shards,
 )
-from shardline.operations.extend import extension, settled
-from shardline.operations.migrate import migration
-from shardline.operations.rebuild import Copying
-from shardline.operations.repair_task import RowFilling
-from shardline.operations.shard_origin import input_slices, source_rows
-from shardline.operations.shard_writer import ShardPlan, make_shard, stem_in
-from shardline.operations.transform_version import ChangeTask, make_changed
-from shardline.pairing.combine_spec import make_recipe, make_rule
-from shardline.pairing.coverage import Cover
-from shardline.readers.records import records_of
+from shardline.lineage.audit.name_audit import parse_migration_spec
+from shardline.log.state import State
+from shardline.log.version import DerivedFrom
+from shardline.operations.combine_task import (
+    CombineTargets,
+    CombineTask,
+    PairPlanTask,
+    make_combined_shard,
+    write_pair_plan,
+)
+from shardline.operations.extend import make_extend_transform, settle_udfs
+from shardline.operations.migrate import make_migrate_transform
+from shardline.operations.rebuild import SliceShardWriter
+from shardline.operations.repair_task import RowShardWriter
+from shardline.operations.shard_origin import find_input_slices, find_source_rows
+from shardline.operations.shard_writer import ShardPlan, get_stem, make_shard
+from shardline.operations.transform_version import TransformTask, make_transformed_shard
+from shardline.pairing.combine_spec import bind_spec, make_spec
+from shardline.pairing.coverage import Coverage
+from shardline.readers.records import list_records
 from shardline.schema.schema import Feature
 from shardline.tfrecord.compression import Compression
 from shardline.udf import joined_fields
-from shardline.udf.transform import Makers
+from shardline.udf.transform import BoundUDFs
 from shardline.udf.udf_declaration import is_deterministic
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.execution.executor import Running
-    from shardline.lineage.audit.audited_logs import AuditedLogs, History
+    from shardline.execution.executor import TaskContext
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
-    from shardline.operations.shard_writer import Filling
+    from shardline.operations.shard_writer import ShardWriter
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
-    from shardline.udf import Fields
+    from shardline.udf import UDF
     from shardline.udf.transform import Transform
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class SkipReason:
     """A reason: `code` for scripts, `text` for people, and what to do.
 
     `version` is the input that the reason is about, and `entry` an entry of its log, if known.
@@ -70,10 +74,10 @@ class Reason:
         return told if self.hint is None else {**told, "hint": self.hint.to_dict()}
 
 
-class UnmakeableError(Exception):
+class CannotRecomputeError(Exception):
     """A shard that cannot be recomputed."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: SkipReason) -> None:
         super().__init__(reason.text)
         self.reason = reason
 
@@ -81,47 +85,49 @@ class UnmakeableError(Exception):
 _DIGITS = 12
 
 
-def is_table(told: Json) -> bool:
+def is_table_join(told: Json) -> bool:
     """Whether an entry tells of a table that was joined."""
     return isinstance(told["identity"], dict) and told["identity"].get("maker") == "table"
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class AuditTables:
     """The tables at hand, by their paths or URIs. How they are joined is told by the entry."""
 
     paths: Sequence[str] = ()
-    _known: dict[bytes, Fields | None] = field(default_factory=dict)
+    _known: dict[bytes, UDF | None] = field(default_factory=dict)
 
-    def join(self, told: Json) -> Fields | None:
+    def join(self, told: Json) -> UDF | None:
         """The table that an entry tells of, if it is at hand; each is read once."""
         key = canonical.encode(told["identity"])
         if key not in self._known:
-            tried = (_joined(path, told) for path in self.paths)
+            tried = (_join_table(path, told) for path in self.paths)
             same = (one for one in tried if one and one.identity() == told["identity"])
             self._known[key] = next(same, None)
         return self._known[key]
 
-    def lacking(self, told: Json) -> Reason:
+    def lacking(self, told: Json) -> SkipReason:
         """Return why the table cannot be joined."""
         identity: Any = told["identity"]
         if identity["defaults"]:
-            return Reason(
+            return SkipReason(
                 "values-not-recorded",
                 f"the log does not contain the defaults for keys missing from {told['by']}",
                 Hint.of("declare it with joined_fields in a Python file for ", Option("fields")),
             )
-        like = [path for path in self.paths if _leaf(path) == _leaf(str(told["by"]))]
+        like = [
+            path for path in self.paths if _get_file_name(path) == _get_file_name(str(told["by"]))
+        ]
         for path in like or (self.paths if len(self.paths) == 1 else ()):
-            return _difference(path, told)
-        return Reason(
+            return _get_table_difference(path, told)
+        return SkipReason(
             "table-missing",
             f"{told['by']} was not given",
             Hint.of("pass it with ", Option("join")),
         )
 
 
-def _joined(path: str, told: Json) -> Fields | None:
+def _join_table(path: str, told: Json) -> UDF | None:
     identity: Any = told["identity"]
     if identity["defaults"]:
         return None
@@ -139,96 +145,98 @@ def _joined(path: str, told: Json) -> Fields | None:
         return None  # it is another table, whatever is wrong with it
 
 
-def _difference(path: str, told: Json) -> Reason:
+def _get_table_difference(path: str, told: Json) -> SkipReason:
     identity: Any = told["identity"]
     wanted = str(identity["sha256"])[:_DIGITS]
-    made = _joined(path, told)
+    made = _join_table(path, told)
     found = None if made is None else made.identity()
     if found is None:
         what = f"does not give the columns of {told['by']} (sha256 {wanted}…)"
     else:
         now = str(found["sha256"])[:_DIGITS]
         what = f"differs from {told['by']} (sha256 {now}…, then {wanted}…)"
-    return Reason(
+    return SkipReason(
         "table-mismatch", f"the table {path} {what}", Hint.of("pass the table as it was then")
     )
 
 
-def _leaf(path: str) -> str:
+def _get_file_name(path: str) -> str:
     return path.rpartition("/")[2].removeprefix("table ")
 
 
-_VACUUMED = Reason("vacuumed-input", "vacuum deleted its input")
-_OTHERWISE = Reason("other-writer", "its entry is in the form of another writer")
-_DEFAULTS = Reason("values-not-recorded", "the log does not contain the migration's values")
+_VACUUMED = SkipReason("vacuumed-input", "vacuum deleted its input")
+_OTHERWISE = SkipReason("other-writer", "its entry is in the form of another writer")
+_DEFAULTS = SkipReason("values-not-recorded", "the log does not contain the migration's values")
 _UNTOLD = (AttributeError, KeyError, TypeError, ValueError)
 """What comes of parameters that are not told as we tell them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remaking:
+class ShardRecomputer:
     """Makes shards once more, in a store of their own."""
 
     logs: AuditedLogs
-    makers: tuple[Fields, ...]
+    makers: tuple[UDF, ...]
     limits: Limits
-    tables: Tables
+    tables: AuditTables
 
-    def obstacle(self, one: ShardToRead) -> Reason | None:
+    def obstacle(self, one: ShardToRead) -> SkipReason | None:
         """Return why a shard cannot be recomputed, by the logs; None if it can."""
         try:
             return self._obstacle(one)
         except _UNTOLD:
             return _OTHERWISE
 
-    def _obstacle(self, one: ShardToRead) -> Reason | None:
+    def _obstacle(self, one: ShardToRead) -> SkipReason | None:
         if not one.history.whole:
-            return Reason("corrupt-log", "its own log is corrupt")
+            return SkipReason("corrupt-log", "its own log is corrupt")
         entry = self._landing(one)
         if entry is None:
-            return Reason("salvaged-shard", "it was salvaged from a corrupt shard")
+            return SkipReason("salvaged-shard", "it was salvaged from a corrupt shard")
         if entry.operation == "append":
             batches = {source.key for source in entry.sources if source.batch is not None}
             if one.row.shard.source is None:
                 return self._lost_inputs(one, entry)  # It is what a replacement left of another.
             in_memory = one.row.shard.source in batches
-            return Reason("rows-in-memory", "its rows were in memory") if in_memory else None
+            return SkipReason("rows-in-memory", "its rows were in memory") if in_memory else None
         if entry.operation not in _HOW:
             what = f"{entry.operation} made it, which cannot run again from the log"
-            return Reason("unknown-operation", what)
+            return SkipReason("unknown-operation", what)
         return self._lacking(entry.parameters) or self._lost_inputs(one, entry)
 
-    def _lacking(self, told: Json) -> Reason | None:
+    def _lacking(self, told: Json) -> SkipReason | None:
         """Return what is needed besides the shards and was not given; None if nothing is."""
         if told.get("default"):
             return _DEFAULTS
-        makers = [*told.get("fields", ()), *_where(told)]
+        makers = [*told.get("fields", ()), *_list_pair_filters(told)]
         random = (one for one in makers if one.get("deterministic") is False)
         if (maker := next(random, None)) is not None:
-            return Reason("not-deterministic", f"{maker['by']} is declared not deterministic")
+            return SkipReason("not-deterministic", f"{maker['by']} is declared not deterministic")
         lacking = (one for one in makers if self._maker(one) is None)
         if (maker := next(lacking, None)) is not None:
-            if is_table(maker):
+            if is_table_join(maker):
                 return self.tables.lacking(maker)
-            return Reason(
+            return SkipReason(
                 "udf-missing",
                 f"{maker['by']} was not given",
-                Hint.of("name it with ", Option("fields", _where_it_was(maker))),
+                Hint.of("name it with ", Option("fields", _get_function_location(maker))),
             )
         return None
 
-    def made(self, one: ShardToRead, scratch: Store, running: Running) -> Receipt:
-        """Make a shard once more; raises UnmakeableError where that turns out to be impossible."""
+    def made(self, one: ShardToRead, scratch: Store, running: TaskContext) -> Receipt:
+        """Make a shard once more; raises CannotRecomputeError where that turns out to be impossible."""
         entry = self._landing(one)
         how = _HOW.get("" if entry is None else entry.operation)
         if entry is None or how is None:
-            raise UnmakeableError(Reason("origin-not-recorded", "its origin is not recorded"))
+            raise CannotRecomputeError(
+                SkipReason("origin-not-recorded", "its origin is not recorded")
+            )
         try:
-            return how(self, _Work(one.history, entry, one.row.shard, scratch, running))
+            return how(self, _RecomputeTask(one.history, entry, one.row.shard, scratch, running))
         except ShardlineError:
             raise  # many of them are ValueErrors too, and say what is wrong
         except _UNTOLD:
-            raise UnmakeableError(_OTHERWISE) from None
+            raise CannotRecomputeError(_OTHERWISE) from None
 
     def _landing(self, one: ShardToRead) -> Entry | None:
         """The entry that a shard was first made by, whatever repaired it; None if that is lost."""
@@ -242,37 +250,37 @@ class Remaking:
                 return None
             number = old[-1].landed
 
-    def _lost_inputs(self, one: ShardToRead, entry: Entry) -> Reason | None:
+    def _lost_inputs(self, one: ShardToRead, entry: Entry) -> SkipReason | None:
         """Return why an input of a shard cannot be read any more; None if all can."""
         ledger = one.history.ledger
         if not entry.inputs:
             gone = any(ledger.condemned_in(name) is not None for name in entry.removed)
             return _VACUUMED if gone else None
-        base = _base_of(entry, one.row.shard)
+        base = _find_base_shard(entry, one.row.shard)
         for told in entry.inputs:
             origin = self.logs.of(told.shown)
-            lower = {} if origin is None else versions_below(origin, self.logs)
+            lower = {} if origin is None else get_dependency_versions(origin, self.logs)
             for name in (told.shown, *lower):
                 log = self.logs.of(name)
                 if log is None or not log.whole:
                     what = f"the log of its input {name} is corrupt or missing"
-                    return Reason("input-log-unreadable", what, version=name)
+                    return SkipReason("input-log-unreadable", what, version=name)
             if origin is None or origin.made(told.snapshot) is None:
                 what = f"its input {told.shown}@{told.snapshot} is not in the log"
-                return Reason("snapshot-not-found", what, version=told.shown)
+                return SkipReason("snapshot-not-found", what, version=told.shown)
             listed = self.logs.shards(origin, told.snapshot)
             if any(self._is_gone(origin, s) for s in listed if base in {None, s.name}):
                 return _VACUUMED
         return None
 
-    def damaged(self, one: ShardToRead, spoiled: Collection[str]) -> Reason | None:
+    def damaged(self, one: ShardToRead, spoiled: Collection[str]) -> SkipReason | None:
         """Return which input of a shard was found to be corrupt; None if none was."""
         if not spoiled:
             return None
         found = (origin for origin, under in self._needed(one) if under.name in spoiled)
-        return next((_corrupt_input(origin) for origin in found), None)
+        return next((_make_corrupt_input_reason(origin) for origin in found), None)
 
-    def told_damage(self, one: ShardToRead) -> Reason | None:
+    def told_damage(self, one: ShardToRead) -> SkipReason | None:
         """Return what logs record of corrupt inputs of a shard; None if they record none."""
         for origin, under in self._needed(one):
             repaired = under.history.repairs.get(under.row.shard.name)
@@ -280,7 +288,7 @@ class Remaking:
                 entry = repaired or under.row.told
                 says = "repaired it" if repaired is not None else "says so"
                 where = f": entry {entry} of {under.history.name} {says}"
-                return _corrupt_input(origin, where, entry)
+                return _make_corrupt_input_reason(origin, where, entry)
         return None
 
     def _needed(self, one: ShardToRead) -> Iterator[tuple[str, ShardToRead]]:
@@ -288,7 +296,7 @@ class Remaking:
         entry = self._landing(one)
         if entry is None:
             return
-        history, base = one.history, _base_of(entry, one.row.shard)
+        history, base = one.history, _find_base_shard(entry, one.row.shard)
         sides = [(history, [history.ledger.row_at(n, entry.snapshot - 1) for n in entry.removed])]
         if entry.inputs:
             origins = ((self.logs.of(told.shown), told.snapshot) for told in entry.inputs)
@@ -303,10 +311,10 @@ class Remaking:
                 for row in rows
                 if row is not None and base in {None, row.shard.name}
             ]
-            for under in (*needed, *all_below(needed, self.logs)):
+            for under in (*needed, *list_dependency_shards(needed, self.logs)):
                 yield origin.name, under
 
-    def _is_gone(self, origin: History, shard: Shard) -> bool:
+    def _is_gone(self, origin: AuditedLog, shard: Shard) -> bool:
         if origin.ledger.condemned_in(shard.name) is not None:
             return True
         if shard.base is None:
@@ -315,7 +323,7 @@ class Remaking:
         rows = None if below is None else below.ledger.named.get(shard.base.name)
         return below is None or not rows or self._is_gone(below, rows[-1].shard)
 
-    def _maker(self, told: Json) -> Fields | None:
+    def _maker(self, told: Json) -> UDF | None:
         """The maker of fields that an entry tells of, if it is at hand and deterministic."""
         for one in self.makers:
             if not is_deterministic(one):
@@ -325,46 +333,50 @@ class Remaking:
                     return one
             elif (one.shown, [f.name for f in one.features]) == (told["by"], told["features"]):
                 return one
-        return self.tables.join(told) if is_table(told) else None
+        return self.tables.join(told) if is_table_join(told) else None
 
-    def _named(self, told: Iterable[Json]) -> tuple[Fields, ...]:
+    def _named(self, told: Iterable[Json]) -> tuple[UDF, ...]:
         found = [self._maker(one) for one in told]
-        return settled([one for one in found if one is not None])
+        return settle_udfs([one for one in found if one is not None])
 
-    def _appended(self, work: _Work) -> Receipt:
+    def _appended(self, work: _RecomputeTask) -> Receipt:
         if work.shard.source is None:
             return self._rebuilt(work)
-        rows = source_rows(work.history.version, work.shard, self.limits)
+        rows = find_source_rows(work.history.version, work.shard, self.limits)
         if rows is None:
-            raise UnmakeableError(Reason("source-changed", "its source is missing, or changed"))
+            raise CannotRecomputeError(
+                SkipReason("source-changed", "its source is missing, or changed")
+            )
         schema = work.history.version.schema
-        return work.filled(RowFilling(rows, schema, work.running))
+        return work.filled(RowShardWriter(rows, schema, work.running))
 
-    def _rebuilt(self, work: _Work) -> Receipt:
-        slices = input_slices(work.history.version, work.shard, self.limits)
+    def _rebuilt(self, work: _RecomputeTask) -> Receipt:
+        slices = find_input_slices(work.history.version, work.shard, self.limits)
         if slices is None:
-            raise UnmakeableError(Reason("origin-not-recorded", "its inputs are not recorded"))
+            raise CannotRecomputeError(
+                SkipReason("origin-not-recorded", "its inputs are not recorded")
+            )
         store = self.logs.store
-        return work.filled(Copying(store, slices, self.limits, work.running))
+        return work.filled(SliceShardWriter(store, slices, self.limits, work.running))
 
-    def _extended(self, work: _Work) -> Receipt:
+    def _extended(self, work: _RecomputeTask) -> Receipt:
         told = work.entry.parameters
         schema = self._origin(work.entry, 0).snapshot.schema
         makers = self._named(told["fields"])
         new = {feature.name for one in makers for feature in one.features}
         drop = told.get("drop", ())
         kept = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
-        transform = extension(schema, makers, replaces=sorted(new & kept), drop=drop)
+        transform = make_extend_transform(schema, makers, replaces=sorted(new & kept), drop=drop)
         return self._changed(work, transform)
 
-    def _migrated(self, work: _Work) -> Receipt:
-        steps = steps_of(work.entry.parameters)
+    def _migrated(self, work: _RecomputeTask) -> Receipt:
+        steps = parse_migration_spec(work.entry.parameters)
         if steps is None:
-            raise UnmakeableError(_DEFAULTS)
+            raise CannotRecomputeError(_DEFAULTS)
         schema = self._origin(work.entry, 0).snapshot.schema
-        return self._changed(work, migration(schema, steps))
+        return self._changed(work, make_migrate_transform(schema, steps))
 
-    def _changed(self, work: _Work, transform: Transform) -> Receipt:
+    def _changed(self, work: _RecomputeTask, transform: Transform) -> Receipt:
         entry, shard = work.entry, work.shard
         snapshot = self._origin(entry, 0).snapshot
         names = [one.shard.name for one in entry.added]
@@ -372,10 +384,10 @@ class Remaking:
         places = [one.name for one in snapshot.shards]
         mode = entry.parameters.get("mode", "rewrite")
         log = work.history.version.log
-        with Makers(transform) as makers:
+        with BoundUDFs(transform) as makers:
             features = None if mode == "rewrite" else makers.reads()
-            records = records_of(snapshot, features)[places.index(base)]
-            task = ChangeTask(
+            records = list_records(snapshot, features)[places.index(base)]
+            task = TransformTask(
                 work.scratch,
                 log.dataset,
                 log.version,
@@ -388,15 +400,15 @@ class Remaking:
                 self.limits,
                 quarantined=True,
             )
-            return make_changed(task, work.running)
+            return make_transformed_shard(task, work.running)
 
-    def _combined(self, work: _Work) -> Receipt:
+    def _combined(self, work: _RecomputeTask) -> Receipt:
         entry, told = work.entry, work.entry.parameters
         rule: Any = told["rule"]
-        where = self._named(_where(told))
+        where = self._named(_list_pair_filters(told))
         origins = self._origin(entry, 0), self._origin(entry, 1)
-        recipe, _ = make_recipe(
-            make_rule(
+        recipe, _ = bind_spec(
+            make_spec(
                 on_collision=rule["on_collision"],
                 left_prefix=rule.get("left_prefix", ""),
                 right_prefix=rule.get("right_prefix", ""),
@@ -412,7 +424,7 @@ class Remaking:
             origins[0].snapshot.schema,
             origins[1].snapshot.schema,
         )
-        targets = Targets(
+        targets = CombineTargets(
             work.history.version,
             origins,
             recipe,
@@ -423,42 +435,44 @@ class Remaking:
         )
         try:
             task = self._task(targets, work)
-            if isinstance(task, VirtualTask):
-                return make_virtual(replace(task, store=work.scratch), work.running)
-            return make_combined(replace(task, store=work.scratch), work.running)
+            if isinstance(task, PairPlanTask):
+                return write_pair_plan(replace(task, store=work.scratch), work.running)
+            return make_combined_shard(replace(task, store=work.scratch), work.running)
         finally:
             recipe.close()
 
     @staticmethod
-    def _task(targets: Targets, work: _Work) -> CombineTask | VirtualTask:
+    def _task(targets: CombineTargets, work: _RecomputeTask) -> CombineTask | PairPlanTask:
         outputs = work.entry.parameters.get("outputs")
         if outputs is not None:
-            return targets.task_for(Cover.from_json(outputs[_place(work.entry, work.shard)]))
+            return targets.task_for(
+                Coverage.from_json(outputs[_get_shard_position(work.entry, work.shard)])
+            )
         log = work.history.version.log
-        stem = stem_in(work.shard.name)
+        stem = get_stem(work.shard.name)
         for one in targets.of(State(log.dataset, log.version)):
             if isinstance(one, CombineTask) and one.plan.stem == stem:
                 return one
         what = "its pairs are not recorded: only the code that chose them can"
-        raise UnmakeableError(Reason("origin-not-recorded", what))
+        raise CannotRecomputeError(SkipReason("origin-not-recorded", what))
 
-    def _origin(self, entry: Entry, place: int) -> Origin:
+    def _origin(self, entry: Entry, place: int) -> DerivedFrom:
         told = entry.inputs[place]
         version = self.logs.catalog.version(told.shown)
-        return Origin(version, version.snapshot(told.snapshot))
+        return DerivedFrom(version, version.snapshot(told.snapshot))
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _RecomputeTask:
     """A shard to be made once more, and where."""
 
-    history: History
+    history: AuditedLog
     entry: Entry
     shard: Shard
     scratch: Store
-    running: Running
+    running: TaskContext
 
-    def filled(self, filling: Filling) -> Receipt:
+    def filled(self, filling: ShardWriter) -> Receipt:
         """A shard that is filled so."""
         log = self.history.version.log
         plan = ShardPlan(
@@ -471,31 +485,31 @@ class _Work:
         return make_shard(plan, filling)
 
 
-def _place(entry: Entry, shard: Shard) -> int:
+def _get_shard_position(entry: Entry, shard: Shard) -> int:
     return [one.shard.name for one in entry.added].index(shard.name)
 
 
-def _corrupt_input(version: str, where: str = "", entry: int = 0) -> Reason:
-    return Reason(
+def _make_corrupt_input_reason(version: str, where: str = "", entry: int = 0) -> SkipReason:
+    return SkipReason(
         "corrupt-input", f"its input from {version} is corrupt{where}", None, version, entry
     )
 
 
-def _where_it_was(maker: Json) -> str | None:
+def _get_function_location(maker: Json) -> str | None:
     """Return the module and the name of a function, if its entry names them."""
     identity = maker["identity"]
     function = identity.get("function") if isinstance(identity, dict) else None
     return str(function) if function else None
 
 
-def _base_of(entry: Entry, shard: Shard) -> str | None:
+def _find_base_shard(entry: Entry, shard: Shard) -> str | None:
     """The one shard of the input that a shard was made of; None if it is made of several."""
     listed = [one.shard.name for one in entry.added]
     bases = entry.bases
     return bases[listed.index(shard.name)] if bases and shard.name in listed else None
 
 
-def _where(told: Json) -> list[Json]:
+def _list_pair_filters(told: Json) -> list[Json]:
     """What chooses among pairs, told as the makers of fields are."""
     rule = told.get("rule")
     where = rule.get("where") if isinstance(rule, dict) else None
@@ -514,9 +528,9 @@ def _where(told: Json) -> list[Json]:
 
 
 _HOW = {
-    "append": Remaking._appended,  # noqa: SLF001 - its own ways
-    "rebuild": Remaking._rebuilt,  # noqa: SLF001
-    "extend": Remaking._extended,  # noqa: SLF001
-    "migrate": Remaking._migrated,  # noqa: SLF001
-    "combine": Remaking._combined,  # noqa: SLF001
+    "append": ShardRecomputer._appended,  # noqa: SLF001 - its own ways
+    "rebuild": ShardRecomputer._rebuilt,  # noqa: SLF001
+    "extend": ShardRecomputer._extended,  # noqa: SLF001
+    "migrate": ShardRecomputer._migrated,  # noqa: SLF001
+    "combine": ShardRecomputer._combined,  # noqa: SLF001
 }

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
 from shardline.lineage.audit.finding import Finding
-from shardline.lineage.audit.name_audit import is_ours
-from shardline.log.model import RECEIPT, REFUSED, ROWS, shard_of, sidecar_path
-from shardline.provenance.record_numbers import chooses
+from shardline.lineage.audit.name_audit import has_known_parameters
+from shardline.log.model import RECEIPT, REFUSED, ROWS, get_sidecar_shard, sidecar_path
+from shardline.provenance.record_numbers import has_pair_selection
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sources import as_source
@@ -19,7 +19,7 @@ from shardline.tfrecord.hashing import hash_object
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.lineage.audit.audited_logs import AuditedLogs, History, ShardToRead
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs, ShardToRead
     from shardline.lineage.audit.finding import Severity
     from shardline.log.entry import Entry
     from shardline.log.model import Source
@@ -44,13 +44,13 @@ _LEFT_WITH_ERASURE = Hint.of("nothing to do if the source was changed for that e
 _OF_OVERLAY = "which told of which records no new fields could be made, if there were such"
 
 
-def beside_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+def find_missing_sidecars(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
     """Receipts and quarantine files that should be there and are not."""
     shards = logs.files(history.dataset, "shards")
     aside = logs.files(history.dataset, "quarantine")
     ledger, explained = history.ledger, None
     for entry in history.data:
-        with_receipts = entry.operation in _RECEIPTS and is_ours(entry)
+        with_receipts = entry.operation in _RECEIPTS and has_known_parameters(entry)
         for one in entry.added if with_receipts else ():
             shard = one.shard
             if shard.virtual or ledger.shard_names[shard.name] < 0:
@@ -60,14 +60,16 @@ def beside_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
             ):
                 told_by = _RECEIPTS[entry.operation] if shard.base is None else _OF_OVERLAY
                 what = f"its receipt is gone, {told_by}"
-                yield _gone(history, entry, "missing-receipt", f"shard {shard.name}", what)
+                yield _make_missing_sidecar_finding(
+                    history, entry, "missing-receipt", f"shard {shard.name}", what
+                )
         for told in entry.parameters.get("quarantine", ()):
             for file in told.get("files", ()):
                 if file.rpartition("/")[2] in aside:
                     continue
-                explained = _erased(history, logs) if explained is None else explained
-                if file not in explained and not _may_be_erased(history, logs):
-                    yield _gone(
+                explained = _get_erased_files(history, logs) if explained is None else explained
+                if file not in explained and not _has_unreadable_erasures(history, logs):
+                    yield _make_missing_sidecar_finding(
                         history,
                         entry,
                         "missing-quarantine",
@@ -76,24 +78,26 @@ def beside_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
                     )
 
 
-def _gone(history: History, entry: Entry, kind: str, place: str, detail: str) -> Finding:
+def _make_missing_sidecar_finding(
+    history: AuditedLog, entry: Entry, kind: str, place: str, detail: str
+) -> Finding:
     advice = Hint.of("restore the file from a copy of the root: nothing else depends on it")
     where = f"entry {entry.number}, {place}"
     return Finding("warning", kind, history.name, where, detail, advice, entry.number)
 
 
-def _erased(history: History, logs: AuditedLogs) -> set[str]:
+def _get_erased_files(history: AuditedLog, logs: AuditedLogs) -> set[str]:
     """What erasures in any version of the dataset say of files: those may be gone."""
     found: set[str] = set()
     for name in logs.names():
         other = logs.of(name) if name.startswith(f"{history.dataset}/") else None
         for entry in other.data if other is not None else ():
             if entry.operation == "erase":
-                found.update(_texts(entry.parameters))
+                found.update(_iter_texts(entry.parameters))
     return found
 
 
-def _may_be_erased(history: History, logs: AuditedLogs) -> bool:
+def _has_unreadable_erasures(history: AuditedLog, logs: AuditedLogs) -> bool:
     """Whether an erasure may stand in a log of the dataset that cannot be read to its end."""
     others = [logs.of(name) for name in logs.names()]
     ours = [one for one in others if one is not None and one.dataset == history.dataset]
@@ -101,26 +105,26 @@ def _may_be_erased(history: History, logs: AuditedLogs) -> bool:
     return any(logs.is_in_doubt(history, other, what) for other in ours)
 
 
-def _texts(value: object) -> Iterator[str]:
+def _iter_texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for inner in value.values():
-            yield from _texts(inner)
+            yield from _iter_texts(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
+            yield from _iter_texts(inner)
 
 
-def source_findings(
-    history: History, logs: AuditedLogs, *, read: bool, since: int
+def find_changed_sources(
+    history: AuditedLog, logs: AuditedLogs, *, read: bool, since: int
 ) -> Iterator[Finding]:
     """Files that records came from and that are gone, or others by now; with `read` by content.
 
     A path under which something else landed since is no finding: it was written anew. One whose
     records were erased gets a note: they had to leave it too.
     """
-    erased = _erasures(history)
+    erased = _get_source_erasures(history)
     landed: dict[str, tuple[Entry, Source]] = {}
     for entry in history.data:
         if entry.operation == "append":
@@ -130,7 +134,7 @@ def source_findings(
     for path, (entry, source) in landed.items():
         if entry.number < since:
             continue
-        kind, what = _look(path, entry, source, read=read)
+        kind, what = _check_source(path, entry, source, read=read)
         later = f"whether something else landed from {path} since"
         if kind == "changed-source" and logs.is_in_doubt(history, history, later):
             continue
@@ -146,7 +150,7 @@ def source_findings(
         yield Finding(severity, kind, history.name, place, what, advice, entry.number)
 
 
-def _erasures(history: History) -> dict[str, int]:
+def _get_source_erasures(history: AuditedLog) -> dict[str, int]:
     """The sources of which records were erased, by their keys, and the entry that says so."""
     found: dict[str, int] = {}
     for entry in history.data:
@@ -157,7 +161,7 @@ def _erasures(history: History) -> dict[str, int]:
     return found
 
 
-def _look(path: str, entry: Entry, source: Source, *, read: bool) -> tuple[str, str]:
+def _check_source(path: str, entry: Entry, source: Source, *, read: bool) -> tuple[str, str]:
     missing = "missing-source", "it is gone: what was made of it cannot be proved from it any more"
     changed = "changed-source", "it is not the file that landed: its content is another"
     if "://" not in path:
@@ -204,7 +208,7 @@ _NUMBERED = {
 }
 
 
-def beside_shard_findings(
+def find_shard_sidecar_faults(
     one: ShardToRead, logs: AuditedLogs, *, read: bool = True
 ) -> Iterator[Finding]:
     """Receipts and row maps that are not what was written; unless `read`, maps that are gone."""
@@ -218,23 +222,25 @@ def beside_shard_findings(
         receipt = parse_receipt(data)
         # That of an attempt under a drawn name tells of the same shard under that name.
         if receipt is None or receipt.shard is None or receipt.shard.sha256 != shard.sha256:
-            yield _found(
+            yield _make_sidecar_finding(
                 one,
                 "wrong-receipt",
                 "its receipt is damaged, or tells of another shard than the log",
                 _RECEIPT,
             )
             return
-        yield from _compare(one.history, logs, f"{shard.name}{RECEIPT}")
+        yield from _compare_sidecar(one.history, logs, f"{shard.name}{RECEIPT}")
     found = []
     if entry is not None:
-        found = list(_row_map(one, logs, _of_what(one, entry, receipt), read=read))
+        found = list(
+            _audit_row_map(one, logs, _get_row_map_subject(one, entry, receipt), read=read)
+        )
     if read and not found:
-        found = list(_compare(one.history, logs, f"{shard.name}{ROWS}"))
+        found = list(_compare_sidecar(one.history, logs, f"{shard.name}{ROWS}"))
     yield from found
 
 
-def sidecar_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
+def find_sidecar_mismatches(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
     """Compare the sidecars that no shard to read accounts for with their committed digests.
 
     These are quarantine files, and the receipts and row maps of shards that are deleted or that
@@ -242,11 +248,11 @@ def sidecar_findings(history: History, logs: AuditedLogs) -> Iterator[Finding]:
     """
     names = history.ledger.shard_names
     for name in history.sidecars:
-        if name.endswith(REFUSED) or names.get(shard_of(name), -1) < 0:
-            yield from _compare(history, logs, name)
+        if name.endswith(REFUSED) or names.get(get_sidecar_shard(name), -1) < 0:
+            yield from _compare_sidecar(history, logs, name)
 
 
-def _compare(history: History, logs: AuditedLogs, name: str) -> Iterator[Finding]:
+def _compare_sidecar(history: AuditedLog, logs: AuditedLogs, name: str) -> Iterator[Finding]:
     """Compare a sidecar with its committed digests; one that is missing is told elsewhere."""
     committed = history.sidecars.get(name, ())
     path = sidecar_path(history.dataset, name)
@@ -257,7 +263,9 @@ def _compare(history: History, logs: AuditedLogs, name: str) -> Iterator[Finding
     entry, latest = committed[-1]
     if digest is None or digest == latest:
         return
-    place = f"entry {entry}, {path}" if folder == "quarantine" else f"shard {shard_of(name)}"
+    place = (
+        f"entry {entry}, {path}" if folder == "quarantine" else f"shard {get_sidecar_shard(name)}"
+    )
     if any(digest == earlier for _, earlier in committed):
         what = f"{name} is an earlier file than entry {entry} committed: an erase was stopped"
         yield Finding("warning", "stale-sidecar", history.name, place, what, _STALE, entry)
@@ -266,11 +274,11 @@ def _compare(history: History, logs: AuditedLogs, name: str) -> Iterator[Finding
     yield Finding("error", "changed-sidecar", history.name, place, what, _CHANGED, entry)
 
 
-def _of_what(one: ShardToRead, entry: Entry, receipt: Receipt | None) -> str:
+def _get_row_map_subject(one: ShardToRead, entry: Entry, receipt: Receipt | None) -> str:
     """What its row map should tell the numbers of; empty if it needs none."""
     records, told = one.row.shard.records, entry.parameters
     needed = {
-        "combine": is_ours(entry) and chooses(told),
+        "combine": has_known_parameters(entry) and has_pair_selection(told),
         "repair": told.get("how") == "salvage",
         "append": one.row.shard.source is not None
         and receipt is not None
@@ -279,7 +287,9 @@ def _of_what(one: ShardToRead, entry: Entry, receipt: Receipt | None) -> str:
     return _NUMBERED[entry.operation] if records and needed.get(entry.operation) else ""
 
 
-def _row_map(one: ShardToRead, logs: AuditedLogs, what: str, *, read: bool) -> Iterator[Finding]:
+def _audit_row_map(
+    one: ShardToRead, logs: AuditedLogs, what: str, *, read: bool
+) -> Iterator[Finding]:
     if not what:
         return
     shard, pairs = one.row.shard, what == _NUMBERED["combine"]
@@ -288,16 +298,18 @@ def _row_map(one: ShardToRead, logs: AuditedLogs, what: str, *, read: bool) -> I
     if f"{shard.name}{ROWS}" not in logs.files(one.history.dataset, "shards"):
         # Vacuum keeps row maps; where the log is damaged, an erasure may have been behind that.
         if not logs.is_in_doubt(one.history, one.history, f"whether {shard.name} is still held"):
-            yield _found(one, "missing-row-map", f"its row map is gone: {cannot}", advice)
+            yield _make_sidecar_finding(
+                one, "missing-row-map", f"its row map is gone: {cannot}", advice
+            )
         return
     row_map = RowMap(logs.store, f"{one.name}{ROWS}", shard.records, 2 if pairs else 1)
     try:
         for _ in row_map.lots() if read else ():
             pass
     except RowMapError as error:
-        yield _found(one, "damaged-row-map", f"{error}: {cannot}", advice)
+        yield _make_sidecar_finding(one, "damaged-row-map", f"{error}: {cannot}", advice)
 
 
-def _found(one: ShardToRead, kind: str, detail: str, advice: Hint) -> Finding:
+def _make_sidecar_finding(one: ShardToRead, kind: str, detail: str, advice: Hint) -> Finding:
     place = f"shard {one.row.shard.name}"
     return Finding("warning", kind, one.history.name, place, detail, advice, one.entry)

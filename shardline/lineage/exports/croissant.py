@@ -11,15 +11,19 @@ from urllib.parse import quote
 
 import pyarrow.parquet as pq
 
-from shardline.arguments import real_path
-from shardline.errors import BadNameError, UnreadableSnapshotError
+from shardline.arguments import resolve_path
+from shardline.errors import InvalidNameError, UnreadableSnapshotError
 from shardline.hints import Command, Hint
-from shardline.lineage.exports.dataset_card import NOTHING_SAID
-from shardline.lineage.exports.snapshot_files import path_from, refuse_gone, snapshot_files
+from shardline.lineage.exports.dataset_card import NO_TERMS
+from shardline.lineage.exports.snapshot_files import (
+    get_relative_path,
+    list_snapshot_files,
+    validate_files_exist,
+)
 from shardline.readers.arrow import to_arrow
 from shardline.schema.logical_types import Image
 from shardline.storage.durable_file import DurableFile
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +32,14 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from shardline.canonical_json import Json
-    from shardline.lineage.exports.dataset_card import About
+    from shardline.lineage.exports.dataset_card import DatasetTerms
     from shardline.lineage.exports.snapshot_files import SnapshotFile
     from shardline.log.snapshot import StoredSnapshot
     from shardline.schema.schema import Feature, Schema
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class ParquetFile:
     """A file that was written."""
 
     name: str
@@ -43,13 +47,13 @@ class Copied:
     sha256: str
 
 
-def column_names(schema: Schema) -> dict[tuple[bool, str], str]:
+def map_column_names(schema: Schema) -> dict[tuple[bool, str], str]:
     """What the column of each feature is called: as the feature, unless two have that name."""
     taken = {feature.name for feature in schema.features if not feature.sequence}
-    return {feature.key: _column(feature, taken) for feature in schema.features}
+    return {feature.key: _choose_column_name(feature, taken) for feature in schema.features}
 
 
-def _column(feature: Feature, taken: set[str]) -> str:
+def _choose_column_name(feature: Feature, taken: set[str]) -> str:
     return f"{feature.name} (steps)" if feature.sequence and feature.name in taken else feature.name
 
 
@@ -59,30 +63,30 @@ def write_parquet(
     progress: Callable[[int, int], None] | None = None,
     *,
     overwrite: bool = False,
-) -> Copied:
+) -> ParquetFile:
     """Write every record of a snapshot in its order; each is checked on the way.
 
     With `overwrite`, a file that is there is replaced when the new one is whole. `progress` is told
     how many records are written, of how many.
     """
-    names = list(column_names(snapshot.schema).values())
+    names = list(map_column_names(snapshot.schema).values())
     reader = to_arrow(snapshot)
     schema = reader.schema
     for place, name in enumerate(names):
         schema = schema.set(place, schema.field(place).with_name(name))
     done = 0
     with DurableFile(path, overwrite=overwrite) as file:
-        hashed = _Hashed(file)
+        hashed = _HashingFile(file)
         with pq.ParquetWriter(hashed, schema) as writer:
             for batch in reader:
                 writer.write_batch(batch.rename_columns(names))
                 done += batch.num_rows
                 if progress is not None:
                     progress(done, snapshot.records)
-    return Copied(path.name, hashed.size, hashed.digest.hexdigest())
+    return ParquetFile(path.name, hashed.size, hashed.digest.hexdigest())
 
 
-class _Hashed(RawIOBase):
+class _HashingFile(RawIOBase):
     """A file that knows the digest of what was written to it."""
 
     def __init__(self, file: DurableFile) -> None:
@@ -104,7 +108,7 @@ class _Hashed(RawIOBase):
         return len(view)
 
 
-FILE, RECORDS = "croissant.json", "records.parquet"
+CROISSANT_FILE, RECORDS_FILE = "croissant.json", "records.parquet"
 _CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 _OURS = (
     *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
@@ -142,7 +146,7 @@ def write_croissant(
     snapshot: StoredSnapshot,
     folder: Path,
     *,
-    about: About = NOTHING_SAID,
+    about: DatasetTerms = NO_TERMS,
     copy: bool = True,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -150,40 +154,40 @@ def write_croissant(
     """Write `croissant.json` into a folder, and unless `copy` is off `records.parquet` beside it.
 
     Files of these names that are there are replaced if `overwrite` is set, and else refused. Raises
-    UnreadableSnapshotError for a snapshot that is not published, and BadNameError for a folder in
+    UnreadableSnapshotError for a snapshot that is not published, and InvalidNameError for a folder in
     the root: what is copied there would stay when records are erased.
     """
-    _refuse_unpublished(snapshot)
+    _validate_published(snapshot)
     copy = copy and bool(snapshot.schema.features)
     if copy:
-        _refuse_inside(snapshot, folder)
+        _validate_folder(snapshot, folder)
     folder.mkdir(parents=True, exist_ok=True)
     copied = None
     if copy:
-        copied = write_parquet(snapshot, folder / RECORDS, progress, overwrite=overwrite)
+        copied = write_parquet(snapshot, folder / RECORDS_FILE, progress, overwrite=overwrite)
     told = croissant(snapshot, folder, about=about, copied=copied)
-    with DurableFile(folder / FILE, overwrite=overwrite) as file:
+    with DurableFile(folder / CROISSANT_FILE, overwrite=overwrite) as file:
         file.write(json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
-    return folder / FILE
+    return folder / CROISSANT_FILE
 
 
 def croissant(
     snapshot: StoredSnapshot,
     folder: Path | None = None,
     *,
-    about: About = NOTHING_SAID,
-    copied: Copied | None = None,
+    about: DatasetTerms = NO_TERMS,
+    copied: ParquetFile | None = None,
 ) -> Json:
     """A published snapshot in Croissant's words; files are told as seen from `folder`."""
-    _refuse_unpublished(snapshot)
-    files = snapshot_files(snapshot)
+    _validate_published(snapshot)
+    files = list_snapshot_files(snapshot)
     dataset, _, version = snapshot.version.partition("/")
     told: Json = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": _CONFORMS_TO,
         "name": f"{dataset}-{version}",
-        "description": _description(snapshot),
+        "description": _format_description(snapshot),
         "version": f"{snapshot.number}.0.0",
         "datePublished": snapshot.time.isoformat(timespec="seconds"),
         "isLiveDataset": False,
@@ -193,16 +197,16 @@ def croissant(
         "citeAs": about.citation,
         "creator": about.creator and {"@type": "sc:Organization", "name": about.creator},
         "distribution": [_file(one, snapshot, folder) for one in files],
-        "recordSet": [_shards(files)],
+        "recordSet": [_format_shards(files)],
     }
     if copied is not None:
-        told["distribution"].append(_parquet(copied))
-        told["recordSet"].insert(0, _records(snapshot.schema))
+        told["distribution"].append(_format_parquet(copied))
+        told["recordSet"].insert(0, _format_records(snapshot.schema))
     return {key: value for key, value in told.items() if value not in ("", None)}
 
 
-def _refuse_unpublished(snapshot: StoredSnapshot) -> None:
-    refuse_gone(snapshot)
+def _validate_published(snapshot: StoredSnapshot) -> None:
+    validate_files_exist(snapshot)
     if not snapshot.published:
         raise UnreadableSnapshotError(
             f"{snapshot}: not published, Croissant describes published snapshots",
@@ -216,10 +220,10 @@ def _refuse_unpublished(snapshot: StoredSnapshot) -> None:
         )
 
 
-def _refuse_inside(snapshot: StoredSnapshot, folder: Path) -> None:
+def _validate_folder(snapshot: StoredSnapshot, folder: Path) -> None:
     inside = snapshot.store.local_path(snapshot.version.partition("/")[0])
-    if inside is not None and real_path(folder).is_relative_to(real_path(inside.parent)):
-        raise BadNameError(
+    if inside is not None and resolve_path(folder).is_relative_to(resolve_path(inside.parent)):
+        raise InvalidNameError(
             f"{folder}: inside the root, where erase cannot find a copy of the records",
             code="output-in-root",
             hint=Hint.of("choose a folder outside the root, or leave out the copy"),
@@ -227,12 +231,12 @@ def _refuse_inside(snapshot: StoredSnapshot, folder: Path) -> None:
         )
 
 
-def _description(snapshot: StoredSnapshot) -> str:
+def _format_description(snapshot: StoredSnapshot) -> str:
     doc = f"{snapshot.schema.doc.strip()}\n\n" if snapshot.schema.doc.strip() else ""
     return (
         f"{doc}Snapshot {snapshot.number} of {snapshot.version}, a version of a dataset kept by "
-        f"Shardline: {counted(snapshot.records, 'record')} in "
-        f"{counted(len(snapshot.shards), 'TFRecord shard')}. Its content digest is "
+        f"Shardline: {format_count(snapshot.records, 'record')} in "
+        f"{format_count(len(snapshot.shards), 'TFRecord shard')}. Its content digest is "
         f"{snapshot.content}."
     )
 
@@ -240,23 +244,23 @@ def _description(snapshot: StoredSnapshot) -> str:
 def _file(one: SnapshotFile, snapshot: StoredSnapshot, folder: Path | None) -> Json:
     packed = "" if one.shard.compression == "none" else f", packed with {one.shard.compression}"
     what = "a plan by which readers make the records" if one.shard.virtual else "a TFRecord file"
-    records = counted(one.shard.records, "record")
+    records = format_count(one.shard.records, "record")
     return {
         "@type": "cr:FileObject",
         "@id": one.name,
         "name": one.file_name,
         "description": f"{what[0].upper()}{what[1:]} of {records}{packed}.",
-        "contentUrl": path_from(folder, snapshot.store, one.name),
+        "contentUrl": get_relative_path(folder, snapshot.store, one.name),
         "contentSize": f"{one.shard.bytes} B",
         "encodingFormat": "application/json" if one.shard.virtual else _TFRECORD,
         "sha256": one.shard.sha256,
     }
 
 
-def _parquet(copied: Copied) -> Json:
+def _format_parquet(copied: ParquetFile) -> Json:
     return {
         "@type": "cr:FileObject",
-        "@id": RECORDS,
+        "@id": RECORDS_FILE,
         "name": copied.name,
         "description": "A copy of all records, in their order, made for this file.",
         "contentUrl": copied.name,
@@ -266,7 +270,7 @@ def _parquet(copied: Copied) -> Json:
     }
 
 
-def _shards(files: list[SnapshotFile]) -> Json:
+def _format_shards(files: list[SnapshotFile]) -> Json:
     """The files as a record set that lies in the JSON-LD itself."""
     return {
         "@type": "cr:RecordSet",
@@ -291,18 +295,18 @@ def _shards(files: list[SnapshotFile]) -> Json:
     }
 
 
-def _records(schema: Schema) -> Json:
-    names = column_names(schema)
+def _format_records(schema: Schema) -> Json:
+    names = map_column_names(schema)
     return {
         "@type": "cr:RecordSet",
         "@id": "records",
         "name": "records",
         "description": "The records, in order.",
-        "field": [_field(feature, names[feature.key]) for feature in schema.features],
+        "field": [_format_field(feature, names[feature.key]) for feature in schema.features],
     }
 
 
-def _field(feature: Feature, column: str) -> Json:
+def _format_field(feature: Feature, column: str) -> Json:
     """A feature; its id must be a part of an IRI, whatever its name is."""
     image = isinstance(feature.meaning, Image)
     doc = f"{feature.doc.strip()} ({feature})" if feature.doc.strip() else str(feature)
@@ -312,7 +316,7 @@ def _field(feature: Feature, column: str) -> Json:
         "name": column,
         "description": doc,
         "dataType": "sc:ImageObject" if image else _TYPES[feature.kind],
-        "source": {"fileObject": {"@id": RECORDS}, "extract": {"column": column}},
+        "source": {"fileObject": {"@id": RECORDS_FILE}, "extract": {"column": column}},
     }
     shape = ((None,) if feature.sequence else ()) + feature.shape
     if shape:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.lineage.exports.snapshot_files import gone_files, words_for
-from shardline.provenance.consumers import all_consumers
+from shardline.lineage.exports.snapshot_files import format_removed_files, list_removed_files
+from shardline.provenance.consumers import list_all_consumers
 from shardline.readers.arrow import to_arrow
 from shardline.schema import shapes
 from shardline.schema.logical_types import Category, Image, Text
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from shardline.lineage.exports.snapshot_files import GoneFile
+    from shardline.lineage.exports.snapshot_files import RemovedFile
     from shardline.log.entry import Entry
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class DatasetTerms:
     """What the owner of a dataset says of it, for a card or a Croissant file; all may be empty."""
 
     license: str = ""
@@ -37,20 +37,20 @@ class About:
     citation: str = ""
 
 
-NOTHING_SAID = About()
+NO_TERMS = DatasetTerms()
 
 
 _MEANS_SOMETHING = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 
-def text(value: object) -> str:
+def escape_markdown(value: object) -> str:
     """A foreign text in a line of Markdown: nothing in it means anything."""
     line = " ".join(str(value).split())
     printable = "".join(one if one.isprintable() else "�" for one in line)
     return _MEANS_SOMETHING.sub(r"\\\1", printable)
 
 
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+def format_markdown_table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     """A table, whose cells are Markdown."""
     headings = list(headings)
     yield f"| {' | '.join(headings)} |"
@@ -59,26 +59,26 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[st
         yield f"| {' | '.join(row)} |"
 
 
-def yaml(told: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def format_yaml(told: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """A mapping as YAML; texts and numbers are written as JSON, which YAML contains."""
     for name, value in told.items():
         key = json.dumps(name) if name.isdigit() else name
         if isinstance(value, dict):
             yield f"{indent}{key}:"
-            yield from yaml(value, f"{indent}  ")
+            yield from format_yaml(value, f"{indent}  ")
         elif isinstance(value, list):
             yield f"{indent}{key}:"
             for one in value:
-                yield from _item(one, indent)
+                yield from _format_yaml_item(one, indent)
         else:
             yield f"{indent}{key}: {json.dumps(value, ensure_ascii=False)}"
 
 
-def _item(one: object, indent: str) -> Iterator[str]:
+def _format_yaml_item(one: object, indent: str) -> Iterator[str]:
     if not isinstance(one, dict):
         yield f"{indent}- {json.dumps(one, ensure_ascii=False)}"
         return
-    first, *rest = yaml(one, f"{indent}  ")
+    first, *rest = format_yaml(one, f"{indent}  ")
     yield f"{indent}- {first.strip()}"
     yield from rest
 
@@ -99,7 +99,7 @@ class LabelCounts:
     of_others: int = 0
 
 
-def categories(snapshot: StoredSnapshot) -> list[Feature]:
+def list_categories(snapshot: StoredSnapshot) -> list[Feature]:
     """The features of a snapshot that are categories, those of the feature_lists left out."""
     features = snapshot.schema.features
     return [one for one in features if isinstance(one.meaning, Category) and not one.sequence]
@@ -107,24 +107,24 @@ def categories(snapshot: StoredSnapshot) -> list[Feature]:
 
 def count_labels(snapshot: StoredSnapshot) -> list[LabelCounts]:
     """The labels of each category; all records are read, if there is a category at all."""
-    features = categories(snapshot)
+    features = list_categories(snapshot)
     if not features:
         return []
     found: list[dict[object, int]] = [{} for _ in features]
     for batch in to_arrow(snapshot, [feature.name for feature in features]):
         for column, counts in zip(batch.columns, found, strict=True):
-            for one in pc.value_counts(_flat(column)).to_pylist():
+            for one in pc.value_counts(_flatten_column(column)).to_pylist():
                 counts[one["values"]] = counts.get(one["values"], 0) + one["counts"]
-    return [_told(*both) for both in zip(features, found, strict=True)]
+    return [_make_label_counts(*both) for both in zip(features, found, strict=True)]
 
 
-def _flat(column: pa.Array) -> pa.Array:
+def _flatten_column(column: pa.Array) -> pa.Array:
     while pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
         column = column.flatten()
     return column
 
 
-def _told(feature: Feature, counts: dict[object, int]) -> LabelCounts:
+def _make_label_counts(feature: Feature, counts: dict[object, int]) -> LabelCounts:
     labels = feature.meaning.labels if isinstance(feature.meaning, Category) else None
     missing = counts.pop(None, 0)
     declared = {
@@ -139,17 +139,21 @@ _SHOWN_RUN = 12
 _SHOWN_GONE = 50
 
 
-def what_is_gone(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
+def format_missing_files(snapshot: StoredSnapshot, gone: Sequence[RemovedFile]) -> Iterator[str]:
     """Which files were erased or given to vacuum, and what can be read instead."""
     own = {one.shard.name for one in gone if one.version == snapshot.version}
     lost = sum(shard.records for shard in snapshot.shards if shard.name in own)
-    files = counted(len(gone), "file")
+    files = format_count(len(gone), "file")
     yield from ("## What is gone", "")
     was, them = ("was", "it") if len(gone) == 1 else ("were", "them")
     yield (
         f"{files} of those that this snapshot needs {was} erased or given to vacuum"
-        + (f", {lost:,} of its {counted(snapshot.records, 'record')} with {them}" if own else "")
-        + f": {words_for(gone)}. What follows is what the log tells. `shardline status "
+        + (
+            f", {lost:,} of its {format_count(snapshot.records, 'record')} with {them}"
+            if own
+            else ""
+        )
+        + f": {format_removed_files(gone)}. What follows is what the log tells. `shardline status "
         f"{snapshot.version}` tells which snapshot can be read now."
     )
     yield ""
@@ -157,42 +161,42 @@ def what_is_gone(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator
         (one.version, f"`{one.shard.name}`", f"{one.shard.records:,}", one.why)
         for one in gone[:_SHOWN_GONE]
     )
-    yield from table(("version", "file", "records", "what happened"), rows)
+    yield from format_markdown_table(("version", "file", "records", "what happened"), rows)
     left = len(gone) - _SHOWN_GONE
     if left > 0:
-        yield from ("", f"And {counted(left, 'more file')}: `shardline log` tells of them.")
+        yield from ("", f"And {format_count(left, 'more file')}: `shardline log` tells of them.")
     yield ""
 
 
-def history(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+def format_history(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     """What was done to the version up to the snapshot, the newest last."""
-    changes = _changes(catalog, snapshot)
+    changes = _list_changes(catalog, snapshot)
     yield from ("## History", "")
     left = len(changes) - _SHOWN_ENTRIES
     if left > 0:
         yield from (f"The last {_SHOWN_ENTRIES} of {len(changes):,} changes.", "")
     headings = ("snapshot", "time (UTC)", "what", "records then", "by")
-    yield from table(headings, map(_row, changes[-_SHOWN_ENTRIES:]))
+    yield from format_markdown_table(headings, map(_format_history_row, changes[-_SHOWN_ENTRIES:]))
     yield ""
 
 
-def _changes(catalog: Catalog, snapshot: StoredSnapshot) -> list[Entry]:
+def _list_changes(catalog: Catalog, snapshot: StoredSnapshot) -> list[Entry]:
     told = catalog.entries(snapshot.version)
     return [one for one in told if one.changes_data and one.snapshot <= snapshot.number]
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _format_history_row(entry: Entry) -> tuple[str, ...]:
     run = entry.maker.run
     return (
         f"{entry.snapshot}",
         f"{entry.time:%Y-%m-%d %H:%M}",
-        _what(entry),
+        _format_change(entry),
         f"{entry.totals.records:,}",
-        f"run {text(run[:_SHOWN_RUN])}" if run else "",
+        f"run {escape_markdown(run[:_SHOWN_RUN])}" if run else "",
     )
 
 
-def _what(entry: Entry) -> str:
+def _format_change(entry: Entry) -> str:
     """`append: +2 shards, 12,000 records`."""
     told = []
     if entry.restores is not None:
@@ -201,21 +205,21 @@ def _what(entry: Entry) -> str:
         told.append(f"snapshot {entry.rejects}")
     if entry.added:
         records = sum(one.shard.records for one in entry.added)
-        told += [f"+{counted(len(entry.added), 'shard')}", counted(records, "record")]
+        told += [f"+{format_count(len(entry.added), 'shard')}", format_count(records, "record")]
     if entry.removed:
-        told.append(f"-{counted(len(entry.removed), 'shard')}")
+        told.append(f"-{format_count(len(entry.removed), 'shard')}")
     if entry.inputs:
         read = dict.fromkeys(f"{one.shown}@{one.snapshot}" for one in entry.inputs)
         itself = " and itself" if len(read) < len(entry.inputs) else ""
         told.append(f"from {' and '.join(read)}{itself}")
     elif entry.sources and entry.operation == "append":
-        told.append(counted(len(entry.sources), "source"))
-    return f"{text(entry.operation)}: {text(', '.join(told))}"
+        told.append(format_count(len(entry.sources), "source"))
+    return f"{escape_markdown(entry.operation)}: {escape_markdown(', '.join(told))}"
 
 
-def lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+def format_lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     """What the snapshot was made from, and each of its fields."""
-    derived = [one for one in _changes(catalog, snapshot) if one.inputs]
+    derived = [one for one in _list_changes(catalog, snapshot) if one.inputs]
     if not derived:
         return
     entry = derived[-1]
@@ -227,14 +231,14 @@ def lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     if origins:
         rows = (
             (
-                text(feature),
+                escape_markdown(feature),
                 origin.how,
-                text(", ".join(f"{version}: {name}" for version, name in origin.of)),
-                text(origin.by),
+                escape_markdown(", ".join(f"{version}: {name}" for version, name in origin.of)),
+                escape_markdown(origin.by),
             )
             for feature, origin in origins.items()
         )
-        yield from table(("field", "is", "from", "by"), rows)
+        yield from format_markdown_table(("field", "is", "from", "by"), rows)
         yield ""
 
 
@@ -251,42 +255,42 @@ _DTYPES = {"int64": "int64", "float": "float32", "bytes": "binary"}
 _SHOWN_LABELS = 100
 
 
-def dataset_card(
+def format_dataset_card(
     catalog: Catalog,
     snapshot: StoredSnapshot,
     *,
-    about: About = NOTHING_SAID,
+    about: DatasetTerms = NO_TERMS,
     counts: Sequence[LabelCounts] | None = None,
 ) -> str:
     """The card of a snapshot. `counts` are of its labels; None if they were not counted.
 
     Of a snapshot with files that are gone it tells which, and not how to read it.
     """
-    gone = gone_files(catalog, snapshot)
+    gone = list_removed_files(catalog, snapshot)
     lines = [
         "---",
-        *yaml(_header(snapshot, about)),
+        *format_yaml(_get_header(snapshot, about)),
         "---",
         "",
         f"# {snapshot.version}, snapshot {snapshot.number}",
         "",
-        *_intro(snapshot, gone),
-        *(what_is_gone(snapshot, gone) if gone else ()),
+        *_format_intro(snapshot, gone),
+        *(format_missing_files(snapshot, gone) if gone else ()),
         "## Fields",
         "",
-        *_fields(snapshot),
-        *_labels(counts),
-        *_checks(catalog, snapshot),
-        *history(catalog, snapshot),
-        *lineage(catalog, snapshot),
-        *_consumers(catalog, snapshot),
-        *(() if gone else _reading(snapshot)),
-        *_terms(about),
+        *_format_fields(snapshot),
+        *_format_labels(counts),
+        *_format_checks(catalog, snapshot),
+        *format_history(catalog, snapshot),
+        *format_lineage(catalog, snapshot),
+        *_format_consumers(catalog, snapshot),
+        *(() if gone else _format_reading(snapshot)),
+        *_format_terms(about),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _header(snapshot: StoredSnapshot, about: About) -> dict[str, Any]:
+def _get_header(snapshot: StoredSnapshot, about: DatasetTerms) -> dict[str, Any]:
     dataset, _, version = snapshot.version.partition("/")
     told: dict[str, Any] = {"pretty_name": f"{dataset} {version}"}
     if about.license:
@@ -295,7 +299,7 @@ def _header(snapshot: StoredSnapshot, about: About) -> dict[str, Any]:
         next((name for most, name in _SIZES if snapshot.records < most), "n>1B")
     ]
     told["tags"] = ["tfrecord", "shardline"]
-    features = [{"name": one.name, **_kind(one)} for one in snapshot.schema.features]
+    features = [{"name": one.name, **_get_feature_kind(one)} for one in snapshot.schema.features]
     told["dataset_info"] = {
         **({"features": features} if features else {}),
         "splits": [
@@ -306,15 +310,15 @@ def _header(snapshot: StoredSnapshot, about: About) -> dict[str, Any]:
     return told
 
 
-def _kind(feature: Feature) -> dict[str, Any]:
+def _get_feature_kind(feature: Feature) -> dict[str, Any]:
     """What Hugging Face calls a feature's kind: of a list `sequence`, of one value `dtype`."""
-    kind: Any = _dtype(feature)
+    kind: Any = _get_dtype(feature)
     for _ in range(len(feature.shape) - 1 + feature.sequence):
         kind = {"sequence": kind}
     return {"sequence" if feature.shape or feature.sequence else "dtype": kind}
 
 
-def _dtype(feature: Feature) -> Any:  # noqa: ANN401 - a name, or what tells the labels
+def _get_dtype(feature: Feature) -> Any:  # noqa: ANN401 - a name, or what tells the labels
     meaning = feature.meaning
     if isinstance(meaning, Image):
         return "image"
@@ -325,18 +329,18 @@ def _dtype(feature: Feature) -> Any:  # noqa: ANN401 - a name, or what tells the
     return "string" if text_like else _DTYPES[feature.kind]
 
 
-def _intro(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
+def _format_intro(snapshot: StoredSnapshot, gone: Sequence[RemovedFile]) -> Iterator[str]:
     if snapshot.schema.doc.strip():
-        yield from (text(snapshot.schema.doc), "")
+        yield from (escape_markdown(snapshot.schema.doc), "")
     state = "rejected" if snapshot.rejected else "not published"
     state = "published" if snapshot.published else state
     if gone:
-        state += f"; {words_for(gone)}"
-    yield from table(
+        state += f"; {format_removed_files(gone)}"
+    yield from format_markdown_table(
         ("what", "is"),
         (
             ("records", f"{snapshot.records:,}"),
-            ("bytes", f"{snapshot.bytes:,}{_alone(snapshot)}"),
+            ("bytes", f"{snapshot.bytes:,}{_format_uncounted(snapshot)}"),
             ("shards", f"{len(snapshot.shards):,}"),
             ("made", f"{snapshot.time:%Y-%m-%d %H:%M} UTC"),
             ("state", state),
@@ -348,7 +352,7 @@ def _intro(snapshot: StoredSnapshot, gone: Sequence[GoneFile]) -> Iterator[str]:
     yield ""
 
 
-def _alone(snapshot: StoredSnapshot) -> str:
+def _format_uncounted(snapshot: StoredSnapshot) -> str:
     """What is not counted, of a snapshot whose records do not lie in its own files alone."""
     return "" if _is_plain(snapshot) else " (without the files of other versions that it needs)"
 
@@ -357,32 +361,37 @@ def _is_plain(snapshot: StoredSnapshot) -> bool:
     return not any(shard.base or shard.virtual for shard in snapshot.shards)
 
 
-def _fields(snapshot: StoredSnapshot) -> Iterator[str]:
+def _format_fields(snapshot: StoredSnapshot) -> Iterator[str]:
     features = snapshot.schema.features
     if not features:
         yield from ("The records are opaque: no schema tells what is in them.", "")
         return
     rows = (
         (
-            f"{text(one.name)}{' (per step)' if one.sequence else ''}",
+            f"{escape_markdown(one.name)}{' (per step)' if one.sequence else ''}",
             one.kind,
-            text(shapes.shown(one.shape)),
+            escape_markdown(shapes.shown(one.shape)),
             "yes" if one.required else "no",
-            "" if one.meaning is None else text(one.meaning),
-            text(one.doc),
+            "" if one.meaning is None else escape_markdown(one.meaning),
+            escape_markdown(one.doc),
         )
         for one in features
     )
-    yield from table(("field", "kind", "shape", "required", "meaning", "about"), rows)
+    yield from format_markdown_table(
+        ("field", "kind", "shape", "required", "meaning", "about"), rows
+    )
     yield ""
 
 
-def _labels(counts: Sequence[LabelCounts] | None) -> Iterator[str]:
+def _format_labels(counts: Sequence[LabelCounts] | None) -> Iterator[str]:
     for one in counts or ():
-        yield from (f"## Records by {text(one.feature)}", "")
+        yield from (f"## Records by {escape_markdown(one.feature)}", "")
         total = max(sum(one.labels.values()) + one.of_others + one.missing, 1)
         listed = list(one.labels.items())[:_SHOWN_LABELS]
-        rows = [(text(label), f"{count:,}", f"{count / total:.1%}") for label, count in listed]
+        rows = [
+            (escape_markdown(label), f"{count:,}", f"{count / total:.1%}")
+            for label, count in listed
+        ]
         left = sum(count for _, count in list(one.labels.items())[_SHOWN_LABELS:])
         if left:
             rows.append((f"{len(one.labels) - _SHOWN_LABELS} more", f"{left:,}", ""))
@@ -390,11 +399,11 @@ def _labels(counts: Sequence[LabelCounts] | None) -> Iterator[str]:
             rows.append((f"{one.others:,} not declared", f"{one.of_others:,}", ""))
         if one.missing:
             rows.append(("none", f"{one.missing:,}", ""))
-        yield from table(("label", "times", "share"), rows)
+        yield from format_markdown_table(("label", "times", "share"), rows)
         yield ""
 
 
-def _checks(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+def _format_checks(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     yield from ("## Checks", "")
     needed = (*snapshot.checks.shard, *snapshot.checks.snapshot)
     if not needed:
@@ -406,29 +415,37 @@ def _checks(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     for check in snapshot.checks.shard:
         bit = 1 << state.bits.get(check, 31)
         passed = sum(bool(stay.passed & bit) for stay in stays)
-        rows.append((text(check), "each shard", f"passed on {passed:,} of {len(stays):,}"))
+        rows.append(
+            (escape_markdown(check), "each shard", f"passed on {passed:,} of {len(stays):,}")
+        )
     for check in snapshot.checks.snapshot:
         bit = 1 << state.bits.get(check, 31)
         word = "passed" if moment.passed & bit else "failed" if moment.failed & bit else "not run"
-        rows.append((text(check), "the snapshot", word))
-    yield from table(("check", "on", "result"), rows)
+        rows.append((escape_markdown(check), "the snapshot", word))
+    yield from format_markdown_table(("check", "on", "result"), rows)
     yield ""
 
 
-def _consumers(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
-    known = all_consumers(snapshot.version, catalog.entries(snapshot.version))
+def _format_consumers(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+    known = list_all_consumers(snapshot.version, catalog.entries(snapshot.version))
     read = [one for one in known if one.snapshot == snapshot.number]
     if not read:
         return
     yield from ("## Read by", "")
     rows = (
-        (text(one.name), text(one.run), text(one.commit), f"{one.since:%Y-%m-%d}") for one in read
+        (
+            escape_markdown(one.name),
+            escape_markdown(one.run),
+            escape_markdown(one.commit),
+            f"{one.since:%Y-%m-%d}",
+        )
+        for one in read
     )
-    yield from table(("consumer", "run", "commit", "since"), rows)
+    yield from format_markdown_table(("consumer", "run", "commit", "since"), rows)
     yield ""
 
 
-def _reading(snapshot: StoredSnapshot) -> Iterator[str]:
+def _format_reading(snapshot: StoredSnapshot) -> Iterator[str]:
     yield from ("## How to read it", "", "```python", "from shardline import Version", "")
     yield f'snapshot = Version(ROOT, "{snapshot.version}").snapshot({snapshot.number})'
     yield "dataset = snapshot.to_tf()      # or to_arrow(), to_pandas()"
@@ -450,7 +467,7 @@ def _reading(snapshot: StoredSnapshot) -> Iterator[str]:
     yield ""
 
 
-def _terms(about: About) -> Iterator[str]:
+def _format_terms(about: DatasetTerms) -> Iterator[str]:
     told = {
         "License": about.license,
         "By": about.creator,
@@ -459,4 +476,4 @@ def _terms(about: About) -> Iterator[str]:
     }
     if any(told.values()):
         yield from ("## Terms", "")
-        yield from (f"- {name}: {text(value)}" for name, value in told.items() if value)
+        yield from (f"- {name}: {escape_markdown(value)}" for name, value in told.items() if value)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from shardline.errors import BadNameError, PackageMissingError, UnavailableError
+from shardline.errors import InvalidNameError, PackageMissingError, UnavailableError
 from shardline.hints import Hint
 from shardline.log.model import Totals
 from shardline.log.state import RESERVED_CHECKS
 from shardline.provenance.consumers import CONSUME
 from shardline.release import __version__
 from shardline.storage.durable_file import DurableFile
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.model import Attestation, Source
-    from shardline.provenance.catalog import Catalog, FieldOrigin
+    from shardline.provenance.catalog import Catalog, FeatureOrigin
     from shardline.schema.schema import Schema
 
 
 _IDENTITY = frozenset({"kept", "renamed"})
 
 
-class Facets:
+class OpenLineageFacets:
     """Makes facets; `client` has the modules of openlineage-python."""
 
     def __init__(self, client: Any, producer: str) -> None:  # noqa: ANN401 - untyped modules
@@ -147,7 +147,7 @@ class Facets:
         return {"dataQualityAssertions": facet}
 
     def columns(
-        self, namespace: str, origins: Mapping[str, FieldOrigin], entry: Entry
+        self, namespace: str, origins: Mapping[str, FeatureOrigin], entry: Entry
     ) -> dict[str, Any]:
         """Which fields each field comes from, and those by which records were joined."""
         of = self._of.column_lineage_dataset
@@ -160,7 +160,7 @@ class Facets:
         )
         return {"columnLineage": facet}
 
-    def _input_fields(self, namespace: str, origin: FieldOrigin) -> Iterator[Any]:
+    def _input_fields(self, namespace: str, origin: FeatureOrigin) -> Iterator[Any]:
         of = self._of.column_lineage_dataset
         how = of.Transformation(
             type="DIRECT",
@@ -187,48 +187,48 @@ _CHANGED_IN_PLACE = frozenset({"erase", "rebuild", "repair", "reject", "restore"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EntryEvents:
     """An entry, and the two events that tell it."""
 
     entry: Entry
     events: tuple[RunEvent, RunEvent]
 
 
-def run_id(entry: Entry) -> UUID:
+def get_run_id(entry: Entry) -> UUID:
     """The id of the run that an entry is, the same whenever it is asked for."""
     return uuid5(_RUNS, entry.digest)
 
 
 def events(
     catalog: Catalog, names: Sequence[str] | None = None, *, namespace: str = ""
-) -> Iterator[Told]:
+) -> Iterator[EntryEvents]:
     """Everything that happened to these versions, or to all of a root, in the order of time.
 
     `namespace` stands for the root in the names of datasets and jobs: its URI unless told. Raises
     PackageMissingError without openlineage-python.
     """
-    client = _client()
-    facets = Facets(client, PRODUCER)
-    space = namespace or _namespace(catalog.store.uri.rstrip("/"))
+    client = _import_client()
+    facets = OpenLineageFacets(client, PRODUCER)
+    space = namespace or _get_namespace(catalog.store.uri.rstrip("/"))
     listed = catalog.names() if names is None else names
-    told = [entry for name in listed for entry in catalog.entries(name) if _is_told(entry)]
+    told = [entry for name in listed for entry in catalog.entries(name) if _has_events(entry)]
     for entry in sorted(told, key=lambda one: (one.time, one.dataset, one.version, one.number)):
-        yield Told(entry, _Telling(catalog, facets, client, space, entry).events())
+        yield EntryEvents(entry, _EventBuilder(catalog, facets, client, space, entry).events())
 
 
-def _namespace(uri: str) -> str:
+def _get_namespace(uri: str) -> str:
     return uri if "://" in uri else Path(uri).as_uri()
 
 
-def _is_told(entry: Entry) -> bool:
-    return entry.changes_data or bool(_checked(entry)) or entry.operation == CONSUME
+def _has_events(entry: Entry) -> bool:
+    return entry.changes_data or bool(_is_check_entry(entry)) or entry.operation == CONSUME
 
 
-def _checked(entry: Entry) -> bool:
+def _is_check_entry(entry: Entry) -> bool:
     return any(one.check not in RESERVED_CHECKS for one in entry.attestations)
 
 
-def _client() -> _Client:
+def _import_client() -> _OpenLineageClient:
     try:
         from openlineage.client import event_v2, facet_v2  # noqa: PLC0415 - optional
     except ImportError:
@@ -236,11 +236,11 @@ def _client() -> _Client:
             "OpenLineage events need openlineage-python, which is not installed",
             hint=Hint.of("run `pip install 'shardline[lineage]'`"),
         ) from None
-    return _Client(event_v2, facet_v2)
+    return _OpenLineageClient(event_v2, facet_v2)
 
 
 @dataclass(frozen=True, slots=True)
-class _Client:
+class _OpenLineageClient:
     """What openlineage-python calls its classes."""
 
     events: Any
@@ -248,12 +248,12 @@ class _Client:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _EventBuilder:
     """One entry on its way into events."""
 
     catalog: Catalog
-    facets: Facets
-    client: _Client
+    facets: OpenLineageFacets
+    client: _OpenLineageClient
     namespace: str
     entry: Entry
 
@@ -263,7 +263,7 @@ class _Telling:
 
     def events(self) -> tuple[RunEvent, RunEvent]:
         of = self.client.events
-        run = of.Run(str(run_id(self.entry)), facets=self.facets.run(self.entry))
+        run = of.Run(str(get_run_id(self.entry)), facets=self.facets.run(self.entry))
         job = of.Job(self.namespace, self._job(), facets=self.facets.job())
         shared = {
             "eventTime": self.entry.time.isoformat(),
@@ -291,7 +291,7 @@ class _Telling:
             yield self._version(told.shown, told.snapshot)
         if entry.operation == CONSUME and entry.pin is not None:
             yield self._version(self.name, entry.pin.snapshot)
-        elif _checked(entry):
+        elif _is_check_entry(entry):
             yield self._version(self.name, self._about(), assertions=True)
         elif entry.operation in _CHANGED_IN_PLACE and not entry.inputs:
             yield self._version(self.name, entry.restores or entry.snapshot - 1)
@@ -325,7 +325,7 @@ class _Telling:
         return dataset
 
     def _source(self, source: Source) -> InputDataset:
-        namespace, name = _place(source, self.namespace)
+        namespace, name = _get_file_identity(source, self.namespace)
         read = {} if source.size is None else self.facets.read_bytes(source.size)
         dataset: InputDataset = self.client.events.InputDataset(
             namespace, name, facets=self.facets.source(source), inputFacets=read
@@ -346,7 +346,7 @@ class _Telling:
         )
 
 
-def _place(source: Source, namespace: str) -> tuple[str, str]:
+def _get_file_identity(source: Source, namespace: str) -> tuple[str, str]:
     """What OpenLineage calls a file: the store, and the path in it."""
     if source.path is None:
         return namespace, f"batch {source.batch}"
@@ -361,21 +361,21 @@ ENDPOINT = "api/v1/lineage"
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentEvents:
     """How many entries were told, in how many events."""
 
     entries: int
     events: int
 
 
-def line(event: RunEvent) -> str:
+def format_event_line(event: RunEvent) -> str:
     """An event as one line of JSON."""
     from openlineage.client.serde import Serde  # noqa: PLC0415 - optional
 
     return str(Serde.to_json(event)) + "\n"
 
 
-def write_events(told: Iterable[Told], path: Path, *, overwrite: bool = False) -> Sent:
+def write_events(told: Iterable[EntryEvents], path: Path, *, overwrite: bool = False) -> SentEvents:
     """Write events to a file, one a line.
 
     With `overwrite`, a file that is there is replaced when all are told.
@@ -383,12 +383,12 @@ def write_events(told: Iterable[Told], path: Path, *, overwrite: bool = False) -
     entries = events = 0
     with DurableFile(path, overwrite=overwrite) as file:
         for one in told:
-            file.write("".join(map(line, one.events)).encode())
+            file.write("".join(map(format_event_line, one.events)).encode())
             entries, events = entries + 1, events + len(one.events)
-    return Sent(entries, events)
+    return SentEvents(entries, events)
 
 
-def send_events(told: Iterable[Told], url: str, *, api_key: str = "") -> Sent:
+def send_events(told: Iterable[EntryEvents], url: str, *, api_key: str = "") -> SentEvents:
     """Post events to an endpoint, one after the other, in the order of time.
 
     `url` is that of the server; with a path, it is where to post. Raises UnavailableError at the
@@ -406,7 +406,7 @@ def send_events(told: Iterable[Told], url: str, *, api_key: str = "") -> Sent:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         # What stands before an @ may be a password.
         shown = f"…@{url.rpartition('@')[2]}" if "@" in url else url
-        raise BadNameError(
+        raise InvalidNameError(
             f"invalid server address {shown!r}: expected http:// or https:// without password",
             code="invalid-location",
             hint=Hint.of(
@@ -433,7 +433,7 @@ def send_events(told: Iterable[Told], url: str, *, api_key: str = "") -> Sent:
     except RequestException as error:
         answer = getattr(error, "response", None)
         where, what = f"{config.url}/{config.endpoint}", type(error).__name__
-        sent = f"after {counted(events, 'event')}"
+        sent = f"after {format_count(events, 'event')}"
         problem, code = f"cannot be reached ({what}) {sent}", "storage-unavailable"
         if answer is not None:
             problem = f"rejected an event with status {answer.status_code} {sent}"
@@ -446,4 +446,4 @@ def send_events(told: Iterable[Told], url: str, *, api_key: str = "") -> Sent:
         ) from None
     finally:
         transport.close()
-    return Sent(entries, events)
+    return SentEvents(entries, events)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import ObjectMissingError, UnreadableSnapshotError
+from shardline.errors import ObjectNotFoundError, UnreadableSnapshotError
 from shardline.hints import Command, Hint
-from shardline.log.layers import stacks_of
+from shardline.log.layers import list_stacks
 from shardline.log.version import StoredVersion
 from shardline.pairing.pair_plan import PairPlan
 from shardline.provenance.catalog import Catalog
 from shardline.storage import object_uri
-from shardline.text import counted
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,17 +38,17 @@ class SnapshotFile:
         return self.name.rpartition("/")[2]
 
 
-def snapshot_files(snapshot: StoredSnapshot) -> list[SnapshotFile]:
+def list_snapshot_files(snapshot: StoredSnapshot) -> list[SnapshotFile]:
     """The shards of a snapshot, those that they lie beside, and those that their plans pair.
 
     Each is told once, in order. Nothing but logs and plans is read. Raises UnreadableSnapshotError
     if the logs do not lead to all of them.
     """
-    return list({one.name: one for one in _files(snapshot)}.values())
+    return list({one.name: one for one in _iter_files(snapshot)}.values())
 
 
-def _files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
-    for stack in stacks_of(snapshot):
+def _iter_files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
+    for stack in list_stacks(snapshot):
         if stack.misfit is not None:
             raise UnreadableSnapshotError(
                 f"{snapshot}: files cannot be listed: {stack.misfit}",
@@ -60,22 +60,22 @@ def _files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
         for layer in stack.layers:
             yield SnapshotFile(snapshot.shard_name(layer.shard), layer.shard)
         if stack.top.shard.virtual:
-            yield from _paired(snapshot, stack.top.shard)
+            yield from _iter_paired_files(snapshot, stack.top.shard)
 
 
-def _paired(snapshot: StoredSnapshot, shard: Shard) -> Iterator[SnapshotFile]:
+def _iter_paired_files(snapshot: StoredSnapshot, shard: Shard) -> Iterator[SnapshotFile]:
     plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     for told, places in plan.sides:
         side = StoredVersion(snapshot.store, told.shown).snapshot(told.snapshot)
-        yield from _files(part_of(side, side.shards[slice(*places)]))
+        yield from _iter_files(select_shards(side, side.shards[slice(*places)]))
 
 
-def part_of(snapshot: StoredSnapshot, shards: tuple[Shard, ...]) -> StoredSnapshot:
+def select_shards(snapshot: StoredSnapshot, shards: tuple[Shard, ...]) -> StoredSnapshot:
     """The snapshot as if it had these shards only."""
     return replace(snapshot, list_shards=lambda: shards)
 
 
-def path_from(folder: Path | None, store: Store, name: str) -> str:
+def get_relative_path(folder: Path | None, store: Store, name: str) -> str:
     """A file as seen from a folder, or by its URI where there is no way from there to it.
 
     Without a folder it is seen from the root.
@@ -83,15 +83,15 @@ def path_from(folder: Path | None, store: Store, name: str) -> str:
     if folder is None:
         return name
     local = store.local_path(name)
-    return object_uri(store, name) if local is None else _relative(local, folder)
+    return object_uri(store, name) if local is None else _get_local_path(local, folder)
 
 
-def _relative(path: Path, folder: Path) -> str:
+def _get_local_path(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
 @dataclass(frozen=True, slots=True)
-class GoneFile:
+class RemovedFile:
     """A shard of a version that entries of its log condemned; `deleted` if it is not there now."""
 
     version: str
@@ -110,10 +110,10 @@ class GoneFile:
         return f"{', '.join(told)}{left}"
 
 
-def gone_files(catalog: Catalog, snapshot: StoredSnapshot) -> list[GoneFile]:
+def list_removed_files(catalog: Catalog, snapshot: StoredSnapshot) -> list[RemovedFile]:
     """Those of the files that a snapshot needs which its own log or another's condemned."""
     shards: dict[str, dict[str, Shard]] = {}
-    for version, shard in _gone(catalog, snapshot):
+    for version, shard in _iter_removed_shards(catalog, snapshot):
         shards.setdefault(version, {})[shard.name] = shard
     found = []
     for version, gone in shards.items():
@@ -123,25 +123,25 @@ def gone_files(catalog: Catalog, snapshot: StoredSnapshot) -> list[GoneFile]:
                 told[name].append(entry)
         for name, shard in gone.items():
             deleted = catalog.store.info(catalog.version(version).shard_name(shard)) is None
-            found.append(GoneFile(version, shard, tuple(told[name]), deleted))
+            found.append(RemovedFile(version, shard, tuple(told[name]), deleted))
     return found
 
 
-def words_for(gone: Sequence[GoneFile]) -> str:
+def format_removed_files(gone: Sequence[RemovedFile]) -> str:
     """What that means for a snapshot: only what is deleted keeps it from being read."""
     if any(one.deleted for one in gone):
         return "it cannot be read any more"
     return "it holds what was erased or given to vacuum"
 
 
-def refuse_gone(snapshot: StoredSnapshot) -> None:
+def validate_files_exist(snapshot: StoredSnapshot) -> None:
     """Refuse a snapshot of which a file is gone; UnreadableSnapshotError names the first."""
-    gone = gone_files(Catalog(snapshot.store), snapshot)
+    gone = list_removed_files(Catalog(snapshot.store), snapshot)
     if gone:
         first = gone[0]
-        others = f" and {counted(len(gone) - 1, 'other')}" if len(gone) > 1 else ""
+        others = f" and {format_count(len(gone) - 1, 'other')}" if len(gone) > 1 else ""
         raise UnreadableSnapshotError(
-            f"{snapshot}: cannot be exported, {words_for(gone)}: {first.shard.name} of "
+            f"{snapshot}: cannot be exported, {format_removed_files(gone)}: {first.shard.name} of "
             f"{first.version} ({first.why}){others}",
             code="snapshot-erased",
             hint=Hint.of("choose a later snapshot: ", Command.of("status", snapshot.version)),
@@ -151,28 +151,30 @@ def refuse_gone(snapshot: StoredSnapshot) -> None:
         )
 
 
-def _gone(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[tuple[str, Shard]]:
-    for stack in stacks_of(snapshot):
+def _iter_removed_shards(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[tuple[str, Shard]]:
+    for stack in list_stacks(snapshot):
         for layer in stack.layers:
             state = catalog.version(layer.version).state
             if state.condemned_in(layer.shard.name) is not None:
                 yield layer.version, layer.shard
         if stack.top.shard.virtual:
-            yield from _paired_gone(catalog, snapshot, stack.top.shard)
+            yield from _iter_removed_pairs(catalog, snapshot, stack.top.shard)
 
 
-def _paired_gone(
+def _iter_removed_pairs(
     catalog: Catalog, snapshot: StoredSnapshot, shard: Shard
 ) -> Iterator[tuple[str, Shard]]:
     try:
         plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
-    except ObjectMissingError:
+    except ObjectNotFoundError:
         return
     for told, places in plan.sides:
         version = StoredVersion(snapshot.store, told.shown)
         if version.exists:
             side = version.snapshot(told.snapshot)
-            yield from _gone(catalog, part_of(side, side.shards[slice(*places)]))
+            yield from _iter_removed_shards(
+                catalog, select_shards(side, side.shards[slice(*places)])
+            )
 
 
 def sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:
@@ -182,8 +184,8 @@ def sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:
     Names are as seen from `folder`, where the list is to lie; without one from the root, which is
     also where to run the tool after a bucket was copied to a disk.
     """
-    refuse_gone(snapshot)
-    files = snapshot_files(snapshot)
+    validate_files_exist(snapshot)
+    files = list_snapshot_files(snapshot)
     if not files:
         raise UnreadableSnapshotError(
             f"{snapshot}: no files to list",
@@ -195,5 +197,5 @@ def sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:
     seen_from = None if store.local_path(files[0].name) is None else folder
     # No name needs to be escaped: neither a root nor a shard can be called what would.
     return "".join(
-        f"{one.shard.sha256}  {path_from(seen_from, store, one.name)}\n" for one in files
+        f"{one.shard.sha256}  {get_relative_path(seen_from, store, one.name)}\n" for one in files
     )

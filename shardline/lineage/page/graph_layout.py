@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-Line: TypeAlias = tuple[str, str]
+GraphLine: TypeAlias = tuple[str, str]
 NODE_WIDTH, NODE_HEIGHT = 208, 78
 _ACROSS, _BETWEEN, _APART = 150, 22, 48
 _LINE_HEIGHT = 14
@@ -27,7 +27,7 @@ _SHAPE = 2.0
 _SWEEPS = 8
 
 
-class Point(NamedTuple):
+class GraphPoint(NamedTuple):
     """A place in the drawing."""
 
     x: float
@@ -40,8 +40,8 @@ class Drawing:
 
     width: float
     height: float
-    nodes: Mapping[str, Point]
-    lines: Mapping[Line, Sequence[Point]]
+    nodes: Mapping[str, GraphPoint]
+    lines: Mapping[GraphLine, Sequence[GraphPoint]]
 
 
 @dataclass(slots=True)
@@ -51,22 +51,22 @@ class _Layered:
     layers: list[list[object]]
     before: dict[object, list[object]] = field(default_factory=lambda: defaultdict(list))
     behind: dict[object, list[object]] = field(default_factory=lambda: defaultdict(list))
-    routes: dict[Line, list[object]] = field(default_factory=dict)
+    routes: dict[GraphLine, list[object]] = field(default_factory=dict)
 
     def join(self, one: object, other: object) -> None:
         self.behind[one].append(other)
         self.before[other].append(one)
 
 
-def draw(names: Sequence[str], lines: Iterable[Line]) -> Drawing:
+def draw_graph(names: Sequence[str], lines: Iterable[GraphLine]) -> Drawing:
     """Place versions and the lines between them."""
     wanted = sorted({line for line in lines if line[0] != line[1]})
-    parts = [_drawn(part, wanted) for part in _parts(sorted(names), wanted)]
+    parts = [_draw_component(part, wanted) for part in _list_components(sorted(names), wanted)]
     parts.sort(key=lambda part: (-len(part.nodes), min(part.nodes)))
-    return _packed(parts)
+    return _pack_components(parts)
 
 
-def _parts(names: Sequence[str], lines: Sequence[Line]) -> list[list[str]]:
+def _list_components(names: Sequence[str], lines: Sequence[GraphLine]) -> list[list[str]]:
     """The versions that hang together."""
     group = {name: {name} for name in names}
     for one, other in lines:
@@ -76,29 +76,29 @@ def _parts(names: Sequence[str], lines: Sequence[Line]) -> list[list[str]]:
     return [sorted(part) for part in {id(part): part for part in group.values()}.values()]
 
 
-def _drawn(names: Sequence[str], lines: Sequence[Line]) -> Drawing:
+def _draw_component(names: Sequence[str], lines: Sequence[GraphLine]) -> Drawing:
     inside = set(names)
-    layered = _layered(names, [line for line in lines if line[0] in inside])
-    _order(layered)
-    heights = _heights(layered)
+    layered = _assign_layers(names, [line for line in lines if line[0] in inside])
+    _order_layers(layered)
+    heights = _compute_heights(layered)
     top = min(heights.values())
     points = {
-        place: Point(number * (NODE_WIDTH + _ACROSS), heights[place] - top)
+        place: GraphPoint(number * (NODE_WIDTH + _ACROSS), heights[place] - top)
         for number, layer in enumerate(layered.layers)
         for place in layer
     }
     nodes = {name: points[name] for name in names}
     return Drawing(
         (len(layered.layers) - 1) * (NODE_WIDTH + _ACROSS) + NODE_WIDTH,
-        max(points[place].y + _tall(place) for place in points),
+        max(points[place].y + _get_height(place) for place in points),
         nodes,
-        {line: _route(route, points) for line, route in layered.routes.items()},
+        {line: _route_line(route, points) for line, route in layered.routes.items()},
     )
 
 
-def _layered(names: Sequence[str], lines: Sequence[Line]) -> _Layered:
-    forward = _without_circles(names, lines)
-    depth = _depths(names, forward)
+def _assign_layers(names: Sequence[str], lines: Sequence[GraphLine]) -> _Layered:
+    forward = _drop_cycles(names, lines)
+    depth = _compute_depths(names, forward)
     layered = _Layered([[] for _ in range(max(depth.values()) + 1)])
     for name in names:
         layered.layers[depth[name]].append(name)
@@ -115,10 +115,10 @@ def _layered(names: Sequence[str], lines: Sequence[Line]) -> _Layered:
     return layered
 
 
-def _without_circles(names: Sequence[str], lines: Sequence[Line]) -> set[Line]:
+def _drop_cycles(names: Sequence[str], lines: Sequence[GraphLine]) -> set[GraphLine]:
     """The lines that do not lead back to where a walk came from."""
-    after = _after(lines)
-    kept: set[Line] = set()
+    after = _map_successors(lines)
+    kept: set[GraphLine] = set()
     done: set[str] = set()
     for first in names:
         way: dict[str, None] = {first: None}
@@ -138,14 +138,14 @@ def _without_circles(names: Sequence[str], lines: Sequence[Line]) -> set[Line]:
     return kept
 
 
-def _after(lines: Iterable[Line]) -> dict[str, list[str]]:
+def _map_successors(lines: Iterable[GraphLine]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for one, other in lines:
         found[one].append(other)
     return found
 
 
-def _depths(names: Sequence[str], lines: Iterable[Line]) -> dict[str, int]:
+def _compute_depths(names: Sequence[str], lines: Iterable[GraphLine]) -> dict[str, int]:
     """Each behind all it is made of; what is made of nothing, just before what is made of it."""
     lines = sorted(lines)
     depth = dict.fromkeys(names, 0)
@@ -153,15 +153,15 @@ def _depths(names: Sequence[str], lines: Iterable[Line]) -> dict[str, int]:
         for one, other in lines:
             depth[other] = max(depth[other], depth[one] + 1)
     made = {other for _, other in lines}
-    for name, following in _after(lines).items():
+    for name, following in _map_successors(lines).items():
         if name not in made:
             depth[name] = min(depth[other] for other in following) - 1
     return depth
 
 
-def _order(layered: _Layered) -> None:
+def _order_layers(layered: _Layered) -> None:
     """Let neighbours stand side by side, to and fro, and keep the order that crosses least."""
-    best, fewest = [list(layer) for layer in layered.layers], _crossings(layered)
+    best, fewest = [list(layer) for layer in layered.layers], _count_crossings(layered)
     for sweep in range(_SWEEPS):
         if not fewest:
             break
@@ -169,23 +169,24 @@ def _order(layered: _Layered) -> None:
         layers = layered.layers[1:] if forth else layered.layers[-2::-1]
         towards = layered.before if forth else layered.behind
         for layer in layers:
-            rank = _ranks(layered)
+            rank = _get_ranks(layered)
             middle = {
-                place: _mean([rank[one] for one in towards[place]], rank[place]) for place in layer
+                place: _compute_mean([rank[one] for one in towards[place]], rank[place])
+                for place in layer
             }
             layer.sort(key=middle.__getitem__)
-        crossings = _crossings(layered)
+        crossings = _count_crossings(layered)
         if crossings < fewest:
             best, fewest = [list(layer) for layer in layered.layers], crossings
     layered.layers[:] = best
 
 
-def _ranks(layered: _Layered) -> dict[object, int]:
+def _get_ranks(layered: _Layered) -> dict[object, int]:
     return {place: rank for layer in layered.layers for rank, place in enumerate(layer)}
 
 
-def _crossings(layered: _Layered) -> int:
-    rank = _ranks(layered)
+def _count_crossings(layered: _Layered) -> int:
+    rank = _get_ranks(layered)
     count = 0
     for layer in layered.layers[:-1]:
         ends = [
@@ -197,27 +198,27 @@ def _crossings(layered: _Layered) -> int:
     return count
 
 
-def _heights(layered: _Layered) -> dict[object, float]:
+def _compute_heights(layered: _Layered) -> dict[object, float]:
     """The upper edge of each place, near the middle of its neighbours."""
     middles: dict[object, float] = {}
     for layer in layered.layers:
-        middles |= _spread(layer, dict.fromkeys(layer, 0.0))
+        middles |= _spread_layer(layer, dict.fromkeys(layer, 0.0))
     for sweep in range(_SWEEPS):
         layers = layered.layers if sweep % 2 == 0 else layered.layers[::-1]
         for layer in layers:
             wanted = {}
             for place in layer:
                 around = [middles[one] for one in layered.before[place] + layered.behind[place]]
-                wanted[place] = _mean(around, middles[place])
-            middles |= _spread(layer, wanted)
-    return {place: middle - _tall(place) / 2 for place, middle in middles.items()}
+                wanted[place] = _compute_mean(around, middles[place])
+            middles |= _spread_layer(layer, wanted)
+    return {place: middle - _get_height(place) / 2 for place, middle in middles.items()}
 
 
-def _spread(layer: Sequence[object], wanted: Mapping[object, float]) -> dict[object, float]:
+def _spread_layer(layer: Sequence[object], wanted: Mapping[object, float]) -> dict[object, float]:
     """The middles of a layer, as near to where they should be as their order and size allow."""
     offsets = [0.0]
     for one, other in pairwise(layer):
-        offsets.append(offsets[-1] + (_tall(one) + _tall(other)) / 2 + _BETWEEN)
+        offsets.append(offsets[-1] + (_get_height(one) + _get_height(other)) / 2 + _BETWEEN)
     blocks: list[tuple[float, int]] = []
     for place, offset in zip(layer, offsets, strict=True):
         mean, count = wanted[place] - offset, 1
@@ -229,54 +230,57 @@ def _spread(layer: Sequence[object], wanted: Mapping[object, float]) -> dict[obj
     return dict(zip(layer, map(sum, zip(shifts, offsets, strict=True)), strict=True))
 
 
-def _mean(numbers: Sequence[float], otherwise: float) -> float:
+def _compute_mean(numbers: Sequence[float], otherwise: float) -> float:
     return sum(numbers) / len(numbers) if numbers else otherwise
 
 
-def _tall(place: object) -> int:
+def _get_height(place: object) -> int:
     return NODE_HEIGHT if isinstance(place, str) else _LINE_HEIGHT
 
 
-def _route(route: Sequence[object], points: Mapping[object, Point]) -> list[Point]:
+def _route_line(route: Sequence[object], points: Mapping[object, GraphPoint]) -> list[GraphPoint]:
     """From the edge of the first version, through the layers, to the edge of the last."""
     first, last = points[route[0]], points[route[-1]]
     back = first.x > last.x
     half = NODE_HEIGHT / 2
-    way = [Point(first.x + (0 if back else NODE_WIDTH), first.y + half)]
+    way = [GraphPoint(first.x + (0 if back else NODE_WIDTH), first.y + half)]
     for place in route[1:-1]:
         point = points[place]
         ends = [point.x, point.x + NODE_WIDTH]
-        way += [Point(x, point.y + _LINE_HEIGHT / 2) for x in (ends[::-1] if back else ends)]
-    return [*way, Point(last.x + (NODE_WIDTH if back else 0), last.y + half)]
+        way += [GraphPoint(x, point.y + _LINE_HEIGHT / 2) for x in (ends[::-1] if back else ends)]
+    return [*way, GraphPoint(last.x + (NODE_WIDTH if back else 0), last.y + half)]
 
 
-def _packed(parts: Sequence[Drawing]) -> Drawing:
+def _pack_components(parts: Sequence[Drawing]) -> Drawing:
     """The parts on shelves, so that the whole is about as wide as a screen."""
     area = sum((part.width + _APART) * (part.height + _APART) for part in parts)
     wide = max([sqrt(area * _SHAPE), *(part.width for part in parts)], default=0)
-    nodes: dict[str, Point] = {}
-    lines: dict[Line, list[Point]] = {}
+    nodes: dict[str, GraphPoint] = {}
+    lines: dict[GraphLine, list[GraphPoint]] = {}
     x = y = tall = right = 0.0
     for part in parts:
         if x and x + part.width > wide:
             x, y, tall = 0.0, y + tall + _APART, 0.0
-        nodes |= {name: Point(at.x + x, at.y + y) for name, at in part.nodes.items()}
+        nodes |= {name: GraphPoint(at.x + x, at.y + y) for name, at in part.nodes.items()}
         lines |= {
-            line: [Point(at.x + x, at.y + y) for at in way] for line, way in part.lines.items()
+            line: [GraphPoint(at.x + x, at.y + y) for at in way] for line, way in part.lines.items()
         }
         right, tall = max(right, x + part.width), max(tall, part.height)
         x += part.width + _APART
-    return _framed(right, y + tall, nodes, lines)
+    return _frame_drawing(right, y + tall, nodes, lines)
 
 
-def _framed(
-    width: float, height: float, nodes: dict[str, Point], lines: dict[Line, list[Point]]
+def _frame_drawing(
+    width: float,
+    height: float,
+    nodes: dict[str, GraphPoint],
+    lines: dict[GraphLine, list[GraphPoint]],
 ) -> Drawing:
     """Put in the middle of a space that is not too small: a node is not a poster."""
     full = (max(width + 2 * _MARGIN, _LEAST[0]), max(height + 2 * _MARGIN, _LEAST[1]))
     x, y = (full[0] - width) / 2, (full[1] - height) / 2
     return Drawing(
         *full,
-        {name: Point(at.x + x, at.y + y) for name, at in nodes.items()},
-        {line: [Point(at.x + x, at.y + y) for at in way] for line, way in lines.items()},
+        {name: GraphPoint(at.x + x, at.y + y) for name, at in nodes.items()},
+        {line: [GraphPoint(at.x + x, at.y + y) for at in way] for line, way in lines.items()},
     )

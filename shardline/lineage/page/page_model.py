@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from shardline.lineage.audit.finding import Severity
-    from shardline.provenance.catalog import How
+    from shardline.provenance.catalog import FeatureChange
 
-Verdict: TypeAlias = Literal["published", "rejected", "waiting", "unknown"]
-Result: TypeAlias = Literal["passed", "failed", "missing"]
-Change: TypeAlias = Literal["added", "removed", "renamed", "cast", "filled", "changed", "kept"]
+PublicationStatus: TypeAlias = Literal["published", "rejected", "waiting", "unknown"]
+CheckOutcome: TypeAlias = Literal["passed", "failed", "missing"]
+FieldChange: TypeAlias = Literal["added", "removed", "renamed", "cast", "filled", "changed", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
-class Maker:
+class PageCommitInfo:
     """Who and what made entries."""
 
     release: str
@@ -28,7 +28,7 @@ class Maker:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
+class PageCheckResult:
     """What a check said about a snapshot.
 
     `shards` are how many failed or were not looked at, if it is one on shards. `needed`: what
@@ -36,14 +36,14 @@ class CheckResult:
     """
 
     check: str
-    result: Result
+    result: CheckOutcome
     shards: int = 0
     needed: bool = False
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PageEvent:
     """An entry that made no snapshot. `maker` is a place in the version's list of makers."""
 
     entry: int
@@ -54,7 +54,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PageSnapshot:
     """One snapshot: what made it, what it holds, and what was said about it.
 
     `events` are the entries behind it, up to the next snapshot; `more_events` is how many of them
@@ -66,7 +66,7 @@ class Moment:
     time: str
     operation: str
     words: str
-    verdict: Verdict
+    verdict: PublicationStatus
     records: int
     bytes: int
     shards: int
@@ -77,13 +77,13 @@ class Moment:
     sources: tuple[str, ...] = ()
     more_sources: int = 0
     holds: tuple[str, ...] = ()
-    checks: tuple[CheckResult, ...] = ()
-    events: tuple[Event, ...] = ()
+    checks: tuple[PageCheckResult, ...] = ()
+    events: tuple[PageEvent, ...] = ()
     more_events: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PageField:
     """A feature, and how it differs from what it is made of.
 
     `origin` are names of versions with their features; `was` is how it was called or declared
@@ -92,8 +92,8 @@ class Field:
 
     name: str
     spec: str
-    change: Change
-    how: How | None = None
+    change: FieldChange
+    how: FeatureChange | None = None
     origin: tuple[tuple[str, str], ...] = ()
     by: str = ""
     was: str = ""
@@ -101,16 +101,16 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class PageHistory:
     """What happened to a version: its newest snapshots, newest first, and its size all along.
 
     `sizes` has for some of the snapshots, in order: the second it was made, records, bytes, its
     number, and the first letter of its verdict.
     """
 
-    makers: tuple[Maker, ...] = ()
-    before: tuple[Event, ...] = ()
-    moments: tuple[Moment, ...] = ()
+    makers: tuple[PageCommitInfo, ...] = ()
+    before: tuple[PageEvent, ...] = ()
+    moments: tuple[PageSnapshot, ...] = ()
     sizes: tuple[tuple[int, int, int, int, str], ...] = ()
 
 
@@ -127,7 +127,7 @@ class VersionPage:
     snapshots: int = 0
     good: int = 0
     published: int | None = None
-    verdict: Verdict = "unknown"
+    verdict: PublicationStatus = "unknown"
     records: int = 0
     bytes: int = 0
     shards: int = 0
@@ -139,12 +139,12 @@ class VersionPage:
     pins: tuple[tuple[str, int, str], ...] = ()
     operations: tuple[tuple[str, int], ...] = ()
     compared: tuple[str, ...] = ()
-    fields: tuple[Field, ...] = ()
-    history: History = History()
+    fields: tuple[PageField, ...] = ()
+    history: PageHistory = PageHistory()
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PageNode:
     """Where a version is drawn: the left upper corner."""
 
     version: str
@@ -153,7 +153,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class PageEdge:
     """That a version is made of another: by which operations, and of which snapshots last."""
 
     source: str
@@ -165,13 +165,13 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class PageGraph:
     """All versions and how they are made of each other, drawn in a space of this size."""
 
     width: int
     height: int
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
+    nodes: tuple[PageNode, ...]
+    edges: tuple[PageEdge, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +193,21 @@ class ReportPage:
     root: str
     made: str
     release: str
-    graph: Graph
+    graph: PageGraph
     versions: tuple[VersionPage, ...]
     counts: dict[str, int]
     findings: tuple[FindingRow, ...] | None = None
     severities: tuple[tuple[Severity, int], ...] = ()
 
 
-def as_json(value: object) -> Any:  # noqa: ANN401 - whatever JSON can hold
+def to_json_value(value: object) -> Any:  # noqa: ANN401 - whatever JSON can hold
     """The data as JSON values. What is as it is by default is left out."""
     if is_dataclass(value):
         return {
-            one.name: as_json(getattr(value, one.name))
+            one.name: to_json_value(getattr(value, one.name))
             for one in fields(value)
             if one.default is MISSING or getattr(value, one.name) != one.default
         }
     if isinstance(value, tuple):
-        return [as_json(one) for one in value]
+        return [to_json_value(one) for one in value]
     return value

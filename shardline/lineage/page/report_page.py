@@ -14,22 +14,22 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
-from shardline.lineage.page.graph_layout import draw
+from shardline.lineage.page.graph_layout import draw_graph
 from shardline.lineage.page.page_model import (
-    Edge,
-    Field,
     FindingRow,
-    Graph,
-    Node,
+    PageEdge,
+    PageField,
+    PageGraph,
+    PageNode,
     ReportPage,
     VersionPage,
-    as_json,
+    to_json_value,
 )
-from shardline.lineage.page.page_text import second, shown
-from shardline.lineage.page.version_history import Known, history_of
+from shardline.lineage.page.page_text import format_second, sanitize_text
+from shardline.lineage.page.version_history import VersionLog, make_version_history
 from shardline.log.entry import Entry
 from shardline.log.version import utc_now
-from shardline.operations.verify_log import history
+from shardline.operations.verify_log import read_log_history
 from shardline.release import __version__
 from shardline.storage.durable_file import DurableFile
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from shardline.lineage.audit.finding import Finding, Severity
-    from shardline.lineage.page.graph_layout import Line, Point
-    from shardline.lineage.page.page_model import Change
-    from shardline.provenance.catalog import Catalog, FieldOrigin
+    from shardline.lineage.page.graph_layout import GraphLine, GraphPoint
+    from shardline.lineage.page.page_model import FieldChange
+    from shardline.provenance.catalog import Catalog, FeatureOrigin
     from shardline.schema.schema import Feature, Schema
 
 
 _NAME = 120
 
 
-def fields_of(
+def compare_fields(
     catalog: Catalog, schema: Schema, entries: Sequence[Entry], elder: str | None
-) -> tuple[tuple[str, ...], tuple[Field, ...]]:
+) -> tuple[tuple[str, ...], tuple[PageField, ...]]:
     """What a version is compared with, and its fields; those that are gone are behind the others.
 
     It is compared with the versions it was last made of. One that is made of none is compared with
@@ -60,26 +60,29 @@ def fields_of(
         origins = {} if made is None else catalog.origins(made)
         old = {name: catalog.version(name).schema for name in names}
     except (ShardlineError, LookupError, TypeError, ValueError, AttributeError):
-        return (), tuple(_declared(schema))  # it, or what it is made of, cannot be read
+        return (), tuple(_iter_declared_fields(schema))  # it, or what it is made of, cannot be read
     if origins:
-        return tuple(names), (*_derived(schema, origins, old), *_gone(origins, old))
+        return tuple(names), (
+            *_iter_derived_fields(schema, origins, old),
+            *_iter_removed_fields(origins, old),
+        )
     if elder is None:
-        return (), tuple(_declared(schema))
+        return (), tuple(_iter_declared_fields(schema))
     try:
         before = catalog.version(elder).schema
     except ShardlineError:
-        return (), tuple(_declared(schema))
-    return (elder,), tuple(_compared(schema, before))
+        return (), tuple(_iter_declared_fields(schema))
+    return (elder,), tuple(_iter_compared_fields(schema, before))
 
 
-def _declared(schema: Schema) -> Iterator[Field]:
+def _iter_declared_fields(schema: Schema) -> Iterator[PageField]:
     for feature in schema.features:
-        yield _field(feature, "kept")
+        yield _make_field(feature, "kept")
 
 
-def _derived(
-    schema: Schema, origins: Mapping[str, FieldOrigin], old: Mapping[str, Schema]
-) -> Iterator[Field]:
+def _iter_derived_fields(
+    schema: Schema, origins: Mapping[str, FeatureOrigin], old: Mapping[str, Schema]
+) -> Iterator[PageField]:
     declared = {
         (name, feature.name): str(feature)
         for name, before in old.items()
@@ -88,24 +91,24 @@ def _derived(
     for feature in schema.features:
         origin = origins.get(feature.name)
         if origin is None:
-            yield _field(feature, "added")
+            yield _make_field(feature, "added")
             continue
         was = declared.get(origin.of[0], "") if len(origin.of) == 1 else ""
-        change = _change(feature, origin, was)
+        change = _classify_change(feature, origin, was)
         told = was if change in {"cast", "changed"} and was != str(feature) else ""
-        yield Field(
-            shown(feature.name, _NAME),
-            shown(feature),
+        yield PageField(
+            sanitize_text(feature.name, _NAME),
+            sanitize_text(feature),
             change,
             origin.how,
-            tuple((version, shown(name, _NAME)) for version, name in origin.of),
-            shown(origin.by),
-            shown(told),
-            shown(feature.doc),
+            tuple((version, sanitize_text(name, _NAME)) for version, name in origin.of),
+            sanitize_text(origin.by),
+            sanitize_text(told),
+            sanitize_text(feature.doc),
         )
 
 
-def _change(feature: Feature, origin: FieldOrigin, was: str) -> Change:
+def _classify_change(feature: Feature, origin: FeatureOrigin, was: str) -> FieldChange:
     if origin.how == "computed" or not origin.of:
         return "added"
     if origin.how != "kept":
@@ -113,39 +116,45 @@ def _change(feature: Feature, origin: FieldOrigin, was: str) -> Change:
     return "kept" if was in {"", str(feature)} else "changed"
 
 
-def _gone(origins: Mapping[str, FieldOrigin], old: Mapping[str, Schema]) -> Iterator[Field]:
+def _iter_removed_fields(
+    origins: Mapping[str, FeatureOrigin], old: Mapping[str, Schema]
+) -> Iterator[PageField]:
     """The fields that a version does not have any more, under whatever name."""
     taken = {of for one in origins.values() if one.how != "computed" for of in one.of}
     for name, schema in old.items():
         for feature in schema.features:
             if (name, feature.name) not in taken:
-                origin = ((name, shown(feature.name, _NAME)),)
-                yield _field(feature, "removed", origin=origin)
+                origin = ((name, sanitize_text(feature.name, _NAME)),)
+                yield _make_field(feature, "removed", origin=origin)
 
 
-def _compared(schema: Schema, before: Schema) -> Iterator[Field]:
+def _iter_compared_fields(schema: Schema, before: Schema) -> Iterator[PageField]:
     old = {feature.key: feature for feature in before.features}
     for feature in schema.features:
         other = old.pop(feature.key, None)
         if other is None:
-            yield _field(feature, "added")
+            yield _make_field(feature, "added")
         elif str(other) == str(feature):
-            yield _field(feature, "kept")
+            yield _make_field(feature, "kept")
         else:
-            yield _field(feature, "changed", was=shown(other))
+            yield _make_field(feature, "changed", was=sanitize_text(other))
     for feature in old.values():
-        yield _field(feature, "removed")
+        yield _make_field(feature, "removed")
 
 
-def _field(
+def _make_field(
     feature: Feature,
-    change: Change,
+    change: FieldChange,
     *,
     origin: tuple[tuple[str, str], ...] = (),
     was: str = "",
-) -> Field:
-    name, spec, doc = shown(feature.name, _NAME), shown(feature), shown(feature.doc)
-    return Field(name, spec, change, origin=origin, was=was, doc=doc)
+) -> PageField:
+    name, spec, doc = (
+        sanitize_text(feature.name, _NAME),
+        sanitize_text(feature),
+        sanitize_text(feature.doc),
+    )
+    return PageField(name, spec, change, origin=origin, was=was, doc=doc)
 
 
 MOST_SNAPSHOTS, LEAST_SNAPSHOTS, ALL_SNAPSHOTS = 200, 10, 1500
@@ -156,7 +165,7 @@ _MOST_PINS = 40
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
-def page_data(
+def build_report_page(
     catalog: Catalog,
     *,
     now: datetime,
@@ -164,47 +173,49 @@ def page_data(
     findings: Sequence[Finding] | None = None,
 ) -> ReportPage:
     """What the page shows of all versions, or of `names` with all they are related to."""
-    known = {name: _known(catalog, name) for name in catalog.names()}
-    lines = _lines(one for one, _ in known.values())
+    known = {name: _read_version(catalog, name) for name in catalog.names()}
+    lines = _map_input_lines(one for one, _ in known.values())
     everything = {*known, *(name for line in lines for name in line)}
-    wanted = sorted(everything if names is None else _related(set(names), lines))
+    wanted = sorted(everything if names is None else _list_related_versions(set(names), lines))
     most = max(LEAST_SNAPSHOTS, min(MOST_SNAPSHOTS, ALL_SNAPSHOTS // max(len(wanted), 1)))
-    elders = _elders([known[name][0] for name in wanted if name in known])
+    elders = _map_previous_versions([known[name][0] for name in wanted if name in known])
     versions = [
-        _version(catalog, *known[name], elders.get(name), most)
+        _make_version_page(catalog, *known[name], elders.get(name), most)
         if name in known
         else VersionPage(name, absent=True)
         for name in wanted
     ]
-    told = None if findings is None else _about(findings, None if names is None else wanted)
+    told = (
+        None if findings is None else _select_findings(findings, None if names is None else wanted)
+    )
     return ReportPage(
         catalog.store.uri,
-        second(now),
+        format_second(now),
         __version__,
-        _graph(wanted, lines),
+        _make_graph(wanted, lines),
         tuple(versions),
-        _counts(versions),
-        None if told is None else tuple(map(_row, told[:MOST_FINDINGS])),
-        tuple(_severities(told or ())),
+        _get_counts(versions),
+        None if told is None else tuple(map(_make_finding_row, told[:MOST_FINDINGS])),
+        tuple(_count_severities(told or ())),
     )
 
 
-def _known(catalog: Catalog, name: str) -> tuple[Known, str]:
+def _read_version(catalog: Catalog, name: str) -> tuple[VersionLog, str]:
     """What is known of a version, and what is wrong with its log."""
     try:
-        return Known(name, catalog.entries(name), catalog.version(name).state), ""
+        return VersionLog(name, catalog.entries(name), catalog.version(name).state), ""
     except ShardlineError as error:
         log = catalog.version(name).log
-        return Known(name, _readable(history(log)), None), shown(error)
+        return VersionLog(name, _read_entries(read_log_history(log)), None), sanitize_text(error)
 
 
-def _readable(told: Iterable[object]) -> list[Entry]:
+def _read_entries(told: Iterable[object]) -> list[Entry]:
     return [entry for entry in told if isinstance(entry, Entry)][::-1]
 
 
-def _lines(known: Iterable[Known]) -> dict[Line, list[Entry]]:
+def _map_input_lines(known: Iterable[VersionLog]) -> dict[GraphLine, list[Entry]]:
     """Which versions were made of which, and the entries that did it."""
-    found: dict[Line, list[Entry]] = defaultdict(list)
+    found: dict[GraphLine, list[Entry]] = defaultdict(list)
     for one in known:
         for entry in one.entries:
             for name in dict.fromkeys(one.shown for one in entry.inputs):
@@ -212,7 +223,7 @@ def _lines(known: Iterable[Known]) -> dict[Line, list[Entry]]:
     return found
 
 
-def _related(names: set[str], lines: Iterable[Line]) -> set[str]:
+def _list_related_versions(names: set[str], lines: Iterable[GraphLine]) -> set[str]:
     """Versions, all that they are made of, and all that is made of them."""
     found = set(names)
     for here, there in ((0, 1), (1, 0)):
@@ -227,7 +238,7 @@ def _related(names: set[str], lines: Iterable[Line]) -> set[str]:
     return found
 
 
-def _elders(known: Sequence[Known]) -> dict[str, str]:
+def _map_previous_versions(known: Sequence[VersionLog]) -> dict[str, str]:
     """Of each version the one of its dataset that was created before it."""
     found: dict[str, str] = {}
     last: dict[str, str] = {}
@@ -240,8 +251,8 @@ def _elders(known: Sequence[Known]) -> dict[str, str]:
     return found
 
 
-def _version(
-    catalog: Catalog, known: Known, problem: str, elder: str | None, most: int
+def _make_version_page(
+    catalog: Catalog, known: VersionLog, problem: str, elder: str | None, most: int
 ) -> VersionPage:
     entries, state = known.entries, known.state
     if not entries:
@@ -249,15 +260,17 @@ def _version(
     last = entries[-1]
     verdicts = known.verdicts()
     schema = next((one.schema for one in reversed(entries) if one.schema is not None), None)
-    compared, fields = ((), ()) if schema is None else fields_of(catalog, schema, entries, elder)
-    counts = Counter(shown(one.operation, 80) for one in entries if one.changes_data)
+    compared, fields = (
+        ((), ()) if schema is None else compare_fields(catalog, schema, entries, elder)
+    )
+    counts = Counter(sanitize_text(one.operation, 80) for one in entries if one.changes_data)
     checks = () if state is None else (*state.checks.shard, *state.checks.snapshot)
     tags, pins = ({}, {}) if state is None else (state.tags, state.pins)
     return VersionPage(
         known.name,
         problem=problem,
-        created=second(entries[0].time),
-        changed=second(last.time),
+        created=format_second(entries[0].time),
+        changed=format_second(last.time),
         entries=len(entries),
         snapshots=last.snapshot,
         good=sum(one == "published" for one in verdicts.values()),
@@ -267,31 +280,35 @@ def _version(
         bytes=last.totals.bytes,
         shards=last.totals.shards,
         payload="" if schema is None else schema.payload,
-        doc="" if schema is None else shown(schema.doc),
+        doc="" if schema is None else sanitize_text(schema.doc),
         fingerprint=last.fingerprint or "",
-        checks=tuple(shown(check, 80) for check in checks),
-        tags=tuple((shown(name), hold.snapshot or 0) for name, hold in sorted(tags.items())),
+        checks=tuple(sanitize_text(check, 80) for check in checks),
+        tags=tuple(
+            (sanitize_text(name), hold.snapshot or 0) for name, hold in sorted(tags.items())
+        ),
         pins=tuple(
-            (shown(name), hold.snapshot or 0, shown(hold.reason))
+            (sanitize_text(name), hold.snapshot or 0, sanitize_text(hold.reason))
             for name, hold in sorted(pins.items())[:_MOST_PINS]
         ),
         operations=tuple(counts.most_common()),
         compared=compared,
         fields=fields,
-        history=history_of(known, most),
+        history=make_version_history(known, most),
     )
 
 
-def _graph(names: Sequence[str], lines: Mapping[Line, Sequence[Entry]]) -> Graph:
+def _make_graph(names: Sequence[str], lines: Mapping[GraphLine, Sequence[Entry]]) -> PageGraph:
     wanted = {line: made for line, made in lines.items() if set(line) <= set(names)}
-    drawing = draw(names, wanted)
-    nodes = [Node(name, round(at.x), round(at.y)) for name, at in drawing.nodes.items()]
+    drawing = draw_graph(names, wanted)
+    nodes = [PageNode(name, round(at.x), round(at.y)) for name, at in drawing.nodes.items()]
     edges = []
     for line, way in drawing.lines.items():
-        middle = _middle(way)
-        label = _label(line[0], wanted[line])
-        edges.append(Edge(*line, label, _path(way), round(middle.x), round(middle.y)))
-    return Graph(
+        middle = _get_label_point(way)
+        label = _format_edge_label(line[0], wanted[line])
+        edges.append(
+            PageEdge(*line, label, _format_svg_path(way), round(middle.x), round(middle.y))
+        )
+    return PageGraph(
         round(drawing.width),
         round(drawing.height),
         tuple(sorted(nodes, key=lambda node: node.version)),
@@ -299,14 +316,16 @@ def _graph(names: Sequence[str], lines: Mapping[Line, Sequence[Entry]]) -> Graph
     )
 
 
-def _label(source: str, made: Sequence[Entry]) -> str:
+def _format_edge_label(source: str, made: Sequence[Entry]) -> str:
     """`extend @3 → @3`: by what, and of which snapshot which came last."""
-    operations = ", ".join(dict.fromkeys(shown(entry.operation, 40) for entry in reversed(made)))
+    operations = ", ".join(
+        dict.fromkeys(sanitize_text(entry.operation, 40) for entry in reversed(made))
+    )
     newest = [one.snapshot for one in made[-1].inputs if one.shown == source]
     return f"{operations} @{max(newest)} → @{made[-1].snapshot}"
 
 
-def _path(way: Sequence[Point]) -> str:
+def _format_svg_path(way: Sequence[GraphPoint]) -> str:
     """A line that leaves and arrives level, as SVG writes it."""
     parts = [f"M{way[0].x:.0f} {way[0].y:.0f}"]
     for one, other in pairwise(way):
@@ -316,13 +335,13 @@ def _path(way: Sequence[Point]) -> str:
     return "".join(parts)
 
 
-def _middle(way: Sequence[Point]) -> Point:
+def _get_label_point(way: Sequence[GraphPoint]) -> GraphPoint:
     """Where the label goes: on the last stretch, where a line has the target to itself."""
     one, other = way[-2:]
     return type(one)((one.x + other.x) / 2, (one.y + other.y) / 2)
 
 
-def _counts(versions: Sequence[VersionPage]) -> dict[str, int]:
+def _get_counts(versions: Sequence[VersionPage]) -> dict[str, int]:
     here = [one for one in versions if not one.absent]
     return {
         "datasets": len({one.name.partition("/")[0] for one in here}),
@@ -335,25 +354,25 @@ def _counts(versions: Sequence[VersionPage]) -> dict[str, int]:
     }
 
 
-def _about(findings: Sequence[Finding], names: Sequence[str] | None) -> list[Finding]:
+def _select_findings(findings: Sequence[Finding], names: Sequence[str] | None) -> list[Finding]:
     """The findings about these versions and about the root, the worst first."""
     told = [one for one in findings if names is None or not one.version or one.version in names]
     return sorted(told, key=lambda one: (_SEVERITIES.index(one.severity), one.version))
 
 
-def _severities(findings: Sequence[Finding]) -> list[tuple[Severity, int]]:
+def _count_severities(findings: Sequence[Finding]) -> list[tuple[Severity, int]]:
     counts = Counter(one.severity for one in findings)
     return [(severity, counts[severity]) for severity in _SEVERITIES if counts[severity]]
 
 
-def _row(finding: Finding) -> FindingRow:
+def _make_finding_row(finding: Finding) -> FindingRow:
     return FindingRow(
         finding.severity,
-        shown(finding.kind, 80),
-        shown(finding.version),
-        shown(finding.place),
-        shown(finding.detail, 1000),
-        shown(str(finding.advice), 1000),
+        sanitize_text(finding.kind, 80),
+        sanitize_text(finding.version),
+        sanitize_text(finding.place),
+        sanitize_text(finding.detail, 1000),
+        sanitize_text(str(finding.advice), 1000),
     )
 
 
@@ -361,7 +380,7 @@ _SCRIPTS = ("elements.js", "plot.js", "version.js", "graph.js", "page.js")
 _HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
-def page_html(
+def render_page(
     catalog: Catalog,
     *,
     findings: Sequence[Finding] | None = None,
@@ -373,7 +392,9 @@ def page_html(
     `findings` are those of an audit; None says that there was none. The same root and the same
     `now` give the same page.
     """
-    return document(page_data(catalog, findings=findings, names=names, now=now or utc_now()))
+    return render_document(
+        build_report_page(catalog, findings=findings, names=names, now=now or utc_now())
+    )
 
 
 def write_page(
@@ -385,40 +406,40 @@ def write_page(
     now: datetime | None = None,
 ) -> Path:
     """Write the page to a file, whole or not at all; one that is there is replaced."""
-    page = page_data(catalog, findings=findings, names=names, now=now or utc_now())
+    page = build_report_page(catalog, findings=findings, names=names, now=now or utc_now())
     return write_document(page, path)
 
 
 def write_document(page: ReportPage, path: Path | str) -> Path:
     """Write what a page shows to a file."""
     with DurableFile(Path(path), overwrite=True) as file:
-        file.write(document(page).encode())
+        file.write(render_document(page).encode())
     return Path(path)
 
 
-def document(page: ReportPage) -> str:
+def render_document(page: ReportPage) -> str:
     """The HTML of what a page shows."""
-    style = _part("page.css")
-    script = "".join(("'use strict';\n(() => {\n", *map(_part, _SCRIPTS), "})();\n"))
+    style = _read_part("page.css")
+    script = "".join(("'use strict';\n(() => {\n", *map(_read_part, _SCRIPTS), "})();\n"))
     policy = "; ".join(
         (
             "default-src 'none'",
-            f"script-src '{_hash(script)}'",
-            f"style-src '{_hash(style)}'",
+            f"script-src '{_hash_text(script)}'",
+            f"style-src '{_hash_text(style)}'",
             "base-uri 'none'",
             "form-action 'none'",
         )
     )
-    data = json.dumps(as_json(page), separators=(",", ":")).translate(_HARMLESS)
-    return Template(_part("page.html")).substitute(
+    data = json.dumps(to_json_value(page), separators=(",", ":")).translate(_HARMLESS)
+    return Template(_read_part("page.html")).substitute(
         policy=policy, style=style, script=script, data=data
     )
 
 
-def _part(name: str) -> str:
+def _read_part(name: str) -> str:
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

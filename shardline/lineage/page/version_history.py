@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from shardline.lineage.page.page_model import CheckResult, Event, History, Maker, Moment
-from shardline.lineage.page.page_text import entry_words, second, shown
-from shardline.log.publication import are_published
+from shardline.lineage.page.page_model import (
+    PageCheckResult,
+    PageCommitInfo,
+    PageEvent,
+    PageHistory,
+    PageSnapshot,
+)
+from shardline.lineage.page.page_text import format_entry, format_second, sanitize_text
+from shardline.log.publication import list_published
 from shardline.log.state import RESERVED_CHECKS
 
 if TYPE_CHECKING:
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardline.lineage.page.page_model import Verdict
+    from shardline.lineage.page.page_model import PublicationStatus
     from shardline.log.entry import Entry
     from shardline.log.state import State
 
@@ -30,7 +36,7 @@ _SHORT_NAME = 120
 
 
 @dataclass(frozen=True, slots=True)
-class _Marks:
+class _CheckMarks:
     """Which checks passed and failed on several shards, or on one snapshot, as bits."""
 
     passed: NDArray[np.uint32]
@@ -38,7 +44,7 @@ class _Marks:
     names: tuple[str, ...] | pa.ChunkedArray
 
 
-def failures_of(entries: Iterable[Entry]) -> Failures:
+def collect_failures(entries: Iterable[Entry]) -> Failures:
     """The latest words about each failure."""
     return {
         (told.check, about): told.detail
@@ -49,7 +55,7 @@ def failures_of(entries: Iterable[Entry]) -> Failures:
     }
 
 
-def check_results(state: State, number: int, failures: Failures) -> Iterator[CheckResult]:
+def iter_check_results(state: State, number: int, failures: Failures) -> Iterator[PageCheckResult]:
     """What each check says about a snapshot: those that it needs first, then others that were run.
 
     A check that it does not need and that did not look at all of it is left out.
@@ -57,31 +63,31 @@ def check_results(state: State, number: int, failures: Failures) -> Iterator[Che
     needed = state.checks_of(number)
     moment, rows = state.timeline.moment(number), state.stays.rows_at(number)
     passed, failed = (state.stays.column(name)[rows] for name in ("passed", "failed"))
-    on_shards = _Marks(passed, failed, state.stays.names().take(pa.array(rows)))
+    on_shards = _CheckMarks(passed, failed, state.stays.names().take(pa.array(rows)))
     passed, failed = (np.array([bits], np.uint32) for bits in (moment.passed, moment.failed))
-    on_snapshot = _Marks(passed, failed, (moment.content,))
+    on_snapshot = _CheckMarks(passed, failed, (moment.content,))
     wanted = dict.fromkeys((*needed.shard, *needed.snapshot))
     wanted |= dict.fromkeys(sorted(set(state.bits) - set(RESERVED_CHECKS)))
     for check in wanted:
         flag = np.uint32(1 << state.bits[check] if check in state.bits else 0)
         for needs, marks in ((needed.shard, on_shards), (needed.snapshot, on_snapshot)):
-            told = _result(check, flag, marks, failures, needed=check in needs)
+            told = _make_check_result(check, flag, marks, failures, needed=check in needs)
             if told is not None:
                 yield told
 
 
-def _result(
-    check: str, flag: np.uint32, marks: _Marks, failures: Failures, *, needed: bool
-) -> CheckResult | None:
+def _make_check_result(
+    check: str, flag: np.uint32, marks: _CheckMarks, failures: Failures, *, needed: bool
+) -> PageCheckResult | None:
     failed = np.flatnonzero(marks.failed & flag)
     unseen = np.flatnonzero(((marks.passed | marks.failed) & flag) == 0)
-    name, several = shown(check, _SHORT_NAME), isinstance(marks.names, pa.ChunkedArray)
+    name, several = sanitize_text(check, _SHORT_NAME), isinstance(marks.names, pa.ChunkedArray)
     if len(failed):
         detail = failures.get((check, str(marks.names[int(failed[0])])), "")
-        return CheckResult(name, "failed", len(failed) * several, needed, shown(detail))
+        return PageCheckResult(name, "failed", len(failed) * several, needed, sanitize_text(detail))
     if len(marks.passed) and not len(unseen):
-        return CheckResult(name, "passed", needed=needed)
-    return CheckResult(name, "missing", len(unseen) * several, needed) if needed else None
+        return PageCheckResult(name, "passed", needed=needed)
+    return PageCheckResult(name, "missing", len(unseen) * several, needed) if needed else None
 
 
 _MOST_EVENTS = 12
@@ -91,7 +97,7 @@ _HISTORY_SHORT_NAME = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class VersionLog:
     """What is known of a version: the entries that can be read, and what they amount to.
 
     There is no `state` if the log is damaged.
@@ -101,12 +107,12 @@ class Known:
     entries: Sequence[Entry]
     state: State | None
 
-    def verdicts(self) -> dict[int, Verdict]:
+    def verdicts(self) -> dict[int, PublicationStatus]:
         """Of each snapshot, whether it is published."""
         numbers = [entry.snapshot for entry in self.entries if entry.changes_data]
         rejected = {entry.rejects for entry in self.entries if entry.rejects is not None}
-        good = are_published(self.state) if self.state and self.state.snapshot else None
-        found: dict[int, Verdict] = {}
+        good = list_published(self.state) if self.state and self.state.snapshot else None
+        found: dict[int, PublicationStatus] = {}
         for number in numbers:
             if number in rejected:
                 found[number] = "rejected"
@@ -117,74 +123,83 @@ class Known:
         return found
 
 
-def history_of(known: Known, most: int) -> History:
+def make_version_history(known: VersionLog, most: int) -> PageHistory:
     """The newest `most` snapshots, newest first, with what happened behind each of them."""
-    makers: dict[Maker, int] = {}
+    makers: dict[PageCommitInfo, int] = {}
     verdicts = known.verdicts()
     made = [entry for entry in known.entries if entry.changes_data]
     listed = made[-most:]
     first = listed[0].number if listed else None
-    events = dict(_events(known.entries, makers, first))
-    failures = failures_of(known.entries)
+    events = dict(_iter_snapshot_events(known.entries, makers, first))
+    failures = collect_failures(known.entries)
     moments = []
     for entry in listed:
-        checks = () if known.state is None else check_results(known.state, entry.snapshot, failures)
+        checks = (
+            () if known.state is None else iter_check_results(known.state, entry.snapshot, failures)
+        )
         verdict, behind = verdicts[entry.snapshot], events.get(entry.snapshot, [])
-        maker = _place(makers, entry)
+        maker = _get_commit_info_index(makers, entry)
         moments.append(
             replace(
-                _moment(entry, verdict, maker, behind),
-                holds=tuple(_holds(known.state, entry.snapshot)),
+                _make_snapshot_row(entry, verdict, maker, behind),
+                holds=tuple(_iter_refs(known.state, entry.snapshot)),
                 checks=tuple(checks),
             )
         )
     before = [] if len(listed) < len(made) else events.get(0, [])
-    return History(
-        tuple(makers), tuple(before[:_MOST_EVENTS]), tuple(moments[::-1]), _sizes(made, verdicts)
+    return PageHistory(
+        tuple(makers),
+        tuple(before[:_MOST_EVENTS]),
+        tuple(moments[::-1]),
+        _sample_sizes(made, verdicts),
     )
 
 
-def _events(
-    entries: Sequence[Entry], makers: dict[Maker, int], first: int | None
-) -> Iterator[tuple[int, list[Event]]]:
+def _iter_snapshot_events(
+    entries: Sequence[Entry], makers: dict[PageCommitInfo, int], first: int | None
+) -> Iterator[tuple[int, list[PageEvent]]]:
     """The entries that made no snapshot, by the snapshot behind which they came."""
-    found: dict[int, list[Event]] = {}
+    found: dict[int, list[PageEvent]] = {}
     published = None
     for entry in entries:
         moved, published = entry.published != published, entry.published
         told = not entry.snapshot or first is None or entry.number > first
         if entry.changes_data or not told:
             continue
-        words = entry_words(entry)
+        words = format_entry(entry)
         if moved:
             news = f"snapshot {published}" if published else "nothing"
             words += f"{'; ' if words else ''}published: {news}"
-        event = Event(
+        event = PageEvent(
             entry.number,
-            second(entry.time),
-            shown(entry.operation, _HISTORY_SHORT_NAME),
+            format_second(entry.time),
+            sanitize_text(entry.operation, _HISTORY_SHORT_NAME),
             words,
-            _place(makers, entry),
+            _get_commit_info_index(makers, entry),
         )
         found.setdefault(entry.snapshot, []).append(event)
     yield from found.items()
 
 
-def _place(makers: dict[Maker, int], entry: Entry) -> int:
+def _get_commit_info_index(makers: dict[PageCommitInfo, int], entry: Entry) -> int:
     by = entry.maker
-    told = (shown(one, _HISTORY_SHORT_NAME) for one in (by.release, by.host, by.run, by.code))
-    maker = Maker(*told)
+    told = (
+        sanitize_text(one, _HISTORY_SHORT_NAME) for one in (by.release, by.host, by.run, by.code)
+    )
+    maker = PageCommitInfo(*told)
     return makers.setdefault(maker, len(makers))
 
 
-def _moment(entry: Entry, verdict: Verdict, maker: int, behind: Sequence[Event]) -> Moment:
+def _make_snapshot_row(
+    entry: Entry, verdict: PublicationStatus, maker: int, behind: Sequence[PageEvent]
+) -> PageSnapshot:
     """A snapshot as far as its own entry and those behind it tell."""
-    return Moment(
+    return PageSnapshot(
         entry.snapshot,
         entry.number,
-        second(entry.time),
-        shown(entry.operation, _HISTORY_SHORT_NAME),
-        entry_words(entry),
+        format_second(entry.time),
+        sanitize_text(entry.operation, _HISTORY_SHORT_NAME),
+        format_entry(entry),
         verdict,
         entry.totals.records,
         entry.totals.bytes,
@@ -194,7 +209,7 @@ def _moment(entry: Entry, verdict: Verdict, maker: int, behind: Sequence[Event])
         maker=maker,
         inputs=tuple((one.shown, one.snapshot) for one in entry.inputs),
         sources=tuple(
-            shown(one.shown, _HISTORY_SHORT_NAME) for one in entry.sources[:_MOST_SOURCES]
+            sanitize_text(one.shown, _HISTORY_SHORT_NAME) for one in entry.sources[:_MOST_SOURCES]
         ),
         more_sources=max(len(entry.sources) - _MOST_SOURCES, 0),
         events=tuple(behind[:_MOST_EVENTS]),
@@ -202,15 +217,15 @@ def _moment(entry: Entry, verdict: Verdict, maker: int, behind: Sequence[Event])
     )
 
 
-def _holds(state: State | None, number: int) -> Iterator[str]:
+def _iter_refs(state: State | None, number: int) -> Iterator[str]:
     for what, holds in () if state is None else (("tag", state.tags), ("pin", state.pins)):
         for name, hold in sorted(holds.items()):
             if hold.snapshot == number:
-                yield f"{what} {shown(name, _HISTORY_SHORT_NAME)}"
+                yield f"{what} {sanitize_text(name, _HISTORY_SHORT_NAME)}"
 
 
-def _sizes(
-    made: Sequence[Entry], verdicts: dict[int, Verdict]
+def _sample_sizes(
+    made: Sequence[Entry], verdicts: dict[int, PublicationStatus]
 ) -> tuple[tuple[int, int, int, int, str], ...]:
     """A few hundred snapshots at most, among them the largest and smallest of each stretch."""
     chosen: set[int] = set()

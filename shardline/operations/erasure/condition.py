@@ -13,21 +13,21 @@ import pyarrow.compute as pc
 
 from shardline.errors import FieldsError, InvalidArgumentError, SchemaMismatchError
 from shardline.hints import Hint, Option
-from shardline.operations.erasure.predicate import parse, scalar_feature
+from shardline.operations.erasure.predicate import get_scalar_feature, parse_predicate
 from shardline.schema.arrow_types import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from shardline.operations.erasure.predicate import Mask, Node
+    from shardline.operations.erasure.predicate import Mask, Predicate
     from shardline.schema.schema import Feature, Schema
-    from shardline.udf import Bound, Fields
+    from shardline.udf import UDF, BoundUDF
 
 _LARGEST = 2**63
 _WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
-class Chooser(Protocol):
+class RecordMatcher(Protocol):
     """A condition for records of one schema."""
 
     @property
@@ -62,17 +62,17 @@ class Condition(Protocol):
         """It as people may see it: without any value that could tell of a person."""
         ...
 
-    def bind(self, schema: Schema) -> Chooser:
+    def bind(self, schema: Schema) -> RecordMatcher:
         """It for records of a schema; SchemaMismatchError if it does not fit them."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Masking:
+class _PredicateMatcher:
     """Chooses by a predicate."""
 
     reads: list[Feature]
-    node: Node
+    node: Predicate
     met: Collection[int] = ()
 
     def rows(self, batch: pa.RecordBatch) -> Mask:
@@ -84,7 +84,7 @@ class _Masking:
 
 
 @dataclass(frozen=True)
-class Where:
+class WhereCondition:
     """A predicate, as `label == 3`."""
 
     text: str
@@ -94,8 +94,8 @@ class Where:
         self._node  # noqa: B018 - read at once
 
     @cached_property
-    def _node(self) -> Node:
-        return parse(self.text)
+    def _node(self) -> Predicate:
+        return parse_predicate(self.text)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -107,14 +107,16 @@ class Where:
         """Its values may be personal data, and are not told."""
         return f"a predicate on {', '.join(self.reads)}"
 
-    def bind(self, schema: Schema) -> Chooser:
+    def bind(self, schema: Schema) -> RecordMatcher:
         """It for records of a schema."""
         self._node.refuse_unfit(schema)
-        return _Masking([scalar_feature(schema, name) for name in self.reads], self._node)
+        return _PredicateMatcher(
+            [get_scalar_feature(schema, name) for name in self.reads], self._node
+        )
 
 
 @dataclass(frozen=True)
-class Keys:
+class KeyCondition:
     """Records whose `key` has one of these values, given as numbers or as text."""
 
     key: str
@@ -143,16 +145,16 @@ class Keys:
 
     def unmet(self, met: Collection[int]) -> tuple[int, ...]:
         """The places, from 1 on, of the values that no chooser has met, each value once."""
-        found = {_bytes(self.values[place]).strip() for place in met}
+        found = {_parse_bytes(self.values[place]).strip() for place in met}
         left: dict[bytes, int] = {}
         for place, value in enumerate(self.values, 1):
-            left.setdefault(_bytes(value).strip(), place)
+            left.setdefault(_parse_bytes(value).strip(), place)
         return tuple(place for value, place in left.items() if value not in found)
 
-    def bind(self, schema: Schema) -> Chooser:
+    def bind(self, schema: Schema) -> RecordMatcher:
         """It for records of a schema."""
-        feature = scalar_feature(schema, self.key)
-        return _Listed([feature], self._of(feature))
+        feature = get_scalar_feature(schema, self.key)
+        return _KeyMatcher([feature], self._of(feature))
 
     def _of(self, feature: Feature) -> pa.Array:
         kind = schema_of([feature]).field(0).type
@@ -163,7 +165,7 @@ class Keys:
                 hint=Hint.of("set ", Option("where"), " to a predicate"),
                 feature=self.key,
             )
-        read = _number if feature.kind == "int64" else _bytes
+        read = _parse_number if feature.kind == "int64" else _parse_bytes
         told = []
         for place, value in enumerate(self.values, 1):
             found = read(value)
@@ -186,7 +188,7 @@ class Keys:
             ) from None
 
 
-def _number(value: int | str | bytes) -> int | None:
+def _parse_number(value: int | str | bytes) -> int | None:
     told = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     told = told.strip()
     if not _WHOLE.fullmatch(told):
@@ -195,12 +197,12 @@ def _number(value: int | str | bytes) -> int | None:
     return found if -_LARGEST <= found < _LARGEST else None
 
 
-def _bytes(value: int | str | bytes) -> bytes:
+def _parse_bytes(value: int | str | bytes) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _KeyMatcher:
     """Chooses what is in a list."""
 
     reads: list[Feature]
@@ -218,10 +220,10 @@ class _Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class UdfCondition:
     """A maker of one int64 that is 1 for a record that is meant, and 0 for others."""
 
-    maker: Fields
+    maker: UDF
 
     def __post_init__(self) -> None:
         """Refuse what does not tell just that."""
@@ -249,17 +251,17 @@ class Chosen:
         """What people call it."""
         return self.maker.shown
 
-    def bind(self, schema: Schema) -> Chooser:
+    def bind(self, schema: Schema) -> RecordMatcher:
         """It for records of a schema."""
-        return _Made(self.maker.bind(schema), self.maker.shown)
+        return _UdfMatcher(self.maker.bind(schema), self.maker.shown)
 
 
-class _Made:
+class _UdfMatcher:
     """Chooses by what a function makes."""
 
     met: Collection[int] = ()
 
-    def __init__(self, bound: Bound, shown: str) -> None:
+    def __init__(self, bound: BoundUDF, shown: str) -> None:
         self.reads = bound.reads
         self._bound = bound
         self._shown = shown
@@ -287,7 +289,7 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class ReadabilityCondition:
     """A condition that no record meets: it finds what cannot be asked by these features."""
 
     reads: tuple[str, ...]
@@ -297,13 +299,13 @@ class Readable:
         """What people call it."""
         return ", ".join(self.reads)
 
-    def bind(self, schema: Schema) -> Chooser:
+    def bind(self, schema: Schema) -> RecordMatcher:
         """It for records of a schema."""
-        return _NoneMeant([schema.feature(name, sequence=False) for name in self.reads])
+        return _EmptyMatcher([schema.feature(name, sequence=False) for name in self.reads])
 
 
 @dataclass(frozen=True, slots=True)
-class _NoneMeant:
+class _EmptyMatcher:
     """Chooses nothing."""
 
     reads: list[Feature]
@@ -316,8 +318,8 @@ class _NoneMeant:
         """Nothing runs."""
 
 
-def condition_of(
-    where: str | Fields | None, key: str | None, values: Sequence[int | str | bytes]
+def make_condition(
+    where: str | UDF | None, key: str | None, values: Sequence[int | str | bytes]
 ) -> Condition:
     """The condition that a caller told. Raises ValueError if it told none, or two."""
     if (where is None) == (key is None):
@@ -330,11 +332,11 @@ def condition_of(
             ),
         )
     if key is not None:
-        return Keys(key, tuple(values))
+        return KeyCondition(key, tuple(values))
     if values:
         raise InvalidArgumentError(
             "values: missing key",
             code="missing-argument",
             hint=Hint.of("name the key feature with ", Option("key")),
         )
-    return Where(where) if isinstance(where, str) else Chosen(where)  # type: ignore[arg-type]
+    return WhereCondition(where) if isinstance(where, str) else UdfCondition(where)  # type: ignore[arg-type]

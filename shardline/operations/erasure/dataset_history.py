@@ -128,15 +128,15 @@ class DatasetHistory:
         for one in self.versions.values():
             for entry in one.entries:
                 if entry.operation == ERASE:
-                    found |= dict(zip(entry.bases, _names(entry), strict=False))
+                    found |= dict(zip(entry.bases, _list_names(entry), strict=False))
         return found
 
 
-def _names(entry: Entry) -> list[str]:
+def _list_names(entry: Entry) -> list[str]:
     return [one.shard.name for one in entry.added]
 
 
-def read_history(store: Store, dataset: str) -> DatasetHistory:
+def read_dataset_history(store: Store, dataset: str) -> DatasetHistory:
     """Read every log of a dataset."""
     history = DatasetHistory(store, dataset)
     for name in find_versions(store, dataset):

@@ -7,45 +7,45 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.arguments import each_of
-from shardline.errors import SchemaMismatchError, VersionMissingError
-from shardline.execution.executor import Threads
-from shardline.operations.erasure.condition import Keys, condition_of
-from shardline.operations.erasure.dataset_history import ERASE, read_history
-from shardline.operations.erasure.quarantine_search import doubtful_holder, look_through
+from shardline.arguments import list_items
+from shardline.errors import SchemaMismatchError, VersionNotFoundError
+from shardline.execution.executor import ThreadExecutor
+from shardline.operations.erasure.condition import KeyCondition, make_condition
+from shardline.operations.erasure.dataset_history import ERASE, read_dataset_history
+from shardline.operations.erasure.quarantine_search import make_uncertain_copy, search_quarantine
 from shardline.operations.erasure.record_relations import (
-    erased_before,
-    reached,
-    relations_of,
-    spread,
+    get_erased_rows,
+    list_reached_shards,
+    list_relations,
+    spread_rows,
 )
-from shardline.operations.erasure.record_search import search, search_plans, search_tasks
+from shardline.operations.erasure.record_search import list_search_tasks, search, search_pair_plans
 from shardline.operations.erasure.residual_copies import (
-    Holder,
-    descendants,
-    origin_holders,
-    plan_holders,
-    snapshot_holders,
-    source_holders,
+    ResidualCopy,
+    list_descendant_copies,
+    list_origin_copies,
+    list_plan_copies,
+    list_snapshot_copies,
+    list_source_copies,
 )
-from shardline.operations.erasure.uncommitted_files import leftover_holders
-from shardline.storage import check_name, open_store
+from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
+from shardline.storage import open_store, validate_name
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shardline.execution.executor import Engine, Listener
+    from shardline.execution.executor import Executor, ProgressListener
     from shardline.kernel.types import IntArray
     from shardline.log.model import Shard
     from shardline.operations.erasure.condition import Condition
     from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
     from shardline.operations.erasure.quarantine_search import QuarantineFile
-    from shardline.operations.erasure.record_relations import Rows
+    from shardline.operations.erasure.record_relations import ShardRows
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
-    from shardline.udf import Fields
+    from shardline.udf import UDF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,10 +101,10 @@ class ErasePlan:
     features: tuple[str, ...]
     shown: str
     versions: tuple[VersionErasure, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[ResidualCopy, ...]
     quarantine: tuple[QuarantineFile, ...]
     history: DatasetHistory = field(repr=False)
-    rows: Rows = field(repr=False, default_factory=dict)
+    rows: ShardRows = field(repr=False, default_factory=dict)
     unmet: tuple[int, ...] = ()
 
     @property
@@ -136,12 +136,12 @@ def plan_erase(
     root: Store | Path | str,
     dataset: str,
     *,
-    where: str | Fields | None = None,
+    where: str | UDF | None = None,
     key: str | None = None,
     values: Sequence[int | str | bytes] = (),
     limits: Limits = DEFAULT_LIMITS,
-    engine: Engine | None = None,
-    progress: Listener | None = None,
+    engine: Executor | None = None,
+    progress: ProgressListener | None = None,
 ) -> ErasePlan:
     """Find the records that are meant in every version of a dataset, and tell what would be done.
 
@@ -149,60 +149,64 @@ def plan_erase(
     says so, or if their `key` has one of `values`. Every file of every version that has the
     features is read; a record that is meant in one version is followed into the others.
     """
-    values = list(each_of(values, "values"))  # type: ignore[arg-type] # their types are checked later
-    condition = condition_of(where, key, values)
+    values = list(list_items(values, "values"))  # type: ignore[arg-type] # their types are checked later
+    condition = make_condition(where, key, values)
     store = open_store(root)
-    history = read_history(store, check_name(dataset, "dataset"))
+    history = read_dataset_history(store, validate_name(dataset, "dataset"))
     if not history.versions:
-        raise VersionMissingError(
+        raise VersionNotFoundError(
             f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
         )
-    plans = search_plans(history, condition, limits)
-    tasks = [*search_tasks(history, condition, limits), *plans.tasks.values()]
-    _refuse_unknown(history, condition, searched=bool(tasks))
-    found = list((engine or Threads()).run(search, tasks, progress))
-    relations = [*relations_of(history), *plans.relations]
-    meant = spread({one.name: one.rows for one in found}, relations)
-    rows = spread(_and_erased_before(meant.rows, history), relations).rows
+    plans = search_pair_plans(history, condition, limits)
+    tasks = [*list_search_tasks(history, condition, limits), *plans.tasks.values()]
+    _validate_condition(history, condition, searched=bool(tasks))
+    found = list((engine or ThreadExecutor()).run(search, tasks, progress))
+    relations = [*list_relations(history), *plans.relations]
+    meant = spread_rows({one.name: one.rows for one in found}, relations)
+    rows = spread_rows(_add_erased_rows(meant.rows, history), relations).rows
     problems = plans.unsearched(found)
     unreadable = {one.name for one in found if one.problem} | set(problems)
-    known = reached((one.name for one in found if not one.problem), relations) - set(problems)
-    versions = tuple(_planned(history, rows, unreadable - known))
-    files = tuple(look_through(history, [condition], rows, known))
+    known = list_reached_shards((one.name for one in found if not one.problem), relations) - set(
+        problems
+    )
+    versions = tuple(_plan_versions(history, rows, unreadable - known))
+    files = tuple(search_quarantine(history, [condition], rows, known))
     sources = {path for file in files for path in file.sources}
     doubtful = {path for file in files for path in file.doubtful_sources}
-    unread = _unread(versions, rows)
+    unread = _list_unreadable(versions, rows)
     holders = (
-        *(one for version in versions for one in _holders(history, version)),
-        *plan_holders(history, meant, plans.holding(found)),
-        *descendants(history, {one.version.split("/")[1]: one.gone for one in versions}, rows),
-        *origin_holders(history, meant.rows, unread),
-        *source_holders(history, meant.rows, sources, unread, doubtful),
-        *(doubtful_holder(history, file) for file in files if file.doubtful),
-        *leftover_holders(history, condition, limits),
-        *_unsearched(history, known, problems),
+        *(one for version in versions for one in _list_residual_copies(history, version)),
+        *list_plan_copies(history, meant, plans.holding(found)),
+        *list_descendant_copies(
+            history, {one.version.split("/")[1]: one.gone for one in versions}, rows
+        ),
+        *list_origin_copies(history, meant.rows, unread),
+        *list_source_copies(history, meant.rows, sources, unread, doubtful),
+        *(make_uncertain_copy(history, file) for file in files if file.doubtful),
+        *list_uncommitted_copies(history, condition, limits),
+        *_list_unsearched(history, known, problems),
     )
     asked = (condition.reads, condition.shown)
     met = {place for one in found for place in one.met}
-    unmet = condition.unmet(met) if isinstance(condition, Keys) else ()
+    unmet = condition.unmet(met) if isinstance(condition, KeyCondition) else ()
     return ErasePlan(dataset, *asked, versions, holders, files, history, rows, unmet)
 
 
-def plan_late(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> ErasePlan:
+def plan_late_erase(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> ErasePlan:
     """What is left to do when a plan was carried out, for what others committed meanwhile.
 
     Nothing is searched: what was made of old shards follows from the rows that are known of them.
     `done` are the shards that were given up, by their versions. Holders are only those that came.
     """
-    history = read_history(plan.history.store, plan.dataset)
-    found = spread(_and_erased_before(plan.rows, history), relations_of(history))
+    history = read_dataset_history(plan.history.store, plan.dataset)
+    found = spread_rows(_add_erased_rows(plan.rows, history), list_relations(history))
     rows = found.rows
     known = {(one.kind, one.where) for one in plan.holders}
-    holding = (*plan_holders(history, found), *descendants(history, done, rows))
+    holding = (*list_plan_copies(history, found), *list_descendant_copies(history, done, rows))
     came = (one for one in holding if (one.kind, one.where) not in known)
     return replace(
         plan,
-        versions=tuple(_planned(history, rows, set())),
+        versions=tuple(_plan_versions(history, rows, set())),
         holders=tuple(came),
         quarantine=(),
         history=history,
@@ -210,15 +214,15 @@ def plan_late(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> ErasePlan
     )
 
 
-def _and_erased_before(rows: Rows, history: DatasetHistory) -> Rows:
+def _add_erased_rows(rows: ShardRows, history: DatasetHistory) -> ShardRows:
     """The rows together with those that earlier erasures took out."""
     found = dict(rows)
-    for name, some in erased_before(history).items():
+    for name, some in get_erased_rows(history).items():
         found[name] = np.union1d(found.get(name, np.zeros(0, np.int64)), some)
     return found
 
 
-def _refuse_unknown(history: DatasetHistory, condition: Condition, *, searched: bool) -> None:
+def _validate_condition(history: DatasetHistory, condition: Condition, *, searched: bool) -> None:
     """Refuse a condition that fits the records of no version, and say why it does not."""
     schemas = {one.name: one.version.schema for one in history.versions.values()}
     for schema in schemas.values():
@@ -244,9 +248,11 @@ def _refuse_unknown(history: DatasetHistory, condition: Condition, *, searched: 
         )
 
 
-def _planned(history: DatasetHistory, rows: Rows, unreadable: set[str]) -> Iterator[VersionErasure]:
+def _plan_versions(
+    history: DatasetHistory, rows: ShardRows, unreadable: set[str]
+) -> Iterator[VersionErasure]:
     """What is to be done in each version, those first that others lie beside."""
-    for one in bases_first(history):
+    for one in sort_bases_first(history):
         live = {shard.name for shard in one.live}
         anew = tuple(
             ShardErasure(shard, rows[shard.name])
@@ -270,13 +276,13 @@ def _planned(history: DatasetHistory, rows: Rows, unreadable: set[str]) -> Itera
             )
 
 
-def _unread(versions: Sequence[VersionErasure], rows: Rows) -> set[str]:
+def _list_unreadable(versions: Sequence[VersionErasure], rows: ShardRows) -> set[str]:
     """The shards that are given up since they cannot be read."""
     given_up = (shard.name for one in versions for shard in one.given_up)
     return {name for name in given_up if name not in rows}
 
 
-def bases_first(history: DatasetHistory) -> list[VersionHistory]:
+def sort_bases_first(history: DatasetHistory) -> list[VersionHistory]:
     """The versions, each behind those whose shards its overlays lie beside."""
     ordered: dict[str, VersionHistory] = {}
 
@@ -293,18 +299,20 @@ def bases_first(history: DatasetHistory) -> list[VersionHistory]:
     return list(ordered.values())
 
 
-def _holders(history: DatasetHistory, version: VersionErasure) -> Iterator[Holder]:
-    return snapshot_holders(history.versions[version.version.split("/")[1]], version.gone)
+def _list_residual_copies(
+    history: DatasetHistory, version: VersionErasure
+) -> Iterator[ResidualCopy]:
+    return list_snapshot_copies(history.versions[version.version.split("/")[1]], version.gone)
 
 
-def _unsearched(
+def _list_unsearched(
     history: DatasetHistory, known: set[str], problems: Mapping[str, str]
-) -> Iterator[Holder]:
+) -> Iterator[ResidualCopy]:
     """What could not be searched of the newest snapshots, and follows from nothing that was."""
     for one in history.versions.values():
         where = f"{one.name}@{one.version.state.snapshot}"
         for why in dict.fromkeys(problems[s.name] for s in one.live if s.name in problems):
-            yield Holder(
+            yield ResidualCopy(
                 "unsearched",
                 where,
                 f"its plan pairs records that cannot be read: {why}",
@@ -315,7 +323,7 @@ def _unsearched(
         if left:
             records = sum(shard.records for shard in left)
             are = "record has" if records == 1 else "records have"
-            yield Holder(
+            yield ResidualCopy(
                 "unsearched",
                 where,
                 f"{records:,} of its {are} no such feature, and nothing tells of which records "

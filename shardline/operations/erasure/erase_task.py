@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.errors import DamagedFileError
+from shardline.errors import CorruptFileError
 from shardline.kernel.types import HEADER_BYTES
-from shardline.operations.erasure.record_relations import spans_of
-from shardline.operations.erasure.record_search import as_shard_error
+from shardline.operations.erasure.record_relations import collapse_rows
+from shardline.operations.erasure.record_search import make_shard_error
 from shardline.operations.shard_writer import ShardPlan, make_shard
-from shardline.readers.records import bytes_read
-from shardline.tfrecord.compression import Compression, frame_ends
+from shardline.readers.records import count_read_bytes
+from shardline.tfrecord.compression import Compression, get_frame_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.execution.executor import Running
+    from shardline.execution.executor import TaskContext
     from shardline.kernel.types import Buffer, IntArray
     from shardline.log.model import Base, Shard
-    from shardline.operations.shard_writer import Part
+    from shardline.operations.shard_writer import OpenShard
     from shardline.readers.records import Records
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
@@ -60,7 +60,7 @@ class EraseTask:
     @property
     def size(self) -> int:
         """How many bytes it reads."""
-        return bytes_read([self.records])
+        return count_read_bytes([self.records])
 
     @property
     def plan(self) -> ShardPlan:
@@ -72,7 +72,7 @@ class EraseTask:
             self.store,
             self.dataset,
             self.version,
-            erased_identity(self.shard, spans_of(self.rows), self.base, self.kind),
+            make_erase_identity(self.shard, collapse_rows(self.rows), self.base, self.kind),
             compression,
             self.shard.source,
             self.records.path,
@@ -85,7 +85,7 @@ class EraseTask:
         return replace(self, attempt=attempt)
 
 
-def erased_identity(
+def make_erase_identity(
     old: Shard,
     gone: Sequence[tuple[int, int]],
     base: Base | None,
@@ -106,41 +106,41 @@ def erased_identity(
     }
 
 
-def make_erased(task: EraseTask, running: Running) -> Receipt:
+def make_erased_shard(task: EraseTask, running: TaskContext) -> Receipt:
     """Do one task: write the shard, or find it written."""
     plan = replace(task.plan, aside=running.workers > 1)
     try:
-        return make_shard(plan, _Filling(task, running), attempt=task.attempt)
-    except DamagedFileError as error:
-        raise as_shard_error(f"{task.dataset}/{task.version}", error) from error
+        return make_shard(plan, _KeptRecordsWriter(task, running), attempt=task.attempt)
+    except CorruptFileError as error:
+        raise make_shard_error(f"{task.dataset}/{task.version}", error) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
+class _KeptRecordsWriter:
     """Fills a shard with the records of another that stay."""
 
     task: EraseTask
-    running: Running
+    running: TaskContext
 
     def begin(self) -> None:
         """Every attempt begins with the first record."""
 
-    def fill(self, part: Part) -> bool:
+    def fill(self, part: OpenShard) -> bool:
         """Copy them. Where none stays, there is a shard that tells just that.
 
         The receipt tells which are gone; there is no quarantine that would keep them.
         """
         task, sink = self.task, part.shard
         for block in task.records.blocks(limits=task.limits, block_bytes=_BLOCK_BYTES):
-            for data, starts, lengths in _runs(block, task.rows):
+            for data, starts, lengths in _iter_runs(block, task.rows):
                 sink.add(data, starts, lengths)
             part.end = block.record + len(block.starts)
             self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
-        part.refused += spans_of(task.rows)
+        part.refused += collapse_rows(task.rows)
         return True
 
 
-def _runs(block: Block, rows: IntArray) -> Iterator[tuple[Buffer, IntArray, IntArray]]:
+def _iter_runs(block: Block, rows: IntArray) -> Iterator[tuple[Buffer, IntArray, IntArray]]:
     """The frames of a block that stay, in runs of as many as follow each other."""
     count = len(block.starts)
     low, high = np.searchsorted(rows, (block.record, block.record + count))
@@ -148,7 +148,7 @@ def _runs(block: Block, rows: IntArray) -> Iterator[tuple[Buffer, IntArray, IntA
     if not len(gone):
         yield block.data, block.starts, block.lengths
         return
-    ends = frame_ends(block.starts, block.lengths)
+    ends = get_frame_ends(block.starts, block.lengths)
     begin = 0
     for stop in (*gone.tolist(), count):
         if stop > begin:

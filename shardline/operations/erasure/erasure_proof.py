@@ -9,24 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardline.errors import VersionMissingError
+from shardline.errors import VersionNotFoundError
 from shardline.log.version import utc_now
-from shardline.operations.erasure.condition import Readable
-from shardline.operations.erasure.dataset_history import ERASE, read_history
-from shardline.operations.erasure.quarantine_search import look_through, quarantine_holders
-from shardline.operations.erasure.record_relations import erased_before, relations_of, spread
-from shardline.operations.erasure.residual_copies import (
-    Holder,
-    descendants,
-    origin_holders,
-    plan_holders,
-    snapshot_holders,
-    source_holders,
+from shardline.operations.erasure.condition import ReadabilityCondition
+from shardline.operations.erasure.dataset_history import ERASE, read_dataset_history
+from shardline.operations.erasure.quarantine_search import list_quarantine_copies, search_quarantine
+from shardline.operations.erasure.record_relations import (
+    get_erased_rows,
+    list_relations,
+    spread_rows,
 )
-from shardline.operations.erasure.uncommitted_files import leftover_holders
-from shardline.provenance.retainers import plain_command
+from shardline.operations.erasure.residual_copies import (
+    ResidualCopy,
+    list_descendant_copies,
+    list_origin_copies,
+    list_plan_copies,
+    list_snapshot_copies,
+    list_source_copies,
+)
+from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
+from shardline.provenance.retainers import get_plain_command
 from shardline.release import __version__
-from shardline.storage import check_name, open_store
+from shardline.storage import open_store, validate_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Shard
     from shardline.operations.erase import ErasePlan
     from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
-    from shardline.operations.erasure.record_relations import Rows
+    from shardline.operations.erasure.record_relations import ShardRows
     from shardline.provenance.retainers import Command
     from shardline.storage import Store
 
@@ -46,7 +50,7 @@ _BESIDE = ("", ".index")
 
 
 @dataclass(frozen=True, slots=True)
-class GoneShard:
+class ErasedShard:
     """A shard that held erased records. `files` of it are still there: none, if it is gone.
 
     `vacuumed` is the entry by which vacuum deleted it, None if that has not happened.
@@ -59,12 +63,12 @@ class GoneShard:
 
 
 @dataclass(frozen=True, slots=True)
-class ProvedEntry:
+class ErasureEntry:
     """One entry of an erase, with the shards that it gave up and the snapshots that held them."""
 
     version: str
     entry: Entry
-    shards: tuple[GoneShard, ...]
+    shards: tuple[ErasedShard, ...]
     snapshots: tuple[int, ...]
 
     @property
@@ -90,8 +94,8 @@ class ErasureProof:
     dataset: str
     root: str
     time: datetime
-    entries: tuple[ProvedEntry, ...]
-    remaining: tuple[Holder, ...]
+    entries: tuple[ErasureEntry, ...]
+    remaining: tuple[ResidualCopy, ...]
     searched: bool = False
 
     @property
@@ -100,12 +104,12 @@ class ErasureProof:
         return [file for one in self.entries for shard in one.shards for file in shard.files]
 
     @property
-    def shards(self) -> list[GoneShard]:
+    def shards(self) -> list[ErasedShard]:
         """The shards that held the records and of which there still are files."""
         return [shard for one in self.entries for shard in one.shards if shard.files]
 
     @property
-    def holders(self) -> list[Holder]:
+    def holders(self) -> list[ResidualCopy]:
         """What surely holds some of the records."""
         return [one for one in self.remaining if one.certain]
 
@@ -114,7 +118,7 @@ class ErasureProof:
         """Whether nothing is known of that still holds them, or could and was not searched."""
         return not self.files and not any(one.open for one in self.remaining)
 
-    def to_json(self, command: Command = plain_command) -> Json:
+    def to_json(self, command: Command = get_plain_command) -> Json:
         """The proof for machines; `command` words the commands in it."""
         return {
             "ok": self.complete and bool(self.entries),
@@ -130,7 +134,7 @@ class ErasureProof:
         }
 
 
-def _entry_json(one: ProvedEntry) -> Json:
+def _entry_json(one: ErasureEntry) -> Json:
     entry = one.entry
     return {
         "version": one.version,
@@ -169,9 +173,9 @@ def prove_erasure(
     With the `plan` of erasing the same once more, it is also proved that nothing is found any more.
     """
     store = open_store(root)
-    history = read_history(store, check_name(dataset, "dataset"))
+    history = read_dataset_history(store, validate_name(dataset, "dataset"))
     if not history.versions:
-        raise VersionMissingError(
+        raise VersionNotFoundError(
             f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
         )
     asked = [
@@ -181,9 +185,9 @@ def prove_erasure(
         if entry.operation == ERASE and entry.condemned
         if request is None or entry.parameters.get("request", "") == request
     ]
-    entries = tuple(_proved(history, one, entry) for one, entry in asked)
+    entries = tuple(_make_erasure_entry(history, one, entry) for one, entry in asked)
     # What the search of now found of a place comes last, and tells more than the logs alone.
-    remaining = {_place(one): one for one in _remaining(history, asked, plan)}
+    remaining = {_get_copy_key(one): one for one in _list_remaining(history, asked, plan)}
     return ErasureProof(
         dataset,
         store.uri,
@@ -194,33 +198,33 @@ def prove_erasure(
     )
 
 
-def _place(one: Holder) -> tuple[str, ...]:
+def _get_copy_key(one: ResidualCopy) -> tuple[str, ...]:
     """What two holders have in common that tell of the same."""
     once = one.kind in {"virtual", "found", "quarantine"}
     return (one.kind, one.where) if once else (one.kind, one.where, one.what)
 
 
-def _proved(history: DatasetHistory, one: VersionHistory, entry: Entry) -> ProvedEntry:
+def _make_erasure_entry(history: DatasetHistory, one: VersionHistory, entry: Entry) -> ErasureEntry:
     names = set(entry.condemned)
-    return ProvedEntry(
+    return ErasureEntry(
         one.name,
         entry,
-        tuple(_gone(history, one, name) for name in entry.condemned),
-        tuple(number for number in one.holding(names) if number < _made(entry)),
+        tuple(_make_erased_shard(history, one, name) for name in entry.condemned),
+        tuple(number for number in one.holding(names) if number < _find_clean_snapshot(entry)),
     )
 
 
-def _made(entry: Entry) -> int:
+def _find_clean_snapshot(entry: Entry) -> int:
     """The first snapshot that does not hold what an erase took out."""
     return entry.snapshot + (not entry.changes_data)
 
 
-def _gone(history: DatasetHistory, one: VersionHistory, name: str) -> GoneShard:
+def _make_erased_shard(history: DatasetHistory, one: VersionHistory, name: str) -> ErasedShard:
     vacuumed = [
         entry for entry in one.entries if entry.operation == "vacuum" and name in entry.condemned
     ]
     files = [f"{name}{suffix}" for suffix in _BESIDE if f"{name}{suffix}" in history.files]
-    return GoneShard(
+    return ErasedShard(
         one.shards[name],
         vacuumed[0].number if vacuumed else None,
         vacuumed[0].time if vacuumed else None,
@@ -228,18 +232,18 @@ def _gone(history: DatasetHistory, one: VersionHistory, name: str) -> GoneShard:
     )
 
 
-def _remaining(
+def _list_remaining(
     history: DatasetHistory,
     asked: list[tuple[VersionHistory, Entry]],
     plan: ErasePlan | None,
-) -> Iterator[Holder]:
+) -> Iterator[ResidualCopy]:
     gone: dict[str, set[str]] = {}
     for one, entry in asked:
         gone.setdefault(one.version.log.version, set()).update(entry.condemned)
     names = set().union(*gone.values())
-    found = spread(
-        {name: some for name, some in erased_before(history).items() if name in names},
-        relations_of(history),
+    found = spread_rows(
+        {name: some for name, some in get_erased_rows(history).items() if name in names},
+        list_relations(history),
     )
     rows = found.rows
     # What was taken back was searched by nobody, and follows from what was erased elsewhere.
@@ -247,32 +251,34 @@ def _remaining(
     unread = {name for entry in chosen for name in entry.condemned if name not in rows}
     there = {name for name in names if name in history.files}
     for version, shards in gone.items():
-        yield from snapshot_holders(history.versions[version], shards & there)
-    yield from _alive(history, rows)
-    yield from plan_holders(history, found)
-    yield from descendants(history, gone, rows)
-    yield from origin_holders(history, rows, unread)
+        yield from list_snapshot_copies(history.versions[version], shards & there)
+    yield from _list_live_shards(history, rows)
+    yield from list_plan_copies(history, found)
+    yield from list_descendant_copies(history, gone, rows)
+    yield from list_origin_copies(history, rows, unread)
     refused = {
         path
         for _, entry in asked
         for path in entry.parameters.get("refused_of", ())
         if isinstance(path, str)
     }
-    yield from source_holders(history, rows, refused, unread)
+    yield from list_source_copies(history, rows, refused, unread)
     chosen_by = dict.fromkeys(
         tuple(map(str, entry.parameters["features"]))
         for entry in chosen
         if isinstance(entry.parameters["features"], list)
     )
-    files = tuple(look_through(history, [Readable(names) for names in chosen_by], rows))
-    yield from quarantine_holders(history, files)
+    files = tuple(
+        search_quarantine(history, [ReadabilityCondition(names) for names in chosen_by], rows)
+    )
+    yield from list_quarantine_copies(history, files)
     if plan is None:
-        yield from leftover_holders(history, None)
+        yield from list_uncommitted_copies(history, None)
     else:
-        yield from _found_again(plan)
+        yield from _search_again(plan)
 
 
-def _alive(history: DatasetHistory, rows: Rows) -> Iterator[Holder]:
+def _list_live_shards(history: DatasetHistory, rows: ShardRows) -> Iterator[ResidualCopy]:
     """Shards that were made of erased records and that no erase gave up."""
     for one in history.versions.values():
         left = [
@@ -281,7 +287,7 @@ def _alive(history: DatasetHistory, rows: Rows) -> Iterator[Holder]:
             if name in rows and not one.is_gone(name) and not shard.virtual
         ]
         if left:
-            yield Holder(
+            yield ResidualCopy(
                 "found",
                 one.name,
                 f"{len(left):,} of its shards still {'holds' if len(left) == 1 else 'hold'} some "
@@ -290,15 +296,15 @@ def _alive(history: DatasetHistory, rows: Rows) -> Iterator[Holder]:
             )
 
 
-def _found_again(plan: ErasePlan) -> Iterator[Holder]:
+def _search_again(plan: ErasePlan) -> Iterator[ResidualCopy]:
     for one in plan.versions:
         records, shards = one.records, len(one.given_up)
-        yield Holder(
+        yield ResidualCopy(
             "found",
             one.version,
             f"the search found {records:,} {'record' if records == 1 else 'records'} in its newest "
             f"snapshot, and {shards:,} {'shard' if shards == 1 else 'shards'} of older ones",
             "they came in since, or the erase was stopped: erase again",
         )
-    yield from quarantine_holders(plan.history, plan.quarantine)
+    yield from list_quarantine_copies(plan.history, plan.quarantine)
     yield from (one for one in plan.holders if one.kind in {"unsearched", "uncommitted", "virtual"})

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 Value: TypeAlias = "int | float | str"
-Sign: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+ComparisonOperator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
-COMPARE: dict[str, Callable[..., pa.BooleanArray]] = {
+COMPARE_FUNCTIONS: dict[str, Callable[..., pa.BooleanArray]] = {
     "==": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
@@ -42,7 +42,7 @@ COMPARE: dict[str, Callable[..., pa.BooleanArray]] = {
 }
 
 
-class Node(Protocol):
+class Predicate(Protocol):
     """A part of a predicate."""
 
     def names(self) -> Iterator[str]:
@@ -59,11 +59,11 @@ class Node(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Comparison:
     """A feature compared with one value."""
 
     name: str
-    sign: Sign
+    sign: ComparisonOperator
     value: Value
 
     def names(self) -> Iterator[str]:
@@ -72,16 +72,16 @@ class Compare:
 
     def refuse_unfit(self, schema: Schema) -> None:
         """Refuse what cannot be compared in records of a schema."""
-        _as_scalars(scalar_feature(schema, self.name), [self.value])
+        _make_scalars(get_scalar_feature(schema, self.name), [self.value])
 
     def mask(self, columns: Columns) -> Mask:
         """The rows for which it is true."""
         column = columns[self.name]
-        return _true(COMPARE[self.sign](column, _literals(column.type, [self.value])[0]))
+        return _true(COMPARE_FUNCTIONS[self.sign](column, _literals(column.type, [self.value])[0]))
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class Membership:
     """A feature that has one of several values."""
 
     name: str
@@ -93,7 +93,7 @@ class OneOf:
 
     def refuse_unfit(self, schema: Schema) -> None:
         """Refuse what cannot be compared in records of a schema."""
-        _as_scalars(scalar_feature(schema, self.name), self.values)
+        _make_scalars(get_scalar_feature(schema, self.name), self.values)
 
     def mask(self, columns: Columns) -> Mask:
         """The rows for which it is true."""
@@ -102,7 +102,7 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingFeature:
     """A feature that is not there."""
 
     name: str
@@ -113,7 +113,7 @@ class Missing:
 
     def refuse_unfit(self, schema: Schema) -> None:
         """Refuse what cannot be compared in records of a schema."""
-        scalar_feature(schema, self.name)
+        get_scalar_feature(schema, self.name)
 
     def mask(self, columns: Columns) -> Mask:
         """The rows for which it is true."""
@@ -121,10 +121,10 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Negation:
     """What is not so."""
 
-    part: Node
+    part: Predicate
 
     def names(self) -> Iterator[str]:
         """The features that it looks at."""
@@ -140,10 +140,10 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
+class Junction:
     """All of several, or any of them."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[Predicate, ...]
     every: bool
 
     def names(self) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _true(found: pa.BooleanArray) -> Mask:
     return mask
 
 
-def scalar_feature(schema: Schema, name: str) -> Feature:
+def get_scalar_feature(schema: Schema, name: str) -> Feature:
     """A feature that holds one value in a record."""
     feature = schema.feature(name, sequence=False)
     if feature.shape:
@@ -183,7 +183,7 @@ def scalar_feature(schema: Schema, name: str) -> Feature:
     return feature
 
 
-def _as_scalars(feature: Feature, values: Sequence[Value]) -> pa.Array:
+def _make_scalars(feature: Feature, values: Sequence[Value]) -> pa.Array:
     """Values as those of a feature. Neither they nor the text that they stood in are told."""
     kind = schema_of([feature]).field(0).type
     wrong = {
@@ -214,7 +214,14 @@ def _literals(kind: pa.DataType, values: Sequence[Value]) -> pa.Array:
     )
 
 
-_MIRRORED: dict[str, Sign] = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MIRRORED: dict[str, ComparisonOperator] = {
+    "==": "==",
+    "!=": "!=",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)
@@ -225,24 +232,24 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_DEEPEST = 50
-_HOW = Hint.of(
+_MAX_DEPTH = 50
+_SYNTAX_HINT = Hint.of(
     "write comparisons like label == 3, name in ['a', 'b'] or name is missing, joined by and, or, "
     "not and brackets, with text in quotes and names with other characters than letters, digits "
     "and ./-_ in backquotes"
 )
 
 
-def parse(text: str) -> Node:
+def parse_predicate(text: str) -> Predicate:
     """Read a predicate. Raises ValueError with how it is written; its values are not told."""
-    parser = _Parser(text)
+    parser = _PredicateParser(text)
     found = parser.any_of()
     if parser.here is not None:
         raise parser.wrong("unexpected text after its end")
     return found
 
 
-class _Parser:
+class _PredicateParser:
     """Takes a predicate apart, from the left."""
 
     def __init__(self, text: str) -> None:
@@ -257,7 +264,7 @@ class _Parser:
         return InvalidArgumentError(
             f"invalid predicate at character {at}: {what}",
             code="invalid-predicate",
-            hint=_HOW,
+            hint=_SYNTAX_HINT,
             offset=at,
         )
 
@@ -280,25 +287,25 @@ class _Parser:
         self._go_on()
         return word
 
-    def any_of(self) -> Node:
+    def any_of(self) -> Predicate:
         return self._joined("or", self._all_of, every=False)
 
-    def _all_of(self) -> Node:
+    def _all_of(self) -> Predicate:
         return self._joined("and", self._one, every=True)
 
-    def _joined(self, word: str, part: Callable[[], Node], *, every: bool) -> Node:
+    def _joined(self, word: str, part: Callable[[], Predicate], *, every: bool) -> Predicate:
         parts = [part()]
         while self._take(word):
             parts.append(part())
-        return parts[0] if len(parts) == 1 else Several(tuple(parts), every)
+        return parts[0] if len(parts) == 1 else Junction(tuple(parts), every)
 
-    def _one(self) -> Node:
+    def _one(self) -> Predicate:
         self._deep += 1
-        if self._deep > _DEEPEST:
+        if self._deep > _MAX_DEPTH:
             raise self.wrong("nested too deeply")
         try:
             if self._take("not"):
-                return Not(self._one())
+                return Negation(self._one())
             if self._take("("):
                 found = self.any_of()
                 if not self._take(")"):
@@ -308,23 +315,23 @@ class _Parser:
         finally:
             self._deep -= 1
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> Predicate:
         if self.here is not None and (self.here["number"] or self.here["text"]):
             value, sign = self._value(), self._sign()
-            return Compare(self._name(), _MIRRORED[sign], value)
+            return Comparison(self._name(), _MIRRORED[sign], value)
         name = self._name()
         if self._take("is"):
             negated = self._take("not")
             if not self._take("missing"):
                 raise self.wrong("expected 'missing' or 'not missing' after 'is'")
-            return Not(Missing(name)) if negated else Missing(name)
+            return Negation(MissingFeature(name)) if negated else MissingFeature(name)
         if negated := self._take("not"):
             if not self._take("in"):
                 raise self.wrong("expected 'in' after 'not'")
-            return Not(OneOf(name, self._values()))
+            return Negation(Membership(name, self._values()))
         if self._take("in"):
-            return OneOf(name, self._values())
-        return Compare(name, self._sign(), self._value())
+            return Membership(name, self._values())
+        return Comparison(name, self._sign(), self._value())
 
     def _name(self) -> str:
         found = self.here and (self.here["name"] or self.here["quoted"])
@@ -333,8 +340,8 @@ class _Parser:
         self._go_on()
         return found
 
-    def _sign(self) -> Sign:
-        found = self._take(*COMPARE)
+    def _sign(self) -> ComparisonOperator:
+        found = self._take(*COMPARE_FUNCTIONS)
         if found is None:
             raise self.wrong("expected == or another comparison")
         return found  # type: ignore[return-value] # it is one of them

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardline.provenance.retainers import plain_command, vacuum_command
+from shardline.provenance.retainers import get_plain_command, get_vacuum_command
 from shardline.release import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from shardline.operations.erasure.erasure_proof import ErasureProof, GoneShard, ProvedEntry
+    from shardline.operations.erasure.erasure_proof import ErasedShard, ErasureEntry, ErasureProof
     from shardline.provenance.retainers import Command
 
 
@@ -29,44 +29,44 @@ _KINDS = {
 """What holds records, where a word of ours does not tell it to strangers."""
 
 
-def title_of(dataset: str) -> str:
+def get_title(dataset: str) -> str:
     """The first line of a proof, by which it is known."""
     return f"# Erasure in {dataset}"
 
 
-def proof_page(proof: ErasureProof, command: Command = plain_command) -> str:
+def render_proof_page(proof: ErasureProof, command: Command = get_plain_command) -> str:
     """The whole document; `command` words the commands in it."""
-    return "\n".join(_lines(proof, command)) + "\n"
+    return "\n".join(_iter_lines(proof, command)) + "\n"
 
 
-def _lines(proof: ErasureProof, command: Command) -> Iterator[str]:
-    yield title_of(proof.dataset)
+def _iter_lines(proof: ErasureProof, command: Command) -> Iterator[str]:
+    yield get_title(proof.dataset)
     yield ""
     yield (
-        f"Made on {_time(proof.time)} by Shardline {__version__}, of the dataset "
-        f"`{_code(proof.dataset)}` in `{_code(proof.root)}`."
+        f"Made on {_format_time(proof.time)} by Shardline {__version__}, of the dataset "
+        f"`{_format_code(proof.dataset)}` in `{_format_code(proof.root)}`."
     )
     yield ""
-    yield f"**{_verdict(proof, command)}**"
+    yield f"**{_format_verdict(proof, command)}**"
     yield ""
     yield "## What was erased"
     yield ""
-    yield from _table(
+    yield from _format_table(
         ("version", "log entry", "time (UTC)", "request", "records", "chosen by", "entry's digest"),
-        [_entry_row(one) for one in proof.entries],
+        [_format_entry_row(one) for one in proof.entries],
     )
     yield ""
     yield (
         "Records are counted in the snapshot that was the newest of its version. The log holds no "
         "value by which they were chosen. Each digest is that of an entry in a chain of digests, "
-        f"which `shardline verify {_code(proof.dataset)}/VERSION` works out again."
+        f"which `shardline verify {_format_code(proof.dataset)}/VERSION` works out again."
     )
     yield ""
     yield "## Which snapshots held them, and cannot be restored"
     yield ""
-    yield from _table(
+    yield from _format_table(
         ("version", "snapshots"),
-        [(one.version, _numbers(one.snapshots)) for one in proof.entries],
+        [(one.version, _format_numbers(one.snapshots)) for one in proof.entries],
     )
     yield ""
     yield "## Which shards held them"
@@ -76,14 +76,14 @@ def _lines(proof: ErasureProof, command: Command) -> Iterator[str]:
         "it. Both are looked for."
     )
     yield ""
-    yield from _table(
+    yield from _format_table(
         ("shard", "records", "bytes", "sha256", "deleted by vacuum (UTC)", "looked for now"),
-        [_shard_row(gone) for one in proof.entries for gone in one.shards],
+        [_format_shard_row(gone) for one in proof.entries for gone in one.shards],
     )
     yield ""
     yield "## What still holds them"
     yield ""
-    yield from _remaining(proof, command)
+    yield from _iter_remaining(proof, command)
     yield ""
     yield "## What this does not prove"
     yield ""
@@ -99,7 +99,7 @@ def _lines(proof: ErasureProof, command: Command) -> Iterator[str]:
         )
 
 
-def _verdict(proof: ErasureProof, command: Command) -> str:
+def _format_verdict(proof: ErasureProof, command: Command) -> str:
     if not proof.entries:
         return "Nothing was erased from this dataset, or not under this request."
     left = len(proof.shards)
@@ -109,9 +109,9 @@ def _verdict(proof: ErasureProof, command: Command) -> str:
             if left == 1
             else f"{left:,} shards with erased records are"
         )
-        vacuum = command(*vacuum_command(proof.dataset))
+        vacuum = command(*get_vacuum_command(proof.dataset))
         return (
-            f"Not complete: {shards} still there. `{_code(vacuum)}` deletes what nobody holds, and "
+            f"Not complete: {shards} still there. `{_format_code(vacuum)}` deletes what nobody holds, and "
             "tells who holds the rest."
         )
     if proof.files:
@@ -131,13 +131,13 @@ def _verdict(proof: ErasureProof, command: Command) -> str:
     return f"Complete: every file that held the records is gone{searched}{look}."
 
 
-def _entry_row(one: ProvedEntry) -> tuple[str, ...]:
+def _format_entry_row(one: ErasureEntry) -> tuple[str, ...]:
     entry = one.entry
     features = entry.parameters.get("features", [])
     return (
         one.version,
         str(entry.number),
-        _time(entry.time),
+        _format_time(entry.time),
         one.request or "-",
         f"{one.records:,}",
         ", ".join(map(str, features)) or "-",
@@ -145,9 +145,9 @@ def _entry_row(one: ProvedEntry) -> tuple[str, ...]:
     )
 
 
-def _shard_row(gone: GoneShard) -> tuple[str, ...]:
+def _format_shard_row(gone: ErasedShard) -> tuple[str, ...]:
     shard = gone.shard
-    deleted = "not yet" if gone.vacuumed_at is None else _time(gone.vacuumed_at)
+    deleted = "not yet" if gone.vacuumed_at is None else _format_time(gone.vacuumed_at)
     if gone.vacuumed is not None:
         deleted += f", entry {gone.vacuumed}"
     return (
@@ -160,7 +160,7 @@ def _shard_row(gone: GoneShard) -> tuple[str, ...]:
     )
 
 
-def _remaining(proof: ErasureProof, command: Command) -> Iterator[str]:
+def _iter_remaining(proof: ErasureProof, command: Command) -> Iterator[str]:
     """Who holds them, and below that what to do: each advice once."""
     if not proof.remaining:
         yield "Nothing that is known here."
@@ -169,13 +169,13 @@ def _remaining(proof: ErasureProof, command: Command) -> Iterator[str]:
     for one in proof.remaining:
         advised.setdefault(one.advice, {}).update(dict.fromkeys(one.commands))
     numbers = {advice: str(number) for number, advice in enumerate(advised, 1)}
-    yield from _table(
+    yield from _format_table(
         ("holds them", "what it is", "where", "how that is known", "what to do"),
         [
             (
                 "yes" if one.certain else "maybe",
                 _KINDS.get(one.kind, f"a {one.kind}"),
-                f"`{_code(one.where)}`",
+                f"`{_format_code(one.where)}`",
                 one.what,
                 f"see {numbers[one.advice]}",
             )
@@ -185,17 +185,17 @@ def _remaining(proof: ErasureProof, command: Command) -> Iterator[str]:
     yield ""
     for advice, commands in advised.items():
         yield f"{numbers[advice]}. {advice[:1].upper()}{advice[1:]}."
-        yield from (f"   - `{_code(command(*one))}`" for one in commands)
+        yield from (f"   - `{_format_code(command(*one))}`" for one in commands)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _format_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     for row in rows:
         yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
 
 
-def _numbers(numbers: Sequence[int]) -> str:
+def _format_numbers(numbers: Sequence[int]) -> str:
     """`1-4, 6`."""
     spans: list[list[int]] = []
     for number in numbers:
@@ -206,9 +206,9 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans) or "none"
 
 
-def _time(time: datetime) -> str:
+def _format_time(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
 
-def _code(text: str) -> str:
+def _format_code(text: str) -> str:
     return text.replace("`", "'")

@@ -18,8 +18,8 @@ from shardline.errors import ConflictError, StorageError
 from shardline.hints import Hint
 from shardline.log.version import StoredVersion
 from shardline.operations.erasure.dataset_history import VersionHistory
-from shardline.operations.erasure.record_search import views_of
-from shardline.operations.erasure.residual_copies import Holder
+from shardline.operations.erasure.record_search import list_views
+from shardline.operations.erasure.residual_copies import ResidualCopy
 from shardline.operations.erasure.row_search import RowSearch, guess_format, parse_line
 from shardline.storage import object_uri
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.operations.erasure.condition import Condition
     from shardline.operations.erasure.dataset_history import DatasetHistory
-    from shardline.operations.erasure.record_relations import Rows
-    from shardline.operations.erasure.record_search import View
-    from shardline.operations.erasure.row_search import RefusedRow, Verdict
+    from shardline.operations.erasure.record_relations import ShardRows
+    from shardline.operations.erasure.record_search import SearchView
+    from shardline.operations.erasure.row_search import QuarantineLine, RowVerdict
     from shardline.schema.schema import Schema
     from shardline.storage import Store
 
@@ -53,10 +53,10 @@ class QuarantineFile:
     doubtful_sources: frozenset[str] = frozenset()
 
 
-def look_through(
+def search_quarantine(
     history: DatasetHistory,
     conditions: Sequence[Condition],
-    rows: Rows,
+    rows: ShardRows,
     searched: Collection[str] | None = None,
 ) -> Iterator[QuarantineFile]:
     """The committed quarantine files of a dataset that hold something of what is meant, or may.
@@ -65,42 +65,48 @@ def look_through(
     is None. A file that is not committed is left to its writer, and to vacuum. Raises
     SidecarMismatchError for a file that differs from the committed file.
     """
-    makers = dict(_makers(history))
+    makers = dict(_index_origins(history))
     for file in history.store.list(f"{history.dataset}/quarantine"):
         if file.name not in history.quarantine or not file.size:
             continue
-        stem = quarantine_stem(file.name)
+        stem = get_quarantine_stem(file.name)
         owner = history.versions.get(stem.split(".", 1)[0])
-        made = makers.get(file.name) or makers.get(f"{stem}.tfrecord") or _Made()
+        made = makers.get(file.name) or makers.get(f"{stem}.tfrecord") or _QuarantineOrigin()
         if owner is None:
             continue
         owner.sidecars.compare(f"{stem}.jsonl")
-        with closing(_Asking(history, owner, made, conditions, rows, searched)) as asking:
-            found = _looked_at(history.store, file.name, asking)
+        with closing(
+            _QuarantineSearcher(history, owner, made, conditions, rows, searched)
+        ) as asking:
+            found = _search_file(history.store, file.name, asking)
         if found.meant or found.doubtful:
             yield found
 
 
-def look_at_uncommitted(history: DatasetHistory, name: str, condition: Condition) -> QuarantineFile:
+def search_uncommitted_quarantine(
+    history: DatasetHistory, name: str, condition: Condition
+) -> QuarantineFile:
     """What a quarantine file holds that no entry names; its version must have a log."""
-    owner = history.versions[quarantine_stem(name).split(".", 1)[0]]
-    with closing(_Asking(history, owner, _Made(), [condition], {}, ())) as asking:
-        return _looked_at(history.store, name, asking)
+    owner = history.versions[get_quarantine_stem(name).split(".", 1)[0]]
+    with closing(
+        _QuarantineSearcher(history, owner, _QuarantineOrigin(), [condition], {}, ())
+    ) as asking:
+        return _search_file(history.store, name, asking)
 
 
-def quarantine_stem(name: str) -> str:
+def get_quarantine_stem(name: str) -> str:
     """Return the name of a quarantine file without its folder and suffix."""
     return name.rpartition("/")[2].removesuffix(".jsonl")
 
 
-def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
+def _search_file(store: Store, name: str, asking: _QuarantineSearcher) -> QuarantineFile:
     meant, doubtful = set[bytes](), set[bytes]()
     sources: dict[bool, set[str]] = {True: set(), False: set()}
-    for lines in line_groups(store, name):
+    for lines in iter_line_groups(store, name):
         parsed = [parse_line(line) for line in lines]
         for line, row, verdict in zip(lines, parsed, asking.verdicts(parsed), strict=True):
             if verdict is not False:
-                (meant if verdict else doubtful).add(line_digest(line))
+                (meant if verdict else doubtful).add(get_line_digest(line))
                 sources[bool(verdict)] |= set() if row is None else {row.source}
     return QuarantineFile(
         name,
@@ -111,7 +117,7 @@ def _looked_at(store: Store, name: str, asking: _Asking) -> QuarantineFile:
     )
 
 
-def line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
+def iter_line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
     """The lines of an object with their ends, as many at a time as fit into a few megabytes.
 
     Raises ConflictError if the object becomes shorter meanwhile.
@@ -124,7 +130,7 @@ def line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
         except StorageError as error:
             if error.code != "object-mismatch":
                 raise
-            raise rewritten_meanwhile(store, name) from error
+            raise make_rewrite_conflict(store, name) from error
         lines = (left + data).split(b"\n")
         left = lines.pop()
         if lines:
@@ -133,20 +139,20 @@ def line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
         yield [left]
 
 
-def rewritten_meanwhile(store: Store, name: str) -> ConflictError:
+def make_rewrite_conflict(store: Store, name: str) -> ConflictError:
     """Build the error for a quarantine file that another erase rewrites."""
     path = object_uri(store, name)
     hint = Hint.of("erase again; if the other erase was stopped, run that first")
     return ConflictError(f"{path}: another erase rewrites the file", hint=hint, path=path)
 
 
-def line_digest(line: bytes) -> bytes:
+def get_line_digest(line: bytes) -> bytes:
     """Return the digest by which a line is known."""
     return hashlib.sha256(line).digest()
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _QuarantineOrigin:
     """What is known of a quarantine file by the entry that names it.
 
     `base` is the shard whose records were refused, of a snapshot of the version `of`. `format` is
@@ -158,37 +164,40 @@ class _Made:
     format: str | None = None
 
 
-def _makers(history: DatasetHistory) -> Iterator[tuple[str, _Made]]:
+def _index_origins(history: DatasetHistory) -> Iterator[tuple[str, _QuarantineOrigin]]:
     """What entries tell of quarantine files: by the name of the file, or that of its shard."""
     for version in history.versions.values():
         for entry in version.entries:
             if entry.operation in {"extend", "migrate"}:
                 of = entry.inputs[0].shown if entry.inputs else None
                 for one, base in zip(entry.added, entry.bases, strict=False):
-                    yield one.shard.name, _Made(base, of)
+                    yield one.shard.name, _QuarantineOrigin(base, of)
             elif "format" in entry.parameters:
-                yield from ((name, _Made(format=_format(entry))) for name in _files(entry))
+                yield from (
+                    (name, _QuarantineOrigin(format=_get_format(entry)))
+                    for name in _list_files(entry)
+                )
 
 
-def _format(entry: Entry) -> str | None:
+def _get_format(entry: Entry) -> str | None:
     named = entry.parameters["format"]
     return named if isinstance(named, str) else None
 
 
-def _files(entry: Entry) -> Iterator[str]:
+def _list_files(entry: Entry) -> Iterator[str]:
     for told in entry.parameters.get("quarantine", ()):
         yield from told.get("files", ())
 
 
 @dataclass
-class _Asking:
+class _QuarantineSearcher:
     """Asks the lines of one quarantine file."""
 
     history: DatasetHistory
     owner: VersionHistory
-    made: _Made
+    made: _QuarantineOrigin
     conditions: Sequence[Condition]
-    rows: Rows
+    rows: ShardRows
     searched: Collection[str] | None
     _schema: Schema = field(init=False)
     _searches: list[list[RowSearch]] = field(init=False, default_factory=list)
@@ -198,7 +207,9 @@ class _Asking:
         one = self._version()
         self._schema = self.owner.version.schema if one is None else one.version.schema
         for condition in self.conditions:
-            views: Sequence[View] = () if one is None else views_of(self.history, one, condition)
+            views: Sequence[SearchView] = (
+                () if one is None else list_views(self.history, one, condition)
+            )
             self._searches.append([RowSearch(self._schema, view, condition) for view in views])
 
     def _version(self) -> VersionHistory | None:
@@ -217,7 +228,7 @@ class _Asking:
             for search in searches:
                 search.close()
 
-    def verdicts(self, rows: Sequence[RefusedRow | None]) -> list[Verdict]:
+    def verdicts(self, rows: Sequence[QuarantineLine | None]) -> list[RowVerdict]:
         """Whether lines are meant."""
         base = self.made.base
         if base is not None and (self.searched is None or base in self.searched):
@@ -226,16 +237,16 @@ class _Asking:
         found = [self._by_itself(row) for row in rows]
         asked = [(row, at) for at, row in enumerate(rows) if row is not None and found[at]]
         some = [(row, guess_format(row, self.made.format, self._schema)) for row, _ in asked]
-        told: list[list[Verdict]] = [[None if one is None else False] for one in found]
+        told: list[list[RowVerdict]] = [[None if one is None else False] for one in found]
         for searches in self._searches:
             each = [search.of_rows(some) for search in searches]
             for number, (_, at) in enumerate(asked):
                 # Without a view of the features nothing is known of a row.
                 told[at] += [one[number] for one in each] or [None]
-        return [_any(verdicts) for verdicts in told]
+        return [_match_any(verdicts) for verdicts in told]
 
     @staticmethod
-    def _by_itself(row: RefusedRow | None) -> Verdict:
+    def _by_itself(row: QuarantineLine | None) -> RowVerdict:
         """True if a row is to be asked, False if it holds nothing; None if it cannot be parsed."""
         if row is None or row.is_file:
             return None
@@ -244,24 +255,24 @@ class _Asking:
         return None if row.is_damage else True
 
 
-def _any(verdicts: Sequence[Verdict]) -> Verdict:
+def _match_any(verdicts: Sequence[RowVerdict]) -> RowVerdict:
     """Whether a row is meant by one of several verdicts."""
     if any(verdicts):
         return True
     return None if None in verdicts else False
 
 
-def quarantine_holders(
+def list_quarantine_copies(
     history: DatasetHistory, files: Iterable[QuarantineFile]
-) -> Iterator[Holder]:
+) -> Iterator[ResidualCopy]:
     """The quarantine files that hold erased rows, or may: each once, by what is more certain."""
     for file in files:
         count = len(file.meant)
         if not count:
-            yield doubtful_holder(history, file)
+            yield make_uncertain_copy(history, file)
             continue
         more = f", and {len(file.doubtful):,} cannot be searched" if file.doubtful else ""
-        yield Holder(
+        yield ResidualCopy(
             "quarantine",
             object_uri(history.store, file.name),
             f"{count:,} of its lines {'is' if count == 1 else 'are'} of erased records{more}",
@@ -269,9 +280,9 @@ def quarantine_holders(
         )
 
 
-def doubtful_holder(history: DatasetHistory, file: QuarantineFile) -> Holder:
+def make_uncertain_copy(history: DatasetHistory, file: QuarantineFile) -> ResidualCopy:
     """A quarantine file with lines of which it cannot be told whether they are meant."""
-    return Holder(
+    return ResidualCopy(
         "quarantine",
         object_uri(history.store, file.name),
         f"{len(file.doubtful):,} of its lines cannot be searched",

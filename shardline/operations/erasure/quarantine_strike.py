@@ -19,15 +19,15 @@ import numpy as np
 from shardline.errors import ConflictError
 from shardline.log.changes import RewriteSidecars
 from shardline.log.model import RECEIPT, REFUSED
-from shardline.log.state import name_key
+from shardline.log.state import get_name_key
 from shardline.operations.erasure.quarantine_search import (
     QuarantineFile,
-    line_digest,
-    line_groups,
-    quarantine_stem,
-    rewritten_meanwhile,
+    get_line_digest,
+    get_quarantine_stem,
+    iter_line_groups,
+    make_rewrite_conflict,
 )
-from shardline.operations.erasure.record_relations import spans_of
+from shardline.operations.erasure.record_relations import collapse_rows
 from shardline.sidecars.receipt import parse_receipt, parse_spans
 from shardline.sidecars.sidecar_reader import (
     SidecarMismatchError,
@@ -51,7 +51,7 @@ _MOST_SPANS = 16_384
 Spans = tuple[tuple[int, int], ...]
 
 
-def strike_out(
+def strike_lines(
     history: DatasetHistory, files: Iterable[QuarantineFile], parameters: Json, *, doubtful: bool
 ) -> int:
     """Strike lines out of quarantine files, and return how many.
@@ -61,18 +61,20 @@ def strike_out(
     """
     by_version: dict[StoredVersion, list[QuarantineFile]] = {}
     for file in files:
-        by_version.setdefault(history.owner(_leaf(file.name)).version, []).append(file)
+        by_version.setdefault(history.owner(_get_leaf(file.name)).version, []).append(file)
     count = sum(
         _strike_version(version, some, parameters, doubtful=doubtful)
         for version, some in by_version.items()
     )
-    for version, file in _struck_before(history):
+    for version, file in _iter_earlier_strikes(history):
         with suppress(ConflictError, SidecarMismatchError):  # the audit reports it
             _strike_version(version, [file], parameters, doubtful=doubtful)
     return count
 
 
-def _struck_before(history: DatasetHistory) -> Iterator[tuple[StoredVersion, QuarantineFile]]:
+def _iter_earlier_strikes(
+    history: DatasetHistory,
+) -> Iterator[tuple[StoredVersion, QuarantineFile]]:
     """Yield the files that earlier erases rewrote, with nothing more to strike out."""
     for one in history.versions.values():
         names = {name for entry in one.entries for name in entry.rewrites}
@@ -95,11 +97,11 @@ def _strike_version(
             _commit(version, strikes, parameters)
             for strike in strikes:
                 count += strike.carry_out(version.store)
-    raise rewritten_meanwhile(version.store, files[0].name)
+    raise make_rewrite_conflict(version.store, files[0].name)
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class LineStrike:
     """Lines to strike out of a quarantine file.
 
     `pending` are strikes of entries that the file lacks: for each, the spans of lines that go, by
@@ -126,63 +128,65 @@ class Strike:
             with store.writer(path, overwrite=True) as file:
                 file.write(after)
         count, digest = 0, hashlib.sha256()
-        cuts = [_Cut(spans) for spans in (*self.pending, self.lines)]
+        cuts = [_LineCutter(spans) for spans in (*self.pending, self.lines)]
         with store.writer(self.path, overwrite=True) as file:
-            for lines in line_groups(store, self.path):
-                left = _without(lines, cuts)
+            for lines in iter_line_groups(store, self.path):
+                left = _remove_lines(lines, cuts)
                 count += len(lines) - len(left)
                 digest.update(b"".join(left))
                 file.write(b"".join(left))
             if digest.hexdigest() != self.after:
-                raise rewritten_meanwhile(store, self.path)
+                raise make_rewrite_conflict(store, self.path)
         return count
 
 
-def _plan_strike(version: StoredVersion, file: QuarantineFile, *, doubtful: bool) -> Strike | None:
+def _plan_strike(
+    version: StoredVersion, file: QuarantineFile, *, doubtful: bool
+) -> LineStrike | None:
     """Plan what a file lacks; None if that is nothing.
 
     Raises SidecarMismatchError for a file or receipt that differs from every committed one, and
     ConflictError if the file changes meanwhile, or if what it lacks is not known.
     """
-    store, name = version.store, _leaf(file.name)
+    store, name = version.store, _get_leaf(file.name)
     if store.info(file.name) is None:
         return None
     sidecars = SidecarReader.of(version)
     committed = sidecars.digests([name]).get(name)
-    digest = _sha256(b"".join(group) for group in line_groups(store, file.name))
-    pending = _pending(version, file.name, digest) if digest != (committed or digest) else ()
+    digest = _sha256(b"".join(group) for group in iter_line_groups(store, file.name))
+    pending = _list_pending(version, file.name, digest) if digest != (committed or digest) else ()
     gone = file.meant | (file.doubtful if doubtful else frozenset())
     raw, before, after = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
     numbers: list[int] = []
     number = 0
-    cuts = [_Cut(spans) for spans in pending]
-    for group in line_groups(store, file.name):
+    cuts = [_LineCutter(spans) for spans in pending]
+    for group in iter_line_groups(store, file.name):
         raw.update(b"".join(group))
-        for line in _without(group, cuts):
+        for line in _remove_lines(group, cuts):
             before.update(line)
-            if line_digest(line) in gone:
+            if get_line_digest(line) in gone:
                 numbers.append(number)
             else:
                 after.update(line)
             number += 1
     if raw.hexdigest() != digest or before.hexdigest() != (committed or digest):
-        raise rewritten_meanwhile(store, file.name)
+        raise make_rewrite_conflict(store, file.name)
     if not numbers and not pending:
         return None
-    return Strike(
+    return LineStrike(
         file.name,
         pending,
-        tuple(spans_of(np.array(numbers, np.int64))),
+        tuple(collapse_rows(np.array(numbers, np.int64))),
         before.hexdigest(),
         after.hexdigest(),
-        version.state.sidecars.get(name_key(name)),
-        dict(_cleared_receipts(sidecars, file.name)),
+        version.state.sidecars.get(get_name_key(name)),
+        dict(_iter_cleared_receipts(sidecars, file.name)),
     )
 
 
-def _pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans, ...]:
+def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans, ...]:
     """Return the strikes that a file with this digest lacks, by the entries of the log."""
-    name = _leaf(path)
+    name = _get_leaf(path)
     pending: list[Spans] | None = None
     for entry in version.log.entries(1):
         if name not in entry.sidecars:
@@ -192,16 +196,16 @@ def _pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans, ...
             pending = []
         if pending is not None:
             if "lines" not in rewrite:
-                raise rewritten_meanwhile(version.store, path)
+                raise make_rewrite_conflict(version.store, path)
             pending.append(parse_spans(rewrite["lines"]))
     if pending is not None:
         return tuple(pending)
     if SidecarReader.of(version).is_committed(name, digest):
-        raise rewritten_meanwhile(version.store, path)  # its entries do not have the lines
+        raise make_rewrite_conflict(version.store, path)  # its entries do not have the lines
     raise sidecar_mismatch(version.store, path, version.name)
 
 
-def _commit(version: StoredVersion, strikes: Sequence[Strike], parameters: Json) -> None:
+def _commit(version: StoredVersion, strikes: Sequence[LineStrike], parameters: Json) -> None:
     """Commit the digests of files that are about to be rewritten.
 
     Readers accept both the old and the new file, so that an erase may stop here. Raises
@@ -211,18 +215,18 @@ def _commit(version: StoredVersion, strikes: Sequence[Strike], parameters: Json)
     new: Json = {}
     for strike in strikes:
         if strike.lines:
-            name = _leaf(strike.path)
+            name = _get_leaf(strike.path)
             new[name], rewrites[name] = strike.after, {"of": strike.before}
             if len(strike.lines) <= _MOST_SPANS:
                 rewrites[name]["lines"] = [list(span) for span in strike.lines]
         for path, (before, after) in strike.receipts.items():
-            name = _leaf(path)
+            name = _get_leaf(path)
             new[name], rewrites[name] = _sha256([after]), {"of": _sha256([before])}
     known = SidecarReader.of(version).digests(new)
     new = {name: digest for name, digest in new.items() if known.get(name) != digest}
     if new:
         told = {**parameters, REWRITES: {name: rewrites[name] for name in new}}
-        since = {_leaf(strike.path): strike.since for strike in strikes}
+        since = {_get_leaf(strike.path): strike.since for strike in strikes}
         version.commit(RewriteSidecars(new, told, since))
 
 
@@ -233,7 +237,7 @@ def _sha256(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-class _Cut:
+class _LineCutter:
     """Takes numbered lines out of groups of lines."""
 
     def __init__(self, spans: Spans) -> None:
@@ -250,18 +254,18 @@ class _Cut:
         return [line for line, goes in zip(lines, gone.tolist(), strict=True) if not goes]
 
 
-def _without(lines: Sequence[bytes], cuts: Sequence[_Cut]) -> Sequence[bytes]:
+def _remove_lines(lines: Sequence[bytes], cuts: Sequence[_LineCutter]) -> Sequence[bytes]:
     """Return lines without what goes, by one strike after another."""
     for cut in cuts:
         lines = cut.keep(lines)
     return lines
 
 
-def _leaf(path: str) -> str:
+def _get_leaf(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _cleared_receipts(
+def _iter_cleared_receipts(
     sidecars: SidecarReader, quarantine: str
 ) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     """Yield the receipts that name a quarantine file, with and without the reasons they quote.
@@ -269,7 +273,7 @@ def _cleared_receipts(
     What a function raised may contain what it was given. There may be two receipts: on an object
     store a large shard has a name that was drawn, and its receipt is also where others look for it.
     """
-    stem = quarantine_stem(quarantine)
+    stem = get_quarantine_stem(quarantine)
     first = ".".join(stem.split(".")[:2])
     names = [f"{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
     for name, data in zip(names, sidecars.read(names), strict=True):

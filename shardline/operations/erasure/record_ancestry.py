@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.log.model import ROWS
-from shardline.operations.erasure.dataset_history import read_history
+from shardline.operations.erasure.dataset_history import read_dataset_history
 from shardline.operations.erasure.record_relations import (
-    Aligned,
-    Laid,
-    aligned,
-    is_chosen,
-    laid_out,
-    relations_of,
-    spread,
+    AlignedRelation,
+    LayoutRelation,
+    align_shards,
+    has_selected_pairs,
+    list_relations,
+    make_layout,
+    spread_rows,
 )
-from shardline.pairing.coverage import Cover, estimate
-from shardline.pairing.pair_grid import Extent, Grid
+from shardline.pairing.coverage import Coverage, estimate
+from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Shard
     from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
     from shardline.operations.erasure.predicate import Mask
-    from shardline.operations.erasure.record_relations import Relation, Rows
+    from shardline.operations.erasure.record_relations import Relation, ShardRows
     from shardline.sidecars.sidecar_reader import SidecarReader
     from shardline.storage import Store
 
 
-_LOT = 256 * 1024
+_BATCH_PAIRS = 256 * 1024
 
 
 @dataclass(frozen=True)
-class PairedSides:
+class PairedInputs:
     """The shards of a combination's entry, and those of the two snapshots that it paired."""
 
     store: Store
@@ -51,9 +51,9 @@ class PairedSides:
     sidecars: SidecarReader
 
     @cached_property
-    def _grid(self) -> Grid:
-        left, right = (tuple(Extent(one.records, 0) for one in side) for side in self.listed)
-        return Grid(left, right, bool(self.entry.parameters["rule"].get("once")))
+    def _grid(self) -> PairGrid:
+        left, right = (tuple(RecordExtent(one.records, 0) for one in side) for side in self.listed)
+        return PairGrid(left, right, bool(self.entry.parameters["rule"].get("once")))
 
     @cached_property
     def firsts(self) -> tuple[IntArray, IntArray]:
@@ -72,8 +72,8 @@ class PairedSides:
         outputs = self.entry.parameters.get("outputs")
         cover = None
         if isinstance(outputs, list) and len(outputs) == len(self.entry.added):
-            cover = Cover.from_json(outputs[place])
-        if is_chosen(self.entry):
+            cover = Coverage.from_json(outputs[place])
+        if has_selected_pairs(self.entry):
             try:
                 self.sidecars.compare(f"{shard.name}{ROWS}")
             except SidecarMismatchError as error:
@@ -85,13 +85,15 @@ class PairedSides:
             raise RowMapError("its entry does not list its shard pairs", code="origin-not-recorded")
         before = 0
         if cover.span is not None:
-            cut = Cover(cover.left, cover.right, (0, cover.span[0]))
+            cut = Coverage(cover.left, cover.right, (0, cover.span[0]))
             before = estimate(self._grid, cut).pairs
         for some in [rows] if rows is not None else _ranges(shard.records):
             pair = self._grid.locate(some + before, cover.left, cover.right)
             yield some, np.stack(pair, axis=1)
 
-    def _mapped(self, row_map: RowMap, cover: Cover | None) -> Iterator[tuple[IntArray, IntArray]]:
+    def _mapped(
+        self, row_map: RowMap, cover: Coverage | None
+    ) -> Iterator[tuple[IntArray, IntArray]]:
         begin = (0, 0) if cover is None else (cover.left[0], cover.right[0])
         shift = np.array([first[at] for first, at in zip(self.firsts, begin, strict=True)])
         for first, numbers in row_map.lots():
@@ -109,16 +111,18 @@ class PairedSides:
 
 
 def _ranges(records: int) -> Iterator[IntArray]:
-    return (np.arange(at, min(at + _LOT, records)) for at in range(0, records, _LOT))
+    return (
+        np.arange(at, min(at + _BATCH_PAIRS, records)) for at in range(0, records, _BATCH_PAIRS)
+    )
 
 
-Place: TypeAlias = "tuple[str, str]"
+AncestorKey: TypeAlias = "tuple[str, str]"
 """A dataset, and a shard of it."""
-_NONE = np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Histories:
+class DatasetHistories:
     """The logs of datasets, each read once."""
 
     store: Store
@@ -127,7 +131,7 @@ class Histories:
     def of(self, dataset: str) -> DatasetHistory:
         """The log of a dataset."""
         if dataset not in self.known:
-            self.known[dataset] = read_history(self.store, dataset)
+            self.known[dataset] = read_dataset_history(self.store, dataset)
         return self.known[dataset]
 
     def listed(self, told: Input) -> tuple[Shard, ...]:
@@ -139,26 +143,26 @@ class Histories:
 
 
 @dataclass
-class Above:
+class RecordAncestry:
     """What the rows of one dataset were made of, in others: `every` one of their rows.
 
     Those in `alone` nothing else is made of that stays, those in `shared` others too. What the
     inputs in `maybe` hold of them cannot be told.
     """
 
-    histories: Histories
+    histories: DatasetHistories
     history: DatasetHistory
-    every: dict[Place, IntArray] = field(default_factory=dict)
-    alone: dict[Place, IntArray] = field(default_factory=dict)
-    shared: set[Place] = field(default_factory=set)
+    every: dict[AncestorKey, IntArray] = field(default_factory=dict)
+    alone: dict[AncestorKey, IntArray] = field(default_factory=dict)
+    shared: set[AncestorKey] = field(default_factory=set)
     maybe: set[Input] = field(default_factory=set)
 
-    def look(self, rows: Rows, unread: set[str], *, plans: bool, others: bool = True) -> None:
+    def look(self, rows: ShardRows, unread: set[str], *, plans: bool, others: bool = True) -> None:
         """Go through all entries that read other datasets; `plans` are followed where asked.
 
         Without `others` it is not looked what else is made of the same: all count as alone.
         """
-        pairs: list[tuple[PairedSides, int]] = []
+        pairs: list[tuple[PairedInputs, int]] = []
         meant = {name: some for name, some in rows.items() if len(some)}
         for one in self.history.versions.values():
             for entry in one.entries:
@@ -186,9 +190,9 @@ class Above:
         if any(_shard(one).name in meant for one in pairs):
             self._pairs([one for one in pairs if _shard(one).name not in unread], meant)
 
-    def by_dataset(self) -> dict[str, Rows]:
+    def by_dataset(self) -> dict[str, ShardRows]:
         """What is alone, for each dataset."""
-        found: dict[str, Rows] = {}
+        found: dict[str, ShardRows] = {}
         for (dataset, name), rows in self.alone.items():
             if dataset != self.history.dataset and len(rows):
                 found.setdefault(dataset, {})[name] = rows
@@ -197,7 +201,7 @@ class Above:
     def _may(self, entry: Entry) -> None:
         self.maybe |= {told for told in entry.inputs if told.dataset != self.history.dataset}
 
-    def _sides(self, entry: Entry) -> PairedSides | None:
+    def _sides(self, entry: Entry) -> PairedInputs | None:
         listed = [self.histories.listed(told) for told in entry.inputs]
         if (
             len(listed) != 2
@@ -206,18 +210,20 @@ class Above:
         ):
             return None
         sidecars = self.history.versions[entry.version].sidecars
-        return PairedSides(self.history.store, entry, (listed[0], listed[1]), sidecars)
+        return PairedInputs(self.history.store, entry, (listed[0], listed[1]), sidecars)
 
-    def _follow(self, one: VersionHistory, entry: Entry, hit: Iterable[Shard], rows: Rows) -> None:
+    def _follow(
+        self, one: VersionHistory, entry: Entry, hit: Iterable[Shard], rows: ShardRows
+    ) -> None:
         """What was extended, migrated or rebuilt into another dataset."""
         before, dataset = self.histories.listed(entry.inputs[0]), entry.inputs[0].dataset
         by_name = {shard.name: shard for shard in before}
-        relations: list[Relation] = list(laid_out(before, one.listed(entry.snapshot), entry))
+        relations: list[Relation] = list(make_layout(before, one.listed(entry.snapshot), entry))
         for shard in hit:
             place = [added.shard.name for added in entry.added].index(shard.name)
             base = by_name.get(entry.bases[place]) if place < len(entry.bases) else None
             if entry.operation != "rebuild":
-                relations = list(aligned(self.history, [(base, shard)] if base else []))
+                relations = list(align_shards(self.history, [(base, shard)] if base else []))
             found = [
                 told
                 for relation in relations
@@ -229,13 +235,13 @@ class Above:
             if not found:
                 self._may(entry)
 
-    def _pairs(self, pairs: list[tuple[PairedSides, int]], rows: Rows) -> None:
+    def _pairs(self, pairs: list[tuple[PairedInputs, int]], rows: ShardRows) -> None:
         """The records of pairs that are meant, apart from those that other pairs are of too."""
-        meant: dict[Place, IntArray] = {}
-        others: dict[Place, IntArray] = {}
+        meant: dict[AncestorKey, IntArray] = {}
+        others: dict[AncestorKey, IntArray] = {}
         for one in pairs:
             try:
-                for gone, numbers in _lots(one, rows):
+                for gone, numbers in _iter_pair_batches(one, rows):
                     for place, some in _placed(one[0], numbers[gone]):
                         self._add(meant, place, some)
                     for place, some in _placed(one[0], numbers[~gone]):
@@ -243,22 +249,22 @@ class Above:
             except RowMapError:
                 if _shard(one).name in rows:
                     self._may(one[0].entry)
-        alone = {p: np.setdiff1d(some, others.get(p, _NONE)) for p, some in meant.items()}
+        alone = {p: np.setdiff1d(some, others.get(p, _NO_ROWS)) for p, some in meant.items()}
         for place, some in meant.items():
             self._add(self.every, place, some)
             self._add(self.alone, place, alone[place])
         for one in (one for one in pairs if _shard(one).name in rows):
             self._add_if_none_is_alone(one, rows, alone)
-        self.shared |= {place for place in meant if not len(self.alone.get(place, _NONE))}
+        self.shared |= {place for place in meant if not len(self.alone.get(place, _NO_ROWS))}
 
     def _add_if_none_is_alone(
-        self, one: tuple[PairedSides, int], rows: Rows, alone: Mapping[Place, IntArray]
+        self, one: tuple[PairedInputs, int], rows: ShardRows, alone: Mapping[AncestorKey, IntArray]
     ) -> None:
         """Both records of a pair count if each is in others too: together they bring it back."""
         sides = one[0]
         numbers_alone = [_numbers(sides, side, alone) for side in (0, 1)]
         try:
-            for gone, numbers in _lots(one, rows):
+            for gone, numbers in _iter_pair_batches(one, rows):
                 some = numbers[gone]
                 has = [np.isin(some[:, side], numbers_alone[side]) for side in (0, 1)]
                 for place, more in _placed(sides, some[~(has[0] | has[1])]):
@@ -266,59 +272,61 @@ class Above:
         except RowMapError:
             return
 
-    def _add(self, to: dict[Place, IntArray], place: Place, rows: IntArray) -> None:
-        to[place] = np.union1d(to.get(place, _NONE), rows)
+    def _add(self, to: dict[AncestorKey, IntArray], place: AncestorKey, rows: IntArray) -> None:
+        to[place] = np.union1d(to.get(place, _NO_ROWS), rows)
 
 
-def _shard(one: tuple[PairedSides, int]) -> Shard:
+def _shard(one: tuple[PairedInputs, int]) -> Shard:
     return one[0].entry.added[one[1]].shard
 
 
-def _lots(one: tuple[PairedSides, int], rows: Rows) -> Iterator[tuple[Mask, IntArray]]:
+def _iter_pair_batches(
+    one: tuple[PairedInputs, int], rows: ShardRows
+) -> Iterator[tuple[Mask, IntArray]]:
     """The pairs of a shard, some at a time: which are meant, and of which records they are.
 
     Of a plan, which may have more than anyone can list, only those that are meant.
     """
     shard = _shard(one)
-    wanted = rows.get(shard.name, _NONE)
+    wanted = rows.get(shard.name, _NO_ROWS)
     if shard.virtual and not len(wanted):
         return
     for places, numbers in one[0].lots(one[1], wanted if shard.virtual else None):
         yield np.isin(places, wanted), numbers
 
 
-def _placed(sides: PairedSides, numbers: IntArray) -> Iterator[tuple[Place, IntArray]]:
+def _placed(sides: PairedInputs, numbers: IntArray) -> Iterator[tuple[AncestorKey, IntArray]]:
     for side, told in enumerate(sides.entry.inputs):
         for name, rows in sides.placed(side, numbers[:, side]):
             yield (told.dataset, name), rows
 
 
-def _numbers(sides: PairedSides, side: int, found: Mapping[Place, IntArray]) -> IntArray:
+def _numbers(sides: PairedInputs, side: int, found: Mapping[AncestorKey, IntArray]) -> IntArray:
     """The numbers of these rows among all records of a side."""
     dataset = sides.entry.inputs[side].dataset
     parts = [
-        found.get((dataset, shard.name), _NONE) + first
+        found.get((dataset, shard.name), _NO_ROWS) + first
         for shard, first in zip(sides.listed[side], sides.firsts[side].tolist(), strict=True)
     ]
-    return np.concatenate([_NONE, *parts])
+    return np.concatenate([_NO_ROWS, *parts])
 
 
-_REMAINS_NONE = np.zeros(0, np.int64)
+_NO_REMAINING_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass
-class Remains:
+class RemainingRecords:
     """Asks of shards whether they are made of some of these rows of a dataset."""
 
     history: DatasetHistory
-    rows: Rows
-    _histories: Histories = field(init=False)
+    rows: ShardRows
+    _histories: DatasetHistories = field(init=False)
     _relations: dict[str, list[Relation]] = field(init=False, default_factory=dict)
     _known: dict[str, bool] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Read no log twice."""
-        self._histories = Histories(self.history.store, {self.history.dataset: self.history})
+        self._histories = DatasetHistories(self.history.store, {self.history.dataset: self.history})
 
     def hold(self, dataset: str, shard: Shard) -> bool:
         """Whether a shard of another dataset is; also if that cannot be told."""
@@ -327,23 +335,23 @@ class Remains:
             self._known[key] = self._hold(dataset, {shard.name: np.arange(shard.records)})
         return self._known[key]
 
-    def _hold(self, dataset: str, rows: Rows) -> bool:
+    def _hold(self, dataset: str, rows: ShardRows) -> bool:
         known = {dataset: rows}
         waiting = deque([dataset])
         while waiting:
             name = waiting.popleft()
             one = self._histories.of(name)
-            here = spread(known[name], self._one_by_one(one)).rows
-            found = Above(self._histories, one)
+            here = spread_rows(known[name], self._one_by_one(one)).rows
+            found = RecordAncestry(self._histories, one)
             found.look(here, set(), plans=True, others=False)
             if found.maybe or _is_paired_within(one, here):
                 return True
             for (other, shard), some in found.every.items():
                 if other == self.history.dataset:
-                    if np.isin(some, self.rows.get(shard, _REMAINS_NONE)).any():
+                    if np.isin(some, self.rows.get(shard, _NO_REMAINING_ROWS)).any():
                         return True
                     continue
-                before = known.setdefault(other, {}).get(shard, _REMAINS_NONE)
+                before = known.setdefault(other, {}).get(shard, _NO_REMAINING_ROWS)
                 merged = np.union1d(before, some)
                 if len(merged) > len(before):
                     known[other][shard] = merged
@@ -354,12 +362,14 @@ class Remains:
         """How records follow from one another; a pair tells nothing of others of its records."""
         if history.dataset not in self._relations:
             self._relations[history.dataset] = [
-                one for one in relations_of(history) if isinstance(one, Aligned | Laid)
+                one
+                for one in list_relations(history)
+                if isinstance(one, AlignedRelation | LayoutRelation)
             ]
         return self._relations[history.dataset]
 
 
-def _is_paired_within(history: DatasetHistory, rows: Rows) -> bool:
+def _is_paired_within(history: DatasetHistory, rows: ShardRows) -> bool:
     """Whether some of these are pairs of records of their own dataset, which are not followed."""
     return any(
         added.shard.name in rows

@@ -12,8 +12,8 @@ import numpy as np
 from shardline.log.model import RECEIPT, ROWS
 from shardline.log.version import StoredVersion
 from shardline.operations.erasure.dataset_history import ERASE
-from shardline.pairing.coverage import Cover, estimate
-from shardline.pairing.pair_grid import Extent, Grid
+from shardline.pairing.coverage import Coverage, estimate
+from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from shardline.sidecars.sidecar_reader import SidecarReader
 
 
-Names: TypeAlias = "tuple[str | None, ...]"
+ShardNames: TypeAlias = "tuple[str | None, ...]"
 """The shards of a side, in order; None for one of which no rows are carried on."""
-_CHOOSING = ("limit", "sample")
+_SELECTION_OPTIONS = ("limit", "sample")
 
 
 @dataclass(frozen=True)
-class Paired:
+class GridRelation:
     """A shard of all pairs of some shards of two lists, as a combination covers them.
 
     A `virtual` one is a plan: it may have far more pairs than anyone could list.
     """
 
     name: str
-    left: Names
-    right: Names
-    grid: Grid
-    cover: Cover
+    left: ShardNames
+    right: ShardNames
+    grid: PairGrid
+    cover: Coverage
     virtual: bool = False
 
     def names(self) -> Iterable[str]:
@@ -68,7 +68,7 @@ class Paired:
         span = self.cover.span
         start = 0
         if span is not None:
-            before = Cover(self.cover.left, self.cover.right, (0, span[0]))
+            before = Coverage(self.cover.left, self.cover.right, (0, span[0]))
             start = -estimate(self.grid, before).pairs
         for at in range(*self.cover.left):
             low, high = span or (0, self.grid.left[at].records)
@@ -101,14 +101,16 @@ def _triangle(lefts: IntArray, rights: IntArray, span: tuple[int, int], count: i
     return places
 
 
-def count_pairs(plans: Sequence[Paired], rows: Mapping[str, IntArray]) -> int:
+def count_pairs(plans: Sequence[GridRelation], rows: Mapping[str, IntArray]) -> int:
     """How many pairs of one plan follow from rows of its sides, without listing them.
 
     `plans` are all that is known of it: each may tell of other shards of its sides.
     """
     grid, cover = plans[0].grid, plans[0].cover
-    lefts = {at: _meant(rows, {one.left[at] for one in plans}) for at in range(*cover.left)}
-    rights = {at: _meant(rows, {one.right[at] for one in plans}) for at in range(*cover.right)}
+    lefts = {at: _collect_rows(rows, {one.left[at] for one in plans}) for at in range(*cover.left)}
+    rights = {
+        at: _collect_rows(rows, {one.right[at] for one in plans}) for at in range(*cover.right)
+    }
     total = 0
     for at, left in lefts.items():
         for column, right in rights.items():
@@ -122,23 +124,23 @@ def count_pairs(plans: Sequence[Paired], rows: Mapping[str, IntArray]) -> int:
     return total
 
 
-def _meant(rows: Mapping[str, IntArray], names: set[str | None]) -> IntArray:
+def _collect_rows(rows: Mapping[str, IntArray], names: set[str | None]) -> IntArray:
     """The rows of one shard, whatever names they were found under."""
     found = [rows[name] for name in names if name is not None and name in rows]
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class ChosenPairs:
+class RowMapRelation:
     """A shard of some of the pairs, each told by its row map.
 
     `firsts` are the numbers, on each side, from which that counts.
     """
 
     name: str
-    left: Names
-    right: Names
-    grid: Grid
+    left: ShardNames
+    right: ShardNames
+    grid: PairGrid
     firsts: tuple[int, int]
     row_map: RowMap
 
@@ -167,18 +169,22 @@ class ChosenPairs:
             yield self.name, np.concatenate(found)
 
 
-def _numbers(name: str, rows: IntArray, names: Names, extents: Sequence[Extent]) -> IntArray:
+def _numbers(
+    name: str, rows: IntArray, names: ShardNames, extents: Sequence[RecordExtent]
+) -> IntArray:
     """The numbers that rows of a shard have among all records of a side."""
     firsts = _firsts(extents)
     found = [rows + first for first, other in zip(firsts, names, strict=False) if other == name]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-def _firsts(extents: Sequence[Extent]) -> list[int]:
+def _firsts(extents: Sequence[RecordExtent]) -> list[int]:
     return list(accumulate((one.records for one in extents), initial=0))
 
 
-def pairs_of(history: DatasetHistory, entry: Entry) -> Iterator[Paired | ChosenPairs]:
+def list_pair_relations(
+    history: DatasetHistory, entry: Entry
+) -> Iterator[GridRelation | RowMapRelation]:
     """What the shards of a combination are made of, if one of its sides is of this dataset."""
     told = entry.parameters
     rule = told.get("rule")
@@ -187,16 +193,16 @@ def pairs_of(history: DatasetHistory, entry: Entry) -> Iterator[Paired | ChosenP
     ours = [history.of_input(told) is not None for told in entry.inputs]
     if not any(ours):
         return
-    listed = [_listed(history, told) for told in entry.inputs]
-    extents = [tuple(Extent(shard.records, 0) for shard in side) for side in listed]
-    grid = Grid(extents[0], extents[1], bool(rule.get("once")))
+    listed = [_list_input_shards(history, told) for told in entry.inputs]
+    extents = [tuple(RecordExtent(shard.records, 0) for shard in side) for side in listed]
+    grid = PairGrid(extents[0], extents[1], bool(rule.get("once")))
     left, right = (
         tuple(shard.name if own else None for shard in side)
         for own, side in zip(ours, listed, strict=True)
     )
     outputs = told.get("outputs")
-    covers = [Cover.from_json(one) for one in outputs] if isinstance(outputs, list) else []
-    chosen = is_chosen(entry)
+    covers = [Coverage.from_json(one) for one in outputs] if isinstance(outputs, list) else []
+    chosen = has_selected_pairs(entry)
     for at, added in enumerate(entry.added):
         shard = added.shard
         cover = covers[at] if len(covers) == len(entry.added) else None
@@ -205,19 +211,19 @@ def pairs_of(history: DatasetHistory, entry: Entry) -> Iterator[Paired | ChosenP
             row_map = RowMap(history.store, path, shard.records, 2)
             begin = (0, 0) if cover is None else (cover.left[0], cover.right[0])
             firsts = (_firsts(grid.left)[begin[0]], _firsts(grid.right)[begin[1]])
-            if _whole(row_map, history.versions[entry.version].sidecars):
-                yield ChosenPairs(shard.name, left, right, grid, firsts, row_map)
+            if _is_row_map_intact(row_map, history.versions[entry.version].sidecars):
+                yield RowMapRelation(shard.name, left, right, grid, firsts, row_map)
         elif cover is not None and estimate(grid, cover).pairs == shard.records:
-            yield Paired(shard.name, left, right, grid, cover, shard.virtual)
+            yield GridRelation(shard.name, left, right, grid, cover, shard.virtual)
 
 
-def is_chosen(entry: Entry) -> bool:
+def has_selected_pairs(entry: Entry) -> bool:
     """Whether a combination took some of the pairs, so that a row map tells which."""
     told = entry.parameters
-    return bool({"on", "where"} & set(told["rule"])) or bool(set(_CHOOSING) & set(told))
+    return bool({"on", "where"} & set(told["rule"])) or bool(set(_SELECTION_OPTIONS) & set(told))
 
 
-def _whole(row_map: RowMap, sidecars: SidecarReader) -> bool:
+def _is_row_map_intact(row_map: RowMap, sidecars: SidecarReader) -> bool:
     """Whether a row map is there and is the committed one."""
     try:
         sidecars.compare(row_map.name.rpartition("/")[2])
@@ -228,7 +234,7 @@ def _whole(row_map: RowMap, sidecars: SidecarReader) -> bool:
     return True
 
 
-def _listed(history: DatasetHistory, told: Input) -> tuple[Shard, ...]:
+def _list_input_shards(history: DatasetHistory, told: Input) -> tuple[Shard, ...]:
     """The shards of an input of a combination, of this dataset or another."""
     side = history.of_input(told)
     if side is not None:
@@ -237,7 +243,7 @@ def _listed(history: DatasetHistory, told: Input) -> tuple[Shard, ...]:
     return version.snapshot(told.snapshot).shards
 
 
-Rows: TypeAlias = "dict[str, IntArray]"
+ShardRows: TypeAlias = "dict[str, IntArray]"
 
 
 class Relation(Protocol):
@@ -257,7 +263,7 @@ class Relation(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Aligned:
+class AlignedRelation:
     """Two shards of the same records in the same order; those in `gone` are in the first only."""
 
     first: str
@@ -274,7 +280,7 @@ class Aligned:
 
     def carry(self, name: str, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
         """The rows of other shards that follow from these of this one."""
-        gone = rows_of(self.gone)
+        gone = expand_spans(self.gone)
         if name == self.first:
             kept = np.setdiff1d(rows, gone)
             yield self.second, kept - np.searchsorted(gone, kept)
@@ -285,7 +291,7 @@ class Aligned:
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LayoutRelation:
     """The same records, laid out in two lists of shards; each shard with its first row."""
 
     one: tuple[tuple[str, int, int], ...]
@@ -312,13 +318,13 @@ class Laid:
                         yield other, places[low:high] - begin
 
 
-def rows_of(spans: Sequence[tuple[int, int]]) -> IntArray:
+def expand_spans(spans: Sequence[tuple[int, int]]) -> IntArray:
     """All rows of spans of first and last."""
     parts = [np.arange(first, last + 1) for first, last in spans]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def spans_of(rows: IntArray) -> list[tuple[int, int]]:
+def collapse_rows(rows: IntArray) -> list[tuple[int, int]]:
     """Rows, which ascend, as spans of first and last."""
     if not len(rows):
         return []
@@ -327,26 +333,30 @@ def spans_of(rows: IntArray) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RelatedRows:
     """Rows with all that follow from them.
 
     Of plans from which nothing follows, `pairs` tells how many pairs are meant, and `rows` only
     that there are some.
     """
 
-    rows: Rows
+    rows: ShardRows
     pairs: dict[str, int]
 
 
-def spread(found: Mapping[str, IntArray], relations: Iterable[Relation]) -> Spread:
+def spread_rows(found: Mapping[str, IntArray], relations: Iterable[Relation]) -> RelatedRows:
     """The rows with all that follow from them, until nothing more does."""
     relations = list(relations)
-    rows: Rows = {name: some for name, some in found.items() if len(some)}
+    rows: ShardRows = {name: some for name, some in found.items() if len(some)}
     going_on = {name for relation in relations for name in relation.names()} | set(rows)
-    plans: dict[str, list[Paired]] = {}
+    plans: dict[str, list[GridRelation]] = {}
     touching: dict[str, list[Relation]] = {}
     for relation in relations:
-        if isinstance(relation, Paired) and relation.virtual and relation.name not in going_on:
+        if (
+            isinstance(relation, GridRelation)
+            and relation.virtual
+            and relation.name not in going_on
+        ):
             plans.setdefault(relation.name, []).append(relation)
             continue
         for name in set(relation.names()):
@@ -363,10 +373,10 @@ def spread(found: Mapping[str, IntArray], relations: Iterable[Relation]) -> Spre
                     waiting.append(other)
     pairs = {name: count_pairs(some, rows) for name, some in plans.items()}
     pairs = {name: count for name, count in pairs.items() if count}
-    return Spread(rows | dict.fromkeys(pairs, np.zeros(0, np.int64)), pairs)
+    return RelatedRows(rows | dict.fromkeys(pairs, np.zeros(0, np.int64)), pairs)
 
 
-def reached(from_names: Iterable[str], relations: Iterable[Relation]) -> set[str]:
+def list_reached_shards(from_names: Iterable[str], relations: Iterable[Relation]) -> set[str]:
     """The shards whose rows follow, one way or another, from those of some."""
     touching: dict[str, list[Relation]] = {}
     for relation in relations:
@@ -382,42 +392,42 @@ def reached(from_names: Iterable[str], relations: Iterable[Relation]) -> set[str
     return found
 
 
-def erased_before(history: DatasetHistory) -> Rows:
+def get_erased_rows(history: DatasetHistory) -> ShardRows:
     """The rows of old shards that an earlier erase took out, as the receipts of the new ones tell.
 
     Of shards that were given up and not written anew its entry tells, unless they are too many. So
     whatever was made of them and is still there is found, also if that erase was stopped.
     """
-    found: Rows = {}
-    for relation in _of_operation(history, ERASE):
-        if isinstance(relation, Aligned) and relation.gone:
-            found[relation.first] = rows_of(relation.gone)
+    found: ShardRows = {}
+    for relation in _list_operation_relations(history, ERASE):
+        if isinstance(relation, AlignedRelation) and relation.gone:
+            found[relation.first] = expand_spans(relation.gone)
     for one in history.versions.values():
         for entry in one.entries:
             if entry.operation == ERASE:
                 older = entry.parameters.get("older", {})
-                found |= {name: rows_of(spans) for name, spans in older.items()}
+                found |= {name: expand_spans(spans) for name, spans in older.items()}
     return found
 
 
-def relations_of(history: DatasetHistory) -> list[Relation]:
+def list_relations(history: DatasetHistory) -> list[Relation]:
     """All that the logs of a dataset tell."""
-    return list(_of_operation(history, None))
+    return list(_list_operation_relations(history, None))
 
 
-def _of_operation(history: DatasetHistory, operation: str | None) -> Iterator[Relation]:
+def _list_operation_relations(history: DatasetHistory, operation: str | None) -> Iterator[Relation]:
     pending: list[tuple[Shard, Shard]] = []
     for one in history.versions.values():
         for entry in one.entries:
             if not entry.added or operation not in {None, entry.operation}:
                 continue
-            yield from _laid(history, one, entry)
-            yield from pairs_of(history, entry)
-            pending += _one_by_one(history, entry)
-    yield from aligned(history, pending)
+            yield from _list_layouts(history, one, entry)
+            yield from list_pair_relations(history, entry)
+            pending += _list_replaced_shards(history, entry)
+    yield from align_shards(history, pending)
 
 
-def _one_by_one(history: DatasetHistory, entry: Entry) -> Iterator[tuple[Shard, Shard]]:
+def _list_replaced_shards(history: DatasetHistory, entry: Entry) -> Iterator[tuple[Shard, Shard]]:
     """Shards that an entry adds, with the one that each is made of."""
     of = list(entry.bases)
     if entry.operation == "repair" and not entry.parameters.get("lost_records"):
@@ -432,7 +442,9 @@ def _one_by_one(history: DatasetHistory, entry: Entry) -> Iterator[tuple[Shard, 
                 yield first, shard
 
 
-def aligned(history: DatasetHistory, pairs: Sequence[tuple[Shard, Shard]]) -> Iterator[Relation]:
+def align_shards(
+    history: DatasetHistory, pairs: Sequence[tuple[Shard, Shard]]
+) -> Iterator[Relation]:
     """Each two as they stand to each other; where some are missing, a receipt must tell which.
 
     The second of each two is of this dataset, the first may be of another. Raises
@@ -441,14 +453,14 @@ def aligned(history: DatasetHistory, pairs: Sequence[tuple[Shard, Shard]]) -> It
     cut = [pair for pair in pairs if pair[0].records != pair[1].records]
     for first, second in pairs:
         if first.records == second.records:
-            yield Aligned(first.name, second.name)
+            yield AlignedRelation(first.name, second.name)
     contents = _read_receipts(history, [second.name for _, second in cut])
     for first, second in cut:
         receipt = parse_receipt(contents[second.name])
         if receipt is None or receipt.first:
             continue
         if first.records - receipt.refused_rows == second.records:
-            yield Aligned(first.name, second.name, receipt.refused)
+            yield AlignedRelation(first.name, second.name, receipt.refused)
 
 
 def _read_receipts(history: DatasetHistory, shards: Sequence[str]) -> dict[str, bytes | None]:
@@ -464,7 +476,7 @@ def _read_receipts(history: DatasetHistory, shards: Sequence[str]) -> dict[str, 
     return found
 
 
-def _laid(history: DatasetHistory, one: VersionHistory, entry: Entry) -> Iterator[Relation]:
+def _list_layouts(history: DatasetHistory, one: VersionHistory, entry: Entry) -> Iterator[Relation]:
     """What a rebuild laid out anew, in place or in another version."""
     if entry.operation != "rebuild":
         return
@@ -477,22 +489,24 @@ def _laid(history: DatasetHistory, one: VersionHistory, entry: Entry) -> Iterato
             return
         before = list(base.listed(entry.inputs[0].snapshot))
         after = list(one.listed(entry.snapshot))
-    yield from laid_out(before, after, entry)
+    yield from make_layout(before, after, entry)
 
 
-def laid_out(before: Sequence[Shard], after: Sequence[Shard], entry: Entry) -> Iterator[Laid]:
+def make_layout(
+    before: Sequence[Shard], after: Sequence[Shard], entry: Entry
+) -> Iterator[LayoutRelation]:
     """Where the records stand in the shards that an entry adds, and stood before."""
     if sum(shard.records for shard in before) != sum(shard.records for shard in after):
         return
     new = {added.shard.name for added in entry.added}
-    placed = [place for place in _placed(after) if place[0] in new]
+    placed = [place for place in _number_shards(after) if place[0] in new]
     if placed:
         low, high = placed[0][1], placed[-1][2]
-        old = [place for place in _placed(before) if place[2] > low and place[1] < high]
-        yield Laid(tuple(old), tuple(placed))
+        old = [place for place in _number_shards(before) if place[2] > low and place[1] < high]
+        yield LayoutRelation(tuple(old), tuple(placed))
 
 
-def _placed(shards: Sequence[Shard]) -> list[tuple[str, int, int]]:
+def _number_shards(shards: Sequence[Shard]) -> list[tuple[str, int, int]]:
     """Shards with the first row of each, and that behind its last."""
     ends = list(accumulate((shard.records for shard in shards), initial=0))
     return [(shard.name, ends[at], ends[at + 1]) for at, shard in enumerate(shards)]

@@ -13,8 +13,8 @@ import numpy as np
 
 from shardline.errors import (
     ColumnError,
-    DamagedFileError,
-    DamagedShardError,
+    CorruptFileError,
+    CorruptShardError,
     ExampleError,
     StorageError,
     UnreadableSnapshotError,
@@ -22,20 +22,20 @@ from shardline.errors import (
 from shardline.execution.threads import run_tasks
 from shardline.log.model import SHARD_NAME
 from shardline.log.version import StoredVersion
-from shardline.operations.erasure.record_relations import Paired
-from shardline.operations.transform_records import misfit_batch
-from shardline.pairing.pair_features import Naming, name_features
-from shardline.readers.arrow import Batches
-from shardline.readers.records import bytes_read, records_of
-from shardline.readers.shard_file import shard_file
+from shardline.operations.erasure.record_relations import GridRelation
+from shardline.operations.transform_records import make_batch_error
+from shardline.pairing.pair_features import PairNaming, name_features
+from shardline.readers.arrow import BatchBuilder
+from shardline.readers.records import count_read_bytes, list_records
+from shardline.readers.shard_file import open_shard_file
 from shardline.readers.virtual_shard import VirtualShard
 from shardline.schema.schema import Schema
-from shardline.udf.udf_result import BatchMisfit
+from shardline.udf.udf_result import BatchMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from shardline.execution.executor import Running
+    from shardline.execution.executor import TaskContext
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
     from shardline.pairing.pair_features import Key
     from shardline.readers.records import Records
-    from shardline.readers.virtual_shard import Opened
+    from shardline.readers.virtual_shard import OpenedPairPlan
     from shardline.schema.schema import Feature
     from shardline.tfrecord.reader import Block, Limits
 
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-_UNREADABLE = (ColumnError, DamagedFileError, ExampleError, StorageError)
+_UNREADABLE = (ColumnError, CorruptFileError, ExampleError, StorageError)
 """What is wrong with a shard, and not with how it is searched."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SearchView:
     """Under which names a version has the features that a condition looks at."""
 
     features: tuple[Feature, ...]
@@ -79,7 +79,7 @@ class SearchTask:
 
     name: str
     records: Records
-    views: tuple[View, ...]
+    views: tuple[SearchView, ...]
     payload: str
     condition: Condition
     limits: Limits
@@ -95,11 +95,11 @@ class SearchTask:
     @property
     def size(self) -> int:
         """How many bytes it reads."""
-        return bytes_read([self.records])
+        return count_read_bytes([self.records])
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The rows of a shard that are meant, or why it cannot be read.
 
     `met` are the places of the values that these have, if records are chosen by a list.
@@ -111,7 +111,7 @@ class Found:
     met: frozenset[int] = frozenset()
 
 
-def search_tasks(
+def list_search_tasks(
     history: DatasetHistory, condition: Condition, limits: Limits
 ) -> Iterator[SearchTask]:
     """What has to be read: every shard of which there is a file, where its version can tell.
@@ -119,7 +119,7 @@ def search_tasks(
     An overlay is passed over if what is looked at lies in its base, which is read by itself.
     """
     for one in history.versions.values():
-        views = views_of(history, one, condition)
+        views = list_views(history, one, condition)
         if not views:
             continue
         shards = tuple(
@@ -131,31 +131,31 @@ def search_tasks(
             continue
         wanted = list({f.key: f for view in views for f in view.features}.values())
         live = {shard.name for shard in one.live}
-        for shard, records in _records(one, shards, wanted):
+        for shard, records in _list_records(one, shards, wanted):
             if shard.name in {file.shard.name for file in records.files}:
                 payload = one.version.schema.payload
                 of = one.name if shard.name in live else ""
                 yield SearchTask(shard.name, records, views, payload, condition, limits, of)
 
 
-def _records(
+def _list_records(
     one: VersionHistory, shards: Sequence[Shard], wanted: Sequence[Feature]
 ) -> list[tuple[Shard, Records]]:
     """The records of shards; an old overlay that does not belong to its base is read alone."""
     part = replace(one.version.newest(), list_shards=lambda: tuple(shards))
     try:
-        return list(zip(shards, records_of(part, wanted), strict=True))
+        return list(zip(shards, list_records(part, wanted), strict=True))
     except UnreadableSnapshotError:
         if len(shards) > 1:
-            return [found for shard in shards for found in _records(one, [shard], wanted)]
+            return [found for shard in shards for found in _list_records(one, [shard], wanted)]
         if shards[0] in one.live:
             raise
-        return [(shards[0], shard_file(part, shards[0]))]
+        return [(shards[0], open_shard_file(part, shards[0]))]
 
 
-def views_of(
+def list_views(
     history: DatasetHistory, one: VersionHistory, condition: Condition
-) -> tuple[View, ...]:
+) -> tuple[SearchView, ...]:
     """The ways in which the records of a version can be asked; none if it lacks a feature."""
     schema = one.version.schema
     own = {name: name for name in condition.reads}
@@ -165,7 +165,7 @@ def views_of(
         features = [schema.find(names[name], sequence=False) for name in condition.reads]
         if None not in features:
             known = tuple(feature for feature in features if feature is not None)
-            found.append(View(known, condition.reads))
+            found.append(SearchView(known, condition.reads))
     return tuple(dict.fromkeys(found))
 
 
@@ -186,7 +186,9 @@ def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]
     rule = entry.parameters["rule"]
     on = [(str(left), str(right)) for left, right in rule.get("on", ())]
     keys = [[feature.key for feature in history.schema_of(told).features] for told in entry.inputs]
-    naming = Naming(rule["on_collision"], rule.get("left_prefix", ""), rule.get("right_prefix", ""))
+    naming = PairNaming(
+        rule["on_collision"], rule.get("left_prefix", ""), rule.get("right_prefix", "")
+    )
     shared = [left for left, right in on if left == right]
     named = name_features(naming, keys[0], keys[1], shared)
     left, right = (
@@ -198,29 +200,29 @@ def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]
     return left, {**shared_names, **right}
 
 
-def search(task: SearchTask, running: Running) -> Found:
+def search(task: SearchTask, running: TaskContext) -> SearchResult:
     """Do one task: read a shard, and say which of its records are meant."""
     try:
-        return _search(task, running)
+        return _search_records(task, running)
     except _UNREADABLE as error:
         if task.live:
-            raise as_shard_error(task.live, error) from error
+            raise make_shard_error(task.live, error) from error
         if isinstance(error, StorageError) and error.transient:
             raise
-        return Found(task.name, np.zeros(0, np.int64), str(error))
+        return SearchResult(task.name, np.zeros(0, np.int64), str(error))
 
 
-def as_shard_error(version: str, error: Exception) -> Exception:
+def make_shard_error(version: str, error: Exception) -> Exception:
     """What is wrong with a shard of a version, with what makes that shard anew."""
-    if not isinstance(error, DamagedFileError) or error.kind in {"oversized", "example"}:
+    if not isinstance(error, CorruptFileError) or error.kind in {"oversized", "example"}:
         return error
     # The records of an overlay lie in files of other versions too: a name tells whose one is.
     owner = SHARD_NAME.fullmatch(error.path.replace("\\", "/").rpartition("/")[2])
     named = version if owner is None else f"{version.partition('/')[0]}/{owner['version']}"
-    return DamagedShardError.of(named, error)
+    return CorruptShardError.of(named, error)
 
 
-def _search(task: SearchTask, running: Running) -> Found:
+def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
     found = [np.zeros(0, np.int64)]
     met: set[int] = set()
     total = max(task.records.shard.records, 1)
@@ -229,15 +231,15 @@ def _search(task: SearchTask, running: Running) -> Found:
         features = dict(zip(view.asked, view.features, strict=True))
         read = [features[feature.name] for feature in chooser.reads]
         names = [feature.name for feature in chooser.reads]
-        batches = Batches(read)
+        batches = BatchBuilder(read)
 
-        def rows(block: Block, batches: Batches = batches) -> tuple[int, IntArray]:
+        def rows(block: Block, batches: BatchBuilder = batches) -> tuple[int, IntArray]:
             batch = batches.of(task.records, block).rename_columns(names)  # noqa: B023 - at once
             end = block.record + len(block.starts)
             try:
                 return end, block.record + np.flatnonzero(chooser.rows(batch))  # noqa: B023
-            except BatchMisfit as error:
-                raise misfit_batch(task.name, block.record, error) from error.__cause__
+            except BatchMismatchError as error:
+                raise make_batch_error(task.name, block.record, error) from error.__cause__
 
         try:
             blocks = task.records.blocks(limits=task.limits, block_bytes=_BLOCK_BYTES)
@@ -247,11 +249,11 @@ def _search(task: SearchTask, running: Running) -> Found:
         finally:
             chooser.close()
         met.update(chooser.met)
-    return Found(task.name, np.unique(np.concatenate(found)), met=frozenset(met))
+    return SearchResult(task.name, np.unique(np.concatenate(found)), met=frozenset(met))
 
 
 @dataclass(frozen=True)
-class PlanSearch:
+class PairPlanSearch:
     """What is to be read for the plans of a dataset, and how pairs follow from what is found.
 
     `of` are the versions whose records a task reads, by its name. `problems` tell of plans that
@@ -262,12 +264,12 @@ class PlanSearch:
     condition: Condition
     limits: Limits
     tasks: dict[str, SearchTask] = field(default_factory=dict)
-    relations: list[Paired] = field(default_factory=list)
+    relations: list[GridRelation] = field(default_factory=list)
     of: dict[str, frozenset[str]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     _sides: dict[tuple[str, int], StoredSnapshot] = field(default_factory=dict)
 
-    def add(self, one: VersionHistory, shard: Shard, view: View) -> None:
+    def add(self, one: VersionHistory, shard: Shard, view: SearchView) -> None:
         """Search one plan, as one view has the features that are asked for."""
         store, name = self.history.store, one.version.shard_name(shard)
         wanted = frozenset(feature.key for feature in view.features)
@@ -282,20 +284,22 @@ class PlanSearch:
             own = self._own(opened, at, told)
             if all(feature.key in own for feature in view.features):
                 features = tuple(own[feature.key] for feature in view.features)
-                self._add_side(shard, opened, at, View(features, view.asked), told)
+                self._add_side(shard, opened, at, SearchView(features, view.asked), told)
                 return
         self.of[shard.name] = frozenset({plan.left.shown, plan.right.shown})
         payload = one.version.schema.payload
         self._add(SearchTask(shard.name, records, (view,), payload, self.condition, self.limits))
 
-    def _add_side(self, shard: Shard, opened: Opened, at: int, view: View, told: Input) -> None:
+    def _add_side(
+        self, shard: Shard, opened: OpenedPairPlan, at: int, view: SearchView, told: Input
+    ) -> None:
         own = tuple(feature.name for feature in view.features)
         if self.history.of_input(told) is not None and own == view.asked:
             return  # its version is searched for just that, and the pairs follow
         snapshot = self._snapshot(told)
         first, last = (opened.plan.cover.left, opened.plan.cover.right)[at]
         names: list[str | None] = [None] * len(snapshot.shards)
-        for place, records in enumerate(records_of(snapshot, view.features)):
+        for place, records in enumerate(list_records(snapshot, view.features)):
             if not first <= place < last:
                 continue
             name = f"{snapshot.shard_name(snapshot.shards[place])} by {', '.join(own)}"
@@ -306,9 +310,9 @@ class PlanSearch:
         nothing = (None,) * len((opened.grid.right, opened.grid.left)[at])
         left, right = (nothing, tuple(names)) if at else (tuple(names), nothing)
         grid, cover = opened.grid, opened.plan.cover
-        self.relations.append(Paired(shard.name, left, right, grid, cover, virtual=True))
+        self.relations.append(GridRelation(shard.name, left, right, grid, cover, virtual=True))
 
-    def _own(self, opened: Opened, at: int, told: Input) -> Mapping[Key, Feature]:
+    def _own(self, opened: OpenedPairPlan, at: int, told: Input) -> Mapping[Key, Feature]:
         """The features of a side by the keys that they have in a pair."""
         names = (opened.recipe.names.left, opened.recipe.names.right)[at]
         schema = self._snapshot(told).schema
@@ -327,7 +331,7 @@ class PlanSearch:
             self._sides[key] = StoredVersion(self.history.store, told.shown).snapshot(told.snapshot)
         return self._sides[key]
 
-    def unsearched(self, found: Iterable[Found]) -> dict[str, str]:
+    def unsearched(self, found: Iterable[SearchResult]) -> dict[str, str]:
         """The plans of which not all that is asked for could be read, and why."""
         failed = {one.name: one.problem for one in found if one.problem}
         told = dict(self.problems)
@@ -340,7 +344,7 @@ class PlanSearch:
     def _plans(self) -> set[str]:
         return {name for name, shard in self.history.shards.items() if shard.virtual}
 
-    def holding(self, found: Iterable[Found]) -> dict[str, frozenset[str]]:
+    def holding(self, found: Iterable[SearchResult]) -> dict[str, frozenset[str]]:
         """The plans with pairs that are meant, and the versions of whose records these are made."""
         hits = {one.name for one in found if len(one.rows)}
         told = {name: self.of[name] for name in hits & self._plans() & set(self.of)}
@@ -350,14 +354,16 @@ class PlanSearch:
         return told
 
 
-def search_plans(history: DatasetHistory, condition: Condition, limits: Limits) -> PlanSearch:
+def search_pair_plans(
+    history: DatasetHistory, condition: Condition, limits: Limits
+) -> PairPlanSearch:
     """What has to be read: for every plan of which there is a file, where its version can tell."""
-    search = PlanSearch(history, condition, limits)
+    search = PairPlanSearch(history, condition, limits)
     for one in history.versions.values():
         plans = [s for name, s in one.shards.items() if s.virtual and name in history.files]
         if not plans:
             continue
-        for view in views_of(history, one, condition):
+        for view in list_views(history, one, condition):
             for shard in plans:
                 search.add(one, shard, view)
     return search

@@ -12,17 +12,21 @@ import numpy as np
 from shardline.errors import ShardlineError
 from shardline.log.version import StoredVersion
 from shardline.operations.erasure.dataset_history import ERASE
-from shardline.operations.erasure.record_ancestry import Above, Histories, Remains
-from shardline.operations.erasure.record_relations import relations_of, spread
+from shardline.operations.erasure.record_ancestry import (
+    DatasetHistories,
+    RecordAncestry,
+    RemainingRecords,
+)
+from shardline.operations.erasure.record_relations import list_relations, spread_rows
 from shardline.provenance.catalog import find_all_versions
-from shardline.provenance.commands import DERIVES, words_again
-from shardline.provenance.dependencies import holder_of
+from shardline.provenance.commands import DERIVING_OPERATIONS, get_recreate_words
+from shardline.provenance.dependencies import parse_pin_holder
 from shardline.provenance.retainers import (
-    consumer_words,
-    pin_let_go,
-    plain_command,
-    tag_let_go,
-    vacuum_command,
+    format_consumer_pin,
+    get_pin_release,
+    get_plain_command,
+    get_tag_release,
+    get_vacuum_command,
 )
 from shardline.storage import open_store
 
@@ -33,11 +37,11 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Source
     from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
-    from shardline.operations.erasure.record_relations import Rows, Spread
+    from shardline.operations.erasure.record_relations import RelatedRows, ShardRows
     from shardline.provenance.retainers import Command
 
 
-Kind: TypeAlias = Literal[
+CopyKind: TypeAlias = Literal[
     "descendant",
     "origin",
     "shared",
@@ -54,13 +58,13 @@ Kind: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ResidualCopy:
     """Something that holds erased records, and what to do about it; or may hold them.
 
     `where` is a version, a snapshot, or a file. `commands` are those that help, as arguments.
     """
 
-    kind: Kind
+    kind: CopyKind
     where: str
     what: str
     advice: str
@@ -76,13 +80,13 @@ class Holder:
         """
         return self.certain or self.kind not in {"source", "shared"}
 
-    def to_json(self, command: Command = plain_command) -> Json:
+    def to_json(self, command: Command = get_plain_command) -> Json:
         """The holder for machines, with its commands as people paste them."""
         told = {name: getattr(self, name) for name in self.__slots__}
         return {**told, "commands": [command(*one) for one in self.commands]}
 
 
-def snapshot_holders(one: VersionHistory, gone: Collection[str]) -> Iterator[Holder]:
+def list_snapshot_copies(one: VersionHistory, gone: Collection[str]) -> Iterator[ResidualCopy]:
     """The tags, pins and consumers of snapshots that hold shards which go."""
     state = one.version.state
     held = set(one.holding(set(gone)))
@@ -90,28 +94,28 @@ def snapshot_holders(one: VersionHistory, gone: Collection[str]) -> Iterator[Hol
         if hold.snapshot in held:
             where = f"{one.name}@{hold.snapshot}"
             what = f"the tag {name} keeps it from vacuum"
-            yield Holder("tag", where, what, *tag_let_go(one.name, name))
+            yield ResidualCopy("tag", where, what, *get_tag_release(one.name, name))
     for name, hold in sorted(state.pins.items()):
         if hold.snapshot not in held:
             continue
         where = f"{one.name}@{hold.snapshot}"
         reason = f" ({hold.reason})" if hold.reason else ""
-        kind, advice, commands = pin_let_go(one.name, name)
+        kind, advice, commands = get_pin_release(one.name, name)
         if kind == "consumer":
             anew = "what was trained on the records may remember them: train it anew, and "
-            what = f"{consumer_words(name)} read it{reason}"
-            yield Holder("consumer", where, what, anew + advice, commands)
+            what = f"{format_consumer_pin(name)} read it{reason}"
+            yield ResidualCopy("consumer", where, what, anew + advice, commands)
         elif kind == "pin":
             what = f"the pin {name!r} keeps it from vacuum{reason}"
-            yield Holder("pin", where, what, advice, commands)
+            yield ResidualCopy("pin", where, what, advice, commands)
         # A version that is read with it is told of as a descendant.
 
 
-def plan_holders(
+def list_plan_copies(
     history: DatasetHistory,
-    found: Spread,
+    found: RelatedRows,
     of: Mapping[str, Collection[str]] | None = None,
-) -> Iterator[Holder]:
+) -> Iterator[ResidualCopy]:
     """The virtual combinations of the dataset itself, which pair records that go.
 
     `of` tells of a plan the versions of whose records its pairs are, where that is not this erase's
@@ -128,18 +132,21 @@ def plan_holders(
         first = (
             f"erase the records of {', '.join(beyond)} too, by what they are called there; then "
         )
-        yield Holder(
+        yield ResidualCopy(
             "virtual",
             f"{one.name}@{one.version.state.snapshot}",
             f"its plan makes {pairs:,} {'pair' if pairs == 1 else 'pairs'} of them when it is read"
             + (f", of records of {', '.join(beyond)}" if beyond else ""),
             f"{first if beyond else ''}combine it anew when the erase is done and checked, and "
             "vacuum",
-            (*_anew(one.entries, names, "combine"), *map(vacuum_command, dict.fromkeys(datasets))),
+            (
+                *_get_recreate_command(one.entries, names, "combine"),
+                *map(get_vacuum_command, dict.fromkeys(datasets)),
+            ),
         )
 
 
-def _anew(
+def _get_recreate_command(
     entries: Iterable[Entry], shards: Collection[str], *operations: str
 ) -> Iterator[tuple[str, ...]]:
     """The command that makes a version anew, by the last entry that added one of these shards."""
@@ -150,16 +157,16 @@ def _anew(
         if not set(shards).isdisjoint(added.shard.name for added in entry.added)
     ]
     for entry in made[-1:]:
-        yield words_again(entry)
+        yield get_recreate_words(entry)
 
 
-def source_holders(
+def list_source_copies(
     history: DatasetHistory,
     rows: Mapping[str, object],
     refused: Collection[str] = (),
     unread: Collection[str] = (),
     doubtful: Collection[str] = (),
-) -> Iterator[Holder]:
+) -> Iterator[ResidualCopy]:
     """The files that the records came from, if they are still there.
 
     `refused` are the paths of sources with such rows that gave no record, `doubtful` those with
@@ -184,36 +191,42 @@ def source_holders(
         doubted = _is_one_of(source, doubtful)
         if not meant and not doubted and key not in unknown | aside:
             continue
-        size = _size_of(source.path or "")
+        size = _get_size(source.path or "")
         if size is not None:
-            lost = _LOST if key in unknown else _DOUBTFUL if doubted else _ASIDE
+            lost = (
+                _UNREADABLE_RECORDS
+                if key in unknown
+                else _UNSEARCHABLE_ROWS
+                if doubted
+                else _REJECTED_SOURCE
+            )
             why = "" if meant else lost
-            yield _source_holder(source, why, same=size in {-1, source.size})
+            yield _make_source_copy(source, why, same=size in {-1, source.size})
 
 
 def _is_one_of(source: Source, paths: Collection[str]) -> bool:
     return any(f"/{source.path}".endswith(f"/{path}") for path in paths)
 
 
-_DOUBTFUL = "it has rows that were refused and cannot be searched"
-_LOST = "records came from it that could not be read any more, and so not searched"
-_ASIDE = "it could not land, and so was not searched"
+_UNSEARCHABLE_ROWS = "it has rows that were refused and cannot be searched"
+_UNREADABLE_RECORDS = "records came from it that could not be read any more, and so not searched"
+_REJECTED_SOURCE = "it could not land, and so was not searched"
 
 
-def _source_holder(source: Source, unsearched: str, *, same: bool) -> Holder:
+def _make_source_copy(source: Source, unsearched: str, *, same: bool) -> ResidualCopy:
     """A source that is there; `unsearched` is why it is not known what it holds, if it is not."""
-    if unsearched and (same or unsearched == _ASIDE):
+    if unsearched and (same or unsearched == _REJECTED_SOURCE):
         advice = "look into it, and take such rows out of it, or delete it"
-        return Holder("unsearched", source.shown, unsearched, advice, certain=False)
+        return ResidualCopy("unsearched", source.shown, unsearched, advice, certain=False)
     if not same:
         what = "records came from it; it was changed since"
         advice = "look whether the rows are out of it: elsewhere they could land again"
-        return Holder("source", source.shown, what, advice, certain=False)
+        return ResidualCopy("source", source.shown, what, advice, certain=False)
     advice = "take the rows out of it, or delete it: elsewhere they could land again"
-    return Holder("source", source.shown, "records came from it", advice)
+    return ResidualCopy("source", source.shown, "records came from it", advice)
 
 
-def _size_of(path: str) -> int | None:
+def _get_size(path: str) -> int | None:
     """How large a source is, -1 for a folder; None if it is not there."""
     try:
         if "://" in path:
@@ -226,14 +239,14 @@ def _size_of(path: str) -> int | None:
         return None
 
 
-def descendants(
-    history: DatasetHistory, gone: Mapping[str, Collection[str]], rows: Rows
-) -> Iterator[Holder]:
+def list_descendant_copies(
+    history: DatasetHistory, gone: Mapping[str, Collection[str]], rows: ShardRows
+) -> Iterator[ResidualCopy]:
     """The versions of other datasets that were made of what goes, and of those, and so on.
 
     `rows` are the records that go: what was erased elsewhere may be others.
     """
-    remains = Remains(history, rows)
+    remains = RemainingRecords(history, rows)
     tainted: dict[str, set[str]] = {
         f"{history.dataset}/{name}": set(names) for name, names in gone.items()
     }
@@ -243,7 +256,7 @@ def descendants(
         if not name.startswith(f"{history.dataset}/")
     }
     opened = {f"{history.dataset}/{name}": one.version for name, one in history.versions.items()}
-    known = _Known(others | opened)
+    known = _SnapshotLists(others | opened)
     logs = {name: tuple(version.log.entries(1)) for name, version in others.items()}
     order: dict[str, None] = {}
     grown = True
@@ -253,7 +266,7 @@ def descendants(
             own = tainted.setdefault(name, set())
             before = len(own)
             for entry in entries:
-                own |= _tainted_by(entry, own, tainted, known, remains)
+                own |= _list_tainted_shards(entry, own, tainted, known, remains)
             grown |= len(own) > before
             order |= {name: None} if own else {}
     # Each stands behind those that it is made of, and can be made anew in this order.
@@ -262,30 +275,35 @@ def descendants(
         there = [shard for shard in tainted[name] if version.state.condemned_in(shard) is None]
         if there:
             dataset = name.split("/")[0]
-            held = any(holder_of(pin) == name for one in opened.values() for pin in one.state.pins)
+            held = any(
+                parse_pin_holder(pin) == name for one in opened.values() for pin in one.state.pins
+            )
             after = [dataset, history.dataset] if held else [dataset]
-            yield Holder(
+            yield ResidualCopy(
                 "descendant",
                 name,
                 f"{len(there):,} of its shards {'is' if len(there) == 1 else 'are'} made of "
                 f"such records of {history.dataset}",
                 "make it anew of the newest snapshots, or erase there too; then vacuum "
                 + " and after that ".join(after),
-                (*_anew_if_live(version, logs[name], there), *map(vacuum_command, after)),
+                (
+                    *_get_live_recreate_command(version, logs[name], there),
+                    *map(get_vacuum_command, after),
+                ),
             )
 
 
-def _anew_if_live(
+def _get_live_recreate_command(
     version: StoredVersion, entries: Iterable[Entry], shards: Collection[str]
 ) -> Iterator[tuple[str, ...]]:
     """The command that makes a version anew, if its newest snapshot has one of these shards."""
     live = {stay.shard.name for stay in version.state.stays.at(version.state.snapshot)}
     if not live.isdisjoint(shards):
-        yield from _anew(entries, shards, *DERIVES, "rebuild")
+        yield from _get_recreate_command(entries, shards, *DERIVING_OPERATIONS, "rebuild")
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _SnapshotLists:
     """The lists of snapshots of all versions."""
 
     versions: Mapping[str, StoredVersion]
@@ -295,12 +313,12 @@ class _Known:
         return [stay.shard.name for stay in state.stays.at(snapshot)]
 
 
-def _tainted_by(
+def _list_tainted_shards(
     entry: Entry,
     own: set[str],
     tainted: Mapping[str, set[str]],
-    known: _Known,
-    remains: Remains,
+    known: _SnapshotLists,
+    remains: RemainingRecords,
 ) -> set[str]:
     """The shards of an entry that hold something of what goes."""
     added = [one.shard.name for one in entry.added]
@@ -323,47 +341,47 @@ def _tainted_by(
     return set(added) if bad else set()
 
 
-Place: TypeAlias = "tuple[str, str]"
+OriginKey: TypeAlias = "tuple[str, str]"
 """A dataset, and a shard of it."""
-_NONE = np.zeros(0, np.int64)
+_NO_ROWS = np.zeros(0, np.int64)
 
 
-def origin_holders(
-    history: DatasetHistory, rows: Rows, unread: Collection[str] = ()
-) -> Iterator[Holder]:
+def list_origin_copies(
+    history: DatasetHistory, rows: ShardRows, unread: Collection[str] = ()
+) -> Iterator[ResidualCopy]:
     """The versions of other datasets whose records those rows were made of, and so on above.
 
     `unread` are shards that were given up since they could not be read.
     """
-    histories = Histories(history.store, {history.dataset: history})
-    known: dict[str, Rows] = {history.dataset: rows}
-    shared: set[Place] = set()
+    histories = DatasetHistories(history.store, {history.dataset: history})
+    known: dict[str, ShardRows] = {history.dataset: rows}
+    shared: set[OriginKey] = set()
     maybe: set[Input] = set()
     waiting = deque([history.dataset])
     while waiting:
         dataset = waiting.popleft()
         first = dataset == history.dataset
-        found = Above(histories, histories.of(dataset))
+        found = RecordAncestry(histories, histories.of(dataset))
         found.look(known[dataset], set(unread) if first else set(), plans=not first)
         maybe |= found.maybe
         shared |= found.shared
         for other, more in found.by_dataset().items():
             before = known.get(other, {})
-            grown = spread(_union(before, more), relations_of(histories.of(other))).rows
+            grown = spread_rows(_union(before, more), list_relations(histories.of(other))).rows
             if other != history.dataset and _count(grown) > _count(before):
                 known[other] = grown
                 waiting.append(other)
     del known[history.dataset]
-    yield from _told(history.dataset, histories, known, shared, maybe)
+    yield from _make_origin_copies(history.dataset, histories, known, shared, maybe)
 
 
-def _told(
+def _make_origin_copies(
     erased: str,
-    histories: Histories,
-    known: Mapping[str, Rows],
-    shared: set[Place],
+    histories: DatasetHistories,
+    known: Mapping[str, ShardRows],
+    shared: set[OriginKey],
     maybe: set[Input],
-) -> Iterator[Holder]:
+) -> Iterator[ResidualCopy]:
     """What is found, as far as it is still there; of each version what is most certain."""
     held = {(dataset, name) for dataset, rows in known.items() for name in rows if len(rows[name])}
     listed = {(told.dataset, shard.name) for told in maybe for shard in histories.listed(told)}
@@ -378,12 +396,12 @@ def _told(
                 count = len(there & held)
                 shards = "1 of its shards holds" if count == 1 else f"{count:,} of its shards hold"
                 what = f"{shards} records that those of {erased} were made of"
-                yield _origin(one, what, certain=True)
+                yield _make_origin_copy(one, what, certain=True)
             elif there & listed:
                 what = f"records of {erased} were made of its own; of which ones cannot be told"
-                yield _origin(one, what, certain=False)
+                yield _make_origin_copy(one, what, certain=False)
             elif there & shared:
-                yield Holder(
+                yield ResidualCopy(
                     "shared",
                     one.name,
                     f"records of {erased} were made of some of its own, of which others are made "
@@ -393,9 +411,9 @@ def _told(
                 )
 
 
-def _origin(one: VersionHistory, what: str, *, certain: bool) -> Holder:
+def _make_origin_copy(one: VersionHistory, what: str, *, certain: bool) -> ResidualCopy:
     dataset = one.version.log.dataset
-    return Holder(
+    return ResidualCopy(
         "origin",
         one.name,
         what,
@@ -405,11 +423,12 @@ def _origin(one: VersionHistory, what: str, *, certain: bool) -> Holder:
     )
 
 
-def _union(some: Rows, more: Rows) -> Rows:
+def _union(some: ShardRows, more: ShardRows) -> ShardRows:
     return {
-        name: np.union1d(some.get(name, _NONE), more.get(name, _NONE)) for name in {*some, *more}
+        name: np.union1d(some.get(name, _NO_ROWS), more.get(name, _NO_ROWS))
+        for name in {*some, *more}
     }
 
 
-def _count(rows: Rows) -> int:
+def _count(rows: ShardRows) -> int:
     return sum(map(len, rows.values()))

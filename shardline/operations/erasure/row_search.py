@@ -20,27 +20,27 @@ import pyarrow as pa
 from shardline import kernel
 from shardline.errors import ShardlineError
 from shardline.kernel.columns import from_arrow
-from shardline.operations.erasure.condition import Chosen, Keys
-from shardline.operations.erasure.record_search import View
+from shardline.operations.erasure.condition import KeyCondition, UdfCondition
+from shardline.operations.erasure.record_search import SearchView
 from shardline.schema.arrow_types import column_of, schema_of, to_column
-from shardline.schema.conversion import fit_values
+from shardline.schema.conversion import convert_values
 from shardline.schema.encoding import KEPT_BYTES, RowFormat
 from shardline.schema.logical_types import Category, Text
 from shardline.sources.csv_cells import fit_cells
-from shardline.sources.csv_source import NotCsv, cells
-from shardline.sources.json_source import NotJson, parsed
-from shardline.sources.source_format import format_of_name
-from shardline.udf.udf_result import BatchMisfit
+from shardline.sources.csv_source import CsvSyntaxError, parse_cells
+from shardline.sources.json_source import JsonSyntaxError, parse_json_object
+from shardline.sources.source_format import infer_format_from_name
+from shardline.udf.udf_result import BatchMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shardline.kernel.types import Buffer, IntArray
-    from shardline.operations.erasure.condition import Chooser, Condition
-    from shardline.schema.conversion import Fitted
+    from shardline.operations.erasure.condition import Condition, RecordMatcher
+    from shardline.schema.conversion import ConvertedColumn
     from shardline.schema.schema import Feature, Schema
 
-Verdict: TypeAlias = "bool | None"
+RowVerdict: TypeAlias = "bool | None"
 """Whether a row is meant; None where that cannot be told."""
 
 _DAMAGE = re.compile(r"offset \d+", re.ASCII)
@@ -50,7 +50,7 @@ _MOST_SPELLINGS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRow:
+class QuarantineLine:
     """A line of a quarantine file. Of lines by older releases `format` and `columns` are empty."""
 
     source: str
@@ -77,7 +77,7 @@ class RefusedRow:
         return len(self.content) >= KEPT_BYTES
 
 
-def parse_line(line: bytes) -> RefusedRow | None:
+def parse_line(line: bytes) -> QuarantineLine | None:
     """Parse a line of a quarantine file; None if it is damaged."""
     try:
         told = json.loads(line)
@@ -86,7 +86,7 @@ def parse_line(line: bytes) -> RefusedRow | None:
         else:
             content = base64.b64decode(told["content_base64"], validate=True)
         named = told.get("format")
-        return RefusedRow(
+        return QuarantineLine(
             str(told["source"]),
             int(told["row"]),
             str(told["where"]),
@@ -99,11 +99,11 @@ def parse_line(line: bytes) -> RefusedRow | None:
         return None
 
 
-def guess_format(row: RefusedRow, named: str | None, schema: Schema) -> RowFormat | None:
+def guess_format(row: QuarantineLine, named: str | None, schema: Schema) -> RowFormat | None:
     """Return the format of a row's content; `named` is the one that the append was given."""
     if row.format is not None:
         return row.format
-    told = named or format_of_name(row.source)
+    told = named or infer_format_from_name(row.source)
     # A batch in memory may have any name, and its rows were written as JSON.
     row_of_json = _json_object(row.content)
     known = {feature.name for feature in schema.features}
@@ -114,8 +114,8 @@ def guess_format(row: RefusedRow, named: str | None, schema: Schema) -> RowForma
 
 def _json_object(content: bytes) -> dict[str, object] | None:
     try:
-        return parsed(content)
-    except NotJson:
+        return parse_json_object(content)
+    except JsonSyntaxError:
         return None
 
 
@@ -126,16 +126,16 @@ class RowSearch:
     fit the features has no verdict for any row.
     """
 
-    def __init__(self, schema: Schema, view: View, condition: Condition) -> None:
+    def __init__(self, schema: Schema, view: SearchView, condition: Condition) -> None:
         self._schema = schema
-        self._by_key = isinstance(condition, Keys)
+        self._by_key = isinstance(condition, KeyCondition)
         # Bytes are compared as they are: text that is not UTF-8 may be why a row was refused.
-        typed = isinstance(condition, Chosen)
+        typed = isinstance(condition, UdfCondition)
         own = tuple(feature if typed else _plain(feature) for feature in view.features)
-        self._chooser: Chooser | None = None
+        self._chooser: RecordMatcher | None = None
         self._features: list[Feature] = []
         try:
-            self._chooser = condition.bind(View(own, view.asked).schema(schema.payload))
+            self._chooser = condition.bind(SearchView(own, view.asked).schema(schema.payload))
         except ShardlineError:
             return
         named = dict(zip(view.asked, own, strict=True))
@@ -153,7 +153,7 @@ class RowSearch:
 
     def of_records(
         self, data: Buffer, starts: IntArray, lengths: IntArray
-    ) -> tuple[list[Verdict], list[bool]]:
+    ) -> tuple[list[RowVerdict], list[bool]]:
         """Return the verdict on each payload, and whether it lacks a feature that is asked for."""
         if self._chooser is None or not len(starts):
             return [None] * len(starts), [True] * len(starts)
@@ -162,7 +162,7 @@ class RowSearch:
             arrays = [to_column(*one) for one in zip(self._features, decoded, strict=True)]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._types)
             meant = self._chooser.rows(batch).tolist()
-        except (ShardlineError, BatchMisfit):
+        except (ShardlineError, BatchMismatchError):
             if len(starts) == 1:
                 return [None], [True]
             middle = len(starts) // 2
@@ -174,9 +174,9 @@ class RowSearch:
             lacking |= np.asarray(array.is_null())
         return meant, lacking.tolist()
 
-    def of_rows(self, rows: Sequence[tuple[RefusedRow, RowFormat | None]]) -> list[Verdict]:
+    def of_rows(self, rows: Sequence[tuple[QuarantineLine, RowFormat | None]]) -> list[RowVerdict]:
         """Return the verdict on each refused row."""
-        found: list[Verdict] = [None] * len(rows)
+        found: list[RowVerdict] = [None] * len(rows)
         readers = {
             "jsonl": self._of_json,
             "json": self._of_json,
@@ -192,10 +192,13 @@ class RowSearch:
                 found[at] = None if verdict is False and row.is_cut else verdict
         return found
 
-    def _of_json(self, rows: Sequence[RefusedRow]) -> list[Verdict]:
+    def _of_json(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
         objects = [_json_object(row.content) for row in rows]
         verdicts = self._of_values(
-            [{} if one is None else {k: _told(v) for k, v in one.items()} for one in objects]
+            [
+                {} if one is None else {k: _decode_base64(v) for k, v in one.items()}
+                for one in objects
+            ]
         )
         known = {name for _, name in self._known}
         for at, one in enumerate(objects):
@@ -208,9 +211,9 @@ class RowSearch:
         lacks = any(row.get(feature.name) is None for feature in self._features)
         return lacks and not row.keys() <= known
 
-    def _of_values(self, rows: Sequence[Mapping[str, object]]) -> list[Verdict]:
+    def _of_values(self, rows: Sequence[Mapping[str, object]]) -> list[RowVerdict]:
         fitted = [
-            fit_values(feature, [row.get(feature.name) for row in rows], base64=True)
+            convert_values(feature, [row.get(feature.name) for row in rows], base64=True)
             for feature in self._features
         ]
         verdicts = self._of_fitted(fitted, len(rows))
@@ -226,15 +229,15 @@ class RowSearch:
         spelled = [list(_spellings(f, row.get(f.name))) or [None] for f in self._features]
         for values in islice(product(*spelled), _MOST_SPELLINGS):
             fitted = [
-                fit_values(feature, [value], base64=True)
+                convert_values(feature, [value], base64=True)
                 for feature, value in zip(self._features, values, strict=True)
             ]
             if not any(one.bad for one in fitted) and self._of_fitted(fitted, 1)[0]:
                 return True
         return False
 
-    def _of_csv(self, rows: Sequence[RefusedRow]) -> list[Verdict]:
-        verdicts: list[Verdict] = [None] * len(rows)
+    def _of_csv(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
+        verdicts: list[RowVerdict] = [None] * len(rows)
         by_header: dict[tuple[str, ...], dict[int, list[str]]] = {}
         for at, row in enumerate(rows):
             found = _cells(row.content)
@@ -254,7 +257,7 @@ class RowSearch:
                 verdicts[at] = None if place in unfit else asked[place]
         return verdicts
 
-    def _of_cells(self, row: RefusedRow, found: Sequence[str]) -> Verdict:
+    def _of_cells(self, row: QuarantineLine, found: Sequence[str]) -> RowVerdict:
         """Return False if no cell of a row without its header can hold a value of the key."""
         names = [feature.name for feature in self._schema.features]
         if not self._by_key or len(found) != len(names):
@@ -267,7 +270,7 @@ class RowSearch:
         fits = row.feature in names and names.index(str(row.feature)) > names.index(key.name)
         return False if fits or not fitted.bad else None
 
-    def _of_payloads(self, rows: Sequence[RefusedRow]) -> list[Verdict]:
+    def _of_payloads(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
         data = b"".join(row.content for row in rows)
         lengths = np.array([len(row.content) for row in rows], np.int64)
         starts = np.cumsum(lengths) - lengths
@@ -286,11 +289,11 @@ class RowSearch:
             return True
         return not met <= self._known
 
-    def _of_unknown(self, rows: Sequence[RefusedRow]) -> list[Verdict]:
+    def _of_unknown(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
         """Return True for what is meant if it is a payload: nothing else can be told of it."""
         return [verdict or None for verdict in self._of_payloads(rows)]
 
-    def _of_fitted(self, fitted: Sequence[Fitted], count: int) -> list[Verdict]:
+    def _of_fitted(self, fitted: Sequence[ConvertedColumn], count: int) -> list[RowVerdict]:
         columns = zip(self._features, fitted, strict=True)
         made = kernel.encode([from_arrow(f.name, one.array) for f, one in columns], count)
         return self.of_records(made.data, made.starts, made.lengths)[0]
@@ -303,12 +306,12 @@ def _plain(feature: Feature) -> Feature:
 
 def _cells(content: bytes) -> list[str] | None:
     try:
-        return cells(content.decode())
-    except (NotCsv, UnicodeDecodeError):
+        return parse_cells(content.decode())
+    except (CsvSyntaxError, UnicodeDecodeError):
         return None
 
 
-def _told(value: object) -> object:
+def _decode_base64(value: object) -> object:
     """Return the bytes that `as_json` wrote in base64."""
     if isinstance(value, dict) and value.keys() == {"base64"}:
         try:

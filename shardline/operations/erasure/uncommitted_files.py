@@ -12,15 +12,15 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shardline.errors import ObjectMissingError, ShardlineError
+from shardline.errors import ObjectNotFoundError, ShardlineError
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, HINT
 from shardline.log.model import PLAN, RECEIPT, ROWS, SHARD_NAME
-from shardline.operations.erasure.quarantine_search import look_at_uncommitted
-from shardline.operations.erasure.record_search import views_of
-from shardline.operations.erasure.residual_copies import Holder
+from shardline.operations.erasure.quarantine_search import search_uncommitted_quarantine
+from shardline.operations.erasure.record_search import list_views
+from shardline.operations.erasure.residual_copies import ResidualCopy
 from shardline.operations.erasure.row_search import RowSearch
 from shardline.operations.landing_folder import ARRIVALS
-from shardline.provenance.retainers import vacuum_command
+from shardline.provenance.retainers import get_vacuum_command
 from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, object_uri
 from shardline.tfrecord.open_file import StoredFile
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from shardline.storage import ObjectInfo
     from shardline.tfrecord.reader import Limits
 
-Sort: TypeAlias = Literal["shard", "temporary", "refused", "receipt", "orphan", "foreign"]
+UncommittedKind: TypeAlias = Literal[
+    "shard", "temporary", "refused", "receipt", "orphan", "foreign"
+]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BESIDE = re.compile(r"\.(index|receipt|rows)$")
@@ -57,22 +59,22 @@ _WHAT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class UncommittedFile:
     """A file that no log knows. An `orphan` is of a version that has no log."""
 
     name: str
-    sort: Sort
+    sort: UncommittedKind
 
 
-def find_leftovers(history: DatasetHistory) -> Iterator[Leftover]:
+def find_uncommitted_files(history: DatasetHistory) -> Iterator[UncommittedFile]:
     """Return every file below a dataset that may hold values and that no log knows."""
     for file in history.store.list(history.dataset, hidden=True):
-        sort = _sort(history, file) if file.size else None
+        sort = _classify_file(history, file) if file.size else None
         if sort is not None:
-            yield Leftover(file.name, sort)
+            yield UncommittedFile(file.name, sort)
 
 
-def _sort(history: DatasetHistory, file: ObjectInfo) -> Sort | None:
+def _classify_file(history: DatasetHistory, file: ObjectInfo) -> UncommittedKind | None:
     """Return what kind of leftover a file is; None for what is known, or holds no values."""
     _, folder, *rest = file.name.split("/")
     leaf = file.name.rpartition("/")[2]
@@ -81,13 +83,13 @@ def _sort(history: DatasetHistory, file: ObjectInfo) -> Sort | None:
     if TEMPORARY_NAME.fullmatch(leaf):
         return "temporary"
     if folder == "shards" and len(rest) == 1:
-        return _sort_beside_shards(history, file.name, leaf)
+        return _classify_shard_file(history, file.name, leaf)
     if folder == "quarantine" and len(rest) == 1:
-        return _sort_quarantine(history, file.name, leaf)
+        return _classify_quarantine(history, file.name, leaf)
     return None if _is_of_version(rest) else "foreign"
 
 
-def _sort_quarantine(history: DatasetHistory, name: str, leaf: str) -> Sort | None:
+def _classify_quarantine(history: DatasetHistory, name: str, leaf: str) -> UncommittedKind | None:
     match = SHARD_NAME.fullmatch(f"{leaf.removesuffix('.jsonl')}.tfrecord")
     if match is None or not leaf.endswith(".jsonl"):
         return "foreign"
@@ -103,7 +105,7 @@ def _is_of_version(rest: Sequence[str]) -> bool:
     return list(rest) == [ARRIVALS]
 
 
-def _sort_beside_shards(history: DatasetHistory, name: str, leaf: str) -> Sort | None:
+def _classify_shard_file(history: DatasetHistory, name: str, leaf: str) -> UncommittedKind | None:
     shard = _BESIDE.sub("", leaf)
     match = SHARD_NAME.fullmatch(shard)
     if match is None:
@@ -118,22 +120,24 @@ def _sort_beside_shards(history: DatasetHistory, name: str, leaf: str) -> Sort |
     return "shard"
 
 
-def leftover_holders(
+def list_uncommitted_copies(
     history: DatasetHistory, condition: Condition | None, limits: Limits = DEFAULT_LIMITS
-) -> Iterator[Holder]:
+) -> Iterator[ResidualCopy]:
     """Return the leftovers that hold records which are meant, or may; all without a condition."""
-    for leftover in find_leftovers(history):
-        found = None if condition is None else _search(history, leftover, condition, limits)
+    for leftover in find_uncommitted_files(history):
+        found = None if condition is None else _search_file(history, leftover, condition, limits)
         if found is None or found:
-            yield _holder(history, leftover, found)
+            yield _make_copy(history, leftover, found)
 
 
-def _holder(history: DatasetHistory, leftover: Leftover, found: int | None) -> Holder:
+def _make_copy(
+    history: DatasetHistory, leftover: UncommittedFile, found: int | None
+) -> ResidualCopy:
     what = _WHAT[leftover.sort]
     if found:
         what = f"{what}, and has {found:,} of those that are meant"
-    commands = (vacuum_command(history.dataset),)
-    return Holder(
+    commands = (get_vacuum_command(history.dataset),)
+    return ResidualCopy(
         "uncommitted",
         object_uri(history.store, leftover.name),
         what,
@@ -143,12 +147,12 @@ def _holder(history: DatasetHistory, leftover: Leftover, found: int | None) -> H
     )
 
 
-def _search(
-    history: DatasetHistory, leftover: Leftover, condition: Condition, limits: Limits
+def _search_file(
+    history: DatasetHistory, leftover: UncommittedFile, condition: Condition, limits: Limits
 ) -> int | None:
     """Return how many records are meant; None if there may be some that could not be found."""
     if leftover.sort == "refused":
-        file = look_at_uncommitted(history, leftover.name, condition)
+        file = search_uncommitted_quarantine(history, leftover.name, condition)
         return len(file.meant) or (None if file.doubtful else 0)
     if leftover.sort in {"receipt", "foreign"} or leftover.name.endswith((PLAN, ".jsonl")):
         return None
@@ -156,21 +160,23 @@ def _search(
         searches = [
             stack.enter_context(closing(RowSearch(one.version.schema, view, condition)))
             for one in history.versions.values()
-            if leftover.sort != "shard" or _owner(leftover) == one.version.log.version
-            for view in views_of(history, one, condition)
+            if leftover.sort != "shard" or _get_owner(leftover) == one.version.log.version
+            for view in list_views(history, one, condition)
         ]
-        found, whole = _records(StoredFile(history.store, leftover.name), searches, limits)
+        found, whole = _search_records(StoredFile(history.store, leftover.name), searches, limits)
     if found:
         return found
     # Of which version a temporary file is cannot be told for sure, nor of an orphan how it is read.
     return 0 if whole and leftover.sort == "shard" else None
 
 
-def _owner(leftover: Leftover) -> str:
+def _get_owner(leftover: UncommittedFile) -> str:
     return leftover.name.rpartition("/")[2].split(".", 1)[0]
 
 
-def _records(file: StoredFile, searches: Sequence[RowSearch], limits: Limits) -> tuple[int, bool]:
+def _search_records(
+    file: StoredFile, searches: Sequence[RowSearch], limits: Limits
+) -> tuple[int, bool]:
     """Return how many records are meant, and whether all of the file could be asked."""
     found, whole = 0, bool(searches)
     try:
@@ -183,7 +189,7 @@ def _records(file: StoredFile, searches: Sequence[RowSearch], limits: Limits) ->
                     # An overlay lacks what is in its base: which of its records are meant?
                     whole = whole and None not in verdicts and not any(lacking)
                 found += len(meant)
-    except ObjectMissingError:
+    except ObjectNotFoundError:
         return 0, True  # Deleted concurrently.
     except ShardlineError:
         whole = False
