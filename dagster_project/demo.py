@@ -99,7 +99,8 @@ def print_up_to_date(demo: Demo, known: int) -> None:
     published = (version.published() for version in demo.versions)
     told = ", ".join(f"{one} with {format_count(one.records, 'row')}" for one in published)
     demo.say(
-        f"Nothing is new: {format_count(known, 'source')} in {LANDING} are known. Published are {told}."
+        f"Nothing is new: {format_count(known, 'source')} in {LANDING} are known. Published "
+        f"are {told}."
     )
     demo.say("See them with make ui; make demo-fault lands what must not get through.")
 

@@ -265,7 +265,10 @@ def _format_erasure(entry: Entry) -> Iterator[str]:
     if not entry.changes_data:
         yield f"erased what older snapshots hold{why}"
         return
-    yield f"erased {format_count(gone, 'record')}{why}, {format_count(len(entry.added), 'shard')} anew"
+    yield (
+        f"erased {format_count(gone, 'record')}{why}, "
+        f"{format_count(len(entry.added), 'shard')} anew"
+    )
 
 
 def _format_repair(entry: Entry) -> Iterator[str]:
@@ -313,7 +316,10 @@ def _format_failures(entry: Entry) -> str:
     first = failed[0]
     detail = f": {_shorten(escape_text(first.detail))}" if first.detail else ""
     more = f" (and {format_count(len(failed) - 1, 'more failure')})" if len(failed) > 1 else ""
-    return f"{escape_text(first.check)} failed on {_format_attested_shards(entry, first)}{detail}{more}"
+    return (
+        f"{escape_text(first.check)} failed on "
+        f"{_format_attested_shards(entry, first)}{detail}{more}"
+    )
 
 
 def _list_check_results(entry: Entry) -> list[Attestation]:

@@ -86,7 +86,8 @@ def parse_reference(text: str) -> Reference:
                 hint=f"choose from {versions}",
             )
         raise UsageError(
-            f"invalid version {_format_location(text)}: expected NAME/VERSION or NAME/VERSION@SNAPSHOT",
+            f"invalid version {_format_location(text)}: expected NAME/VERSION or "
+            "NAME/VERSION@SNAPSHOT",
             code="invalid-reference",
             hint=_SPELLING if _FORM.fullmatch(text) else _EXAMPLES,
         )

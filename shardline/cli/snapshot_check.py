@@ -108,7 +108,8 @@ def print_check(checked: SnapshotCheck) -> None:
         click.echo(f"{escape_text(format_list(report.failed))} failed when it was last run")
     if report.missing:
         click.echo(
-            f"still missing: {escape_text(format_list(report.missing))}, which this command cannot run; "
+            f"still missing: {escape_text(format_list(report.missing))}, which this command "
+            "cannot run; "
             "whoever runs it writes down the result with Version.attest"
         )
     _print_publication(checked)

@@ -304,7 +304,8 @@ def _print_unversioned(work: VersionTransform) -> None:
     makers = [one.shown for one in work.transform.fields if one.identity() is None]
     if makers:
         click.echo(
-            f"  {escape_text(format_list(makers))} {'has' if len(makers) == 1 else 'have'} no code version, "
+            f"  {escape_text(format_list(makers))} {'has' if len(makers) == 1 else 'have'} "
+            "no code version, "
             'so all is computed anew each time: declare one, as in code="1"'
         )
 
@@ -314,7 +315,8 @@ def _print_quarantine(report: TransformReport, work: VersionTransform) -> None:
     be = "is" if report.refused == 1 else "are"
     fate = f"{be} {'left out' if work.mode == 'rewrite' else 'without the new fields'}"
     click.echo(
-        f"{report.refused:,} of {format_count(of, 'record')} {fate}, and went to quarantine with the "
+        f"{report.refused:,} of {format_count(of, 'record')} {fate}, and went to quarantine "
+        "with the "
         f"reasons ({report.refused / max(of, 1):.2%}):"
     )
     for name in report.quarantine[:_SHOWN]:

@@ -107,7 +107,8 @@ def _load_module(where: str, what: str) -> ModuleType:
                 hint=Hint.of(f"searched {Path.cwd()} and the installed packages; ", _SPELLING),
             ) from None
         raise UsageError(
-            f"{what}: importing {where} failed{_format_error_line(error)}: {format_exception(error)}",
+            f"{what}: importing {where} failed{_format_error_line(error)}: "
+            f"{format_exception(error)}",
             code="udf-import-failed",
         ) from error
 

@@ -21,7 +21,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 Task = TypeVar("Task", bound=ShardTask)
 Result = TypeVar("Result")
-Together: TypeAlias = "Callable[[Sequence[Task], Running], Sequence[Result | None]]"
+Together: TypeAlias = "Callable[[Sequence[Task], TaskContext], Sequence[Result | None]]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class TraceStep:
         return {**told, "remark": self.remark} if self.remark else told
 
 
-TraceOrigin: TypeAlias = "Step | SourceRow | Unknown"
+TraceOrigin: TypeAlias = "TraceStep | SourceRow | TraceGap"
 _OF = ("version", "shard", "shard_record")
 
 

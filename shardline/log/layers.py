@@ -157,7 +157,10 @@ class _Logs:
             told, pinned = (one[:_SHOWN_DIGITS] for one in (stay.shard.content, base.sha256))
             why = f"whose content is {told}… by the log of {owner}, and pinned is {pinned}…"
         elif stay.shard.records != lowest.records:
-            why = f"which has {format_count(stay.shard.records, 'record')}, and it has {lowest.records}"
+            why = (
+                f"which has {format_count(stay.shard.records, 'record')}, and it has "
+                f"{lowest.records}"
+            )
         misfit = LayerMismatch(lowest.name, base.name, why) if why else None
         return Stack((layer, *stack.layers), misfit)
 

@@ -136,7 +136,8 @@ class _VacuumRun:
 
     def _stopped(self, error: ShardlineError) -> VacuumStoppedError:
         done = (
-            f"{self.dataset}: vacuum announced {format_count(len(self.announced), 'shard')}, deleted "
+            f"{self.dataset}: vacuum announced "
+            f"{format_count(len(self.announced), 'shard')}, deleted "
             f"{format_count(len(self.deleted), 'file')} and released "
             f"{format_count(len(self.released_pins), 'pin')}"
         )

@@ -73,7 +73,8 @@ class PairEncoder:
     def records(self, lots: Iterator[PairBatch], limit: int | None = None) -> Iterator[Framed]:
         """The records of the pairs, in order; with a limit the first so many.
 
-        Raises InvalidRecordsError at a pair that is too large, or for which a function gives nothing.
+        Raises InvalidRecordsError at a pair that is too large, or for which a function gives
+        nothing.
         """
         with closing(self.laid(lots, limit)) as made:
             for one in made:
@@ -242,7 +243,8 @@ def _make_mismatch_error(pairs: RecordPairs, error: BatchMismatchError) -> str:
 def _make_invalid_record_error(told: Sequence[str], rows: int) -> InvalidRecordsError:
     lines = "\n  ".join(told[:_MAX_REASONS])
     return InvalidRecordsError(
-        f"cannot combine at least {format_count(len(told), 'pair')}, nothing was written:\n  {lines}",
+        f"cannot combine at least {format_count(len(told), 'pair')}, nothing was written:\n "
+        f" {lines}",
         tuple(told[:_MAX_REASONS]),
         len(told),
         rows,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shardline.sidecars.receipt import Receipt
 
 
-class TraceGapError(ShardlineError):  # noqa: N818 - it is an answer, not a failure
+class TraceGapError(ShardlineError):
     """An origin that the logs and the files next to the shards do not record."""
 
     code = "origin-not-recorded"

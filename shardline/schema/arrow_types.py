@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.kernel.types import ColumnBuffers
-    from shardline.schema.schema import Kind, Meaning
+    from shardline.schema.logical_types import LogicalType
+    from shardline.schema.schema import Kind
     from shardline.schema.shapes import Shape
 
 
@@ -81,7 +82,7 @@ def unwrap_lists(kind: pa.DataType) -> tuple[Shape, pa.DataType]:
             return tuple(dimensions), kind
 
 
-def infer_logical_type(kind: pa.DataType) -> Meaning | None:
+def infer_logical_type(kind: pa.DataType) -> LogicalType | None:
     """What values of this type mean, as far as a type tells."""
     while is_list(kind) or isinstance(kind, pa.BaseExtensionType):
         kind = kind.value_type if is_list(kind) else kind.storage_type

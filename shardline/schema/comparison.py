@@ -12,7 +12,8 @@ from shardline.schema.logical_types import ITEM_BYTES, Array, Category, Embeddin
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.schema.schema import Feature, Meaning, Schema
+    from shardline.schema.logical_types import LogicalType
+    from shardline.schema.schema import Feature, Schema
 
 What: TypeAlias = Literal[
     "payload", "added", "removed", "sequence",
@@ -158,7 +159,7 @@ def _meaning_changes(old: Feature, new: Feature) -> Iterator[SchemaChange]:
         yield SchemaChange(name, "meaning", str(before or "none"), str(after or "none"), fits)
 
 
-def _meaning_fits(old: Meaning | None, new: Meaning | None, feature: Feature) -> bool:
+def _meaning_fits(old: LogicalType | None, new: LogicalType | None, feature: Feature) -> bool:
     """Whether values that mean `new` may stand where `old` is declared, which is of another sort.
 
     Where `new` declares nothing, they may if `old` asks for nothing.

@@ -144,7 +144,10 @@ class _Lists:
             lengths = np.diff(offsets)
             wrong = (lengths != wanted) & _valid(self.values)
             for place, owner in self._owners(self.cuts, wrong):
-                why = f"holds an inner list of {format_count(int(lengths[place]), 'value')}, not {wanted}"
+                why = (
+                    "holds an inner list of "
+                    f"{format_count(int(lengths[place]), 'value')}, not {wanted}"
+                )
                 self.bad.setdefault(owner, why)
         self.levels.append(offsets)
         self.cuts = offsets if depth == 0 else offsets[self.cuts]

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.kernel.types import ColumnBuffers, FeatureFacts
-    from shardline.schema.schema import Feature, Meaning, Schema
+    from shardline.schema.logical_types import LogicalType
+    from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord.reader import Block
 
 FeatureKey: TypeAlias = tuple[bool, str]
@@ -172,7 +173,7 @@ def _misfit_of_values(feature: Feature, fact: FeatureFacts) -> str | None:
     return _misfit_of_meaning(feature.meaning, fact)
 
 
-def _misfit_of_meaning(meaning: Meaning | None, fact: FeatureFacts) -> str | None:
+def _misfit_of_meaning(meaning: LogicalType | None, fact: FeatureFacts) -> str | None:
     if isinstance(meaning, Text | Category) and not fact.utf8:
         return "holds bytes that are not UTF-8 text"
     if isinstance(meaning, Category) and meaning.labels is not None:

@@ -54,7 +54,7 @@ _ONE_CELL_OF_BYTES = re.compile(_CELL.encode())
 _ONE_ROW = re.compile(rf"(?:{_CELL})(?:,(?:{_CELL}))*+\r*+\n".encode())
 
 
-class CsvSyntaxError(Exception):  # noqa: N818 - it is raised and caught between two lines
+class CsvSyntaxError(Exception):
     """Why a text is no row of CSV; `line` is the line of the row with the problem, from 0."""
 
     def __init__(self, detail: str, line: int = 0) -> None:
@@ -253,7 +253,8 @@ class CsvSource(JoinableSource):
             if names is None:
                 if block.too_long:
                     raise SourceError(
-                        f"{self.shown}: header longer than {get_max_text_row_bytes(self._limits)} bytes",
+                        f"{self.shown}: header longer than "
+                        f"{get_max_text_row_bytes(self._limits)} bytes",
                         code="record-too-large",
                         hint=TOO_LARGE_HINT,
                         path=self._file.path,

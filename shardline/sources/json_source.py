@@ -45,7 +45,7 @@ _FLOAT64_WHOLE = 2.0**53
 _MOST_DIGITS = 400
 
 
-class JsonSyntaxError(Exception):  # noqa: N818 - it is raised and caught between two lines
+class JsonSyntaxError(Exception):
     """Why a text is no JSON object; `feature` is the one it is about, if any."""
 
     def __init__(self, detail: str, feature: str | None = None) -> None:

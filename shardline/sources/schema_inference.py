@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import Buffer, IntArray
     from shardline.schema.inference import FeatureSchema
-    from shardline.schema.schema import Feature, Meaning, Shape
+    from shardline.schema.logical_types import LogicalType
+    from shardline.schema.schema import Feature, Shape
     from shardline.sources.source import RecordSource
 
 
@@ -89,7 +90,7 @@ class _TypeFacts:
     """
 
     dimensions: Shape | None = None
-    meaning: Meaning | None = None
+    meaning: LogicalType | None = None
     empty: int = 0
     rounded: int | None = None
 
@@ -326,7 +327,7 @@ def _merge_shapes(a: Feature, b: Feature, shown: str) -> Shape:
     return None, *a.shape[1:]
 
 
-def _merge_meanings(one: Meaning | None, other: Meaning | None) -> Meaning | None:
+def _merge_meanings(one: LogicalType | None, other: LogicalType | None) -> LogicalType | None:
     """What both mean: categories are texts too."""
     if one == other:
         return one

@@ -127,7 +127,7 @@ def detect_format(origin: FileIdentity) -> SourceFormat | None:
 
 def infer_format_from_name(shown: str) -> SourceFormat | None:
     """What a file is by its name; None if that does not tell."""
-    return cast("Format | None", infer_format(shown.rpartition("/")[2]))
+    return cast("SourceFormat | None", infer_format(shown.rpartition("/")[2]))
 
 
 def _detect_format_from_content(origin: FileIdentity) -> SourceFormat | None:

@@ -601,6 +601,7 @@ class NoIndexCheck:
 
 
 def parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:
+    """Return the checksums of the blocks. Raises IndexMismatchError if the table is corrupt."""
     if kernel.crc32c(table) != header.checksums:
         raise _corrupt(index, "checksum mismatch")
     checksums: list[int] = np.frombuffer(table, "<u4").tolist()

@@ -72,7 +72,8 @@ class BatchCall(ABC):
         )
 
     def checked(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
-        """The columns that it made of the rows from `first` to before `last`; or BatchMismatchError."""
+        """Return the columns of the rows from `first` to before `last`, or a BatchMismatchError."""
+        """
         try:
             return self.fitted(result, last - first)
         except FieldsError as error:
@@ -165,7 +166,8 @@ class _BatchBisection:
             self.work(middle, last)
         if len(self.failed) == before:
             why = (
-                f"{self._work.shown} raised {format_exception(error)} on {last - first} rows together, "
+                f"{self._work.shown} raised {format_exception(error)} on {last - first} "
+                "rows together, "
                 "but on no single row"
             )
             hint = Hint.of("compute each row independently of the other rows in the batch")

@@ -50,7 +50,7 @@ _FEW_KEYS = 2000
 """Arrow hashes the keys for each column that is looked up: that pays for few of them only."""
 
 
-class DuplicateKeysError(Exception):  # noqa: N818 - it is raised and caught within this package
+class DuplicateKeysError(Exception):
     """How many keys stand in a table more than once, and the first two rows of the first."""
 
     def __init__(self, count: int, first: int, second: int) -> None:
@@ -69,7 +69,8 @@ class KeyLookup(ABC):
 
 
 def make_key_lookup(keys: pa.Array, doubled: OnDuplicate) -> KeyLookup:
-    """The keys of a table; DuplicateKeysError if one stands there twice, and that is not allowed."""
+    """Return the keys of a table. Raises DuplicateKeysError if a key repeats and must not."""
+    """
     encoded = keys.dictionary_encode()
     codes, unique = np.asarray(encoded.indices), encoded.dictionary
     firsts = np.unique(codes, return_index=True)[1]

@@ -174,7 +174,7 @@ def format_exception(error: BaseException) -> str:
     return f"{name}: {said}"
 
 
-class BatchMismatchError(FieldsError):  # noqa: N818 - operations tell it with the file
+class BatchMismatchError(FieldsError):
     """Why no fields can be made of some records. They are counted from the start of the batch."""
 
     def __init__(

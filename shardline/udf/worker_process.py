@@ -173,7 +173,7 @@ main(*pipes)
 _GRACE_SECONDS = 2.0
 
 
-class NotPortableError(Exception):  # noqa: N818 - it is raised and caught within this package
+class NotPortableError(Exception):
     """Why a function cannot be sent to another process."""
 
     def refusal(self, shown: str) -> FieldsError:

@@ -645,7 +645,7 @@ def test_an_untouched_history_agrees_with_what_dagster_recorded(
 
 def test_dagster_calls_versions_as_the_assets_do() -> None:
     for name in ("digits/v1", "my-data/v1-2", "a_b/c"):
-        assert dagster_record.asset_name(name) == get_asset_name(name)
+        assert dagster_record.get_asset_name(name) == get_asset_name(name)
 
 
 def test_a_log_that_was_written_anew_is_told_by_the_dagster_record(

@@ -19,14 +19,15 @@ from tests.kernel import examples
 from tests.kernel.parsers import read_by_protobuf
 
 if TYPE_CHECKING:
-    from shardline.schema.schema import Kind, Meaning, Shape
+    from shardline.schema.logical_types import LogicalType
+    from shardline.schema.schema import Kind, Shape
 
 PNG, JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 SHAPES: tuple[Shape, ...] = (
     (), (1,), (2,), (6,), (2, 3), (3, 2), (2, 3, 1), (1, 2, 3),
     (None,), (None, 1), (None, 2), (None, 3), (None, 6), (None, 2, 3),
 )  # fmt: skip
-MEANINGS: dict[Kind, tuple[Meaning | None, ...]] = {
+MEANINGS: dict[Kind, tuple[LogicalType | None, ...]] = {
     "int64": (
         None,
         Category(),
@@ -171,7 +172,7 @@ def _one_of(feature: Feature) -> st.SearchStrategy[Any]:
     return st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 3)
 
 
-def _bytes_of(meaning: Meaning | None) -> st.SearchStrategy[bytes]:
+def _bytes_of(meaning: LogicalType | None) -> st.SearchStrategy[bytes]:
     if isinstance(meaning, Category) and meaning.labels is not None:
         return st.sampled_from([label.encode() for label in meaning.labels])
     if isinstance(meaning, Text | Category):
@@ -251,7 +252,7 @@ def _value_fits(feature: Feature, value: Any) -> bool:  # noqa: ANN401 - of any 
     return labels is None or value in range(len(labels))
 
 
-def _bytes_fit(meaning: Meaning | None, value: bytes) -> bool:
+def _bytes_fit(meaning: LogicalType | None, value: bytes) -> bool:
     if isinstance(meaning, Text | Category):
         try:
             text = value.decode()

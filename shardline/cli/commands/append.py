@@ -122,13 +122,15 @@ def _print_committed(report: AppendReport, seconds: float) -> None:
         sources = format_count(len(report.landed), "source")
         shards = format_count(sum(len(landing.shards) for landing in report.landed), "shard")
         click.echo(
-            f"{report.version}@{report.snapshot}: +{format_count(report.records, 'record')} of {sources}"
+            f"{report.version}@{report.snapshot}: +{format_count(report.records, 'record')} "
+            f"of {sources}"
             f", {format_bytes(report.bytes)} in {shards}"
         )
         click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
     elif report.landed:
         click.echo(
-            f"{report.version}: {format_count(len(report.landed), 'source')} gave no record, so there "
+            f"{report.version}: {format_count(len(report.landed), 'source')} gave no "
+            "record, so there "
             "is no new snapshot"
         )
     elif report.set_aside:
@@ -146,7 +148,8 @@ def print_next_commands(
         if not report.new and state.snapshot and state.published != state.snapshot:
             newest = f"{version.name}@{state.snapshot}"
             click.echo(
-                f"{newest} is not published. To see why: {render_next_command('status', version.name)}"
+                f"{newest} is not published. To see why: "
+                f"{render_next_command('status', version.name)}"
             )
         return
     made = version.snapshot(report.snapshot)

@@ -94,7 +94,8 @@ def print_incremental_notice(rule: SpecOptions) -> None:
     unversioned = [one.shown for one in makers if one.identity() is None]
     if unversioned:
         click.echo(
-            f"  {escape_text(format_list(unversioned))} {'has' if len(unversioned) == 1 else 'have'} no "
+            f"  {escape_text(format_list(unversioned))} "
+            f"{'has' if len(unversioned) == 1 else 'have'} no "
             'code version, so all is made anew each time: declare one, as in code="1"'
         )
 

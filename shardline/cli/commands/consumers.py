@@ -154,7 +154,8 @@ def _release(
     else:
         numbers = ", ".join(f"@{one.snapshot}" for one in released)
         click.echo(
-            f"{escape_text(consumer)} no longer holds {version.name} ({numbers}): the log remembers it"
+            f"{escape_text(consumer)} no longer holds {version.name} ({numbers}): the log "
+            "remembers it"
         )
 
 

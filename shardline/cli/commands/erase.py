@@ -154,7 +154,8 @@ def _print_missing_values(plan: ErasePlan) -> None:
     places = format_list([*some, f"{more:,} more"] if more else some)
     are = "is" if len(plan.unmet) == 1 else "are"
     click.echo(
-        f"{format_count(len(plan.unmet), 'value')} of the list {are} in no record: {places} of it, not "
+        f"{format_count(len(plan.unmet), 'value')} of the list {are} in no record: {places} "
+        "of it, not "
         "counting blank lines. Erased before, or written otherwise?"
     )
 
@@ -232,7 +233,8 @@ def print_report(report: EraseReport, checked: Sequence[SnapshotCheck], seconds:
     if report.open:
         hold = "holds" if len(report.open) == 1 else "hold"
         click.echo(
-            f"Not all is done: {_format_kinds(report.open)} listed above still {hold} such records, or may"
+            f"Not all is done: {_format_kinds(report.open)} listed above still {hold} such "
+            "records, or may"
         )
     if report.versions:
         click.echo(
@@ -270,7 +272,8 @@ def print_proof(proof: ErasureProof, request: str | None) -> None:
     shards = [shard for one in proof.entries for shard in one.shards]
     records = sum(one.records for one in proof.entries)
     click.echo(
-        f"{format_count(len(proof.entries), 'entry', 'entries')} erased {format_count(records, 'record')}; "
+        f"{format_count(len(proof.entries), 'entry', 'entries')} erased "
+        f"{format_count(records, 'record')}; "
         f"{format_count(len(shards), 'shard')} held them, of which {len(proof.shards):,} "
         f"{'is' if len(proof.shards) == 1 else 'are'} still there"
     )

@@ -103,6 +103,7 @@ def _print_report(report: ExportReport, seconds: float) -> None:
         return
     packed = "" if told.compression == "none" else f", {told.compression}"
     click.echo(
-        f"{path}: {what}, {format_count(told.records, 'record')}, {format_bytes(told.bytes)}{packed}"
+        f"{path}: {what}, {format_count(told.records, 'record')}, "
+        f"{format_bytes(told.bytes)}{packed}"
     )
     click.echo(f"  {format_rate(told.records, told.bytes, seconds)}")

@@ -312,7 +312,8 @@ def _print_report(report: RebuildReport, seconds: float) -> None:
         click.echo(f"{made}: follows {source}, and nothing had to be copied")
         return
     click.echo(
-        f"{made}: {format_count(report.read, 'shard')} of {source} rebuilt into {len(report.made):,}, "
+        f"{made}: {format_count(report.read, 'shard')} of {source} rebuilt into "
+        f"{len(report.made):,}, "
         f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)}"
     )
     click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")

@@ -305,7 +305,8 @@ def _print_shard(one: ShardRepair, version: StoredVersion) -> None:
     click.echo(f"        {kept}; {format_count(one.lost, 'record')} lost")
     if one.quarantine is not None:
         click.echo(
-            f"        the damaged bytes are in {escape_text(locate_object(version, one.quarantine))}"
+            "        the damaged bytes are in "
+            f"{escape_text(locate_object(version, one.quarantine))}"
         )
 
 
@@ -317,7 +318,10 @@ def _format_origin(version: StoredVersion, one: ShardRepair) -> str:
     if not is_derived(version, one.old):
         return ""
     entry, _ = find_added_shard(version, one.old)
-    return f"{entry.operation} made it of {format_list(f'{i.shown}@{i.snapshot}' for i in entry.inputs)}"
+    return (
+        f"{entry.operation} made it of "
+        f"{format_list(f'{i.shown}@{i.snapshot}' for i in entry.inputs)}"
+    )
 
 
 def _print_intact(one: ShardRepair) -> None:

@@ -125,6 +125,7 @@ def _delete_tag(version: StoredVersion, name: str, *, as_json: bool) -> None:
         click.echo(json.dumps({"ok": True, "version": version.name, **told}))
     else:
         click.echo(
-            f"deleted the tag {escape_text(name)} of {version.name}; it named snapshot {old}, which "
+            f"deleted the tag {escape_text(name)} of {version.name}; it named snapshot "
+            f"{old}, which "
             "vacuum keeps no longer on its account"
         )

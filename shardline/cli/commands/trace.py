@@ -63,7 +63,10 @@ def format_step(step: TraceStep) -> Iterator[str]:
 def _format_erasure(step: TraceStep, *, first: bool) -> str:
     """That a record was erased, or the first of all is of one that was."""
     if step.fate is not None and step.erased:
-        return f": ERASED in entry {step.fate.entry}, {format_time(step.fate.time)}; {_format_removed_file(step.fate)}"
+        return (
+            f": ERASED in entry {step.fate.entry}, {format_time(step.fate.time)}; "
+            f"{_format_removed_file(step.fate)}"
+        )
     of = next((one for one in step.steps if one.erased), None) if first else None
     if of is None:
         return ""
@@ -72,7 +75,10 @@ def _format_erasure(step: TraceStep, *, first: bool) -> str:
 
 def _format_removal(fate: Removal) -> str:
     if fate.operation == "erase":
-        return f"its shard was given up in entry {fate.entry} for erased records; {_format_removed_file(fate)}"
+        return (
+            f"its shard was given up in entry {fate.entry} for erased records; "
+            f"{_format_removed_file(fate)}"
+        )
     return f"its shard went to vacuum in entry {fate.entry}; {_format_removed_file(fate)}"
 
 

@@ -253,6 +253,7 @@ def _format_wait_reason(
     if not found.new:
         return format_skip_reason(version, folders, found)
     return (
-        f"{format_count(cursor.given_up, 'source')} did not land in {MAX_ATTEMPTS} runs. Fix what those runs "
+        f"{format_count(cursor.given_up, 'source')} did not land in {MAX_ATTEMPTS} runs. "
+        "Fix what those runs "
         "report, then reset the cursor of this sensor"
     )

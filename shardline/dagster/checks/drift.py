@@ -140,7 +140,10 @@ def _measure_numbers(
     words = (
         f"the {what} moved by {_format_number(sds)} standard deviations"
         if old.spread > 0
-        else f"the {what} was always {_format_number(old.mean)}, and is {_format_number(new.mean)} on average"
+        else (
+            f"the {what} was always {_format_number(old.mean)}, and is "
+            f"{_format_number(new.mean)} on average"
+        )
     )
     yield _create_measure(abs(sds), thresholds.mean + _estimate_noise(old.count, new.count), words)
     width = old.high - old.low
@@ -193,7 +196,8 @@ def _format_column(column: ColumnProfile | None) -> str:
     told = column.numbers
     what = "length " if column.kind == "text" else ""
     return (
-        f"{what}{_format_number(told.low)} to {_format_number(told.high)}, mean {_format_number(told.mean)} "
+        f"{what}{_format_number(told.low)} to {_format_number(told.high)}, mean "
+        f"{_format_number(told.mean)} "
         f"± {_format_number(told.spread)}, {there}"
     )
 

@@ -106,7 +106,10 @@ def check_shards(
         description = f"{snapshot}: {problems[0]}{more}; {extent}"
         return CheckOutcome(passed=False, description=description, metadata=metadata)
     held = "match the log" if check == INTEGRITY else "fit the schema"
-    amount = f"{format_count(snapshot.records, 'record')} in {format_count(snapshot.totals.shards, 'shard')}"
+    amount = (
+        f"{format_count(snapshot.records, 'record')} in "
+        f"{format_count(snapshot.totals.shards, 'shard')}"
+    )
     return CheckOutcome(
         passed=True, description=f"{snapshot}: {amount} {held}; {extent}", metadata=metadata
     )

@@ -307,7 +307,8 @@ def _create_plan(found: LandingScan) -> VersionPlan:
     columns = dg.TableSchema([dg.TableColumn("source"), dg.TableColumn("bytes", "int")])
     size = sum(arrival.size for arrival in found.new)
     return VersionPlan(
-        f"{format_count(len(rows), 'source')} to append, {format_bytes(size)}; {found.known} known, "
+        f"{format_count(len(rows), 'source')} to append, {format_bytes(size)}; "
+        f"{found.known} known, "
         f"{len(found.settling)} left to settle",
         {
             "would_append": len(rows),

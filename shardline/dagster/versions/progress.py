@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Progress,
         ProgressListener,
         ShardTask,
+        TaskContext,
     )
 
 _FIRST_SECONDS = 2.0
@@ -36,13 +37,14 @@ def create_log_listener(
     """A listener for one operation: a line after 2 seconds of a step, then one in 10 at most.
 
     It hears of a task when that begins, so the share is of the tasks begun so far. Where there are
-    more than run at once, give the operation `create_logging_executor` instead, which knows them all.
+    more than run at once, give the operation `create_logging_executor` instead, which knows
+    them all.
     """
     return _StepLog(log, clock).hear
 
 
 def create_logging_executor(
-    log: LineLog, engine: "Engine | None" = None, *, clock: Callable[[], float] = monotonic
+    log: LineLog, engine: "Executor | None" = None, *, clock: Callable[[], float] = monotonic
 ) -> "Executor":
     """An engine for one operation that logs the same lines, with the share of all tasks."""
     from shardline import ThreadExecutor  # noqa: PLC0415 - only where it is used
@@ -59,9 +61,9 @@ class _LoggingExecutor:
 
     def run(
         self,
-        work: "Callable[[Task, Running], Result]",
+        work: "Callable[[Task, TaskContext], Result]",
         tasks: Sequence[Task],
-        progress: "Listener | None" = None,
+        progress: "ProgressListener | None" = None,
     ) -> Iterator[Result]:
         """Give each task's result in the order of the tasks."""
         if tasks:

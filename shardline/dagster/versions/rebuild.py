@@ -169,7 +169,8 @@ def rebuilt_version(
 def _create_plan(snapshot: Snapshot) -> VersionPlan:
     shards, records = snapshot.totals.shards, snapshot.records
     return VersionPlan(
-        f"{snapshot} to rebuild, {format_count(records, 'record')} in {format_count(shards, 'shard')}",
+        f"{snapshot} to rebuild, {format_count(records, 'record')} in "
+        f"{format_count(shards, 'shard')}",
         {
             "input_snapshot": snapshot.number,
             "shards_to_read": int(shards),

@@ -224,7 +224,8 @@ class ShardRecomputer:
         return None
 
     def made(self, one: ShardToRead, scratch: Store, running: TaskContext) -> Receipt:
-        """Make a shard once more; raises CannotRecomputeError where that turns out to be impossible."""
+        """Recompute a shard. Raises CannotRecomputeError where that is impossible."""
+        """
         entry = self._landing(one)
         how = _HOW.get("" if entry is None else entry.operation)
         if entry is None or how is None:

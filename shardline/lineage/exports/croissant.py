@@ -154,7 +154,8 @@ def write_croissant(
     """Write `croissant.json` into a folder, and unless `copy` is off `records.parquet` beside it.
 
     Files of these names that are there are replaced if `overwrite` is set, and else refused. Raises
-    UnreadableSnapshotError for a snapshot that is not published, and InvalidNameError for a folder in
+    UnreadableSnapshotError for a snapshot that is not published, and InvalidNameError for a
+    folder in
     the root: what is copied there would stay when records are erased.
     """
     _validate_published(snapshot)

@@ -111,7 +111,8 @@ def _format_verdict(proof: ErasureProof, command: Command) -> str:
         )
         vacuum = command(*get_vacuum_command(proof.dataset))
         return (
-            f"Not complete: {shards} still there. `{_format_code(vacuum)}` deletes what nobody holds, and "
+            f"Not complete: {shards} still there. `{_format_code(vacuum)}` deletes what "
+            "nobody holds, and "
             "tells who holds the rest."
         )
     if proof.files:
