@@ -73,7 +73,6 @@ class BatchCall(ABC):
 
     def checked(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """Return the columns of the rows from `first` to before `last`, or a BatchMismatchError."""
-        """
         try:
             return self.fitted(result, last - first)
         except FieldsError as error:

@@ -70,7 +70,6 @@ class KeyLookup(ABC):
 
 def make_key_lookup(keys: pa.Array, doubled: OnDuplicate) -> KeyLookup:
     """Return the keys of a table. Raises DuplicateKeysError if a key repeats and must not."""
-    """
     encoded = keys.dictionary_encode()
     codes, unique = np.asarray(encoded.indices), encoded.dictionary
     firsts = np.unique(codes, return_index=True)[1]

@@ -225,7 +225,6 @@ class ShardRecomputer:
 
     def made(self, one: ShardToRead, scratch: Store, running: TaskContext) -> Receipt:
         """Recompute a shard. Raises CannotRecomputeError where that is impossible."""
-        """
         entry = self._landing(one)
         how = _HOW.get("" if entry is None else entry.operation)
         if entry is None or how is None:
