@@ -12,7 +12,6 @@ import numpy as np
 
 from shardline import canonical_json as canonical
 from shardline.errors import IndexMismatchError, WrongShardError
-from shardline.execution.prefetch import prefetch
 from shardline.hints import Command, Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.readers.records import list_records
@@ -21,6 +20,7 @@ from shardline.tfrecord.compression import CompressedStream, Compression, detect
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import Fingerprint, read_offsets
 from shardline.tfrecord.open_file import StoredFile, open_source
+from shardline.tfrecord.prefetch import prefetch
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from shardline import kernel
 from shardline.arguments import list_items
 from shardline.errors import ColumnError, ExampleError, InvalidArgumentError, SchemaMismatchError
-from shardline.execution.prefetch import prefetch_blocks
 from shardline.hints import Hint
 from shardline.readers.records import list_records
 from shardline.schema.arrow_types import column_of, schema_of, to_column
 from shardline.tfrecord.examples import add_location
+from shardline.tfrecord.prefetch import prefetch_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:

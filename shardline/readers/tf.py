@@ -23,7 +23,6 @@ from shardline.errors import (
     PackageMissingError,
     UnreadableSnapshotError,
 )
-from shardline.execution.prefetch import prefetch_blocks
 from shardline.hints import Command, Hint, Option
 from shardline.readers.arrow import choose_threads, select_columns
 from shardline.readers.read_errors import get_dependency_hint
@@ -39,6 +38,7 @@ from shardline.schema.logical_types import Array
 from shardline.schema.schema import Schema
 from shardline.schema.tf_spec import to_tf_spec
 from shardline.tfrecord.examples import validate_examples
+from shardline.tfrecord.prefetch import prefetch_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.execution.prefetch import prefetch_blocks
+from shardline.tfrecord.prefetch import prefetch_blocks
 from shardline.tfrecord.reader import Block
 
 if TYPE_CHECKING:
