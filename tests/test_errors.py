@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from shardline.dagster.expectations.suite import SuiteError
 from shardline.error_codes import CODES
 from shardline.errors import (
     LOCATION,
@@ -66,6 +67,7 @@ SPECIAL: dict[type[ShardlineError], ShardlineError] = {
     ExampleError: ExampleError(1, 2, "label", "twice"),
     MixedPayloadsError: MixedPayloadsError("a.tfrecord", "example", "b.tfrecord", "opaque"),
     SourceSchemaError: SourceSchemaError("a.csv", {"label": "holds text"}, SchemaDiff()),
+    SuiteError: SuiteError("no expectations", path=Path("digits_v1.json")),
     UnknownFormatError: UnknownFormatError("newer", 7),
 }
 """A sample of each class with a constructor of its own."""
