@@ -52,7 +52,7 @@ class Snapshot(StoredSnapshot):
 
         `version.published().consumed_by("digits-cnn", run="42", commit="1f3c…").to_tf()`: it gives
         itself. Saying the same again changes nothing. `shardline consumers` lists who there is.
-        Raises CondemnedShardError if vacuum is about to take it.
+        Raises TombstonedShardError if vacuum is about to take it.
         """
         from shardline.provenance.consumers import register  # noqa: PLC0415 - loaded when used
 
@@ -115,7 +115,7 @@ class Snapshot(StoredSnapshot):
 
         A batch is made of about `batch_bytes` of records, 1 MiB unless told; memory holds a few
         of them for each of the `workers`. `shardline.schema.arrow_types` tells the types. Any
-        snapshot may be read, published or not: each record is checked. Raises DamagedFileError at
+        snapshot may be read, published or not: each record is checked. Raises CorruptFileError at
         the first that is damaged, ColumnError at one that does not fit the schema, StorageError
         if a file is not there or has more or fewer records than the log says.
         """

@@ -261,7 +261,7 @@ def used_codes(tree: ast.Module) -> Iterator[str]:
     """Yield each code that is given as `code=`, a parameter's default or a class attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and not ast.unparse(node.func).endswith(
-            ("_fields", "Skipped")  # these have codes of their own
+            ("_fields", "SkippedSource")  # these have codes of their own
         ):
             pairs: list[tuple[str | None, ast.expr | None]]
             pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]

@@ -13,7 +13,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
 def get_asset_name(version: str) -> str:
-    """The name of a version's asset; BadNameError if it names no version."""
+    """The name of a version's asset; InvalidNameError if it names no version."""
     Version("memory://names", version)  # knows what a version may be called
     return _replace_characters(version.replace("/", "_"))
 

@@ -152,8 +152,8 @@ def append(
     the code "changed-since-append", unless `on_changed` is "append" to keep both, or "replace" to
     exchange all records of that path or batch in the same commit.
 
-    Raises BadRecordsError if more than `quarantine_share` of the rows do not fit the schema,
-    SchemaMismatchError if a source has another one, DamagedFileError at a damaged TFRecord file
+    Raises InvalidRecordsError if more than `quarantine_share` of the rows do not fit the schema,
+    SchemaMismatchError if a source has another one, CorruptFileError at a damaged TFRecord file
     unless `salvage` is set. Nothing is committed then; or, with `set_aside`, the other sources
     land, and such a one is remembered as rejected with its reason, so that it does not come in at
     the next turn either, unless its content changed. With `reland`, sources that were rejected or

@@ -82,7 +82,7 @@ def check_version(
     A shard that fails its first check has the snapshot that brought it in rejected. One that had
     passed before and fails now stays in the list, since its records would be missed there: what
     holds it is no longer published until it is repaired or an older snapshot is restored. Raises
-    CondemnedShardError if vacuum took a shard: that is no failure of a check.
+    TombstonedShardError if vacuum took a shard: that is no failure of a check.
     """
     refuse_no_version(version=version)
     snapshot = version.find(which)

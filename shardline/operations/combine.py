@@ -130,7 +130,7 @@ def combine(
     version: then all is made anew.
 
     Refused with BudgetError if it would write more than `budget_bytes`, which is what the disk has
-    free and at most 100 GB unless told. Raises DamagedFileError at a damaged record; nothing is
+    free and at most 100 GB unless told. Raises CorruptFileError at a damaged record; nothing is
     committed then. A version that is new gets `checks`.
     """
     validate_option_names(combine, options)

@@ -125,7 +125,7 @@ def export(
 
     It is packed as the export before it was, or else as the shards are, unless `compression` is
     told. A file that is there is replaced if it is an earlier export of the same version,
-    whatever it is if `overwrite` is set, and else refused. Raises DamagedFileError at a damaged
+    whatever it is if `overwrite` is set, and else refused. Raises CorruptFileError at a damaged
     record; the file is then as it was.
     """
     refuse_no_version(version=version)

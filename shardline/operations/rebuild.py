@@ -143,7 +143,7 @@ def rebuild(
     those of the snapshot in its own version; what was appended behind them stays. With it, they
     become the content of that version of the same root, which is created if it is not there: with
     the same schema, and with `checks`, or the same ones. They are packed as the snapshot's shards
-    are, or as `compression` says. Raises DamagedFileError at a damaged record, and WrongShardError
+    are, or as `compression` says. Raises CorruptFileError at a damaged record, and WrongShardError
     at a shard that is not the file that was committed; nothing is committed then.
     """
     refuse_no_version(version=version, **({} if into is None else {"into": into}))
@@ -388,7 +388,7 @@ def list_cut_tasks(
 def verify_cut_shard(task: VerifyCutTask, running: TaskContext) -> None:
     """Refuse a shard that is damaged, or not the one that was committed, or cut elsewhere.
 
-    Raises DamagedFileError or WrongShardError.
+    Raises CorruptFileError or WrongShardError.
     """
     source = StoredFile(task.store, task.name)
     file = HashedFile(source.open())

@@ -68,7 +68,7 @@ def rebuild_files(
     With `target_bytes`, `out` is a new folder, which must not be there. Its files have at most so
     many bytes each, as long as no record is larger; packed ones end soon after they have so many.
     The output is packed as the inputs are if all are plain or all
-    are GZIP, else not, unless told. Raises DamagedFileError at damage, and leaves nothing behind.
+    are GZIP, else not, unless told. Raises CorruptFileError at damage, and leaves nothing behind.
 
     Raises MixedPayloadsError if some files begin with Examples and others with SequenceExamples or
     other payloads, unless `allow_mixed`; InvalidArgumentError if a file is named twice.

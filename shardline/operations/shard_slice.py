@@ -70,7 +70,7 @@ def copy_file(
     packed is unpacked. `sha256` and `records` are what the file must have. Of a plain file that
     has the `fingerprint`, the sha256 is not made: the checksums of its records, their number and
     its ends tell damage and another file, and only someone who means to deceive gets past them.
-    Raises DamagedFileError or WrongShardError if it is not as told; then what went into the sink
+    Raises CorruptFileError or WrongShardError if it is not as told; then what went into the sink
     is no good. `tell` hears of the bytes read and the records.
     """
     count = unpacked = 0

@@ -60,7 +60,7 @@ class StandaloneFile:
     path: str
 
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
-        """Every record, checked; raises DamagedFileError at the first damage."""
+        """Every record, checked; raises CorruptFileError at the first damage."""
         with RecordFile(Path(self.path), limits=limits, block_bytes=block_bytes) as file:
             yield from file.blocks()
 

@@ -181,7 +181,7 @@ class Catalog:
         return self._versions[name]
 
     def entries(self, name: str) -> tuple[Entry, ...]:
-        """All entries of a version's log; DamagedLogError if one cannot be read."""
+        """All entries of a version's log; CorruptLogError if one cannot be read."""
         if name not in self._entries:
             self._entries[name] = tuple(self.version(name).log.entries(1))
         return self._entries[name]

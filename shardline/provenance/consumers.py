@@ -105,7 +105,7 @@ def register(
 ) -> Entry | None:
     """Say that someone reads a snapshot, and keep it for them; None if that is known already.
 
-    Register before you read: vacuum may be about to take it. CondemnedShardError if it came first.
+    Register before you read: vacuum may be about to take it. TombstonedShardError if it came first.
     """
     return version.commit(SetConsumer(Consumer(version.name, snapshot, name, run, commit)))
 

@@ -57,7 +57,7 @@ def parse_pin_holder(pin: str) -> str | None:
 def pin_inputs(into: StoredVersion, origins: Sequence[DerivedFrom]) -> None:
     """Pin the snapshots that a version is about to need.
 
-    Raises CondemnedShardError if vacuum took a shard of one.
+    Raises TombstonedShardError if vacuum took a shard of one.
     """
     for origin in origins:
         number = origin.snapshot.number

@@ -88,7 +88,7 @@ class BatchBuilder:
         """Some of a shard's records as a batch, as `Snapshot.to_arrow` gives them.
 
         Raises ColumnError at one that does not fit, and at a payload that is no Example
-        DamagedFileError, or ExampleError if it was picked; all tell its number in the shard.
+        CorruptFileError, or ExampleError if it was picked; all tell its number in the shard.
         """
         try:
             decoded = kernel.decode(some.data, some.starts, some.lengths, self._asked)

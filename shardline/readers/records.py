@@ -162,7 +162,7 @@ class Records(Protocol):
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
         """Every record, in blocks of whole frames whose checksums hold.
 
-        Raises DamagedFileError at the first damage, ObjectMissingError if a file is not there, and
+        Raises CorruptFileError at the first damage, ObjectNotFoundError if a file is not there, and
         StorageError if its bytes or records are not as many as the log says, and WrongShardError if
         it is another file than the committed one.
         """

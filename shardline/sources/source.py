@@ -75,7 +75,7 @@ class RecordSource(Protocol):
     def chunks(self, schema: Schema, start: int = 0) -> Iterator[Chunk]:
         """Its rows from number `start` on, in order, to be turned into records of this schema.
 
-        Raises SchemaMismatchError where it plainly has another schema, DamagedFileError where it
+        Raises SchemaMismatchError where it plainly has another schema, CorruptFileError where it
         is a damaged TFRecord file, and SourceError where it cannot be read, or is no longer the
         file that `identity` read.
         """

@@ -73,7 +73,7 @@ class Store(Protocol):
     """Objects under names below one root.
 
     A name is relative to the root, with `/` between its parts. Every method raises StorageError
-    if the storage fails, and BadNameError for a name that could leave the root.
+    if the storage fails, and InvalidNameError for a name that could leave the root.
     """
 
     @property
@@ -87,7 +87,7 @@ class Store(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """All bytes of an object; ObjectMissingError if it is not there."""
+        """All bytes of an object; ObjectNotFoundError if it is not there."""
         ...
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
@@ -113,7 +113,7 @@ class Store(Protocol):
         """Put an object, durably, if there is none of that name.
 
         ObjectExistsError if there is one. It may be our own: an answer that was lost on the way
-        is asked for again, so read it back and compare. UncertainWriteError if the object may be
+        is asked for again, so read it back and compare. CommitStateUnknownError if the object may be
         there and may not. After any other error it was not put.
         """
         ...
@@ -158,7 +158,7 @@ class Store(Protocol):
 
         Only for what can be derived again and tells by itself whether it is whole: on a local
         disk a power cut may tear it. For anything else use `writer` with `overwrite`.
-        UncertainWriteError as for `create`.
+        CommitStateUnknownError as for `create`.
         """
         ...
 

@@ -137,7 +137,7 @@ def write_index(
 ) -> int:
     """Check every record of a file and write its index; gives the number of records.
 
-    An index that is there is replaced. Raises DamagedFileError, and writes none, if the file is
+    An index that is there is replaced. Raises CorruptFileError, and writes none, if the file is
     damaged.
     """
     path = parse_local_path(path)

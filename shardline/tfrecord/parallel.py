@@ -40,7 +40,7 @@ def map_blocks(
 ) -> Iterator[Result]:
     """Do `work` on every block of a file and give the results in order.
 
-    Raises DamagedFileError at the first damage, behind the results of all that comes before it,
+    Raises CorruptFileError at the first damage, behind the results of all that comes before it,
     as it raises what `work` raises. `work` may be done more than once for the same records, and
     must not keep the block.
     """
