@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
     "as_source": lambda x, v, f: shardline.as_source(x),
     "check_version": lambda x, v, f: shardline.check_version(x),
     "verify_version": lambda x, v, f: shardline.verify_version(x),
-    "get_status": lambda x, v, f: shardline.status_of(x),
+    "get_status": lambda x, v, f: shardline.get_status(x),
     "erase dataset": lambda x, v, f: shardline.plan_erase(v.store, x, key="id", values=[1]),
     "erase values": lambda x, v, f: shardline.plan_erase(v.store, "a", key="id", values=x),
     "vacuum": lambda x, v, f: shardline.vacuum(v.store, x),

@@ -69,8 +69,8 @@ def extend(
     computed; that needs a code version of every function. A new version gets `checks`, or those of
     the base.
 
-    A record for which a function raises, or gives what does not fit, stops it with InvalidRecordsError
-    and nothing is committed; or up to a share of them go to quarantine. They are missing in the
+    A record for which a function raises, or gives what does not fit, stops it with
+    InvalidRecordsError and nothing is committed; or up to a share of them go to quarantine. They are missing in the
     new version then; in an overlay they are there without the new fields, which must be optional.
     """
     work = prepare_extend(

@@ -99,8 +99,8 @@ def migrate(
     """Make the records of a snapshot those of another version, with another schema.
 
     What is there already is not made again, so that the new version can follow the old one. A
-    value that the new kind cannot hold stops it with InvalidRecordsError, and nothing is committed; or
-    up to a share of such records go to quarantine, and are missing in the new version. A new
+    value that the new kind cannot hold stops it with InvalidRecordsError, and nothing is committed;
+    or up to a share of such records go to quarantine, and are missing in the new version. A new
     version gets `checks`, or those of the base.
     """
     work = prepare_migration(

@@ -60,8 +60,8 @@ def extend_file(
 
     The schema of the file is what its records suggest, unless it is told; so it is read twice. Of
     one without records there is nothing to extend, and an empty file is written.
-    Raises CorruptFileError at damage and InvalidRecordsError at a record whose fields cannot be made,
-    and leaves nothing behind.
+    Raises CorruptFileError at damage and InvalidRecordsError at a record whose fields cannot be
+    made, and leaves nothing behind.
     """
     makers = settle_udfs(fields)
     return transform_file(

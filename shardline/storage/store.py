@@ -113,8 +113,8 @@ class Store(Protocol):
         """Put an object, durably, if there is none of that name.
 
         ObjectExistsError if there is one. It may be our own: an answer that was lost on the way
-        is asked for again, so read it back and compare. CommitStateUnknownError if the object may be
-        there and may not. After any other error it was not put.
+        is asked for again, so read it back and compare. CommitStateUnknownError if the object may
+        be there and may not. After any other error it was not put.
         """
         ...
 

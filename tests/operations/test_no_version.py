@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from shardline.api import Version
 
-STEPS = shardline.Steps(drop=["name"])
+STEPS = shardline.MigrationSpec(drop=["name"])
 CALLS: dict[str, tuple[str, Callable[[Any, Version], object]]] = {
     "append": ("version", lambda wrong, _: shardline.append(wrong, [])),
     "check": ("version", lambda wrong, _: shardline.check_version(wrong)),
     "verify": ("version", lambda wrong, _: shardline.verify_version(wrong)),
-    "status": ("version", lambda wrong, _: shardline.status_of(wrong)),
+    "status": ("version", lambda wrong, _: shardline.get_status(wrong)),
     "repair": ("version", lambda wrong, _: shardline.repair(wrong)),
     "restore": ("version", lambda wrong, _: restore_version(wrong, "1")),
     "export": ("version", lambda wrong, _: shardline.export(wrong, "out")),
