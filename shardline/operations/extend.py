@@ -70,8 +70,9 @@ def extend(
     the base.
 
     A record for which a function raises, or gives what does not fit, stops it with
-    InvalidRecordsError and nothing is committed; or up to a share of them go to quarantine. They are missing in the
-    new version then; in an overlay they are there without the new fields, which must be optional.
+    InvalidRecordsError and nothing is committed; or up to a share of them go to quarantine.
+    They are missing in the new version then. In an overlay they are there without the new
+    fields, which must be optional.
     """
     work = prepare_extend(
         base,

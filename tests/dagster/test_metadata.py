@@ -368,7 +368,7 @@ def test_a_version_in_an_object_store_is_shown_like_any_other(s3_root: str, tmp_
 def test_loading_the_modules_loads_no_library_that_takes_long() -> None:
     program = (
         "import sys; from shardline.dagster.versions import metadata, progress; "
-        "from shardline.dagster.previews import charts, contact_sheet, pictures, samples; "
+        "from shardline.dagster.previews import charts, contact_sheet, pictures, preview_sample; "
         "print(*sys.modules)"
     )
     result = subprocess.run(

@@ -91,7 +91,7 @@ def test_a_name_follows_from_nothing_but_what_its_entry_tells(
     untouched: Root, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were names hashed otherwise, every shard but those of a batch would be told."""
-    monkeypatch.setattr("shardline.lineage.audit.name_audit.stem_of", lambda _: "other")
+    monkeypatch.setattr("shardline.lineage.audit.name_audit.make_stem", lambda _: "other")
     logs = AuditedLogs(Catalog(untouched.folder))
     found: dict[str, int] = {}
     for name in NAMES:

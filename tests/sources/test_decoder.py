@@ -126,7 +126,7 @@ PARENT = """
 import os, signal, sys
 from pathlib import Path
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.sources import decoder
+from shardline.sources import parquet_source as decoder
 from shardline.sources.source_identity import FileIdentity
 batches = decoder.decode_batches(FileIdentity(Path(sys.argv[1])), "parquet", DEFAULT_LIMITS, 0)
 next(batches)

@@ -11,7 +11,6 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import serialize_snapshot
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.schema.tf_spec import format_parser, format_spec
 from shardline.text import format_count
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
 def _format_snippet(snapshot: StoredSnapshot) -> str:
     from shardline.errors import UnreadableSnapshotError
     from shardline.readers.shard_file import get_common_compression, list_plain_files
+    from shardline.schema.tf_spec_code import format_parser, format_spec
 
     paths, why = list[str](), ""
     try:

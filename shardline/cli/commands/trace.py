@@ -11,8 +11,6 @@ import click
 from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import find_snapshot, open_root, parse_reference, render_next_command
-from shardline.lineage.trace_step import TraceStep
-from shardline.provenance.row_mapping import SourceRow
 from shardline.text import escape_text, format_bytes, format_count, format_list, format_time
 
 if TYPE_CHECKING:
@@ -26,9 +24,11 @@ if TYPE_CHECKING:
         EntryRef,
         Removal,
         TraceGap,
+        TraceStep,
     )
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.catalog import Catalog, FeatureOrigin
+    from shardline.provenance.row_mapping import SourceRow
 
 
 _SIDES = ("left", "right")
@@ -39,6 +39,8 @@ def format_step(step: TraceStep) -> Iterator[str]:
 
     Not by recursion: a record that was rebuilt each day has come a long way.
     """
+    from shardline.lineage.trace_step import TraceStep
+
     waiting: list[tuple[str, TraceStep | SourceRow | TraceGap, str]] = [("", step, "")]
     while waiting:
         indent, one, side = waiting.pop()
@@ -110,6 +112,8 @@ def _format_features(fields: Mapping[str, FeatureOrigin]) -> Iterator[str]:
 
 
 def _format_leaf(leaf: SourceRow | TraceGap) -> str:
+    from shardline.provenance.row_mapping import SourceRow
+
     if not isinstance(leaf, SourceRow):
         return f"not known: {escape_text(leaf.why)}{_format_hint(leaf.hint)}"
     source = leaf.source

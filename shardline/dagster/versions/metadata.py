@@ -22,7 +22,7 @@ from shardline.dagster.versions.column_schema import (
     column_lineage,
 )
 from shardline.errors import ShardlineError
-from shardline.schema.tf_spec import format_parser, format_spec
+from shardline.schema.tf_spec_code import format_parser, format_spec
 
 if TYPE_CHECKING:
     from shardline import Store
