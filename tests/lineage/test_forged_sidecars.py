@@ -124,7 +124,7 @@ def test_no_tampered_sidecar_is_believed(
     truth = traces(root)
     tamper(path, (same or files)[-1])
     for found, told in zip(traces(root), truth, strict=True):
-        assert found == told or "Unknown(" in found
+        assert found == told or "TraceGap(" in found
     assert root.findings(sources=False)
     before = root.state()
     try:
@@ -150,7 +150,7 @@ def test_stopped_erase_leaves_usable_sidecars(root: Root) -> None:
         path.write_bytes(old[path])
     found = root.findings(sources=False)
     assert {(one.severity, one.kind) for one in found} == {("warning", "stale-sidecar")}
-    assert all("Unknown(" not in one for one in traces(root))
+    assert all("TraceGap(" not in one for one in traces(root))
     erase(root.folder, "digits", where="id == 1")
     assert root.findings(sources=False) == []
 
