@@ -148,7 +148,6 @@ class DigestIndex:
 
 
 Columns: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
-_SOURCE_INDEX_MAX_NEW = 4096
 
 
 def hash_location(source: Source) -> int:
@@ -212,7 +211,7 @@ class SourceIndex:
 
     def fork(self) -> SourceIndex:
         """Return a copy that can diverge."""
-        if len(self._new) > _SOURCE_INDEX_MAX_NEW:
+        if len(self._new) > _MAX_NEW:
             self.to_table()
         other = SourceIndex(self._load, stored=self.stored)
         other._base, other._new = self._base, dict(self._new)

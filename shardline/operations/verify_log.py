@@ -168,9 +168,6 @@ def _checkpoint_problems(log: Log, ledger: Replay) -> Iterable[LogProblem]:
         yield LogProblem(number, f"its checkpoint {what}; {advice}", "bad-checkpoint")
 
 
-_HISTORY_BATCH = 64
-
-
 def read_log_history(log: Log, count: int | None = None) -> Iterator[Entry | LogProblem]:
     """The last `count` entries, or all; in the place of one that cannot be read, why not.
 
@@ -186,8 +183,8 @@ def read_log_history(log: Log, count: int | None = None) -> Iterator[Entry | Log
         newer = newer[-count:] if count else []
     yield from reversed(newer)
     first = 1 if count is None else max(1, last - (count - len(newer)) + 1)
-    for top in range(last, first - 1, -_HISTORY_BATCH):
-        numbers = range(top, max(first, top - _HISTORY_BATCH + 1) - 1, -1)
+    for top in range(last, first - 1, -_BATCH):
+        numbers = range(top, max(first, top - _BATCH + 1) - 1, -1)
         found = log.store.read_many([log.entry_name(number) for number in numbers])
         for number, data in zip(numbers, found, strict=True):
             yield _read_or_report(log, number, data)

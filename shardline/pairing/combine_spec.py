@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from shardline.canonical_json import Json
-    from shardline.pairing.pair_features import Key, OnCollision, PairFeatureNames
-    from shardline.schema.schema import Feature, Schema
+    from shardline.pairing.pair_features import OnCollision, PairFeatureNames
+    from shardline.schema.schema import Feature, Key, Schema
     from shardline.udf import UDF
 
 

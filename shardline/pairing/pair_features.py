@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from shardline.canonical_json import Json
-    from shardline.schema.schema import Feature
+    from shardline.schema.schema import Feature, Key
 
-Key: TypeAlias = tuple[bool, str]
 OnCollision: TypeAlias = Literal["refuse", "prefix", "keep-left", "keep-right"]
 _PREFIX = Hint.of(
     "set ", Option("on_collision", "prefix"), " and, for example, ", Option("right_prefix", "b_")

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from shardline.kernel.types import Column, IntArray
-    from shardline.pairing.pair_features import Key
-    from shardline.schema.schema import Feature
+    from shardline.schema.schema import Feature, Key
     from shardline.tfrecord.reader import Block, Limits
 
 BLOCK_BYTES = 1024 * 1024

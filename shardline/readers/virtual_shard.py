@@ -40,12 +40,11 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.pairing.combine_spec import BoundCombineSpec
-    from shardline.pairing.pair_features import Key
     from shardline.pairing.pair_grid import RecordExtent
     from shardline.pairing.pair_side import NumberedUnit
     from shardline.readers.records import Records
     from shardline.readers.shard_file import ShardFile
-    from shardline.schema.schema import Schema
+    from shardline.schema.schema import Key, Schema
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 

@@ -187,7 +187,6 @@ def _named(kind: pa.DataType) -> str:
 
 
 METADATA_KEY = b"shardline.feature"
-_ARROW_COLUMNS_VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 
 
 def column_of(feature: Feature) -> Column:
@@ -207,7 +206,7 @@ def schema_of(features: Sequence[Feature]) -> pa.Schema:
 
 
 def _field(feature: Feature) -> pa.Field:
-    kind = pa.string() if _is_text(feature) else _ARROW_COLUMNS_VALUE_TYPES[feature.kind]
+    kind = pa.string() if _is_text(feature) else _VALUE_TYPES[feature.kind]
     for size in reversed(feature.shape):
         kind = pa.list_(kind) if size is None else pa.list_(kind, size)
     if feature.sequence:

@@ -93,7 +93,6 @@ def _make_check_result(
 _MOST_EVENTS = 12
 _MOST_SOURCES = 4
 _BUCKETS = 48
-_HISTORY_SHORT_NAME = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ def _iter_snapshot_events(
         event = PageEvent(
             entry.number,
             format_second(entry.time),
-            sanitize_text(entry.operation, _HISTORY_SHORT_NAME),
+            sanitize_text(entry.operation, _SHORT_NAME),
             words,
             _get_commit_info_index(makers, entry),
         )
@@ -183,9 +182,7 @@ def _iter_snapshot_events(
 
 def _get_commit_info_index(makers: dict[PageCommitInfo, int], entry: Entry) -> int:
     by = entry.maker
-    told = (
-        sanitize_text(one, _HISTORY_SHORT_NAME) for one in (by.release, by.host, by.run, by.code)
-    )
+    told = (sanitize_text(one, _SHORT_NAME) for one in (by.release, by.host, by.run, by.code))
     maker = PageCommitInfo(*told)
     return makers.setdefault(maker, len(makers))
 
@@ -198,7 +195,7 @@ def _make_snapshot_row(
         entry.snapshot,
         entry.number,
         format_second(entry.time),
-        sanitize_text(entry.operation, _HISTORY_SHORT_NAME),
+        sanitize_text(entry.operation, _SHORT_NAME),
         format_entry(entry),
         verdict,
         entry.totals.records,
@@ -209,7 +206,7 @@ def _make_snapshot_row(
         maker=maker,
         inputs=tuple((one.shown, one.snapshot) for one in entry.inputs),
         sources=tuple(
-            sanitize_text(one.shown, _HISTORY_SHORT_NAME) for one in entry.sources[:_MOST_SOURCES]
+            sanitize_text(one.shown, _SHORT_NAME) for one in entry.sources[:_MOST_SOURCES]
         ),
         more_sources=max(len(entry.sources) - _MOST_SOURCES, 0),
         events=tuple(behind[:_MOST_EVENTS]),
@@ -221,7 +218,7 @@ def _iter_refs(state: State | None, number: int) -> Iterator[str]:
     for what, holds in () if state is None else (("tag", state.tags), ("pin", state.pins)):
         for name, hold in sorted(holds.items()):
             if hold.snapshot == number:
-                yield f"{what} {sanitize_text(name, _HISTORY_SHORT_NAME)}"
+                yield f"{what} {sanitize_text(name, _SHORT_NAME)}"
 
 
 def _sample_sizes(

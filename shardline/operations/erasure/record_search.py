@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.operations.erasure.condition import Condition
     from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
-    from shardline.pairing.pair_features import Key
     from shardline.readers.records import Records
     from shardline.readers.virtual_shard import OpenedPairPlan
-    from shardline.schema.schema import Feature
+    from shardline.schema.schema import Feature, Key
     from shardline.tfrecord.reader import Block, Limits
 
 
