@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline import kernel
-from shardline.errors import ExampleError
+from shardline.errors import ExampleError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
 from shardline.schema.encoding import KEPT_BYTES, Frames, QuarantinedRow, Rows, validate_frames
 from shardline.sources.schema_inference import SchemaFinder
@@ -65,10 +65,15 @@ class TFRecordSource(JoinableSource):
     def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
         """Return the schema that all records fit; logical types are not inferred."""
         finder = SchemaFinder(self.shown, exact=True)
-        with self._open() as file:
-            for block, _ in self._parts(file):
-                if block is not None:
-                    finder.add_records(block.data, block.starts, block.lengths)
+        # The append that uses the schema verifies every byte again.
+        with self._open(verify=False) as file:
+            try:
+                for block, _ in self._parts(file):
+                    if block is not None:
+                        finder.add_records(block.data, block.starts, block.lengths)
+            except ShardlineError:
+                self._file.check_unchanged()
+                raise
         return finder.schema()
 
     def _small(self, data: bytes) -> SmallFile | None:
@@ -116,9 +121,9 @@ class TFRecordSource(JoinableSource):
         else:
             yield from check_first_chunk(self.shown, schema, chunks, exact=True)
 
-    def _open(self) -> RecordFile:
+    def _open(self, *, verify: bool = True) -> RecordFile:
         return RecordFile(
-            self._file.open(),
+            self._file.open(verify=verify),
             limits=self._limits,
             block_bytes=_BLOCK_BYTES,
             compression=self._compression,
