@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
 FAILURES = ROOT / ".fuzz"
 CASE_SECONDS = 60.0
-"""A case that takes longer counts as a hang."""
+"""A case hangs if it uses more CPU time than this, or none of it for so long."""
+_IDLE_SECONDS = 0.05
 _MOST_FAILURES = 10
 
 
@@ -205,7 +206,7 @@ class _Run:
         begun: dict[str, Any] | None = None
         hangs = False
         try:
-            lines = _lines(process.stdout, CASE_SECONDS)
+            lines = _lines(process, CASE_SECONDS)
             for line in lines:
                 event = json.loads(line)
                 if "outcome" not in event:
@@ -242,17 +243,38 @@ def _ending(status: int) -> str:
     return f"exit with status {status}"
 
 
-def _lines(pipe: IO[bytes], seconds: float) -> Iterator[bytes]:
-    """Yield lines as they arrive; TimeoutError if none arrives for so long."""
+def _lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
+    """Yield lines as they arrive; TimeoutError if the worker hangs.
+
+    CPU time decides: on a busy machine a healthy worker can be silent for minutes.
+    """
+    assert process.stdout is not None
     left = b""
+    start = last = _cpu_seconds(process.pid)
     while True:
-        if not select.select([pipe], [], [], seconds)[0]:
-            raise TimeoutError
-        data = os.read(pipe.fileno(), 65536)
+        if not select.select([process.stdout], [], [], seconds)[0]:
+            used = _cpu_seconds(process.pid)
+            if used - start > seconds or used - last < _IDLE_SECONDS:
+                raise TimeoutError
+            last = used
+            continue
+        data = os.read(process.stdout.fileno(), 65536)
         if not data:
             return
         *whole, left = (left + data).split(b"\n")
         yield from whole
+        start = last = _cpu_seconds(process.pid)
+
+
+def _cpu_seconds(session: int) -> float:
+    """Return the CPU time of all processes of a session, ended children included."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

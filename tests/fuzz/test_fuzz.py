@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.errors import ShardlineError
-from tests.fuzz import worker
+from tests.fuzz import harness, worker
 from tests.fuzz.harness import Case, Finding, Target, fuzz, saved_case
 from tests.fuzz.mutate import mutate_bytes
 from tests.fuzz.targets import TARGETS
@@ -73,6 +73,19 @@ def test_worker_reports_each_kind_of_failure(
     worker._run(target, 3, target.case("seed", 3), tmp_path)
     assert events[0] == {"case": 3}
     assert events[-1].get("kind") == kind
+
+
+def test_silent_worker_without_cpu_time_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness, "CASE_SECONDS", 0.3)
+    (tmp_path / "cases").mkdir()
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\necho '{\"case\": 0}'\nexec sleep 600\n")
+    script.chmod(0o755)
+    folders = {"folder": tmp_path / "cases", "failures": tmp_path / "failures"}
+    report = fuzz(TARGETS["csv"], "seed", 0.1, python=str(script), **folders)
+    assert [failure.kind for failure in report.failures] == ["hang"]
 
 
 def test_crash_is_found_and_saved(tmp_path: Path) -> None:
