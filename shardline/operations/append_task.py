@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shardline.operations.shard_writer import OpenShard
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
-    from shardline.sources import Chunk, Frames, RecordSource
+    from shardline.sources import Chunk, EncodedRows, RecordSource
     from shardline.storage import Store
     from shardline.storage.store import NewObject
     from shardline.tfrecord.hashing import FileContent
@@ -295,10 +295,10 @@ class _SourceShardWriter:
 
 def _read_frames(
     task: AppendTask, running: TaskContext, digest: RowsDigest | None, row: int
-) -> Iterator[tuple[Frames, int]]:
+) -> Iterator[tuple[EncodedRows, int]]:
     """The records of a source from a row on, made side by side, with the row behind each lot."""
 
-    def make(chunk: Chunk) -> tuple[Frames, Chunk]:
+    def make(chunk: Chunk) -> tuple[EncodedRows, Chunk]:
         return chunk.frames(), chunk
 
     records = 0

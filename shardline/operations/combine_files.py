@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from shardline.pairing.combine_spec import BoundCombineSpec, CombineSpec, SpecOptions
     from shardline.pairing.pair_batch import PairBatch
     from shardline.pairing.pair_side import NumberedUnit
-    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.reader import Limits
+    from shardline.tfrecord.record_block import RecordBlock
     from shardline.tfrecord.writer import WrittenFile
 
     Paths: TypeAlias = Path | str | Sequence[Path | str]
@@ -196,7 +197,7 @@ def _scan_side(paths: Sequence[Path], limits: Limits, workers: int) -> _ScannedS
     each = divide_workers(len(paths), workers)
 
     def gather(path: Path) -> tuple[int, int, dict[FactsKey, FeatureFacts]]:
-        def facts_of(block: Block) -> tuple[int, int, list[FeatureFacts]]:
+        def facts_of(block: RecordBlock) -> tuple[int, int, list[FeatureFacts]]:
             try:
                 found = kernel.facts(block.data, block.starts, block.lengths)
             except ExampleError as error:

@@ -13,13 +13,14 @@ from shardline.sources.column_source import validate_batch
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.examples import build_example_error
 from shardline.tfrecord.parallel import map_blocks
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 from shardline.tfrecord.writer import RecordWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shardline.kernel.types import Column
+    from shardline.tfrecord.record_block import RecordBlock
 
 
 BATCH_BYTES = 4 * 1024 * 1024
@@ -67,7 +68,7 @@ def read_examples(
     """
     path = Path(path)
 
-    def decode(block: Block) -> pa.RecordBatch:
+    def decode(block: RecordBlock) -> pa.RecordBatch:
         try:
             return decode_columns(block.data, block.starts, block.lengths, columns)
         except ExampleError as error:

@@ -19,14 +19,8 @@ from shardline.tfrecord.compression import Compression, members_of
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import IndexCheck, NoIndexCheck
 from shardline.tfrecord.open_file import LocalFile, StoredFile
-from shardline.tfrecord.reader import (
-    BLOCK_BYTES,
-    DEFAULT_LIMITS,
-    Block,
-    Limits,
-    RecordFile,
-    whole_block,
-)
+from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Limits, RecordFile
+from shardline.tfrecord.record_block import RecordBlock, whole_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -184,7 +178,7 @@ class _Inspection:
             shard, self.name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index
         )
 
-    def _misfits(self, block: Block, room: int) -> Iterable[Violation]:
+    def _misfits(self, block: RecordBlock, room: int) -> Iterable[Violation]:
         """Find at most `room` records of a block that do not fit the schema, if there is one."""
         if self.schema is None or not room:
             return ()
@@ -220,7 +214,7 @@ def inspect_small_shards(
     is_whole = scan.fault is None and len(ends) == wanted[-1, 0] + 1
     if not is_same or not is_whole or not np.array_equal(ends[wanted[:, 0]], wanted[:, 1]):
         return [None] * len(shards)
-    block = Block(memoryview(data), 0, 0, scan.starts, scan.lengths)
+    block = RecordBlock(memoryview(data), 0, 0, scan.starts, scan.lengths)
     if schema is not None and any(violations(schema, block, limit=1)):
         return [None] * len(shards)
     return [ShardReport(shard, name, read=True) for name, shard in shards]

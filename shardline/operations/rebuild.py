@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from shardline.operations.shard_writer import OpenShard
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
-    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.reader import Limits
+    from shardline.tfrecord.record_block import RecordBlock
     from shardline.tfrecord.writer import RecordSink
 
 
@@ -420,7 +421,7 @@ class _SpanBorders:
         self._left = sorted(told | {(span.end, span.end_byte) for span in spans}, reverse=True)
         self._right = True
 
-    def compare(self, block: Block) -> None:
+    def compare(self, block: RecordBlock) -> None:
         """Look at those at which a record of the block begins."""
         while self._left and self._left[-1][0] < block.record + len(block.starts):
             record, byte = self._left.pop()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.schema.schema import Payload
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.record_block import RecordBlock
     from shardline.tfrecord.writer import WrittenFile
 
 _LOOKED_AT_BYTES = 64 * 1024
@@ -105,7 +105,7 @@ class _FileStart:
             return cls(path, compression, _infer_payload(next(iter(file.blocks()), None)))
 
 
-def _infer_payload(block: Block | None) -> Payload | None:
+def _infer_payload(block: RecordBlock | None) -> Payload | None:
     if block is None:
         return None
     try:
@@ -263,7 +263,7 @@ class _FilesWriter:
     def name(self, at: int) -> str:
         return f"part-{at:05}"
 
-    def add(self, block: Block) -> None:
+    def add(self, block: RecordBlock) -> None:
         ends = get_frame_ends(block.starts, block.lengths)
         done, offset = 0, 0
         while done < len(ends):

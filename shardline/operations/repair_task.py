@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from shardline.operations.shard_slice import ShardSlice
     from shardline.operations.shard_writer import OpenShard, ShardWriter
     from shardline.schema.schema import Schema
-    from shardline.sources import Chunk, Frames
+    from shardline.sources import Chunk, EncodedRows
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 
@@ -66,13 +66,13 @@ class OldPositions:
             return None
         return cls(np.concatenate(offsets)[: shard.records], info.size == shard.bytes)
 
-    def numbers(self, chunk: Chunk, frames: Frames) -> IntArray:
+    def numbers(self, chunk: Chunk, frames: EncodedRows) -> IntArray:
         """The old numbers of records that were salvaged, -1 where that cannot be told."""
         read = chunk.of if isinstance(chunk, EncodedChunk) else chunk
         if not isinstance(read, RecordChunk) or not len(self.offsets):
             return np.full(len(frames.rows), NOTHING, np.int64)
-        held = read.records
-        begins = held.starts[frames.rows - held.first] + (held.offset - HEADER_BYTES)
+        block = read.block
+        begins = block.starts[frames.rows - block.record] + (block.offset - HEADER_BYTES)
         places = np.minimum(np.searchsorted(self.offsets, begins), len(self.offsets) - 1)
         sure = self.same_size | (frames.rows == places)
         return np.where((self.offsets[places] == begins) & sure, places, NOTHING)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.kernel.types import HEADER_BYTES
-from shardline.sources import Frames
+from shardline.sources import EncodedRows
 from shardline.tfrecord.compression import get_frame_ends
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class RowStream:
     Each comes with the number of the row behind it.
     """
 
-    def __init__(self, open_at: Callable[[int], Iterator[tuple[Frames, int]]]) -> None:
+    def __init__(self, open_at: Callable[[int], Iterator[tuple[EncodedRows, int]]]) -> None:
         self._open_at = open_at
-        self._frames: Iterator[tuple[Frames, int]] | None = None
-        self._left: tuple[Frames, int] | None = None
+        self._frames: Iterator[tuple[EncodedRows, int]] | None = None
+        self._left: tuple[EncodedRows, int] | None = None
         self._row = -1  # at which it stands; below 0 in the middle of a part
 
     def seek(self, row: int) -> None:
@@ -72,7 +72,7 @@ class RowStream:
                 part.come_from(rows)
         return last
 
-    def _take(self) -> tuple[Frames, int] | None:
+    def _take(self) -> tuple[EncodedRows, int] | None:
         if self._left is not None:
             taken, self._left = self._left, None
             return taken
@@ -104,12 +104,12 @@ class RowRuns:
                 yield np.arange(start, min(start + _ROWS_AT_ONCE, first + count))
 
 
-def _quarantine_rows(part: OpenShard, frames: Frames) -> None:
+def _quarantine_rows(part: OpenShard, frames: EncodedRows) -> None:
     for refused in frames.refused:
         part.refuse(refused)
 
 
-def _add_until_full(part: OpenShard, frames: Frames, target: int | None) -> int:
+def _add_until_full(part: OpenShard, frames: EncodedRows, target: int | None) -> int:
     """Add as many of the records as fit, and say how many."""
     ends = get_frame_ends(frames.starts, frames.lengths)
     data = memoryview(frames.data)
@@ -125,13 +125,13 @@ def _add_until_full(part: OpenShard, frames: Frames, target: int | None) -> int:
     return added
 
 
-def split_frames(frames: Frames, count: int) -> tuple[Frames, Frames]:
+def split_frames(frames: EncodedRows, count: int) -> tuple[EncodedRows, EncodedRows]:
     """The frames before a record, and from it on; refused rows go where they stood."""
     row = int(frames.rows[count])
     offset = int(frames.starts[count]) - HEADER_BYTES
     before = tuple(refused for refused in frames.refused if refused.row < row)
     behind = frames.refused[len(before) :]
-    head = Frames(
+    head = EncodedRows(
         memoryview(frames.data)[:offset],
         frames.starts[:count],
         frames.lengths[:count],
@@ -160,7 +160,7 @@ class RowsDigest:
         self._refused = hashlib.sha256()
         self._end = 0
 
-    def add(self, frames: Frames, end: int) -> None:
+    def add(self, frames: EncodedRows, end: int) -> None:
         """Add the rows up to `end`, in order."""
         known = int(np.searchsorted(frames.rows, self._end))
         if known < len(frames.rows):

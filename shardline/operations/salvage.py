@@ -22,7 +22,8 @@ from shardline.errors import (
 from shardline.hints import Hint
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, parse_compression
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Corruption, Limits, RecordFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Corruption, Limits, RecordFile
+from shardline.tfrecord.record_block import RecordBlock
 from shardline.tfrecord.recovery import DuplicateDetector, Gap, record_lost_bytes, repeat_gap
 from shardline.tfrecord.writer import RecordWriter
 
@@ -76,7 +77,7 @@ def salvage(
         lost = None if quarantine is None else stack.enter_context(DurableFile(quarantine))
         doubt = DuplicateDetector(file.stream)
         for event in file.events(go_on=True):
-            if isinstance(event, Block):
+            if isinstance(event, RecordBlock):
                 for block in doubt.cut(event):
                     if doubt.is_repeat(block):
                         report.gaps.append(repeat_gap(block))

@@ -21,7 +21,7 @@ from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import Fingerprint, read_offsets
 from shardline.tfrecord.open_file import StoredFile, open_source
 from shardline.tfrecord.prefetch import prefetch
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shardline.storage import Store
     from shardline.tfrecord.open_file import OpenFile, Source
     from shardline.tfrecord.reader import Limits
+    from shardline.tfrecord.record_block import RecordBlock
     from shardline.tfrecord.writer import RecordSink
 
 
@@ -113,7 +114,7 @@ def _ends_with_empty_member(file: OpenFile) -> bool:
     return not any(file.pread(_SIZE_BYTES, max(file.size - _SIZE_BYTES, 0)))
 
 
-def _read_ahead(read: RecordFile, *, workers: int | None) -> Iterator[tuple[Block, int]]:
+def _read_ahead(read: RecordFile, *, workers: int | None) -> Iterator[tuple[RecordBlock, int]]:
     """The blocks of a file and how far it was read for each.
 
     With more than one worker they are read, hashed and checked while those before are written. A
@@ -167,7 +168,7 @@ def fold_layers(
     return count
 
 
-def _blocks(read: RecordFile, span: Span) -> Iterator[Block]:
+def _blocks(read: RecordFile, span: Span) -> Iterator[RecordBlock]:
     if read.compression is Compression.NONE:
         yield from read.blocks_between(
             span.start_byte, span.end_byte, record=span.first, search=False
@@ -176,28 +177,9 @@ def _blocks(read: RecordFile, span: Span) -> Iterator[Block]:
     for block in read.blocks():
         if block.offset >= span.end_byte:
             return
-        kept = _slice_block(block, span.start_byte).before(span.end_byte)
+        kept = block.skip(len(block.before(span.start_byte))).before(span.end_byte)
         if len(kept.starts):
             yield kept
-
-
-def _slice_block(block: Block, start: int) -> Block:
-    """The part of a block whose frames begin from `start` of the file on."""
-    skip = len(block.before(start).starts)
-    if not skip:
-        return block
-    if skip == len(block.starts):
-        return Block(
-            block.data[:0], block.offset, block.record, block.starts[:0], block.lengths[:0]
-        )
-    first = int(block.starts[skip]) - HEADER_BYTES
-    return Block(
-        block.data[first:],
-        block.offset + first,
-        block.record + skip,
-        block.starts[skip:] - first,
-        block.lengths[skip:],
-    )
 
 
 def validate_copied_content(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Base
     from shardline.log.state import State
     from shardline.log.version import StoredVersion
-    from shardline.sources import Frames, QuarantinedRow
+    from shardline.sources import EncodedRows, QuarantinedRow
     from shardline.storage import Store
     from shardline.storage.store import ObjectWriter
     from shardline.tfrecord.hashing import FileContent
@@ -342,7 +342,7 @@ def _digest(plan: ShardPlan, attempt: int, receipt: bytes) -> Json:
 
 
 def build_small_shard(
-    plan: ShardPlan, attempt: int, frames: Frames, rows: int
+    plan: ShardPlan, attempt: int, frames: EncodedRows, rows: int
 ) -> tuple[Receipt, tuple[NewObject, ...]]:
     """Build the only shard of a source in memory, of rows that each gave a record.
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import Insides, IntArray
     from shardline.schema.schema import Feature, Key
-    from shardline.sources import Frames
-    from shardline.tfrecord.reader import Block
+    from shardline.sources import EncodedRows
+    from shardline.tfrecord.record_block import RecordBlock
     from shardline.udf.transform import BoundUDFs
     from shardline.udf.udf_result import UDFResult
 
@@ -59,7 +59,7 @@ class TransformedBlock:
 
 def transform_records(
     path: str,
-    blocks: Iterator[Block],
+    blocks: Iterator[RecordBlock],
     makers: BoundUDFs,
     *,
     alone: bool,
@@ -83,7 +83,7 @@ def transform_records(
 class _SourceBlock:
     """A block of records. `walked` if it was decoded, and all features are set and stay."""
 
-    block: Block
+    block: RecordBlock
     walked: bool = False
 
 
@@ -105,7 +105,7 @@ class _BlockTransformer:
         self._max_record_bytes = max_record_bytes
 
     def with_fields(
-        self, blocks: Iterator[Block], *, workers: int
+        self, blocks: Iterator[RecordBlock], *, workers: int
     ) -> Iterator[tuple[_SourceBlock, Sequence[UDFResult]]]:
         """Each block with what the functions made of it."""
         if not self._bound:
@@ -145,7 +145,7 @@ class _BlockTransformer:
         """Whether nothing but the columns is needed of a block, once they are decoded."""
         return self._alone and not self._every and bool(self._reads)
 
-    def _decoded(self, block: Block) -> tuple[_SourceBlock, pa.RecordBatch]:
+    def _decoded(self, block: RecordBlock) -> tuple[_SourceBlock, pa.RecordBatch]:
         """A block with the features of it that are read. A new one must not be there already."""
         met: set[Key] = set()
         unset: set[str] = set()
@@ -172,7 +172,7 @@ class _BlockTransformer:
         nothing = pa.array([{}] * len(block.starts), pa.struct([]))
         return held, pa.RecordBatch.from_struct_array(nothing)
 
-    def _refuse_merging(self, block: Block, unset: set[str]) -> None:
+    def _refuse_merging(self, block: RecordBlock, unset: set[str]) -> None:
         """Refuse an overlay over unset features that an overlay may add to.
 
         These are all that the schema does not declare: an overlay over this one may add any of
@@ -216,7 +216,9 @@ class _BlockTransformer:
                 return TransformedBlock(framed, end, tuple(told), error)
         return TransformedBlock(framed, end, frames.refused, error)
 
-    def _too_large(self, block: Block, places: IntArray, sizes: IntArray) -> list[QuarantinedRow]:
+    def _too_large(
+        self, block: RecordBlock, places: IntArray, sizes: IntArray
+    ) -> list[QuarantinedRow]:
         """Why records are refused that get too large by what is new."""
         new = ", ".join(feature.name for feature in self._new.features)
         rows = self._rows(block)
@@ -241,13 +243,13 @@ class _BlockTransformer:
         except (ExampleError, ColumnError) as error:
             raise add_location(self._path, block, error) from None
 
-    def _laid(self, frames: Frames) -> Insides:
+    def _laid(self, frames: EncodedRows) -> Insides:
         found = (frames.data, frames.starts, frames.lengths)
         if any(feature.sequence for feature in self._new.features):
             return kernel.insides(*found, map_unchanged_names(self._new))
         return encoded_insides(*found)
 
-    def _made(self, block: Block, made: Sequence[UDFResult]) -> Frames:
+    def _made(self, block: RecordBlock, made: Sequence[UDFResult]) -> EncodedRows:
         """The new features as records of their own; those that do not fit are left out."""
         reasons = {at: why for one in reversed(made) for at, why in one.reasons.items()}
         columns = [column for one in made for column in one.columns]
@@ -262,7 +264,7 @@ class _BlockTransformer:
         return replace(frames, refused=told)
 
     @staticmethod
-    def _rows(block: Block) -> Rows:
+    def _rows(block: RecordBlock) -> Rows:
         first = block.record
         return Rows(
             np.arange(first, first + len(block.starts)),
@@ -276,7 +278,7 @@ def _gather_blocks(
     decoded: Iterator[tuple[_SourceBlock, pa.RecordBatch]],
 ) -> Iterator[tuple[_SourceBlock, pa.RecordBatch]]:
     """The columns of several blocks together, and those blocks as one that has lost its bytes."""
-    blocks: list[Block] = []
+    blocks: list[RecordBlock] = []
     batches: list[pa.RecordBatch] = []
     rows = size = 0
     for held, batch in decoded:
@@ -291,7 +293,7 @@ def _gather_blocks(
 
 
 def _join_columns(
-    blocks: Sequence[Block], batches: Sequence[pa.RecordBatch]
+    blocks: Sequence[RecordBlock], batches: Sequence[pa.RecordBatch]
 ) -> tuple[_SourceBlock, pa.RecordBatch]:
     if len(blocks) == 1:
         return _SourceBlock(blocks[0]), batches[0]

@@ -11,7 +11,8 @@ from shardline.errors import CorruptFileError, Fault
 from shardline.execution.threads import divide_workers, run_tasks
 from shardline.tfrecord.examples import _example_faults, validate_examples
 from shardline.tfrecord.parallel import map_blocks
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Corruption, Limits, RecordFile
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Corruption, Limits, RecordFile
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,7 +67,7 @@ def verify_file(
             records, faults = _find_every_fault(file, examples=examples, progress=progress)
             return FileReport(str(source), records, size, compression, faults)
 
-    def check(block: Block) -> int:
+    def check(block: RecordBlock) -> int:
         if examples:
             validate_examples(source, block)
         return len(block.starts)
@@ -87,7 +88,7 @@ def _find_every_fault(
     for event in file.events(go_on=True):
         if isinstance(event, Corruption):
             faults.append(event.fault)
-        elif isinstance(event, Block):
+        elif isinstance(event, RecordBlock):
             records += len(event.starts)
             if examples:
                 faults.extend(_example_faults(event))

@@ -19,14 +19,15 @@ from shardline.kernel.columns import to_arrow
 from shardline.kernel.types import Insides
 from shardline.schema.arrow_types import column_of, to_column
 from shardline.tfrecord.examples import add_location
-from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile, RecordSelection
+from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from shardline.kernel.types import Column, IntArray
     from shardline.schema.schema import Feature, Key
-    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.reader import Limits
 
 BLOCK_BYTES = 1024 * 1024
 PAIR_OVERHEAD_BYTES = 28
@@ -41,13 +42,13 @@ class RecordUnit(Protocol):
         """Where they lie, for messages."""
         ...
 
-    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Every record, checked, block by block."""
         ...
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[RecordSelection, None, None]:
+    ) -> Generator[RecordBlock, None, None]:
         """The records of these numbers, which ascend."""
         ...
 
@@ -58,14 +59,14 @@ class StandaloneFile:
 
     path: str
 
-    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Every record, checked; raises CorruptFileError at the first damage."""
         with RecordFile(Path(self.path), limits=limits, block_bytes=block_bytes) as file:
             yield from file.blocks()
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[RecordSelection, None, None]:
+    ) -> Generator[RecordBlock, None, None]:
         """The records of these numbers; there is no index, so all up to the last are read."""
         done = 0
         for block in self.blocks(limits=limits, block_bytes=BLOCK_BYTES):
@@ -74,7 +75,7 @@ class StandaloneFile:
             last = int(np.searchsorted(numbers, block.record + len(block.starts)))
             at = numbers[done:last] - block.record
             if len(at):
-                yield RecordSelection(
+                yield RecordBlock.select(
                     block.data, block.starts[at], block.lengths[at], numbers[done:last]
                 )
             done = last
@@ -180,7 +181,7 @@ class NumberedUnit:
     first: int
     records: int
 
-    def blocks(self, limits: Limits, span: tuple[int, int] | None = None) -> Iterator[Block]:
+    def blocks(self, limits: Limits, span: tuple[int, int] | None = None) -> Iterator[RecordBlock]:
         """Its records, or those of a span of it, in order."""
         low, high = span or (0, self.records)
         for block in self.unit.blocks(limits=limits, block_bytes=BLOCK_BYTES):
@@ -228,14 +229,14 @@ class NumberedUnit:
             yield self._keys(block, columns)
 
     def _taken_apart(
-        self, some: Block | RecordSelection, names: Mapping[Key, str | None], first: int
+        self, some: RecordBlock, names: Mapping[Key, str | None], first: int
     ) -> RecordPart:
         try:
             return RecordPart(kernel.insides(some.data, some.starts, some.lengths, names), first)
         except (ExampleError, ColumnError) as error:
             raise add_location(self.unit.path, some, error) from None
 
-    def _keys(self, block: Block, columns: Sequence[Column]) -> KeyValues:
+    def _keys(self, block: RecordBlock, columns: Sequence[Column]) -> KeyValues:
         try:
             decoded = kernel.decode(block.data, block.starts, block.lengths, columns)
         except (ExampleError, ColumnError) as error:

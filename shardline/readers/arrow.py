@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.schema.schema import Feature, Schema
     from shardline.storage import Store
-    from shardline.tfrecord.reader import Block, RecordSelection
+    from shardline.tfrecord.record_block import RecordBlock
 
 
 def select_columns(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:
@@ -84,20 +84,20 @@ class BatchBuilder:
         self._features = features
         self._asked = [column_of(feature) for feature in features]
 
-    def of(self, records: Records, some: Block | RecordSelection) -> pa.RecordBatch:
+    def of(self, records: Records, block: RecordBlock) -> pa.RecordBatch:
         """Some of a shard's records as a batch, as `Snapshot.to_arrow` gives them.
 
         Raises ColumnError at one that does not fit, and at a payload that is no Example
         CorruptFileError, or ExampleError if it was picked; all tell its number in the shard.
         """
         try:
-            decoded = kernel.decode(some.data, some.starts, some.lengths, self._asked)
+            decoded = kernel.decode(block.data, block.starts, block.lengths, self._asked)
             arrays = [
                 to_column(feature, buffers)
                 for feature, buffers in zip(self._features, decoded, strict=True)
             ]
         except (ExampleError, ColumnError) as error:
-            raise add_location(records.path, some, error) from None
+            raise add_location(records.path, block, error) from None
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -122,7 +122,7 @@ def to_arrow(
     records = list_records(snapshot, features)
     batches = BatchBuilder(features)
 
-    def blocks_of(one: Records) -> Generator[Block, None, None]:
+    def blocks_of(one: Records) -> Generator[RecordBlock, None, None]:
         return one.blocks(limits=limits or DEFAULT_LIMITS, block_bytes=size)
 
     threads = choose_threads(snapshot.store, workers)

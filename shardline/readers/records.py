@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from shardline.log.layers import list_stacks
 from shardline.provenance.commands import get_recreate_hint
 from shardline.readers.shard_file import open_shard_file
 from shardline.tfrecord.examples import add_location
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, RecordSelection
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 
-Some = TypeVar("Some", Block, RecordSelection)
-
-
 @dataclass(frozen=True, slots=True)
 class LayerFile:
     """One layer, and the keys of the features that its records may have."""
@@ -41,13 +39,13 @@ class LayerFile:
     file: ShardFile
     keys: frozenset[FeatureKey]
 
-    def insides(self, some: Block | RecordSelection) -> Insides:
-        """What some of its records hold, without the messages around that."""
+    def insides(self, block: RecordBlock) -> Insides:
+        """Return the features of a block of its records, without the messages around them."""
         names = {(sequence, name): name for sequence, name in self.keys}
         try:
-            return kernel.insides(some.data, some.starts, some.lengths, names)
+            return kernel.insides(block.data, block.starts, block.lengths, names)
         except (ExampleError, ColumnError) as error:
-            raise add_location(self.file.path, some, error) from None
+            raise add_location(self.file.path, block, error) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class LayeredShard:
         for file in self.files:
             file.look()
 
-    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Every record; the offsets are those of the plain file that would hold them."""
         offset = 0
         streams = [file.blocks(limits=limits, block_bytes=block_bytes) for file in self.files]
@@ -88,53 +86,45 @@ class LayeredShard:
             for parts in steps:
                 made = self._joined(parts)
                 data = memoryview(made.data)
-                yield Block(data, offset, parts[0].record, made.starts, made.lengths)
+                yield RecordBlock(data, offset, parts[0].record, made.starts, made.lengths)
                 offset += len(data)
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[RecordSelection, None, None]:
+    ) -> Generator[RecordBlock, None, None]:
         """Some records."""
         streams = [file.pick(numbers, limits=limits) for file in self.files]
         with closing(_in_step(streams)) as steps:
             for parts in steps:
                 made = self._joined(parts)
-                yield RecordSelection(made.data, made.starts, made.lengths, parts[0].numbers)
+                yield RecordBlock.select(made.data, made.starts, made.lengths, parts[0].numbers)
 
-    def _joined(self, parts: Sequence[Block | RecordSelection]) -> Framed:
-        insides = [layer.insides(some) for layer, some in zip(self.layers, parts, strict=True)]
+    def _joined(self, parts: Sequence[RecordBlock]) -> Framed:
+        insides = [layer.insides(block) for layer, block in zip(self.layers, parts, strict=True)]
         rows = np.arange(len(parts[0].starts))
         return kernel.join(insides, [rows] * len(insides))
 
 
 def _in_step(
-    streams: Sequence[Generator[Some, None, None]],
-) -> Generator[list[Some], None, None]:
-    """What several streams of records give, each time of as many records."""
+    streams: Sequence[Generator[RecordBlock, None, None]],
+) -> Generator[list[RecordBlock], None, None]:
+    """Yield blocks of the same records, one of each stream."""
     with ExitStack() as opened:
         for stream in streams:
             opened.enter_context(closing(stream))
-        left = [next(stream, None) for stream in streams]
-        while None not in left:
-            held = [some for some in left if some is not None]
-            count = min(len(some.starts) for some in held)
-            yield [_cut(some, slice(count)) for some in held]
-            left = [
-                _cut(some, slice(count, None)) if len(some.starts) > count else next(stream, None)
-                for stream, some in zip(streams, held, strict=True)
+        blocks = [next(stream, None) for stream in streams]
+        while None not in blocks:
+            waiting = [block for block in blocks if block is not None]
+            count = min(map(len, waiting))
+            parts = [block.split(count) for block in waiting]
+            yield [head for head, _ in parts]
+            blocks = [
+                rest if len(rest) else next(stream, None)
+                for stream, (_, rest) in zip(streams, parts, strict=True)
             ]
-        # One has ended, with as many records as the log says: one that has more refuses to end.
+        # A stream raises at its end if its records are not as many as the log says.
         for stream in streams:
             deque(stream, maxlen=0)
-
-
-def _cut(some: Some, which: slice) -> Some:
-    """Some of these records; `which` begins at the first, or ends at the last of them."""
-    starts, lengths = some.starts[which], some.lengths[which]
-    if isinstance(some, Block):
-        record = some.record + (which.start or 0)
-        return replace(some, record=record, starts=starts, lengths=lengths)
-    return replace(some, starts=starts, lengths=lengths, numbers=some.numbers[which])
 
 
 class Records(Protocol):
@@ -159,7 +149,7 @@ class Records(Protocol):
         """Refuse files that are not there, or not as long as the log says, without reading them."""
         ...
 
-    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Every record, in blocks of whole frames whose checksums hold.
 
         Raises CorruptFileError at the first damage, ObjectNotFoundError if a file is not there, and
@@ -170,7 +160,7 @@ class Records(Protocol):
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[RecordSelection, None, None]:
+    ) -> Generator[RecordBlock, None, None]:
         """The records of these numbers, which ascend, some at a time; the checksums of each hold.
 
         Raises as `blocks` does, but of a payload that is no Example ExampleError.

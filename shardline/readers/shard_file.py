@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,14 +39,8 @@ from shardline.tfrecord.index import (
 )
 from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import LocalFile, StoredFile
-from shardline.tfrecord.reader import (
-    DEFAULT_LIMITS,
-    Block,
-    Limits,
-    RecordFile,
-    RecordSelection,
-    whole_block,
-)
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
+from shardline.tfrecord.record_block import RecordBlock, whole_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -138,7 +132,7 @@ _SPAN_BYTES = 32 * 1024 * 1024
 
 def select_records(
     file: ShardFile, numbers: IntArray, *, limits: Limits
-) -> Generator[RecordSelection, None, None]:
+) -> Generator[RecordBlock, None, None]:
     """See `ShardFile.pick`."""
     if not len(numbers):
         return
@@ -164,7 +158,7 @@ def select_records(
 
 def _through_index(
     file: ShardFile,
-) -> Callable[[ShardFile, IntArray, Limits], Iterator[RecordSelection]] | None:
+) -> Callable[[ShardFile, IntArray, Limits], Iterator[RecordBlock]] | None:
     """Return how to read a shard through its index; None if it has no random access.
 
     What it returns raises IndexMismatchError, maybe late, if the index is lost or corrupt.
@@ -177,14 +171,14 @@ def _through_index(
     return None if file.shard.compression == "zlib" or not local else _from_disk
 
 
-def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordSelection]:
+def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordBlock]:
     with IndexedFile(file.path, limits=limits, sha256=file.shard.sha256) as indexed:
         if len(indexed) != file.shard.records:
             raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
         if indexed.is_plain:
             done = 0
             for data, starts, lengths in indexed.frames(numbers, _PIECE_BYTES):
-                yield RecordSelection(data, starts, lengths, numbers[done : done + len(starts)])
+                yield RecordBlock.select(data, starts, lengths, numbers[done : done + len(starts)])
                 done += len(starts)
             return
         payloads: list[bytes] = []
@@ -208,13 +202,13 @@ def _runs(numbers: IntArray) -> Iterator[tuple[int, int]]:
         yield int(run[0]), int(run[-1]) + 1
 
 
-def _joined(payloads: list[bytes], numbers: IntArray) -> RecordSelection:
+def _joined(payloads: list[bytes], numbers: IntArray) -> RecordBlock:
     lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
     starts = np.cumsum(lengths) - lengths
-    return RecordSelection(b"".join(payloads), starts, lengths, numbers[: len(payloads)])
+    return RecordBlock.select(b"".join(payloads), starts, lengths, numbers[: len(payloads)])
 
 
-def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordSelection]:
+def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordBlock]:
     """Parts of an object, each asked for with those near it."""
     with closing(file.file.open()) as opened:
         if not is_committed(file, opened):
@@ -239,7 +233,7 @@ def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[R
                 int(begins[bad]),
                 "the indexed record is not intact (corrupt file, or index of another file)",
             )
-        yield RecordSelection(data, scan.starts, scan.lengths, numbers[some])
+        yield RecordBlock.select(data, scan.starts, scan.lengths, numbers[some])
         first = some.stop
 
 
@@ -260,21 +254,19 @@ def _spans(file: ShardFile, numbers: IntArray) -> tuple[IntArray, IntArray]:
     return begins, ends
 
 
-def _streamed(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordSelection]:
+def _streamed(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordBlock]:
     done = 0
     for block in file.blocks(limits=limits, block_bytes=_PIECE_BYTES):
         last = int(np.searchsorted(numbers, block.record + len(block.starts)))
         if last > done:
             chosen = numbers[done:last] - block.record
-            yield RecordSelection(
+            yield RecordBlock.select(
                 block.data, block.starts[chosen], block.lengths[chosen], numbers[done:last]
             )
         done = last
         if done == len(numbers):
             return
 
-
-Some = TypeVar("Some", Block, RecordSelection)
 
 TF_COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 """As TensorFlow spells them. What it does not know, `gzip` too, it silently reads as plain."""
@@ -306,7 +298,7 @@ class ShardFile:
             raise self.missing()
         self._check("bytes", info.size, self.shard.bytes)
 
-    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Every record, in blocks whose checksums were checked.
 
         Raises CorruptFileError at the first damage, ObjectNotFoundError if the file is not there,
@@ -347,20 +339,20 @@ class ShardFile:
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[RecordSelection, None, None]:
+    ) -> Generator[RecordBlock, None, None]:
         """The records of these numbers, which ascend, some at a time; the checksums of each hold.
 
         Raises as `blocks` does.
         """
-        some = select_records(self, numbers, limits=limits)
-        with closing(some):
-            while (picked := self._next(some)) is not None:
-                yield picked
+        blocks = select_records(self, numbers, limits=limits)
+        with closing(blocks):
+            while (block := self._next(blocks)) is not None:
+                yield block
 
-    def _next(self, some: Iterator[Some]) -> Some | None:
+    def _next(self, blocks: Iterator[RecordBlock]) -> RecordBlock | None:
         """What comes next; at damage to a shard of another version it is told how to go on."""
         try:
-            return next(some, None)
+            return next(blocks, None)
         except CorruptFileError as error:
             raise locate_error(self.snapshot, self.file.store, (self,), error) from None
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.schema.schema import Feature
     from shardline.schema.shapes import Shape
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.record_block import RecordBlock
 
 
 Tensor: TypeAlias = Any
@@ -451,10 +451,10 @@ def _stored_chunks(
     tf = _tensorflow()
     check = snapshot.schema.payload != "opaque"
 
-    def blocks_of(one: Records) -> Generator[Block, None, None]:
+    def blocks_of(one: Records) -> Generator[RecordBlock, None, None]:
         return one.blocks(limits=limits, block_bytes=CHUNK_BYTES)
 
-    def payloads(one: Records, block: Block) -> list[bytes]:
+    def payloads(one: Records, block: RecordBlock) -> list[bytes]:
         if check:
             validate_examples(one.path, block)
         return [bytes(payload) for payload in block.payloads()]

@@ -31,7 +31,8 @@ from shardline.readers.records import list_records
 from shardline.storage.store import object_uri
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.index import read_offsets
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, RecordSelection
+from shardline.tfrecord.reader import DEFAULT_LIMITS
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Mapping
@@ -98,18 +99,20 @@ class VirtualShard:
         for file in self.files:
             file.look()
 
-    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[Block, None, None]:
+    def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Every pair, in order. Raises as reading the records does of which they are made."""
         offset = record = 0
         with self._told(), self._sides(limits, block_bytes) as (sides, laying):
             for framed in laying.records(sides.lots()):
-                yield Block(memoryview(framed.data), offset, record, framed.starts, framed.lengths)
+                yield RecordBlock(
+                    memoryview(framed.data), offset, record, framed.starts, framed.lengths
+                )
                 offset += len(framed.data)
                 record += len(framed.starts)
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
-    ) -> Generator[RecordSelection, None, None]:
+    ) -> Generator[RecordBlock, None, None]:
         """The pairs of these numbers; only the records that stand in them are read."""
         if not len(numbers):
             return
@@ -118,7 +121,7 @@ class VirtualShard:
         with self._told(), self._sides(limits, _LOT_BYTES) as (sides, laying):
             for framed in laying.records(sides.sampled(lefts, rights)):
                 some = numbers[done : done + len(framed.starts)]
-                yield RecordSelection(framed.data, framed.starts, framed.lengths, some)
+                yield RecordBlock.select(framed.data, framed.starts, framed.lengths, some)
                 done += len(some)
 
     @contextmanager

@@ -12,7 +12,7 @@ from shardline.hints import Hint, Option
 from shardline.kernel.columns import from_arrow
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.schema.validation import violations
-from shardline.tfrecord.reader import Block
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def build_frames(
     rows: Rows,
     reasons: Reasons,
     max_record_bytes: int,
-) -> Frames:
+) -> EncodedRows:
     """Write columns as framed records. `reasons` tells of rows that are refused already."""
     for feature, fitted in columns:
         for at, why in fitted.bad.items():
@@ -62,7 +62,7 @@ def encode_buffers(
     rows: Rows,
     reasons: Reasons,
     max_record_bytes: int,
-) -> Frames:
+) -> EncodedRows:
     """Write the buffers of columns as framed records, as `encoded` does."""
     if reasons:
         # A refused row is written as a record with nothing in it, which is then cut out.
@@ -82,7 +82,7 @@ def validate_frames(
     rows: Rows,
     reasons: Reasons,
     max_record_bytes: int,
-) -> Frames:
+) -> EncodedRows:
     """Those of the found frames whose records fit the schema; the others are cut out and told.
 
     `found` is their bytes, and the starts and lengths of their payloads.
@@ -92,13 +92,13 @@ def validate_frames(
         why = f"takes {lengths[at]} bytes as a record, over the limit of {max_record_bytes}"
         reasons.setdefault(at, (None, why))
     places = np.delete(np.arange(len(starts)), list(reasons))
-    block = Block(memoryview(data), 0, 0, starts, lengths)
+    block = RecordBlock(memoryview(data), 0, 0, starts, lengths)
     if reasons:
         block = replace(block, starts=starts[places], lengths=lengths[places])
     for misfit in violations(schema, block):
         reasons.setdefault(int(places[misfit.record]), (misfit.feature, misfit.detail))
     if not reasons:
-        return Frames(
+        return EncodedRows(
             data if isinstance(data, bytes) else memoryview(data), starts, lengths, rows.numbers
         )
     refused = []
@@ -119,7 +119,7 @@ def validate_frames(
         )
     places = np.delete(np.arange(len(starts)), list(reasons))
     sizes = lengths[places]
-    return Frames(
+    return EncodedRows(
         _joined(memoryview(data), starts, lengths, places),
         np.cumsum(sizes + FRAME_BYTES) - sizes - FOOTER_BYTES,
         sizes,
@@ -198,7 +198,7 @@ def quarantine_long_row(
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class EncodedRows:
     """Records ready to be written: whole frames that follow each other in `data`.
 
     `starts` and `lengths` are those of the payloads, `rows` says from which row of the source each

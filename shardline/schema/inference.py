@@ -16,13 +16,14 @@ from shardline.kernel.types import FactsKey, FeatureFacts, merge_facts
 from shardline.schema.schema import Feature, Schema
 from shardline.tfrecord.examples import build_example_error
 from shardline.tfrecord.parallel import map_blocks
-from shardline.tfrecord.reader import DEFAULT_LIMITS, Block, Limits
+from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from shardline.kernel.types import FeatureFacts, Kind
+    from shardline.tfrecord.record_block import RecordBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ def infer_schema(
 def _gather_facts(
     path: Path, limits: Limits, workers: int, progress: Callable[[int], None] | None
 ) -> tuple[int, dict[FactsKey, FeatureFacts]]:
-    def gather(block: Block) -> tuple[int, list[FeatureFacts]]:
+    def gather(block: RecordBlock) -> tuple[int, list[FeatureFacts]]:
         try:
             return len(block.starts), kernel.facts(block.data, block.starts, block.lengths)
         except ExampleError as error:

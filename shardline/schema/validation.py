@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import ColumnBuffers, FeatureFacts
     from shardline.schema.logical_types import LogicalType
     from shardline.schema.schema import Feature, Schema
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.record_block import RecordBlock
 
 FeatureKey: TypeAlias = tuple[bool, str]
 
@@ -50,7 +50,7 @@ class Violation:
 
 def violations(
     schema: Schema,
-    block: Block,
+    block: RecordBlock,
     *,
     below: Collection[FeatureKey] = (),
     limit: int | None = None,
@@ -63,7 +63,9 @@ def violations(
     return islice(_violations(schema, block, below), limit)
 
 
-def _violations(schema: Schema, block: Block, below: Collection[FeatureKey]) -> Iterator[Violation]:
+def _violations(
+    schema: Schema, block: RecordBlock, below: Collection[FeatureKey]
+) -> Iterator[Violation]:
     if schema.payload == "opaque":
         return
     known = {feature.key for feature in schema.features}

@@ -16,7 +16,7 @@ from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
 from shardline.schema.arrow_validation import find_fault, printable
 from shardline.schema.conversion import MISMATCH, column_of, convert_to_feature, convert_values
-from shardline.schema.encoding import Frames, QuarantinedRow, Rows, build_frames
+from shardline.schema.encoding import EncodedRows, QuarantinedRow, Rows, build_frames
 from shardline.schema.exact_numbers import holds_large_floats, validate_exact
 from shardline.sources.schema_inference import SchemaFinder
 from shardline.sources.source import CHUNK_BYTES, Source
@@ -201,14 +201,14 @@ class ColumnChunk:
         rows: int = self.batch.rows.num_rows
         return self.batch.first + rows
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         """Its records."""
         first, size = self.batch.first, self.batch.rows.nbytes
         if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
             nothing = np.zeros(0, np.int64)
             why = f"takes {size} bytes, over the format's limit"
             refused = QuarantinedRow(first, f"row {first}", None, why, is_too_large=True)
-            return Frames(b"", nothing, nothing, nothing, (refused,))
+            return EncodedRows(b"", nothing, nothing, nothing, (refused,))
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
         columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
         rows = Rows(

@@ -16,7 +16,7 @@ from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.schema.encoding import (
     TOO_LARGE_HINT,
-    Frames,
+    EncodedRows,
     Reasons,
     Rows,
     build_frames,
@@ -463,7 +463,7 @@ class CsvChunk:
         """The number of the first row behind this chunk."""
         return self.rows.first + len(self.rows.ends)
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         """Its records."""
         if self.rows.too_long:
             nothing = np.zeros(0, np.int64)
@@ -477,7 +477,7 @@ class CsvChunk:
                 format="csv",
                 columns=rows.names,
             )
-            return Frames(b"", nothing, nothing, nothing, (refused,))
+            return EncodedRows(b"", nothing, nothing, nothing, (refused,))
         reasons: Reasons = {}
         rows, limit = self.rows, self.limits.max_record_bytes
         told = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)

@@ -29,7 +29,7 @@ from shardline.tfrecord.open_file import open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardline.schema.encoding import Frames
+    from shardline.schema.encoding import EncodedRows
     from shardline.sources.source import Chunk
     from shardline.sources.source_identity import Progress
     from shardline.tfrecord.reader import Limits
@@ -231,7 +231,7 @@ class FileChunk:
         """The number of the first file behind this chunk."""
         return self.first + len(self.files)
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         """Its records."""
         limit = self.limits.max_record_bytes
         reasons: Reasons = {

@@ -19,7 +19,7 @@ from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.schema.arrow_types import get_depth
 from shardline.schema.conversion import TooLarge, convert_to_feature
-from shardline.schema.encoding import Frames, Reasons, Rows, build_frames, quarantine_long_row
+from shardline.schema.encoding import EncodedRows, Reasons, Rows, build_frames, quarantine_long_row
 from shardline.schema.exact_numbers import LARGEST_EXACT, RoundedFloat, holds_large_floats
 from shardline.schema.logical_types import Array
 from shardline.sources.row_source import add_rows, encode_rows
@@ -352,7 +352,7 @@ class JsonLinesChunk:
         """The number of the first line behind this chunk."""
         return self.lines.first + self.lines.count
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         """Its records."""
         if self.too_long:
             nothing = np.zeros(0, np.int64)
@@ -365,7 +365,7 @@ class JsonLinesChunk:
                 lines.data,
                 format="jsonl",
             )
-            return Frames(b"", nothing, nothing, nothing, (refused,))
+            return EncodedRows(b"", nothing, nothing, nothing, (refused,))
         few = len(self.lines.data) < _FEW_BYTES
         return (None if few else self._at_once()) or self.one_by_one()
 
@@ -379,7 +379,7 @@ class JsonLinesChunk:
         numbers = self.lines.first + self.lines.filled
         return Rows(numbers, lambda at: f"line {numbers[at] + 1}", self.lines.line, "jsonl")
 
-    def _at_once(self) -> Frames | None:
+    def _at_once(self) -> EncodedRows | None:
         types = self._types()
         batch = None if types is None else self.lines.read(types)
         if batch is None:
@@ -390,7 +390,7 @@ class JsonLinesChunk:
         ]
         return build_frames(self.schema, columns, self._rows(), {}, self.limits.max_record_bytes)
 
-    def one_by_one(self) -> Frames:
+    def one_by_one(self) -> EncodedRows:
         """Its records, with each line read by itself."""
         reasons: Reasons = {}
         rows: list[object] = []

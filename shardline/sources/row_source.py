@@ -22,7 +22,7 @@ from shardline.sources.source_mismatch import index_features_by_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.schema.encoding import Frames
+    from shardline.schema.encoding import EncodedRows
     from shardline.schema.schema import Schema
     from shardline.sources.source import Chunk, SelfDescribingChunk
     from shardline.sources.source_identity import SourceIdentity
@@ -98,7 +98,7 @@ class DictChunk:
         """The number of the first row behind this chunk."""
         return int(self.numbers[-1]) + 1
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         """Its records."""
         reasons: Reasons = {
             at: (None, f"is no dict, but {_format_article(row)}")
@@ -136,7 +136,7 @@ def encode_rows(
     limits: Limits,
     *,
     base64: bool = False,
-) -> Frames:
+) -> EncodedRows:
     """Write dicts as records; what `reasons` refuses already need not be a dict."""
     names = {feature.name for feature in schema.features}
     dicts: list[Mapping[object, object]] = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
-from shardline.schema.encoding import Frames
+from shardline.schema.encoding import EncodedRows
 from shardline.sources.source_mismatch import validate_rows
 from shardline.tfrecord.compression import GZIP_MAGIC
 
@@ -42,7 +42,7 @@ class Chunk(Protocol):
         """The number of the first row behind this chunk."""
         ...
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         """Its records, each of which fits the schema; may be asked on any thread."""
         ...
 
@@ -156,10 +156,10 @@ class EncodedChunk:
 
     position: int
     end: int
-    made: Frames
+    made: EncodedRows
     of: SelfDescribingChunk
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         """Its records."""
         return self.made
 
@@ -228,7 +228,7 @@ class JoinableSource(Source):
 class FileRecords(NamedTuple):
     """The records of a whole file, each of a row of its own, and the number of its rows."""
 
-    frames: Frames
+    frames: EncodedRows
     rows: int
 
 
@@ -266,7 +266,7 @@ def _read(
     return [*_read(source, schema, files[:half]), *_read(source, schema, files[half:])]
 
 
-def _split_frames(frames: Frames, ends: IntArray) -> Iterator[FileRecords | None]:
+def _split_frames(frames: EncodedRows, ends: IntArray) -> Iterator[FileRecords | None]:
     """Share out the records; None for a file with rows that gave none, such as blank lines."""
     data = memoryview(frames.data)
     places = np.searchsorted(frames.rows, ends).tolist()
@@ -282,7 +282,7 @@ def _split_frames(frames: Frames, ends: IntArray) -> Iterator[FileRecords | None
             begin, stop = int(cuts[first]), int(cuts[last])
             piece = slice(first, last)
             yield FileRecords(
-                Frames(
+                EncodedRows(
                     data[begin:stop],
                     frames.starts[piece] - begin,
                     frames.lengths[piece],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy as np
 from shardline import kernel
 from shardline.errors import ExampleError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
-from shardline.schema.encoding import KEPT_BYTES, Frames, QuarantinedRow, Rows, validate_frames
+from shardline.schema.encoding import KEPT_BYTES, EncodedRows, QuarantinedRow, Rows, validate_frames
 from shardline.sources.schema_inference import SchemaFinder
 from shardline.sources.source import JoinableSource, JoinedChunk, SmallFile, check_first_chunk
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.reader import Block, Corruption, RecordFile
+from shardline.tfrecord.reader import Corruption, RecordFile
+from shardline.tfrecord.record_block import RecordBlock
 from shardline.tfrecord.recovery import DuplicateDetector, Gap, record_lost_bytes, repeat_gap
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class TFRecordSource(JoinableSource):
         places = np.searchsorted(frame_ends, sizes)
         if not np.array_equal(frame_ends[places], sizes):
             return None
-        records = _BlockRecords(memoryview(data), 0, 0, scan.starts, scan.lengths, 0)
-        return JoinedChunk(RecordChunk(schema, self._limits, records), places + 1)
+        block = RecordBlock(memoryview(data), 0, 0, scan.starts, scan.lengths)
+        return JoinedChunk(RecordChunk(schema, self._limits, block, 0), places + 1)
 
     def _scan(self, data: bytes) -> Scan | None:
         """Find the frames of whole files; None if something is wrong with one."""
@@ -138,17 +139,20 @@ class TFRecordSource(JoinableSource):
                     gaps += [gap] if gap.row >= start else []
                     end = max(end, gap.row + 1)
                 if block is not None:
-                    end = block.record + len(block.starts)
+                    end = block.end
                     if end > start:
-                        chunk = _select_records(block, start, file.stream.position)
-                        yield RecordChunk(schema, self._limits, chunk, tuple(gaps))
+                        chunk = block.skip(max(start - block.record, 0))
+                        yield RecordChunk(
+                            schema, self._limits, chunk, file.stream.position, tuple(gaps)
+                        )
                         gaps = []
             if gaps:
-                nothing = Block(memoryview(b""), 0, end, *[np.zeros(0, np.int64)] * 2)
-                chunk = _select_records(nothing, 0, file.stream.position)
-                yield RecordChunk(schema, self._limits, chunk, tuple(gaps))
+                nothing = RecordBlock(memoryview(b""), 0, end, *[np.zeros(0, np.int64)] * 2)
+                yield RecordChunk(schema, self._limits, nothing, file.stream.position, tuple(gaps))
 
-    def _parts(self, file: RecordFile) -> Iterator[tuple[Block | None, QuarantinedRow | None]]:
+    def _parts(
+        self, file: RecordFile
+    ) -> Iterator[tuple[RecordBlock | None, QuarantinedRow | None]]:
         """The blocks of the file, and behind each gap what was lost there."""
         if not self._salvage:
             for block in file.blocks():
@@ -160,7 +164,7 @@ class TFRecordSource(JoinableSource):
             if isinstance(event, Corruption):
                 doubt.note(event)
                 yield from ((None, gap) for gap in lost.begin(event))
-            elif isinstance(event, Block):
+            elif isinstance(event, RecordBlock):
                 yield from ((None, gap) for gap in lost.finish())
                 for block in doubt.cut(event):
                     if doubt.is_repeat(block):
@@ -216,69 +220,41 @@ def _make_rejected_gap(record: int, gap: Gap, content: bytes) -> QuarantinedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _BlockRecords:
-    """The records of a block, or those of them that are asked for."""
-
-    data: memoryview
-    offset: int
-    first: int
-    starts: np.ndarray[tuple[int], np.dtype[np.int64]]
-    lengths: np.ndarray[tuple[int], np.dtype[np.int64]]
-    position: int
-
-
-def _select_records(block: Block, start: int, position: int) -> _BlockRecords:
-    skipped = max(start - block.record, 0)
-    begin = int(block.starts[skipped]) - HEADER_BYTES if skipped else 0
-    return _BlockRecords(
-        block.data[begin:],
-        block.offset + begin,
-        block.record + skipped,
-        block.starts[skipped:] - begin,
-        block.lengths[skipped:].copy(),
-        position,
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class RecordChunk:
-    """Some records of a file, and the gaps before them."""
+    """Consecutive records of a file, and the gaps before them.
+
+    `position` is how many bytes of the file have been read.
+    """
 
     schema: Schema
     limits: Limits
-    records: _BlockRecords
+    block: RecordBlock
+    position: int
     gaps: tuple[QuarantinedRow, ...] = ()
 
     @property
-    def position(self) -> int:
-        """How much of the file has been read."""
-        return self.records.position
-
-    @property
     def end(self) -> int:
-        """The number of the first record behind this chunk."""
-        return self.records.first + len(self.records.starts)
+        """The number of the first record after this chunk."""
+        return self.block.end
 
-    def frames(self) -> Frames:
-        """Its records."""
-        mine = self.records
-        numbers = np.arange(mine.first, self.end)
-        found = (mine.data, mine.starts, mine.lengths)
-        rows = Rows(numbers, self._where, self._content, "tfrecord")
-        made = validate_frames(self.schema, found, rows, {}, self.limits.max_record_bytes)
-        refused = (*self.gaps, *made.refused)
-        return Frames(made.data, made.starts, made.lengths, made.rows, refused)
+    def frames(self) -> EncodedRows:
+        """Return the records that fit the schema, and the rejected ones."""
+        block = self.block
+        rows = Rows(block.numbers, self._where, self._content, "tfrecord")
+        records = (block.data, block.starts, block.lengths)
+        frames = validate_frames(self.schema, records, rows, {}, self.limits.max_record_bytes)
+        return replace(frames, refused=(*self.gaps, *frames.refused))
 
     def infer(self) -> Schema:
-        """The schema that its records suggest."""
+        """Return the schema that the records suggest."""
         finder = SchemaFinder("", exact=True)
-        finder.add_records(self.records.data, self.records.starts, self.records.lengths)
+        finder.add_records(self.block.data, self.block.starts, self.block.lengths)
         return finder.schema()
 
     def _where(self, at: int) -> str:
-        offset = self.records.offset + int(self.records.starts[at]) - HEADER_BYTES
-        return f"record {self.records.first + at}, offset {offset}"
+        offset = self.block.offset + int(self.block.starts[at]) - HEADER_BYTES
+        return f"record {self.block.record + at}, offset {offset}"
 
     def _content(self, at: int) -> bytes:
-        start = int(self.records.starts[at])
-        return bytes(self.records.data[start : start + int(self.records.lengths[at])])
+        start = int(self.block.starts[at])
+        return bytes(self.block.data[start : start + int(self.block.lengths[at])])

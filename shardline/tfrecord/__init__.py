@@ -5,17 +5,18 @@ from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import index_path, write_index
 from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.open_file import Source, StoredFile, open_source
-from shardline.tfrecord.reader import Block, Corruption, Limits, LostBytes, RecordFile
+from shardline.tfrecord.reader import Corruption, Limits, LostBytes, RecordFile
+from shardline.tfrecord.record_block import RecordBlock
 from shardline.tfrecord.writer import RecordWriter, write_records
 
 __all__ = [
-    "Block",
     "Compression",
     "Corruption",
     "HashedFile",
     "IndexedFile",
     "Limits",
     "LostBytes",
+    "RecordBlock",
     "RecordFile",
     "RecordWriter",
     "Source",

@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING
 from shardline import kernel
 from shardline.errors import ColumnError, CorruptFileError, ExampleError, Fault
 from shardline.kernel.types import HEADER_BYTES
-from shardline.tfrecord.reader import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.errors import ShardlineError
     from shardline.tfrecord.open_file import Source
-    from shardline.tfrecord.reader import RecordSelection
+    from shardline.tfrecord.record_block import RecordBlock
 
 
-def validate_examples(source: Source, block: Block) -> None:
+def validate_examples(source: Source, block: RecordBlock) -> None:
     """Raise CorruptFileError for the first payload of a block that is no Example."""
     for fault in _example_faults(block):
         raise CorruptFileError.of(str(source), fault)
 
 
-def _example_faults(block: Block) -> Iterator[Fault]:
+def _example_faults(block: RecordBlock) -> Iterator[Fault]:
     """The payloads of a block that are no Examples."""
     first = 0
     while first < len(block.starts):
@@ -37,7 +36,7 @@ def _example_faults(block: Block) -> Iterator[Fault]:
             return
 
 
-def build_example_error(block: Block, number: int, error: ExampleError) -> Fault:
+def build_example_error(block: RecordBlock, number: int, error: ExampleError) -> Fault:
     """Place a refused payload, the block's `number`th, in its file."""
     offset = block.offset + int(block.starts[number]) - HEADER_BYTES
     named = "" if error.feature is None else f"feature {error.feature!r}: "
@@ -46,16 +45,12 @@ def build_example_error(block: Block, number: int, error: ExampleError) -> Fault
 
 
 def add_location(
-    path: str, records: Block | RecordSelection, error: ExampleError | ColumnError
+    path: str, block: RecordBlock, error: ExampleError | ColumnError
 ) -> ShardlineError:
-    """The error to raise: its record is the number in the file, and the file is named."""
-    here = error.record
-    if isinstance(records, Block):
-        if isinstance(error, ExampleError):
-            return CorruptFileError.of(path, build_example_error(records, here, error))
-        number = records.record + here
-    else:
-        number = int(records.numbers[here])
+    """Return the error with the file and the number of the record in the file."""
+    if block.selected is None and isinstance(error, ExampleError):
+        return CorruptFileError.of(path, build_example_error(block, error.record, error))
+    number = int(block.numbers[error.record])
     detail = f"{error.detail} ({path})"
     found: ExampleError | ColumnError
     if isinstance(error, ExampleError):

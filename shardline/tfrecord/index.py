@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import Buffer, IntArray
     from shardline.storage.store import ObjectWriter, Store
     from shardline.tfrecord.open_file import OpenFile, Source
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.record_block import RecordBlock
 
 _MAGIC = b"SHARDIX2"
 _OLD_MAGIC = b"SHARDIX1"
@@ -456,7 +456,7 @@ class IndexCheck:
             opened = _open_index(store, self._index)
             self._large = None if opened is None else _LargeIndex(self._index, opened)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: RecordBlock) -> None:
         """Compare what the index has of the next records."""
         if not self._small and (self._large is None or self.problem):
             return
@@ -589,7 +589,7 @@ def _open_index(store: Store, index: str) -> OpenFile | None:
 class NoIndexCheck:
     """Stands for a comparison that nobody asked for."""
 
-    def add(self, block: Block) -> None:
+    def add(self, block: RecordBlock) -> None:
         """Compare nothing."""
 
     def finish(self, end: int, members: Sequence[tuple[int, int]] = ()) -> str:  # noqa: ARG002

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from shardline.errors import ShardlineError
 from shardline.execution.threads import run_tasks
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Block, Limits, RecordFile
+from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardline.tfrecord.open_file import Source
+    from shardline.tfrecord.record_block import RecordBlock
 
 STRETCH_BYTES = 16 * 1024 * 1024
 
@@ -30,7 +31,7 @@ Result = TypeVar("Result")
 
 def map_blocks(
     source: Source,
-    work: Callable[[Block], Result],
+    work: Callable[[RecordBlock], Result],
     *,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
@@ -80,7 +81,7 @@ class _Stretch(Generic[Result]):
 
 
 def _do_stretch(
-    open_file: Callable[[], RecordFile], work: Callable[[Block], Result], start: int, end: int
+    open_file: Callable[[], RecordFile], work: Callable[[RecordBlock], Result], start: int, end: int
 ) -> _Stretch[Result]:
     stretch: _Stretch[Result] = _Stretch(end)
     try:
@@ -100,7 +101,7 @@ class _Ordered(Generic[Result]):
     """Puts stretches behind each other; `offset` is how far the file is known to be intact."""
 
     def __init__(
-        self, open_file: Callable[[], RecordFile], work: Callable[[Block], Result]
+        self, open_file: Callable[[], RecordFile], work: Callable[[RecordBlock], Result]
     ) -> None:
         self._open_file = open_file
         self._work = work

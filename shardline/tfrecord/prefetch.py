@@ -15,7 +15,7 @@ from shardline.execution.threads import Task, wait_for_result
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.record_block import RecordBlock
 
 
 T = TypeVar("T")
@@ -53,8 +53,8 @@ Result = TypeVar("Result")
 
 def prefetch_blocks(
     files: Sequence[File],
-    blocks_of: Callable[[File], Generator[Block, None, None]],
-    work: Callable[[File, Block], Result],
+    blocks_of: Callable[[File], Generator[RecordBlock, None, None]],
+    work: Callable[[File, RecordBlock], Result],
     *,
     threads: int | None = None,
 ) -> Iterator[Result]:
@@ -94,8 +94,8 @@ class _Lane(Generic[File, Result]):
         self,
         pool: ThreadPoolExecutor,
         file: File,
-        blocks: Generator[Block, None, None],
-        work: Callable[[File, Block], Result],
+        blocks: Generator[RecordBlock, None, None],
+        work: Callable[[File, RecordBlock], Result],
     ) -> None:
         self.blocks = blocks
         self._pool = pool

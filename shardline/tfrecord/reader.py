@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from shardline import kernel
 from shardline.errors import CorruptFileError, Fault
-from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
+from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.tfrecord.compression import (
     DEFAULT_MAX_UNPACKED_BYTES,
     Compression,
@@ -21,12 +21,12 @@ from shardline.tfrecord.compression import (
 )
 from shardline.tfrecord.foreign_formats import recognize
 from shardline.tfrecord.open_file import Source, open_source
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.errors import FaultKind
-    from shardline.kernel.types import Buffer, IntArray
     from shardline.tfrecord.open_file import OpenFile
 
 BLOCK_BYTES = 1024 * 1024
@@ -42,59 +42,6 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Whole, intact frames that follow each other. `data` never changes, however long it is held.
-
-    `offset` is where `data` begins in the unpacked file, `record` the number of its first record.
-    `starts` and `lengths` are those of the payloads in `data`.
-    """
-
-    data: memoryview
-    offset: int
-    record: int
-    starts: IntArray
-    lengths: IntArray
-
-    def payloads(self) -> Iterator[memoryview]:
-        """Each record's payload."""
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            yield self.data[start : start + length]
-
-    def records(self) -> Iterator[Block]:
-        """Each record as a block of its own."""
-        one = np.array([HEADER_BYTES], np.int64)
-        for number, (start, length) in enumerate(
-            zip(self.starts.tolist(), self.lengths.tolist(), strict=True)
-        ):
-            first = start - HEADER_BYTES
-            yield Block(
-                self.data[first : start + length + FOOTER_BYTES],
-                self.offset + first,
-                self.record + number,
-                one,
-                self.lengths[number : number + 1],
-            )
-
-    def before(self, end: int) -> Block:
-        """The part of the block whose frames begin before `end` of the file."""
-        keep = int(np.searchsorted(self.starts, end - self.offset + HEADER_BYTES))
-        if keep == len(self.starts):
-            return self
-        size = int(self.starts[keep]) - HEADER_BYTES
-        return replace(
-            self, data=self.data[:size], starts=self.starts[:keep], lengths=self.lengths[:keep]
-        )
-
-
-def whole_block(data: bytes, limits: Limits) -> Block | None:
-    """Return all records of a plain file, whose bytes are `data`; None if any is not intact."""
-    scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
-    if scan.fault is not None or scan.consumed != len(data) or not data:
-        return None
-    return Block(memoryview(data), 0, 0, scan.starts, scan.lengths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +128,17 @@ class RecordFile:
             size = min(BLOCK_BYTES, lost.offset + lost.size - offset)
             yield offset, memoryview(self._file.pread(size, offset))
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RecordBlock]:
         """Every record, block by block; raises CorruptFileError at the first fault."""
         for event in self.events(go_on=False):
             if isinstance(event, Corruption):
                 raise CorruptFileError.of(self.source, event.fault, code=event.code)
-            if isinstance(event, Block):
+            if isinstance(event, RecordBlock):
                 yield event
 
     def blocks_between(
         self, start: int, end: int, *, record: int = 0, search: bool = True
-    ) -> Iterator[Block]:
+    ) -> Iterator[RecordBlock]:
         """The records of a plain file that begin from `start` on and before `end`.
 
         With `search`, `start` may lie anywhere: the first intact frame is looked for. Else a
@@ -206,14 +153,14 @@ class RecordFile:
         for event in self._recognized(scanner.events(go_on=False)):
             if isinstance(event, Corruption):
                 raise CorruptFileError.of(self.source, event.fault, code=event.code)
-            if isinstance(event, Block):
+            if isinstance(event, RecordBlock):
                 block = event.before(end)
                 if len(block.starts):
                     yield block
                 if len(block.starts) < len(event.starts):
                     return
 
-    def events(self, *, go_on: bool) -> Iterator[Block | Corruption | LostBytes]:
+    def events(self, *, go_on: bool) -> Iterator[RecordBlock | Corruption | LostBytes]:
         """Blocks up to the first damage, or with `go_on` also what lies behind each damage.
 
         Behind a damage the records are numbered as if it had cost one record.
@@ -223,8 +170,8 @@ class RecordFile:
         )
 
     def _recognized(
-        self, events: Iterator[Block | Corruption | LostBytes]
-    ) -> Iterator[Block | Corruption | LostBytes]:
+        self, events: Iterator[RecordBlock | Corruption | LostBytes]
+    ) -> Iterator[RecordBlock | Corruption | LostBytes]:
         """The events, with another fault where the file plainly has another format."""
         for event in events:
             if isinstance(event, Corruption) and _may_be_foreign(event.fault):
@@ -304,7 +251,7 @@ class _Scanner:
         self._low += size
         self._offset += size
 
-    def events(self, *, go_on: bool) -> Iterator[Block | Corruption | LostBytes]:
+    def events(self, *, go_on: bool) -> Iterator[RecordBlock | Corruption | LostBytes]:
         needed = HEADER_BYTES
         while True:
             self._fill(needed)
@@ -312,7 +259,7 @@ class _Scanner:
             if scan.consumed:
                 self._behind = ""
                 data = self._window()[: scan.consumed]
-                yield Block(data, self._offset, self._record, scan.starts, scan.lengths)
+                yield RecordBlock(data, self._offset, self._record, scan.starts, scan.lengths)
                 self._record += len(scan.starts)
                 self._advance(scan.consumed)
             needed = max(scan.needed, HEADER_BYTES)
@@ -414,21 +361,3 @@ class _Scanner:
         lost = (self._stream.size if position is None else position) - broken_at
         if lost > 0:
             yield LostBytes(broken_at, lost, None)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordSelection:
-    """Records that need not follow each other, whose `numbers` in the shard ascend.
-
-    `data` holds their payloads, at `starts`, and is good until the next ones are taken.
-    """
-
-    data: Buffer
-    starts: IntArray
-    lengths: IntArray
-    numbers: IntArray
-
-    def payloads(self) -> Iterator[bytes]:
-        """Each record's payload."""
-        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
-            yield bytes(self.data[start : start + length])

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.tfrecord.compression import Stream
-    from shardline.tfrecord.reader import Block, Corruption, LostBytes
+    from shardline.tfrecord.reader import Corruption, LostBytes
+    from shardline.tfrecord.record_block import RecordBlock
 
 _DEFLATE_WINDOW_BYTES = 32 * 1024
 
@@ -47,17 +48,17 @@ class DuplicateDetector:
             if member != self._member and not self._stream.is_sound(member):
                 self._member = member
 
-    def _covers(self, block: Block) -> bool:
+    def _covers(self, block: RecordBlock) -> bool:
         return self._stream is not None and self._stream.member_at(block.offset) == self._member
 
-    def cut(self, block: Block) -> Iterator[Block]:
+    def cut(self, block: RecordBlock) -> Iterator[RecordBlock]:
         """The block as it is, or record by record where each has to be looked at."""
         if self._covers(block):
             yield from block.records()
         else:
             yield block
 
-    def is_repeat(self, block: Block) -> bool:
+    def is_repeat(self, block: RecordBlock) -> bool:
         """Whether a doubtful record has just been there; remembers it if not."""
         if self._stream is None:
             return False
@@ -68,7 +69,7 @@ class DuplicateDetector:
         return False
 
 
-def repeat_gap(block: Block) -> Gap:
+def repeat_gap(block: RecordBlock) -> Gap:
     """The gap that a record leaves which a damaged stream brought a second time."""
     detail = "the damaged packed data repeats a record that stood just before"
     return Gap(block.offset, len(block.data), "compression", detail, packed=False)

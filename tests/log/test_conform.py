@@ -14,7 +14,8 @@ from shardline.errors import SchemaMismatchError
 from shardline.schema.inference import infer_schema, schema_of
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.schema.validation import Violation, violations
-from shardline.tfrecord.reader import Block, RecordFile
+from shardline.tfrecord.reader import RecordFile
+from shardline.tfrecord.record_block import RecordBlock
 from tests.errors import raises
 from tests.kernel import examples
 from tests.kernel.frames import framed
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def block_of(*payloads: bytes, record: int = 0) -> Block:
+def block_of(*payloads: bytes, record: int = 0) -> RecordBlock:
     laid = examples.block(payloads)
-    return Block(memoryview(laid.data), 0, record, laid.starts, laid.lengths)
+    return RecordBlock(memoryview(laid.data), 0, record, laid.starts, laid.lengths)
 
 
 def found(schema: Schema, *payloads: bytes) -> list[tuple[int, str | None]]:

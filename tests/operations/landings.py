@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from shardline.log.model import Source as Identity
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources import Frames, QuarantinedRow
+from shardline.sources import EncodedRows, QuarantinedRow
 from shardline.tfrecord import RecordFile
 from shardline.tfrecord.open_file import StoredFile
 from tests.kernel.frames import FOOTER, HEADER, framed
@@ -122,12 +122,12 @@ class PayloadChunk:
     def end(self) -> int:
         return self.first + len(self.content)
 
-    def frames(self) -> Frames:
+    def frames(self) -> EncodedRows:
         kept = [(at, data) for at, data in enumerate(self.content, self.first) if data is not None]
         lengths = np.array([len(data) for _, data in kept], np.int64)
         ends = np.array(list(accumulate(length + HEADER + FOOTER for length in lengths)), np.int64)
         refused = [at for at, data in enumerate(self.content, self.first) if data is None]
-        return Frames(
+        return EncodedRows(
             framed(*(data for _, data in kept)),
             ends - FOOTER - lengths,
             lengths,

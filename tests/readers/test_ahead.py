@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.tfrecord.prefetch import prefetch_blocks
-from shardline.tfrecord.reader import Block
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,7 +28,7 @@ class Files:
         self.read: list[tuple[int, int]] = []
         self.closed: list[int] = []
 
-    def blocks_of(self, file: tuple[int, int]) -> Generator[Block, None, None]:
+    def blocks_of(self, file: tuple[int, int]) -> Generator[RecordBlock, None, None]:
         name, count = file
         buffer = bytearray(1)
         try:
@@ -37,12 +37,12 @@ class Files:
                     raise OSError(f"{name}, {block}")
                 buffer[0] = block
                 self.read.append((name, block))
-                yield Block(memoryview(buffer), 0, block, NONE, NONE)
+                yield RecordBlock(memoryview(buffer), 0, block, NONE, NONE)
         finally:
             self.closed.append(name)
 
 
-def told(file: tuple[int, int], block: Block) -> tuple[int, int, int]:
+def told(file: tuple[int, int], block: RecordBlock) -> tuple[int, int, int]:
     return file[0], block.record, block.data[0]
 
 
@@ -70,7 +70,7 @@ def test_an_error_comes_behind_the_results_before_it(threads: int, bad: tuple[in
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_so_does_an_error_of_the_work(threads: int) -> None:
-    def work(file: tuple[int, int], block: Block) -> int:
+    def work(file: tuple[int, int], block: RecordBlock) -> int:
         if (file[0], block.record) == (1, 3):
             raise ValueError("no")
         return block.record

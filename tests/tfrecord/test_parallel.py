@@ -16,12 +16,12 @@ from tests.errors import raises
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.tfrecord.reader import Block
+    from shardline.tfrecord.record_block import RecordBlock
 
 STRETCH = 100
 
 
-def payloads_of(block: Block) -> list[bytes]:
+def payloads_of(block: RecordBlock) -> list[bytes]:
     return [bytes(payload) for payload in block.payloads()]
 
 
@@ -84,7 +84,7 @@ def test_what_the_work_raises_comes_behind_the_results_before_it(tmp_path: Path)
     path = tmp_path / "records"
     write_records(path, [bytes([number]) * 20 for number in range(100)])
 
-    def work(block: Block) -> int:
+    def work(block: RecordBlock) -> int:
         for number, payload in enumerate(block.payloads()):
             if payload[0] == 77:
                 raise ColumnError(block.record + number, "field", "is seventy-seven")

@@ -22,7 +22,8 @@ from shardline.errors import CorruptFileError
 from shardline.hints import Hint, Option
 from shardline.operations.verify_files import verify_file
 from shardline.tfrecord.compression import Compression
-from shardline.tfrecord.reader import Block, Corruption, Limits, LostBytes, RecordFile
+from shardline.tfrecord.reader import Corruption, Limits, LostBytes, RecordFile
+from shardline.tfrecord.record_block import RecordBlock
 from tests.errors import raises
 from tests.kernel.examples import seeded
 from tests.kernel.frames import framed, header
@@ -139,7 +140,7 @@ def test_behind_a_damage_reading_goes_on_and_every_byte_is_accounted_for(tmp_pat
     numbers: list[int] = []
     with RecordFile(path, block_bytes=64) as file:
         for event in file.events(go_on=True):
-            if isinstance(event, Block):
+            if isinstance(event, RecordBlock):
                 spans.append((event.offset, len(event.data)))
                 numbers += range(event.record, event.record + len(event.starts))
             elif isinstance(event, LostBytes):
@@ -483,7 +484,7 @@ def test_every_bit_of_the_deflate_data_of_a_tiny_file_may_flip_without_a_crash(
         path = made(tmp_path / "a", b"\x1f\x8b\x08" + bytes(7) + body + trailer)
         with RecordFile(path) as file:
             for event in file.events(go_on=True):
-                if isinstance(event, Block):
+                if isinstance(event, RecordBlock):
                     assert {bytes(payload) for payload in event.payloads()} <= set(SMALL)
 
 

@@ -15,7 +15,8 @@ from shardline.storage import open_store
 from shardline.tfrecord import HashedFile, RecordFile, StoredFile, open_source, write_records
 from shardline.tfrecord import open_file as stored_module
 from shardline.tfrecord.parallel import map_blocks
-from shardline.tfrecord.reader import Block, Corruption, LostBytes
+from shardline.tfrecord.reader import Corruption, LostBytes
+from shardline.tfrecord.record_block import RecordBlock
 from tests.errors import raises
 from tests.kernel.frames import framed
 from tests.storage.faulty import Fault, FaultyStore
@@ -54,7 +55,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_module, "_BEHIND_BYTES", 20)
 
 
-def payloads_of(block: Block) -> list[bytes]:
+def payloads_of(block: RecordBlock) -> list[bytes]:
     return [bytes(payload) for payload in block.payloads()]
 
 
@@ -64,7 +65,7 @@ def story_of(source: Path | StoredFile) -> list[object]:
     with RecordFile(source, block_bytes=300) as file:
         told += [file.compression, file.stream.size]
         for event in file.events(go_on=True):
-            if isinstance(event, Block):
+            if isinstance(event, RecordBlock):
                 told += [event.offset, event.record, payloads_of(event)]
             elif isinstance(event, Corruption):
                 told.append(event)

@@ -8,18 +8,20 @@ import pytest
 
 from shardline.errors import CorruptFileError
 from shardline.tfrecord.parallel import map_blocks
-from shardline.tfrecord.reader import Block, Limits
+from shardline.tfrecord.reader import Limits
 from tests.kernel.frames import framed, header
 from tests.tfrecord.samples import made
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shardline.tfrecord.record_block import RecordBlock
+
 INNER = framed(*[b"inner"] * 40)
 PAYLOADS = [b"a" * 20, INNER, b"b" * 20, b"", INNER, b"c"] * 3
 
 
-def payloads_of(block: Block) -> list[bytes]:
+def payloads_of(block: RecordBlock) -> list[bytes]:
     return [bytes(payload) for payload in block.payloads()]
 
 
@@ -35,7 +37,7 @@ def test_a_record_longer_than_many_stretches_is_one_record(
 def test_an_error_about_a_frame_that_is_no_record_stays_inside(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(*PAYLOADS))
 
-    def work(block: Block) -> int:
+    def work(block: RecordBlock) -> int:
         if b"inner" in payloads_of(block):
             raise CorruptFileError(str(path), "example", 0, 0, "no Example")
         return len(block.starts)

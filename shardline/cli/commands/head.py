@@ -126,8 +126,8 @@ def _read_shard(records: Records, count: int, skip: int, limits: Limits) -> Iter
             raise records.missing() from None
         return
     for picked in records.pick(np.arange(skip, skip + count), limits=limits):
-        payloads = zip(picked.numbers.tolist(), picked.payloads(), strict=True)
-        yield from (make_preview_record(number, payload) for number, payload in payloads)
+        for number, payload in zip(picked.numbers.tolist(), picked.payloads(), strict=True):
+            yield make_preview_record(number, bytes(payload))
 
 
 def _serialize_record(record: PreviewRecord) -> dict[str, Any]:

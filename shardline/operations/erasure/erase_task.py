@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.sidecars.receipt import Receipt
     from shardline.storage import Store
-    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.reader import Limits
+    from shardline.tfrecord.record_block import RecordBlock
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -140,7 +141,7 @@ class _KeptRecordsWriter:
         return True
 
 
-def _iter_runs(block: Block, rows: IntArray) -> Iterator[tuple[Buffer, IntArray, IntArray]]:
+def _iter_runs(block: RecordBlock, rows: IntArray) -> Iterator[tuple[Buffer, IntArray, IntArray]]:
     """The frames of a block that stay, in runs of as many as follow each other."""
     count = len(block.starts)
     low, high = np.searchsorted(rows, (block.record, block.record + count))

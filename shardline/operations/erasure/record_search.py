@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.readers.virtual_shard import OpenedPairPlan
     from shardline.schema.schema import Feature, Key
-    from shardline.tfrecord.reader import Block, Limits
+    from shardline.tfrecord.reader import Limits
+    from shardline.tfrecord.record_block import RecordBlock
 
 
 _BLOCK_BYTES = 4 * 1024 * 1024
@@ -232,7 +233,7 @@ def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
         names = [feature.name for feature in chooser.reads]
         batches = BatchBuilder(read)
 
-        def rows(block: Block, batches: BatchBuilder = batches) -> tuple[int, IntArray]:
+        def rows(block: RecordBlock, batches: BatchBuilder = batches) -> tuple[int, IntArray]:
             batch = batches.of(task.records, block).rename_columns(names)  # noqa: B023 - at once
             end = block.record + len(block.starts)
             try:
