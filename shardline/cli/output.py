@@ -88,7 +88,7 @@ def serialize_snapshot(snapshot: StoredSnapshot) -> dict[str, Any]:
         "snapshot": snapshot.number,
         "entry": snapshot.entry,
         "time": snapshot.time.isoformat(),
-        **snapshot.totals.to_json(),
+        **snapshot.totals.to_dict(),
         "content": snapshot.content,
         "published": snapshot.published,
         "rejected": snapshot.rejected,
@@ -100,8 +100,8 @@ def serialize_diff(diff: SnapshotDiff) -> dict[str, Any]:
     return {
         "old": serialize_snapshot(diff.old),
         "new": serialize_snapshot(diff.new),
-        "added": [shard.to_json() for shard in diff.added],
-        "removed": [shard.to_json() for shard in diff.removed],
+        "added": [shard.to_dict() for shard in diff.added],
+        "removed": [shard.to_dict() for shard in diff.removed],
         "records": diff.records,
         "bytes": diff.bytes,
         "fields": serialize_schema_diff(diff.fields),
@@ -121,7 +121,7 @@ def serialize_entry(entry: Entry | LogProblem) -> dict[str, Any]:
     from shardline.log.entry import Entry
 
     if isinstance(entry, Entry):
-        return {**entry.to_json(), "digest": entry.digest}
+        return {**entry.to_dict(), "digest": entry.digest}
     return {"number": entry.entry, "error": entry.detail}
 
 

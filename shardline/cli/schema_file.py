@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def format_declaration(schema: Schema) -> str:
     """The schema as JSON with a feature on each line, to be edited by hand."""
-    told = schema.to_json()
+    told = schema.to_dict()
     features = ",\n".join(f"    {json.dumps(feature)}" for feature in told.pop("features"))
     head = "".join(f"  {json.dumps(name)}: {json.dumps(value)},\n" for name, value in told.items())
     listed = f"[\n{features}\n  ]" if features else "[]"
@@ -50,7 +50,7 @@ def read_schema(path: Path) -> Schema:
     if isinstance(told, dict) and isinstance(told.get("schema"), dict):
         told = told["schema"]
     try:
-        return Schema.from_json(told)
+        return Schema.from_dict(told)
     except SchemaMismatchError as error:
         raise UsageError(
             f"{path}: {error.message}",

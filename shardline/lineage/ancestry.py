@@ -356,7 +356,7 @@ class SnapshotAncestry:
         lost = sum(state.condemned_in(shard) is not None for shard in shards)
         of = f"{lost:,} of its {format_count(len(shards), 'shard')}"
         gone = f"{of} {'was' if lost == 1 else 'were'} erased or given to vacuum" if lost else ""
-        facts = {"time": moment.time.isoformat(), **moment.totals.to_json()}
+        facts = {"time": moment.time.isoformat(), **moment.totals.to_dict()}
         if moment.rejected:
             facts["rejected"] = moment.rejected
         return AncestryNode(name, "snapshot", facts, gone)
@@ -419,7 +419,7 @@ class VersionAncestry:
         facts = {
             "snapshot": state.snapshot,
             "published": state.published,
-            **state.totals.to_json(),
+            **state.totals.to_dict(),
             "entries": state.number,
         }
         return AncestryNode(version, "version", facts)

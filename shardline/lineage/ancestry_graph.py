@@ -43,7 +43,7 @@ class AncestryNode:
     gone: str = ""
     lack: NodeProblem = "gone"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The node for machines."""
         told: Json = {"id": self.id, "kind": self.kind, **self.facts}
         return {**told, self.lack: self.gone} if self.gone else told
@@ -67,7 +67,7 @@ class AncestryEdge:
     records: int | None = None
     how: str = ""
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The edge for machines."""
         told: Json = {
             "of": self.of,
@@ -121,13 +121,13 @@ class AncestryGraph:
             of.setdefault(edge.of, []).append(edge)
         return made, of
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The graph for machines."""
         return {
             "level": self.level,
             "start": list(self.start),
-            "nodes": [node.to_json() for node in self.nodes.values()],
-            "edges": [edge.to_json() for edge in self.edges],
+            "nodes": [node.to_dict() for node in self.nodes.values()],
+            "edges": [edge.to_dict() for edge in self.edges],
             "unread": self.unread,
         }
 
@@ -309,7 +309,7 @@ def make_sources_link(entry: Entry, made: str, shards: Sequence[Shard]) -> Ances
 
 def make_source_node(source: Source) -> AncestryNode:
     """One source."""
-    return AncestryNode(f"source {source.shown}", "source", {"source": source.to_json()})
+    return AncestryNode(f"source {source.shown}", "source", {"source": source.to_dict()})
 
 
 def merge_source_links(links: Sequence[AncestryLink]) -> list[AncestryLink]:

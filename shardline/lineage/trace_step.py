@@ -30,7 +30,7 @@ class TraceGap:
     code: str = "origin-not-recorded"
     hint: Hint | None = None
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The end for machines."""
         told: Json = {"unknown": self.why, "code": self.code}
         return told if self.hint is None else {**told, "hint": self.hint.to_dict()}
@@ -50,13 +50,13 @@ class EntryRef:
         """That of an entry."""
         return cls(entry.number, entry.operation, entry.time, entry.maker)
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The entry for machines."""
         return {
             "entry": self.entry,
             "operation": self.operation,
             "time": self.time.isoformat(),
-            "by": self.maker.to_json(),
+            "by": self.maker.to_dict(),
         }
 
 
@@ -74,7 +74,7 @@ class Removal:
     erased: bool
     there: bool
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The fate for machines."""
         return {
             "entry": self.entry,
@@ -131,14 +131,14 @@ class TraceStep:
         """Where all ways back end, from left to right."""
         return [one for step in self.steps for one in step.of if not isinstance(one, TraceStep)]
 
-    def to_json(self) -> list[Json]:
+    def to_list(self) -> list[Json]:
         """This step and all before it for machines; `of` names steps by their place in the list."""
         steps = self.steps
         places = {id(step): at for at, step in enumerate(steps)}
         return [
             step._told(  # noqa: SLF001 - its own class
                 [
-                    {"step": places[id(one)]} if isinstance(one, TraceStep) else one.to_json()
+                    {"step": places[id(one)]} if isinstance(one, TraceStep) else one.to_dict()
                     for one in step.of
                 ]
             )
@@ -152,12 +152,12 @@ class TraceStep:
             "record": self.record,
             "shard": self.shard,
             "shard_record": self.shard_record,
-            **self.made.to_json(),
+            **self.made.to_dict(),
             "of": of,
             "erased": self.erased,
         }
         told |= {} if self.reused is None else {"reused_in": self.reused}
-        told |= {} if self.fate is None else {"given_up": self.fate.to_json()}
+        told |= {} if self.fate is None else {"given_up": self.fate.to_dict()}
         if self.fields:
             told["fields"] = {
                 name: {"how": one.how, "of": [":".join(pair) for pair in one.of], "by": one.by}
@@ -198,7 +198,7 @@ class DescendantRecord:
         """The newest snapshot that holds it."""
         return self.held[-1][1] if self.held else None
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The place for machines."""
         return {
             "version": self.version,
@@ -207,7 +207,7 @@ class DescendantRecord:
             "shard": self.shard,
             "shard_record": self.shard_record,
             "snapshots": [list(span) for span in self.held],
-            **self.made.to_json(),
+            **self.made.to_dict(),
             "of": self.of and dict(zip(_OF, self.of, strict=True)),
             "consumers": list(self.consumers),
             **({"why": self.why, "code": self.code} if self.why else {}),
@@ -232,7 +232,7 @@ class DescendantCounts:
     gaps: int
     listed: int
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The counts for machines."""
         return {
             "version": self.version,

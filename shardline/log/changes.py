@@ -569,7 +569,7 @@ def build_entry(
 
 def _refuse_credentials(entry: Entry) -> None:
     """Refuse to write down what must stay a secret, wherever a caller may have put it."""
-    told = entry.to_json()
+    told = entry.to_dict()
     left = [told.get(name) for name in ("parameters", "sources", "pin", "by")]
     while left:
         value = left.pop()

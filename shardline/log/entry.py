@@ -122,7 +122,7 @@ class Entry:
         told += [hold.snapshot for hold in (self.tag, self.pin) if hold is not None]
         return [number for number in told if number is not None]
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The entry without its digest."""
         told: Json = {
             "format": FORMAT,
@@ -132,28 +132,28 @@ class Entry:
             "id": self.id,
             "previous": self.previous,
             "time": self.time.strftime(_TIME),
-            "by": self.maker.to_json(),
+            "by": self.maker.to_dict(),
             "operation": self.operation,
             "fingerprint": self.fingerprint,
             "snapshot": self.snapshot,
             "published": self.published,
-            "totals": self.totals.to_json(),
+            "totals": self.totals.to_dict(),
             "content": self.content,
         }
         changes: Json = {
             "features": self.features,
             "parameters": self.parameters,
-            "inputs": [one.to_json() for one in self.inputs],
-            "schema": self.schema and self.schema.to_json(),
-            "checks": self.checks and self.checks.to_json(),
-            "added": [one.to_json() for one in self.added],
+            "inputs": [one.to_dict() for one in self.inputs],
+            "schema": self.schema and self.schema.to_dict(),
+            "checks": self.checks and self.checks.to_dict(),
+            "added": [one.to_dict() for one in self.added],
             "removed": list(self.removed),
-            "sources": [one.to_json() for one in self.sources],
-            "attestations": [one.to_json() for one in self.attestations],
+            "sources": [one.to_dict() for one in self.sources],
+            "attestations": [one.to_dict() for one in self.attestations],
             "rejects": self.rejects,
             "restores": self.restores,
-            "tag": self.tag and self.tag.to_json(),
-            "pin": self.pin and self.pin.to_json(),
+            "tag": self.tag and self.tag.to_dict(),
+            "pin": self.pin and self.pin.to_dict(),
             "condemned": list(self.condemned),
             "sidecars": self.sidecars,
         }
@@ -161,7 +161,7 @@ class Entry:
 
     def sealed(self) -> tuple[Entry, bytes]:
         """The entry with its digest, and its bytes as they lie in the log."""
-        digest, data = canonical.seal(self.to_json())
+        digest, data = canonical.seal(self.to_dict())
         return replace(self, digest=digest), data + b"\n"
 
 
@@ -240,26 +240,26 @@ def _from_json(told: Json, digest: str) -> Entry:
         id=fields.take("id", str),
         previous=fields.nullable("previous", str),
         time=_time(fields.take("time", str)),
-        maker=CommitInfo.from_json(fields.take("by", dict)),
+        maker=CommitInfo.from_dict(fields.take("by", dict)),
         operation=fields.take("operation", str),
         parameters=fields.maybe("parameters", dict) or {},
-        inputs=tuple(map(Input.from_json, fields.maybe("inputs", list) or ())),
-        schema=None if schema is None else Schema.from_json(schema),
-        checks=None if checks is None else Checks.from_json(checks),
-        added=tuple(map(Added.from_json, fields.maybe("added", list) or ())),
+        inputs=tuple(map(Input.from_dict, fields.maybe("inputs", list) or ())),
+        schema=None if schema is None else Schema.from_dict(schema),
+        checks=None if checks is None else Checks.from_dict(checks),
+        added=tuple(map(Added.from_dict, fields.maybe("added", list) or ())),
         removed=fields.texts("removed"),
-        sources=tuple(map(Source.from_json, fields.maybe("sources", list) or ())),
-        attestations=tuple(map(Attestation.from_json, fields.maybe("attestations", list) or ())),
+        sources=tuple(map(Source.from_dict, fields.maybe("sources", list) or ())),
+        attestations=tuple(map(Attestation.from_dict, fields.maybe("attestations", list) or ())),
         rejects=fields.maybe("rejects", int),
         restores=fields.maybe("restores", int),
-        tag=None if tag is None else Ref.from_json(tag),
-        pin=None if pin is None else Ref.from_json(pin),
+        tag=None if tag is None else Ref.from_dict(tag),
+        pin=None if pin is None else Ref.from_dict(pin),
         condemned=fields.texts("condemned"),
         sidecars=parse_sidecars(fields.maybe("sidecars", dict) or {}),
         fingerprint=fields.nullable_digest("fingerprint"),
         snapshot=fields.count("snapshot"),
         published=fields.nullable("published", int),
-        totals=Totals.from_json(fields.take("totals", dict)),
+        totals=Totals.from_dict(fields.take("totals", dict)),
         content=fields.nullable_digest("content"),
         digest=digest,
     )

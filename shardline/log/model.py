@@ -86,7 +86,7 @@ class Shard:
         pinned = bytes.fromhex(self.base.sha256)
         return hashlib.sha256(bytes.fromhex(self.sha256) + pinned).hexdigest()
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The shard as an entry tells it."""
         json: Json = {
             "name": self.name,
@@ -127,13 +127,13 @@ class Added:
     shard: Shard
     at: int | None = None
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The addition as an entry tells it."""
-        json = self.shard.to_json()
+        json = self.shard.to_dict()
         return json if self.at is None else {**json, "at": self.at}
 
     @classmethod
-    def from_json(cls, value: object) -> Added:
+    def from_dict(cls, value: object) -> Added:
         """Read an addition back."""
         fields = JsonReader("an added shard", value)
         at = fields.maybe("at", int)
@@ -169,7 +169,7 @@ class Source:
     @cached_property
     def key(self) -> str:
         """What tells this source from all others."""
-        return canonical.sha256(self.to_json())
+        return canonical.sha256(self.to_dict())
 
     @cached_property
     def place_key(self) -> str:
@@ -181,14 +181,14 @@ class Source:
         """The source as people know it."""
         return self.path or f"batch {self.batch}"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The source as an entry tells it."""
         if self.batch is not None:
             return {"batch": self.batch}
         return {"path": self.path, "size": self.size, "sha256": self.sha256}
 
     @classmethod
-    def from_json(cls, value: object) -> Source:
+    def from_dict(cls, value: object) -> Source:
         """Read a source back."""
         fields = JsonReader("a source", value)
         source = cls(
@@ -215,7 +215,7 @@ class Input:
         """The version that it is a snapshot of: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The input as an entry tells it."""
         return {
             "dataset": self.dataset,
@@ -225,7 +225,7 @@ class Input:
         }
 
     @classmethod
-    def from_json(cls, value: object) -> Input:
+    def from_dict(cls, value: object) -> Input:
         """Read an input back."""
         fields = JsonReader("an input", value)
         told = cls(
@@ -253,7 +253,7 @@ class Attestation:
         if bool(self.shards) == (self.content is not None):
             raise ValueError(f"attestation {self.check!r} must be on shards or on a snapshot")
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The attestation as an entry tells it."""
         json: Json = {"check": self.check, "passed": self.passed}
         if self.content is None:
@@ -263,7 +263,7 @@ class Attestation:
         return {**json, "detail": self.detail} if self.detail else json
 
     @classmethod
-    def from_json(cls, value: object) -> Attestation:
+    def from_dict(cls, value: object) -> Attestation:
         """Read an attestation back."""
         fields = JsonReader("an attestation", value)
         told = cls(
@@ -284,12 +284,12 @@ class Checks:
     shard: tuple[str, ...] = ("integrity", "schema")
     snapshot: tuple[str, ...] = ()
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The checks as an entry tells them."""
         return {"shard": list(self.shard), "snapshot": list(self.snapshot)}
 
     @classmethod
-    def from_json(cls, value: object) -> Checks:
+    def from_dict(cls, value: object) -> Checks:
         """Read the checks back."""
         fields = JsonReader("the checks", value)
         told = cls(fields.texts("shard"), fields.texts("snapshot"))
@@ -305,13 +305,13 @@ class Ref:
     snapshot: int | None
     reason: str = ""
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The hold as an entry tells it."""
         json: Json = {"name": self.name, "snapshot": self.snapshot}
         return {**json, "reason": self.reason} if self.reason else json
 
     @classmethod
-    def from_json(cls, value: object) -> Ref:
+    def from_dict(cls, value: object) -> Ref:
         """Read a hold back."""
         fields = JsonReader("a tag or pin", value)
         snapshot = fields.nullable("snapshot", int)
@@ -338,12 +338,12 @@ class Totals:
             self.records + other.records, self.bytes + other.bytes, self.shards + other.shards
         )
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The totals as an entry tells them."""
         return {"records": self.records, "bytes": self.bytes, "shards": self.shards}
 
     @classmethod
-    def from_json(cls, value: object) -> Totals:
+    def from_dict(cls, value: object) -> Totals:
         """Read totals back."""
         fields = JsonReader("the totals", value)
         told = cls(fields.count("records"), fields.count("bytes"), fields.count("shards"))
@@ -360,13 +360,13 @@ class CommitInfo:
     run: str = ""
     code: str = ""
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The maker as an entry tells it."""
         told = {"release": self.release, "host": self.host, "run": self.run, "code": self.code}
         return {name: value for name, value in told.items() if value}
 
     @classmethod
-    def from_json(cls, value: object) -> CommitInfo:
+    def from_dict(cls, value: object) -> CommitInfo:
         """Read a maker back."""
         fields = JsonReader("the maker", value)
         told = cls(

@@ -270,13 +270,13 @@ class Dismissal:
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize to log-entry JSON."""
-        return {"source": self.source.to_json(), "entry": self.entry}
+        return {"source": self.source.to_dict(), "entry": self.entry}
 
     @classmethod
     def from_dict(cls, payload: object) -> Dismissal:
         """Parse log-entry JSON. Raises ValueError on unknown or invalid keys."""
         fields = JsonReader("a dismissal", payload)
-        parsed = cls(Source.from_json(fields.take("source", dict)), fields.count("entry", 1))
+        parsed = cls(Source.from_dict(fields.take("source", dict)), fields.count("entry", 1))
         fields.end()
         return parsed
 

@@ -351,7 +351,7 @@ def _record_skipped(
     entry: Entry | None,
 ) -> None:
     """Write to the log which sources could not land, and which are duplicates."""
-    reasons = {one.source.key: one.to_json() for one in refused}
+    reasons = {one.source.key: one.to_dict() for one in refused}
     told = [_add_entry(one, entry) for one in duplicates]
     known = {one.source.key: _encode_duplicate(one) for one in told}
     sources = [*(one.source for one in refused), *(one.source for one in told)]
@@ -513,7 +513,7 @@ def _make_change(
     return Append(
         shards=[shard for landing in landings for shard in landing.shards],
         sources=[landing.source for landing in landings],
-        parameters=work.options.to_json(),
+        parameters=work.options.to_dict(),
         fingerprint=schema.fingerprint,
         reland=work.rules.reland,
         quarantine={

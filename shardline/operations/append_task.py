@@ -69,7 +69,7 @@ class AppendOptions:
         validate_minimum("target_bytes", self.target_bytes, 1)
         validate_share("quarantine_share", self.quarantine_share)
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The options as an entry tells them: enough to make the shards once more."""
         told: Json = {"target_bytes": self.target_bytes, "compression": self.compression.value}
         told |= {"salvage": True} if self.salvage else {}
@@ -79,7 +79,7 @@ class AppendOptions:
         return told
 
     @classmethod
-    def from_json(cls, told: Json) -> AppendOptions:
+    def from_dict(cls, told: Json) -> AppendOptions:
         """Read them back from the parameters of an append."""
         return cls(
             told["target_bytes"],
@@ -415,7 +415,7 @@ class SourceRejection:
         """It has none."""
         return ()
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The reason as an entry tells it."""
         told: Json = {"check": self.check, "reason": self.why}
         if self.record is not None:

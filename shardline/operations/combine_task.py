@@ -310,7 +310,7 @@ class CombineTargets:
     @cached_property
     def _told(self) -> Json:
         """What an entry tells, and must tell if its shards are to be kept."""
-        rule = self.recipe.rule.to_json(self.run)
+        rule = self.recipe.rule.to_dict(self.run)
         if self.virtual:
             return {"mode": "virtual", "rule": rule}
         return {"rule": rule, "compression": self.packing.value}

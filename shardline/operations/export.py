@@ -51,12 +51,12 @@ class ExportRecord:
     sha256: str
     modified: int
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """As it lies beside the file."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
-    def from_json(cls, value: object) -> ExportRecord:
+    def from_dict(cls, value: object) -> ExportRecord:
         """Read it back; refuses with ValueError what is none."""
         fields = JsonReader("an export", value)
         told = cls(
@@ -176,7 +176,7 @@ def export(
 
 def _write_record(path: Path, exported: ExportRecord) -> None:
     with DurableFile(_get_record_path(path), overwrite=True) as told:
-        told.write(canonical.encode(exported.to_json()) + b"\n")
+        told.write(canonical.encode(exported.to_dict()) + b"\n")
 
 
 def _get_record_path(path: Path) -> Path:
@@ -187,7 +187,7 @@ def read_export(path: Path) -> ExportRecord | None:
     """What is told beside a file of what was exported to it; None if nothing is."""
     try:
         told = canonical.decode(_get_record_path(path).read_bytes().removesuffix(b"\n"))
-        return ExportRecord.from_json(told)
+        return ExportRecord.from_dict(told)
     except (OSError, ValueError):
         return None
 

@@ -64,7 +64,7 @@ class MigrationSpec:
         """Take what is to be dropped twice for once."""
         object.__setattr__(self, "drop", tuple(dict.fromkeys(self.drop)))
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The steps as an entry tells them."""
         told: Json = {
             "rename": dict(self.rename),
@@ -141,7 +141,7 @@ def prepare_migration(
         parse_shard_compression(compression),
         quarantine_share,
         limits,
-        steps.to_json(),
+        steps.to_dict(),
         checks,
     )
 
@@ -338,7 +338,7 @@ class CastUdf(_SingleFeatureUdf):
 
     def identity(self) -> Json:
         """All that the result depends on besides the records."""
-        return {"cast": self.name, "feature": self.feature.to_json()}
+        return {"cast": self.name, "feature": self.feature.to_dict()}
 
     def bind(self, schema: Schema) -> BoundUDF:
         """Make it ready for records of a schema."""
@@ -388,7 +388,7 @@ class ConstantUdf(_SingleFeatureUdf):
 
     def identity(self) -> Json:
         """All that the result depends on besides the records."""
-        return {"constant": self.feature.to_json(), "value": _digest(self.feature, self.value)}
+        return {"constant": self.feature.to_dict(), "value": _digest(self.feature, self.value)}
 
     def bind(self, schema: Schema) -> BoundUDF:  # noqa: ARG002 - it reads nothing
         """Make it ready for records of a schema."""
@@ -421,7 +421,7 @@ class FillUdf(_SingleFeatureUdf):
         """All that the result depends on besides the records."""
         return {
             "filled": self.name,
-            "feature": self.feature.to_json(),
+            "feature": self.feature.to_dict(),
             "value": _digest(self.feature, self.value),
         }
 

@@ -251,7 +251,7 @@ class ShardSlice:
             return self.shard.bytes
         return self.span.end_byte - self.span.start_byte
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """What the name of a rebuilt shard depends on."""
         told: Json = {"sha256": self.shard.content}
         if self.span is not None:
@@ -268,7 +268,7 @@ class RebuildOutput:
 
     def identity(self, compression: Compression) -> Json:
         """What its name is a hash of: all that can make a difference, and which of several."""
-        pieces = [piece.to_json() for piece in self.slices]
+        pieces = [piece.to_dict() for piece in self.slices]
         return make_rebuild_identity(pieces, compression.value, self.again)
 
 
@@ -283,7 +283,7 @@ def number_outputs(outputs: Sequence[tuple[ShardSlice, ...]]) -> list[RebuildOut
     seen: Counter[str] = Counter()
     made = []
     for slices in outputs:
-        key = canonical.sha256([piece.to_json() for piece in slices])
+        key = canonical.sha256([piece.to_dict() for piece in slices])
         made.append(RebuildOutput(slices, seen[key]))
         seen[key] += 1
     return made

@@ -123,12 +123,12 @@ class CombineSpec:
         where = None if self.where is None else self.where.settled()
         return replace(self, where=where, fields=tuple(one.settled() for one in self.fields))
 
-    def to_json(self, run: str) -> Json:
+    def to_dict(self, run: str) -> Json:
         """All that pairs depend on besides the records, as an entry tells it.
 
         `run` stands in for a function of which that cannot be told.
         """
-        told = self.naming.to_json()
+        told = self.naming.to_dict()
         if self.on:
             told |= {"on": [list(pair) for pair in self.on], "how": self.how}
         if self.once:
@@ -152,7 +152,7 @@ def _validate_count(name: str, given: object, least: int) -> None:
 
 def _get_identity(fields: UDF, run: str) -> Json:
     told = fields.identity()
-    declared: Json = {"features": [feature.to_json() for feature in fields.features]}
+    declared: Json = {"features": [feature.to_dict() for feature in fields.features]}
     declared |= {} if is_deterministic(fields) else {"deterministic": False}
     return declared | ({"run": run} if told is None else {"identity": told})
 

@@ -53,7 +53,7 @@ class PairNaming:
                 hint=Hint.of("set ", Option("on_collision", "prefix"), ", or leave the prefix out"),
             )
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The rule as an entry tells it."""
         told: Json = {"on_collision": self.on_collision}
         prefixes = {"left_prefix": self.left_prefix, "right_prefix": self.right_prefix}

@@ -49,10 +49,10 @@ class PairPlan:
         """The plan as it lies in the place of a shard."""
         told: Json = {
             "format": _FORMAT,
-            "left": self.left.to_json(),
-            "right": self.right.to_json(),
+            "left": self.left.to_dict(),
+            "right": self.right.to_dict(),
             "cover": self.cover.to_json(),
-            "naming": self.naming.to_json(),
+            "naming": self.naming.to_dict(),
             "once": self.once,
             "pairs": self.pairs,
         }
@@ -74,8 +74,8 @@ class PairPlan:
             raise ValueError("it is of a format that this release does not know")
         naming = JsonReader("a naming", fields.take("naming", dict))
         plan = cls(
-            Input.from_json(fields.take("left", dict)),
-            Input.from_json(fields.take("right", dict)),
+            Input.from_dict(fields.take("left", dict)),
+            Input.from_dict(fields.take("right", dict)),
             Coverage.from_json(fields.take("cover", list)),
             PairNaming(
                 naming.take("on_collision", str),  # type: ignore[arg-type] # checked there

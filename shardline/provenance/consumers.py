@@ -65,7 +65,7 @@ class Consumer:
         run = f" {self.run}" if self.run else ""
         return f"{CONSUMER_PREFIX}{self.name}{run} on {self.snapshot}"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The consumer for machines."""
         return {
             "version": self.version,

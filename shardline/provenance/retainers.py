@@ -48,7 +48,7 @@ class Retainer:
     bytes: int
     erased: int
 
-    def to_json(self, command: Command = get_plain_command) -> Json:
+    def to_dict(self, command: Command = get_plain_command) -> Json:
         """The keeper for machines, with its commands as people paste them."""
         told = {name: getattr(self, name) for name in self.__slots__}
         return {**told, "commands": [command(*one) for one in self.commands]}

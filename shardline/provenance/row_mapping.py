@@ -585,10 +585,10 @@ class SourceRow:
     without_record: int = 0
     refused: int | None = 0
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The row for machines."""
         return {
-            "source": self.source.to_json(),
+            "source": self.source.to_dict(),
             "row": self.row,
             "where": self.where,
             "without_record_before": self.without_record,

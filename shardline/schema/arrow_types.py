@@ -211,7 +211,7 @@ def _field(feature: Feature) -> pa.Field:
         kind = pa.list_(kind) if size is None else pa.list_(kind, size)
     if feature.sequence:
         kind = pa.list_(kind)
-    told = {METADATA_KEY: canonical.encode(feature.to_json())}
+    told = {METADATA_KEY: canonical.encode(feature.to_dict())}
     return pa.field(feature.name, kind, nullable=not feature.required, metadata=told)
 
 

@@ -42,7 +42,7 @@ class Text:
     def __str__(self) -> str:
         return "text"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The meaning as a schema tells it."""
         return {"is": "text"}
 
@@ -76,7 +76,7 @@ class Category:
     def __str__(self) -> str:
         return "category" if self.labels is None else f"category of {len(self.labels)} labels"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The meaning as a schema tells it."""
         if self.labels is None:
             return {"is": "category"}
@@ -92,7 +92,7 @@ class Embedding:
     def __str__(self) -> str:
         return "embedding"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The meaning as a schema tells it."""
         return {"is": "embedding"}
 
@@ -115,7 +115,7 @@ class Image:
     def __str__(self) -> str:
         return f"{self.encoding} image"
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The meaning as a schema tells it."""
         return {"is": "image", "encoding": self.encoding}
 
@@ -193,7 +193,7 @@ class Array:
             )
         return found.astype(_little_endian(self.dtype), copy=False).tobytes()
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The meaning as a schema tells it."""
         return {"is": "array", "dtype": self.dtype, "shape": list(self.shape)}
 

@@ -123,7 +123,7 @@ class Feature:
         """What tells the feature from the others of its schema, and their order."""
         return self.sequence, self.name
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The feature as an entry tells it. What is as usual is left out.
 
         So a fingerprint stays the same when a later release can tell more of a feature.
@@ -134,7 +134,7 @@ class Feature:
         if not self.required:
             told["required"] = False
         if self.meaning is not None:
-            told["meaning"] = self.meaning.to_json()
+            told["meaning"] = self.meaning.to_dict()
         if self.sequence:
             told["sequence"] = True
         if self.nan:
@@ -144,7 +144,7 @@ class Feature:
         return told
 
     @classmethod
-    def from_json(cls, value: object) -> Feature:
+    def from_dict(cls, value: object) -> Feature:
         """Read a feature back; refuses with ValueError what is none."""
         fields = JsonReader("a feature", value)
         name = fields.take("name", str)
@@ -256,21 +256,21 @@ class Schema:
         told = [_identity(feature) for feature in self.features]
         return canonical.sha256({"features": told, "payload": self.payload})
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The schema as an entry tells it."""
         told: Json = {
             "payload": self.payload,
-            "features": [feature.to_json() for feature in self.features],
+            "features": [feature.to_dict() for feature in self.features],
         }
         return {**told, "doc": self.doc} if self.doc else told
 
     @classmethod
-    def from_json(cls, value: object) -> Schema:
+    def from_dict(cls, value: object) -> Schema:
         """Read a schema back. Raises SchemaMismatchError for what is none."""
         try:
             fields = JsonReader("a schema", value)
             schema = cls(
-                tuple(Feature.from_json(told) for told in fields.take("features", list)),
+                tuple(Feature.from_dict(told) for told in fields.take("features", list)),
                 fields.take("payload", str),  # type: ignore[arg-type] # checked there
                 fields.maybe("doc", str) or "",
             )
@@ -297,10 +297,10 @@ def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:
 
 def _identity(feature: Feature) -> Json:
     """The feature as JSON, without what makes no difference to data."""
-    told = feature.to_json()
+    told = feature.to_dict()
     told.pop("doc", None)
     if feature.kind == "bytes" and isinstance(feature.meaning, Category) and feature.meaning.labels:
-        told["meaning"] = Category(tuple(sorted(feature.meaning.labels))).to_json()
+        told["meaning"] = Category(tuple(sorted(feature.meaning.labels))).to_dict()
     return told
 
 

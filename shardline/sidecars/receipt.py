@@ -63,7 +63,7 @@ class Receipt:
             "format": _FORMAT,
             "rows": [self.first, self.end],
             "last": self.last,
-            "shard": self.shard and self.shard.to_json(),
+            "shard": self.shard and self.shard.to_dict(),
             "refused": [list(span) for span in self.refused],
             "damaged": self.damaged,
             "quarantine": self.quarantine,

@@ -365,4 +365,4 @@ def _recreate_udf(
 
 def describe_features(features: Iterable[Feature]) -> list[Json]:
     """The features as an identity tells them: docs make no difference."""
-    return [replace(feature, doc="").to_json() for feature in features]
+    return [replace(feature, doc="").to_dict() for feature in features]

@@ -73,7 +73,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
     assert {name: told[name] for name in ("ok", "version", "created", "records", "published")} == {
         "ok": True, "version": NAME, "created": True, "records": 3, "published": True,
     }  # fmt: skip
-    assert (told["shards"], told["bytes"]) == ([shard.to_json()], shard.bytes)
+    assert (told["shards"], told["bytes"]) == ([shard.to_dict()], shard.bytes)
     (landed,) = told["landed"]
     assert (landed["path"], landed["rows"], landed["records"], landed["quarantined"]) == (
         str(path), 4, 3, 1,

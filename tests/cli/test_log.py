@@ -181,7 +181,7 @@ def test_json_gives_the_entries_as_they_lie_in_the_log(tmp_path: Path) -> None:
     assert (result.json["ok"], result.json["version"]) == (True, NAME)
     entries = [version.log.entry(number) for number in (3, 2, 1)]
     assert result.json["entries"] == [
-        {**entry.to_json(), "digest": entry.digest} for entry in entries
+        {**entry.to_dict(), "digest": entry.digest} for entry in entries
     ]
 
 

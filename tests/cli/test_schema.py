@@ -157,9 +157,9 @@ def test_of_a_version_the_declared_schema_is_told(tmp_path: Path) -> None:
     assert "\x1b" not in result.out
     told = on(tmp_path, "schema", NAME, "--json").json
     assert (told["ok"], told["version"], told["fingerprint"]) == (True, NAME, schema.fingerprint)
-    assert Schema.from_json(told["schema"]) == schema
+    assert Schema.from_dict(told["schema"]) == schema
     assert on(tmp_path, "schema", NAME, "--spec").out.endswith(told["spec"])
-    assert Schema.from_json(json.loads(on(tmp_path, "schema", NAME, "--declare").out)) == schema
+    assert Schema.from_dict(json.loads(on(tmp_path, "schema", NAME, "--declare").out)) == schema
 
 
 @pytest.mark.parametrize("schema", [Schema.opaque(), Schema((Feature("x", "int64"),), doc="one")])

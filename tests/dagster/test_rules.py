@@ -243,7 +243,7 @@ def test_rules_of_all_supported_types_are_compared() -> None:
 def suite_with(tmp_path: Path, expected: ExpectationSpec) -> Path:
     path = tmp_path / "suite.json"
     first = rule("column_to_exist", column="id")
-    path.write_text(json.dumps({"expectations": [first.to_json(), expected.to_json()]}))
+    path.write_text(json.dumps({"expectations": [first.to_dict(), expected.to_dict()]}))
     return path
 
 

@@ -13,20 +13,20 @@ def assert_alike(reader: Reader, version: Version) -> None:
     state = version.state
     assert (reader.number, reader.digest) == (state.number, state.digest)
     assert reader.published == state.published
-    assert reader.schema == version.schema.to_json()
+    assert reader.schema == version.schema.to_dict()
     assert len(reader.moments) == state.snapshot
     for number, moment in enumerate(reader.moments, 1):
         snapshot = version.snapshot(number)
         told = [landing.shard for landing in moment.shards]
-        assert told == [shard.to_json() for shard in snapshot.shards]
-        assert moment.totals == snapshot.totals.to_json()
+        assert told == [shard.to_dict() for shard in snapshot.shards]
+        assert moment.totals == snapshot.totals.to_dict()
         assert (moment.content, moment.entry) == (snapshot.content, snapshot.entry)
         assert (reader.is_published(number), bool(moment.rejected)) == (
             snapshot.published,
             snapshot.rejected,
         )
-    assert reader.tags == {name: hold.to_json() for name, hold in state.tags.items()}
-    assert reader.pins == {name: hold.to_json() for name, hold in state.pins.items()}
+    assert reader.tags == {name: hold.to_dict() for name, hold in state.tags.items()}
+    assert reader.pins == {name: hold.to_dict() for name, hold in state.pins.items()}
     assert reader.sources == dict(state.sources.items())
     assert reader.open_sources == dict(state.open_sources.items())
     assert reader.shard_names == dict(state.shard_names.items())

@@ -211,7 +211,7 @@ def test_a_log_that_cannot_be_read_is_shown_so(tmp_path: Path, base: Version) ->
     entry.write_bytes(entry.read_bytes().replace(b"create", b"crEate"))
     graph = told(version_in(tmp_path, "other/v1"), up=True, down=False)
     assert "cannot be read" in graph.nodes["digits/v2"].gone
-    assert graph.nodes["digits/v2"].to_json()["damaged"] == graph.unread["digits/v2"]
+    assert graph.nodes["digits/v2"].to_dict()["damaged"] == graph.unread["digits/v2"]
     assert arrows(graph) == {("digits/v2", "migrate", "other/v1")}
 
 

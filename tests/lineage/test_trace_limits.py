@@ -293,13 +293,13 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     assert leaf.hint is not None
     (again,) = leaf.hint.commands
     assert again.arguments[:3] == ("combine", "digits/v1@1", "digits/v1@1")
-    assert leaf.to_json()["code"] == leaf.code
-    assert leaf.to_json()["hint"]["commands"] == [list(again.words())]
+    assert leaf.to_dict()["code"] == leaf.code
+    assert leaf.to_dict()["hint"]["commands"] == [list(again.words())]
     places = trace_descendants(Catalog(tmp_path / "root"), version.newest(), 3)
     assert [(one.version, one.record) for one in places] == [("digits/v1", 3), ("pairs/v1", None)]
     assert (places[1].code, places[1].hint) == ("row-map-not-found", leaf.hint)
-    assert places[1].to_json()["code"] == "row-map-not-found"
-    assert places[1].to_json()["hint"] == leaf.hint.to_dict()
+    assert places[1].to_dict()["code"] == "row-map-not-found"
+    assert places[1].to_dict()["hint"] == leaf.hint.to_dict()
 
 
 def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None:

@@ -162,17 +162,17 @@ def test_what_cannot_be_is_refused_with_what_to_change(case: str) -> None:
 
 @given(schemas())
 def test_a_schema_comes_back_from_json_as_it_was(schema: Schema) -> None:
-    text = json.dumps(schema.to_json())
-    assert Schema.from_json(json.loads(text)) == schema
+    text = json.dumps(schema.to_dict())
+    assert Schema.from_dict(json.loads(text)) == schema
     assert "." not in "".join(c for c in text if c in "0123456789."), "there are no floats"
 
 
 def test_json_tells_only_what_is_unusual() -> None:
-    assert Schema((Feature("a", "int64"),)).to_json() == {
+    assert Schema((Feature("a", "int64"),)).to_dict() == {
         "payload": "example",
         "features": [{"name": "a", "kind": "int64"}],
     }
-    assert SCHEMA.to_json() == {
+    assert SCHEMA.to_dict() == {
         "payload": "sequence_example",
         "doc": "scanned digits",
         "features": [
@@ -188,20 +188,20 @@ def test_json_tells_only_what_is_unusual() -> None:
              "sequence": True},
         ],
     }  # fmt: skip
-    assert Schema.from_json(SCHEMA.to_json()) == SCHEMA
-    assert Schema.from_json(Schema.opaque("x").to_json()) == Schema.opaque("x")
+    assert Schema.from_dict(SCHEMA.to_dict()) == SCHEMA
+    assert Schema.from_dict(Schema.opaque("x").to_dict()) == Schema.opaque("x")
 
 
 def test_json_may_tell_what_is_usual_too() -> None:
     usual = {"name": "a", "kind": "int64", "shape": [], "required": True, "sequence": False,
              "nan": False, "doc": ""}  # fmt: skip
-    told = Schema.from_json({"payload": "example", "features": [usual], "doc": ""})
+    told = Schema.from_dict({"payload": "example", "features": [usual], "doc": ""})
     assert told == Schema((Feature("a", "int64"),))
 
 
 def damaged(at: str, value: object) -> Any:  # noqa: ANN401 - any JSON value
     """A schema's JSON with one thing changed: `features.0.kind` is where it is."""
-    told = json.loads(json.dumps(SCHEMA.to_json()))
+    told = json.loads(json.dumps(SCHEMA.to_dict()))
     *way, last = [int(step) if step.isdigit() else step for step in at.split(".")]
     inner = told
     for step in way:
@@ -246,7 +246,7 @@ def test_json_that_is_not_a_schema_is_refused_by_the_key(
     at: str, value: object, message: str
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=message) as caught:
-        Schema.from_json(damaged(at, value))
+        Schema.from_dict(damaged(at, value))
     invalid = {"invalid-schema", "invalid-shape", "invalid-logical-type"}
     assert caught.value.code in invalid
 
@@ -254,7 +254,7 @@ def test_json_that_is_not_a_schema_is_refused_by_the_key(
 @pytest.mark.parametrize("value", [None, [], "schema", 5, {}, {"payload": "example"}])
 def test_what_is_not_even_an_object_with_the_right_keys_is_refused(value: object) -> None:
     with raises(SchemaMismatchError, "invalid-schema"):
-        Schema.from_json(value)
+        Schema.from_dict(value)
 
 
 def test_the_fingerprint_is_the_digest_of_canonical_json() -> None:

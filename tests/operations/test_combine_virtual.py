@@ -209,6 +209,6 @@ def test_releases_that_know_no_plans_are_told_so_by_the_entry(tmp_path: Path) ->
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
     report = pairs_of(base, into)
     assert report.entry is not None
-    assert report.entry.to_json()["features"] == ["virtual"]
+    assert report.entry.to_dict()["features"] == ["virtual"]
     assert report.entry.parameters["mode"] == "virtual"
     assert Version(tmp_path / "root", "pairs/v1").log.entry(report.entry.number) == report.entry

@@ -561,7 +561,7 @@ def test_the_proof_tells_which_shards_and_snapshots_are_gone(tmp_path: Path) -> 
     again = plan_erase(root, "digits", key="id", values=[2])
     proof = prove_erasure(root, "digits", request="ticket 81", plan=again)
     assert proof.complete
-    told = json.loads(json.dumps(proof.to_json()))
+    told = json.loads(json.dumps(proof.to_dict()))
     (entry,) = told["entries"]
     assert (entry["version"], entry["records"], entry["snapshots"]) == ("digits/v1", 1, [1])
     (shard,) = entry["shards"]

@@ -90,7 +90,7 @@ def test_the_type_of_each_feature_is_known_before_anything_is_read(
         schema = snapshot.to_arrow().schema
         assert schema.equals(pa.schema([pa.field("a", TYPES[feature], nullable=not required)]))
         meta = json.loads(schema.field("a").metadata[b"shardline.feature"])
-        assert Feature.from_json(meta) == told
+        assert Feature.from_dict(meta) == told
 
 
 @pytest.mark.parametrize("workers", [None, 1, 2, 5])

@@ -62,27 +62,27 @@ def serialize_report(
         "snapshot": after and serialize_snapshot(after),
         "records": report.records,
         "bytes": report.bytes,
-        "shards": [shard.to_json() for one in report.landed for shard in one.shards],
+        "shards": [shard.to_dict() for one in report.landed for shard in one.shards],
         "seconds": round(seconds, 6),
         "landed": [
             {
-                **landing.source.to_json(),
+                **landing.source.to_dict(),
                 "rows": landing.rows,
                 "records": landing.records,
                 "quarantined": landing.refused,
             }
             for landing in report.landed
         ],
-        "new": [source.to_json() for source in report.new],
+        "new": [source.to_dict() for source in report.new],
         "skipped": [
-            {**one.source.to_json(), "why": one.why, "code": one.code} for one in report.skipped
+            {**one.source.to_dict(), "why": one.why, "code": one.code} for one in report.skipped
         ],
         "duplicates": [
-            {**one.source.to_json(), "first": one.first and one.first.path, "entry": one.entry}
+            {**one.source.to_dict(), "first": one.first and one.first.path, "entry": one.entry}
             for one in report.duplicates
         ],
-        "replaced": [{**one.source.to_json(), "entry": one.entry} for one in report.replaced],
-        "set_aside": [{**one.source.to_json(), **one.to_json()} for one in report.set_aside],
+        "replaced": [{**one.source.to_dict(), "entry": one.entry} for one in report.replaced],
+        "set_aside": [{**one.source.to_dict(), **one.to_dict()} for one in report.set_aside],
         "quarantine": {
             "rows": report.refused,
             "files": [locate_object(version, name) for name in report.quarantine],

@@ -289,7 +289,7 @@ def _serialize_report(report: AuditReport) -> dict[str, Any]:
             for one in report.left_out
         ],
         "findings": [
-            {**one.to_json(), "advice": render_hint(one.advice)} for one in report.findings
+            {**one.to_dict(), "advice": render_hint(one.advice)} for one in report.findings
         ],
     }
 

@@ -128,7 +128,7 @@ def _register(
     snapshot = find_snapshot(version, wanted, wanted.readable)
     entry = register(version, snapshot.number, consumer, run=run, commit=commit)
     if as_json:
-        told = Consumer(version.name, snapshot.number, consumer, run, commit).to_json()
+        told = Consumer(version.name, snapshot.number, consumer, run, commit).to_dict()
         told |= {"since": entry and entry.time.isoformat()}
         click.echo(json.dumps({"ok": True, "new": entry is not None, "consumer": told}))
     elif entry is None:
@@ -149,7 +149,7 @@ def _release(
     snapshot = None if wanted.snapshot is None else find_snapshot(version, wanted).number
     released = release(version, consumer, run=run, snapshot=snapshot)
     if as_json:
-        told = [one.to_json() for one in released]
+        told = [one.to_dict() for one in released]
         click.echo(json.dumps({"ok": True, "version": version.name, "released": told}))
     else:
         numbers = ", ".join(f"@{one.snapshot}" for one in released)
@@ -162,7 +162,7 @@ def _release(
 def _print_consumers(store: Store, name: str | None, *, everyone: bool, as_json: bool) -> None:
     found = _list_consumers(store, name, everyone=everyone)
     if as_json:
-        click.echo(json.dumps({"ok": True, "consumers": [one.to_json() for one in found]}))
+        click.echo(json.dumps({"ok": True, "consumers": [one.to_dict() for one in found]}))
         return
     if not found:
         example = render_next_command("consumers", "NAME/VERSION", "--register", "CONSUMER")

@@ -75,7 +75,7 @@ def serialize_plan(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
             {"file": file.name, "lines": len(file.meant), "doubtful": len(file.doubtful)}
             for file in plan.quarantine
         ],
-        "holders": [one.to_json(render_next_command) for one in plan.holders],
+        "holders": [one.to_dict(render_next_command) for one in plan.holders],
     }
 
 
@@ -118,7 +118,7 @@ def _serialize_version_report(
         "version": one.plan.version,
         "entry": one.entry.number,
         "snapshot": after and serialize_snapshot(after),
-        "shards": [shard.to_json() for shard in one.made],
+        "shards": [shard.to_dict() for shard in one.made],
         "check": checked.get(one.plan.version),
     }
 
@@ -351,7 +351,7 @@ def write_proof(
     from shardline.storage.durable_file import DurableFile
 
     proof = prove_erasure(store, dataset, request=request, plan=plan)
-    told = proof.to_json(render_next_command)
+    told = proof.to_dict(render_next_command)
     as_data = file.suffix == ".json"
     page = (
         json.dumps(told, indent=2) + "\n"

@@ -89,7 +89,7 @@ def export(
             "written": report.written,
             "seconds": round(seconds, 6),
         }
-        click.echo(json.dumps({**told, **report.exported.to_json()}))
+        click.echo(json.dumps({**told, **report.exported.to_dict()}))
     else:
         _print_report(report, seconds)
 

@@ -184,7 +184,7 @@ def lineage(
         down=down or not up,
     )
     if as_json:
-        click.echo(json.dumps({"ok": not graph.unread, **graph.to_json()}))
+        click.echo(json.dumps({"ok": not graph.unread, **graph.to_dict()}))
     elif dot:
         from shardline.lineage.ancestry_graph import format_dot
 

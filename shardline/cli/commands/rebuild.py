@@ -292,7 +292,7 @@ def _serialize_report(
         "read_shards": report.read,
         "records": report.records,
         "bytes": report.bytes,
-        "shards": [shard.to_json() for shard in report.made],
+        "shards": [shard.to_dict() for shard in report.made],
         "seconds": round(seconds, 6),
         "check": None if checked is None else serialize_check(checked),
         "published": after is not None and after.published,

@@ -46,7 +46,7 @@ def print_version_schema(
         told = {
             "ok": True,
             "version": wanted.version,
-            "schema": schema.to_json(),
+            "schema": schema.to_dict(),
             "fingerprint": schema.fingerprint,
             "spec": format_spec(schema),
         }
@@ -80,7 +80,7 @@ def print_source_schema(
     if not schema.features and schema.payload != "opaque":
         raise SchemaMismatchError(f"nothing in {found[0]} tells a schema: it holds no values")
     if as_json:
-        click.echo(json.dumps(add_skipped_files({"ok": True, "schema": schema.to_json()})))
+        click.echo(json.dumps(add_skipped_files({"ok": True, "schema": schema.to_dict()})))
     else:
         click.echo(format_declaration(schema), nl=False)
 

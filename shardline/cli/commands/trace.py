@@ -292,7 +292,7 @@ def _trace_upstream(
     step = trace_back(catalog, snapshot, record)
     known = not any(isinstance(leaf, TraceGap) for leaf in step.leaves)
     if as_json:
-        click.echo(json.dumps({"ok": known, "erased": step.erased, "steps": step.to_json()}))
+        click.echo(json.dumps({"ok": known, "erased": step.erased, "steps": step.to_list()}))
     else:
         click.echo("\n".join(format_step(step)))
     return 0 if known else 1
@@ -311,10 +311,10 @@ def _trace_downstream(
         return 0 if found.told else 1
     versions = found.versions
     complete = all(one.listed == one.ever for one in versions)
-    told = {"ok": found.told, "complete": complete, "versions": [one.to_json() for one in versions]}
+    told = {"ok": found.told, "complete": complete, "versions": [one.to_dict() for one in versions]}
     # Piece by piece: there may be more places than should be in memory as text.
     click.echo(f'{json.dumps(told)[:-1]}, "places": [', nl=False)
     for at, place in enumerate(found.places()):
-        click.echo(f"{', ' if at else ''}{json.dumps(place.to_json())}", nl=False)
+        click.echo(f"{', ' if at else ''}{json.dumps(place.to_dict())}", nl=False)
     click.echo("]}")
     return 0 if found.told else 1

@@ -140,7 +140,7 @@ def _serialize_report(report: VacuumReport) -> dict[str, Any]:
         "dry_run": report.dry_run,
         "bytes": report.bytes,
         "kept": report.kept,
-        "keepers": [one.to_json(render_next_command) for one in report.keepers],
+        "keepers": [one.to_dict(render_next_command) for one in report.keepers],
         "let_go": report.let_go,
         "files": [
             {

@@ -201,7 +201,7 @@ def _create_rule(path: Path, place: int, expected: ExpectationSpec) -> "Expectat
     )
 
     what = f"expectation {place + 1} ({expected.type})"
-    told = expected.to_json()
+    told = expected.to_dict()
     told["meta"] = {**(told.get("meta") or {}), PLACE: place}
     try:
         return ExpectationConfiguration(**told).to_domain_obj()

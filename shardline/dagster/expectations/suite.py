@@ -63,7 +63,7 @@ class ExpectationSpec:
         listed = self.kwargs.get("column_list") or ()
         return tuple(str(name) for name in (*named, *listed) if name is not None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The expectation as it stands in a file."""
         told = {"type": self.type, "kwargs": dict(self.kwargs), "severity": self.severity}
         return {**told, **self.more}
@@ -85,7 +85,7 @@ class Suite:
 
     def to_text(self) -> str:
         """The suite as its file has it."""
-        lines = ",\n".join(f"    {json.dumps(one.to_json())}" for one in self.expectations)
+        lines = ",\n".join(f"    {json.dumps(one.to_dict())}" for one in self.expectations)
         head = f'  "name": {json.dumps(self.name)},\n  "meta": {json.dumps(dict(self.meta))},\n'
         return f'{{\n{head}  "expectations": [\n{lines}\n  ]\n}}\n'
 

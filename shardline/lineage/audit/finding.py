@@ -32,7 +32,7 @@ class Finding:
     advice: Hint
     entry: int = 0
 
-    def to_json(self) -> Json:
+    def to_dict(self) -> Json:
         """The finding for machines."""
         return {
             "severity": self.severity,

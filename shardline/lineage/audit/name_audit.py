@@ -152,7 +152,7 @@ def _find_misnamed(shard: Shard, identities: Iterable[Json]) -> Iterator[_NameFa
 
 def _audit_appended(look: _EntryAudit) -> Iterator[_NameFault]:
     entry = look.entry
-    options = AppendOptions.from_json(entry.parameters)
+    options = AppendOptions.from_dict(entry.parameters)
     sources = {source.key: source for source in entry.sources}
     aside = {told["source"]: len(told["files"]) for told in entry.parameters.get("quarantine", ())}
     part: Counter[str] = Counter()

@@ -135,7 +135,7 @@ def _join_table(path: str, told: Json) -> UDF | None:
         made = joined_fields(
             path,
             identity["key"],
-            features=[Feature.from_json(one) for one in identity["features"]],
+            features=[Feature.from_dict(one) for one in identity["features"]],
             table_key=identity["column"],
             missing=identity["missing"],
             doubled=identity["doubled"],

@@ -118,7 +118,7 @@ class ErasureProof:
         """Whether nothing is known of that still holds them, or could and was not searched."""
         return not self.files and not any(one.open for one in self.remaining)
 
-    def to_json(self, command: Command = get_plain_command) -> Json:
+    def to_dict(self, command: Command = get_plain_command) -> Json:
         """The proof for machines; `command` words the commands in it."""
         return {
             "ok": self.complete and bool(self.entries),
@@ -130,7 +130,7 @@ class ErasureProof:
             "searched": self.searched,
             "entries": [_entry_json(one) for one in self.entries],
             "still_there": self.files,
-            "remaining": [one.to_json(command) for one in self.remaining],
+            "remaining": [one.to_dict(command) for one in self.remaining],
         }
 
 

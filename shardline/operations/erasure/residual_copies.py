@@ -80,7 +80,7 @@ class ResidualCopy:
         """
         return self.certain or self.kind not in {"source", "shared"}
 
-    def to_json(self, command: Command = get_plain_command) -> Json:
+    def to_dict(self, command: Command = get_plain_command) -> Json:
         """The holder for machines, with its commands as people paste them."""
         told = {name: getattr(self, name) for name in self.__slots__}
         return {**told, "commands": [command(*one) for one in self.commands]}
