@@ -21,10 +21,9 @@ from dagster_project.demo_batches import (
     write_parquet,
 )
 from dagster_project.demo_runs import Demo, DemoRun
-from shardline.dagster.checks.sources import SOURCES
-from shardline.dagster.command_error import CommandError
+from shardline.dagster.checks.log_checks import SOURCES
 from shardline.dagster.web.process_group import handle_signals
-from shardline.dagster.web.ui import require_dagster_home
+from shardline.dagster.web.ui import CommandError, require_dagster_home
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.operations.example_file import write_examples

@@ -9,10 +9,10 @@ from shardline.cli.errors import convert_click_error
 from shardline.cli.options import root_option
 from shardline.cli.output import create_console, create_table
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
-from shardline.dagster.command_error import CommandError, CommandUsageError
 from shardline.dagster.expectations.sample import MAX_ROWS, take_sample
 from shardline.dagster.expectations.suite import ExpectationSpec, Suite, get_suite_path
 from shardline.dagster.expectations.suite_draft import draft_suite
+from shardline.dagster.web.ui import CommandError, CommandUsageError
 from shardline.errors import FileExistsAlreadyError, ShardlineError, UnreadableSnapshotError
 from shardline.hints import Hint
 from shardline.storage.durable_file import DurableFile

@@ -11,7 +11,6 @@ from shardline.dagster.automation.audit import (
     build_audit_schedule,
 )
 from shardline.dagster.automation.conditions import build_follow_sensor
-from shardline.dagster.automation.dry_run_job import build_dry_run_job
 from shardline.dagster.automation.maintenance import (
     build_vacuum_job,
     build_verify_job,
@@ -26,6 +25,7 @@ from shardline.dagster.versions.declaration import (
     VersionDefs,
     raise_declaration_error,
 )
+from shardline.dagster.versions.dry_run import build_dry_run_job
 from shardline.hints import Hint
 from shardline.schema.schema import Schema
 

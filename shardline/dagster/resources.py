@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 from pydantic import Field
@@ -54,3 +55,12 @@ def shardline_resource() -> ShardlineResource:
         root=os.environ.get(ROOT_VARIABLE) or str(demo / "root"),
         reports=os.environ.get(REPORTS_VARIABLE) or str(demo / "reports"),
     )
+
+
+REPORTS_PATH = "/reports"
+
+
+def get_page_link(page: Path, reports: Path) -> str:
+    """Where the web server has a page that lies in the folder of reports."""
+    place = page.resolve().relative_to(reports.resolve())
+    return f"{REPORTS_PATH}/{quote(place.as_posix())}"

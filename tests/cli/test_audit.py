@@ -10,7 +10,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.dagster.asset_names import get_asset_key
-from shardline.dagster.versions.metadata import build_materialization
+from shardline.dagster.versions.materialization import build_materialization
 from shardline.operations.extend import extend
 from tests.cli.command import shardline
 from tests.cli.datasets import entry_file, narrow, on

@@ -10,13 +10,13 @@ import dagster as dg
 from PIL import Image
 
 import shardline
-from shardline.dagster.versions.metadata import StepReport
+from shardline.dagster.versions.materialization import StepReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from shardline.dagster.versions.metadata import Metadata
+    from shardline.dagster.versions.materialization import Metadata
 
 NAME = "digits/v1"
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}

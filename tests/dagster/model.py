@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.asset_records import CheckState, get_check_results
-from shardline.dagster.checks.gate import required_checks
 from shardline.dagster.checks.publication import get_publication
+from shardline.dagster.checks.version_checks import required_checks
 from shardline.dagster.definitions import build_definitions
+from shardline.dagster.instance_records import CheckState, get_check_results
 from shardline.dagster.resources import ShardlineResource
 from shardline.dagster.versions.append import appended_version
 from shardline.dagster.versions.combine import combined_version

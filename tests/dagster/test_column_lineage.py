@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagster import AssetKey
 
-from shardline.dagster.versions.column_schema import build_lineage_table, column_lineage
+from shardline.dagster.versions.materialization import build_lineage_table, column_lineage
 from shardline.provenance.catalog import FeatureOrigin
 
 

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from starlette.applications import Starlette
 
-from shardline.dagster.asset_records import CheckState, get_check_results, list_blocking_checks
+from shardline.dagster.instance_records import CheckState, get_check_results, list_blocking_checks
 from shardline.dagster.private import (
     make_web_app,
     open_workspace,

@@ -11,8 +11,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
+from shardline.dagster.resources import get_page_link
 from shardline.dagster.web.guard import loopback_origins, parse_origin
-from shardline.dagster.web.report_pages import get_page_link
 from shardline.errors import InvalidArgumentError
 from tests.dagster.web_page import LAUNCH, SECONDS, WebPage, launch_of, web_page
 from tests.errors import raises

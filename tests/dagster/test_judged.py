@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shardline
-from shardline.dagster.checks.check_outcome import EXPECTATIONS, list_unchecked_shards
-from shardline.dagster.checks.check_run import CheckRun
-from shardline.dagster.checks.gate import VersionChecks
+from shardline.dagster.checks.check_outcome import EXPECTATIONS
+from shardline.dagster.checks.check_run import CheckRun, list_unchecked_shards
+from shardline.dagster.checks.version_checks import VersionChecks
 from shardline.dagster.expectations.suite import read_suite
 from shardline.operations.extend import extend
 from shardline.udf import record_fields

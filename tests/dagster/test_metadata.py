@@ -17,7 +17,7 @@ from dagster import AssetKey
 
 import shardline
 from shardline import Category, Embedding, Feature, Image, Schema, Text, Version
-from shardline.dagster.versions.metadata import StepReport, build_snapshot_metadata
+from shardline.dagster.versions.materialization import StepReport, build_snapshot_metadata
 from tests.cli.command import shardline as run_command
 from tests.dagster.landings import NAME, appended, code_blocks, image_folder, read_back
 from tests.kernel.frames import framed
@@ -375,6 +375,6 @@ def test_loading_the_modules_loads_no_library_that_takes_long() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     modules = set(result.stdout.split())
-    assert "shardline.dagster.versions.metadata" in modules
+    assert "shardline.dagster.versions.materialization" in modules
     slow = {"matplotlib", "PIL", "tensorflow", "great_expectations"}
     assert modules.isdisjoint(slow)

@@ -21,7 +21,7 @@ from PIL import Image
 import shardline
 from shardline import Category, Feature, Schema, Version
 from shardline.dagster.previews.contact_sheet import MAX_IMAGES, draw_contact_sheet
-from shardline.dagster.previews.pictures import MAX_CHARACTERS, picture
+from shardline.dagster.previews.preview import MAX_CHARACTERS, picture
 from shardline.dagster.previews.preview_sample import (
     read_record_sizes,
     read_some_rows,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardline.dagster.versions.metadata import read_it
+from shardline.dagster.versions.materialization import read_it
 from tests.dagster.landings import code_blocks
 from tests.readers.overlays import tagged
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from shardline.dagster.asset_records import CheckResult, CheckState
 from shardline.dagster.automation import reconcile_plan
 from shardline.dagster.automation.reconcile_plan import (
     MAX_REQUESTS,
@@ -18,6 +17,7 @@ from shardline.dagster.automation.reconcile_plan import (
     plan_reports,
     plan_requests,
 )
+from shardline.dagster.instance_records import CheckResult, CheckState
 
 PASSED, FAILED = CheckResult(CheckState.PASSED, 100.0), CheckResult(CheckState.FAILED, 100.0)
 MISSING, RUNNING = CheckResult(CheckState.MISSING), CheckResult(CheckState.RUNNING)

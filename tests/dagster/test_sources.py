@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from shardline.dagster.checks.sources import MAX_SOURCES, SOURCES
+from shardline.dagster.checks.log_checks import MAX_SOURCES, SOURCES
 from shardline.operations.rejected_sources import dismiss, open_sources
 from tests.cli.command import shardline as command
 from tests.dagster.platforms import GROWING, Platform, make_platform, table_rows, verdicts

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import shardline
-from shardline.dagster.checks.volume import volume
+from shardline.dagster.checks.log_checks import volume
 from tests.dagster.rows import NAME, append_rows, digits
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import pytest
 from shardline.api import Version
 from shardline.dagster.asset_names import get_asset_key, get_asset_name
 from shardline.dagster.instance_records import InstanceRecords
-from shardline.dagster.versions.metadata import build_materialization
+from shardline.dagster.versions.materialization import build_materialization
 from shardline.errors import UnreadableSnapshotError, WrongShardError
 from shardline.hints import Command
 from shardline.lineage.audit import dagster_record

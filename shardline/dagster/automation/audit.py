@@ -10,8 +10,7 @@ from pydantic import Field
 
 from shardline.dagster.asset_names import get_asset_key
 from shardline.dagster.instance_records import InstanceRecords
-from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.web.report_pages import get_page_link
+from shardline.dagster.resources import ShardlineResource, get_page_link
 
 if TYPE_CHECKING:
     from shardline.lineage.audit.finding import Finding

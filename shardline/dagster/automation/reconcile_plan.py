@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shardline.dagster.asset_records import CheckResult, CheckState
+from shardline.dagster.instance_records import CheckResult, CheckState
 
 PUBLISHED = "published"
 TRIES = 3

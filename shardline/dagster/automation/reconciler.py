@@ -22,16 +22,6 @@ import dagster as dg
 
 from shardline.api import Version
 from shardline.dagster.asset_names import get_asset_key
-from shardline.dagster.asset_records import (
-    AssetEvents,
-    CheckResult,
-    asset_events,
-    count_runs,
-    get_check_results,
-    get_step_time,
-    is_unfinished,
-    list_blocking_checks,
-)
 from shardline.dagster.automation.conditions import get_follow_seconds
 from shardline.dagster.automation.reconcile_plan import (
     REPORTS_AT_ONCE,
@@ -45,10 +35,20 @@ from shardline.dagster.automation.reconcile_plan import (
     plan_reports,
     plan_requests,
 )
-from shardline.dagster.checks.gate import required_checks
 from shardline.dagster.checks.publication import get_publication
+from shardline.dagster.checks.version_checks import required_checks
+from shardline.dagster.instance_records import (
+    AssetEvents,
+    CheckResult,
+    asset_events,
+    count_runs,
+    get_check_results,
+    get_step_time,
+    is_unfinished,
+    list_blocking_checks,
+)
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.metadata import build_materialization
+from shardline.dagster.versions.materialization import build_materialization
 from shardline.errors import CorruptLogError, ShardlineError
 from shardline.log.entry import Entry
 from shardline.provenance.commands import find_deriving_entry

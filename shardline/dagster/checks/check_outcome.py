@@ -7,10 +7,6 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from shardline.api import Snapshot, Version
-from shardline.log.model import Shard
-from shardline.log.publication import is_in
-
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue[Any] | bool | int | float | str]
 
 
@@ -40,7 +36,6 @@ class CheckOutcome:
 
 EXPECTATIONS = "expectations"
 _MAX_DETAIL = 500
-_MAX_ENTRIES = 1000
 _SUITE = re.compile(r"suite sha256:(?P<digest>[0-9a-f]{64})\Z")
 
 
@@ -51,48 +46,12 @@ def format_suite_detail(digest: str, description: str) -> str:
     return f"{description[:room].rstrip()}; {name}" if description else name
 
 
+def parse_suite_digest(detail: str) -> str:
+    """Return the digest of the suite in the detail of an attestation, empty without one."""
+    match = _SUITE.search(detail)
+    return "" if match is None else match["digest"]
+
+
 def strip_suite(detail: str) -> str:
     """Return the detail of an attestation without the digest of the suite, for people."""
     return _SUITE.sub("", detail).removesuffix("; ")
-
-
-def list_unchecked_shards(version: Version, snapshot: Snapshot, digest: str) -> tuple[Shard, ...]:
-    """Return the shards of a snapshot whose rows the suite of this digest has not judged.
-
-    The newest snapshot before that the suite attested counts: what is in it has been judged. The
-    attestation of the snapshot itself does not, so that a check that is run again looks again.
-    """
-    before = _find_attested_snapshot(version, snapshot, digest)
-    if before is None or before.schema != snapshot.schema:
-        return snapshot.shards
-    judged = {(shard.name, shard.content) for shard in before.shards}
-    return tuple(s for s in snapshot.shards if (s.name, s.content) not in judged)
-
-
-def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -> Snapshot | None:
-    """Return the snapshot before this that the suite attested last, None if it is long ago."""
-    newest = version.state.number
-    told: set[str] = set()
-    for number in range(newest, max(newest - _MAX_ENTRIES, 0), -1):
-        for attestation in version.log.entry(number).attestations:
-            content = attestation.content
-            if attestation.check != EXPECTATIONS or content is None or content in told:
-                continue
-            told.add(content)  # the latest word on it: earlier ones no longer count
-            found = _SUITE.search(attestation.detail)
-            if not attestation.passed or found is None or found["digest"] != digest:
-                continue
-            earlier = _find_same_content(version, content, snapshot.number)
-            if earlier is not None:
-                return earlier
-    return None
-
-
-def _find_same_content(version: Version, content: str, below: int) -> Snapshot | None:
-    """Return the newest snapshot with this content below a number that passed expectations."""
-    timeline = version.state.timeline
-    for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
-        moment = timeline.moment(number)
-        if moment.content == content:
-            return version.snapshot(number) if is_in(version, moment.passed, EXPECTATIONS) else None
-    return None

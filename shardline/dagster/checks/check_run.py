@@ -10,12 +10,11 @@ from shardline.dagster.checks.check_outcome import (
     EXPECTATIONS,
     CheckOutcome,
     format_suite_detail,
-    list_unchecked_shards,
+    parse_suite_digest,
 )
+from shardline.dagster.checks.log_checks import SOURCES, check_sources, volume
 from shardline.dagster.checks.publication import PUBLISHED, check_published, get_publication
-from shardline.dagster.checks.shards import check_shards
-from shardline.dagster.checks.sources import SOURCES, check_sources
-from shardline.dagster.checks.volume import volume
+from shardline.dagster.checks.shard_checks import check_shards
 from shardline.dagster.expectations.suite import read_suite
 from shardline.errors import CorruptLogError, InvalidArgumentError, ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
@@ -240,3 +239,47 @@ def _create_unevaluated_outcome(snapshot: Snapshot, missing: str, *, warns: bool
         metadata={"not_evaluated": missing},
         warns=warns,
     )
+
+
+_MAX_ENTRIES = 1000
+
+
+def list_unchecked_shards(version: Version, snapshot: Snapshot, digest: str) -> tuple[Shard, ...]:
+    """Return the shards of a snapshot whose rows the suite of this digest has not judged.
+
+    The newest snapshot before that the suite attested counts: what is in it has been judged. The
+    attestation of the snapshot itself does not, so that a check that is run again looks again.
+    """
+    before = _find_attested_snapshot(version, snapshot, digest)
+    if before is None or before.schema != snapshot.schema:
+        return snapshot.shards
+    judged = {(shard.name, shard.content) for shard in before.shards}
+    return tuple(s for s in snapshot.shards if (s.name, s.content) not in judged)
+
+
+def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -> Snapshot | None:
+    """Return the snapshot before this that the suite attested last, None if it is long ago."""
+    newest = version.state.number
+    told: set[str] = set()
+    for number in range(newest, max(newest - _MAX_ENTRIES, 0), -1):
+        for attestation in version.log.entry(number).attestations:
+            content = attestation.content
+            if attestation.check != EXPECTATIONS or content is None or content in told:
+                continue
+            told.add(content)  # the latest word on it: earlier ones no longer count
+            if not attestation.passed or parse_suite_digest(attestation.detail) != digest:
+                continue
+            earlier = _find_same_content(version, content, snapshot.number)
+            if earlier is not None:
+                return earlier
+    return None
+
+
+def _find_same_content(version: Version, content: str, below: int) -> Snapshot | None:
+    """Return the newest snapshot with this content below a number that passed expectations."""
+    timeline = version.state.timeline
+    for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
+        moment = timeline.moment(number)
+        if moment.content == content:
+            return version.snapshot(number) if is_in(version, moment.passed, EXPECTATIONS) else None
+    return None

@@ -16,7 +16,6 @@ from shardline.arguments import TARGET_BYTES, list_items
 from shardline.dagster.asset_names import get_asset_key, group_name
 from shardline.dagster.automation.landing_sensor import build_append_schedule, build_landing_sensor
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.column_schema import build_schema_metadata
 from shardline.dagster.versions.declaration import (
     DryRun,
     VersionDefs,
@@ -25,7 +24,12 @@ from shardline.dagster.versions.declaration import (
     parse_target,
     raise_declaration_error,
 )
-from shardline.dagster.versions.metadata import StepReport, build_result, get_latest_report
+from shardline.dagster.versions.materialization import (
+    StepReport,
+    build_result,
+    build_schema_metadata,
+    get_latest_report,
+)
 from shardline.dagster.versions.progress import create_logging_executor
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, SourceError
 from shardline.hints import Hint

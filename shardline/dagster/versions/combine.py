@@ -12,7 +12,6 @@ from pydantic import Field
 from shardline.api import Snapshot, Version
 from shardline.arguments import TARGET_BYTES
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.column_schema import column_schema
 from shardline.dagster.versions.declaration import (
     DryRun,
     Schemas,
@@ -30,7 +29,7 @@ from shardline.dagster.versions.derivation import (
     require_declared_checks,
     select_input,
 )
-from shardline.dagster.versions.metadata import build_result
+from shardline.dagster.versions.materialization import build_result, column_schema
 from shardline.dagster.versions.progress import create_logging_executor
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option

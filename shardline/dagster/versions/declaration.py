@@ -10,11 +10,10 @@ import dagster as dg
 from pydantic import ValidationError
 
 from shardline.arguments import parse_size, validate_minimum
-from shardline.dagster.checks.gate import VersionChecks
+from shardline.dagster.checks.version_checks import VersionChecks
 from shardline.dagster.expectations.suite import SUITES, SuiteError, read_suite
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.column_schema import column_schema
-from shardline.dagster.versions.metadata import Metadata
+from shardline.dagster.versions.materialization import Metadata, column_schema
 from shardline.errors import InvalidArgumentError, ShardlineError, UnknownArgumentError
 from shardline.hints import Hint
 from shardline.operations.transform_version import TransformPlan

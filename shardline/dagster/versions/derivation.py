@@ -9,8 +9,8 @@ import dagster as dg
 from shardline.api import Snapshot, Version
 from shardline.dagster.asset_names import get_asset_key, group_name
 from shardline.dagster.automation.conditions import build_follow_condition
-from shardline.dagster.checks.gate import VersionChecks
-from shardline.dagster.versions.metadata import StepReport, get_latest_report
+from shardline.dagster.checks.version_checks import VersionChecks
+from shardline.dagster.versions.materialization import StepReport, get_latest_report
 from shardline.errors import SnapshotNotFoundError
 from shardline.hints import Command, Hint
 from shardline.log.entry import Entry

@@ -29,7 +29,7 @@ from shardline.dagster.versions.derivation import (
     require_declared_checks,
     select_input,
 )
-from shardline.dagster.versions.metadata import build_result
+from shardline.dagster.versions.materialization import build_result
 from shardline.dagster.versions.progress import create_logging_executor
 from shardline.operations.migrate import (
     MigrationSpec,

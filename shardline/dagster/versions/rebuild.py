@@ -26,7 +26,7 @@ from shardline.dagster.versions.derivation import (
     require_declared_checks,
     select_input,
 )
-from shardline.dagster.versions.metadata import build_result
+from shardline.dagster.versions.materialization import build_result
 from shardline.dagster.versions.progress import create_logging_executor
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild

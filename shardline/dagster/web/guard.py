@@ -8,12 +8,16 @@ form, a WebSocket, or under a name of its own that it lets point to 127.0.0.1 (D
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shardline.dagster.resources import REPORTS_PATH
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 
@@ -167,3 +171,33 @@ def _add_headers(message: Message) -> None:
     # A second policy can only narrow the first: a browser obeys both.
     headers.append("Content-Security-Policy", _NO_FRAMES)
     headers.update(_ANSWER_HEADERS)
+
+
+_SANDBOX_POLICY = "sandbox allow-scripts allow-modals"
+
+
+class ReportPages:
+    """The web server, and beside it the folder of reports."""
+
+    def __init__(self, app: ASGIApp, folder: Path) -> None:
+        self._app = app
+        self._files = StaticFiles(directory=folder, check_dir=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer with a page, or let the web server answer."""
+        path = str(scope.get("path", ""))
+        if scope["type"] != "http" or not path.startswith(f"{REPORTS_PATH}/"):
+            await self._app(scope, receive, send)
+            return
+
+        async def send_apart(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).append("Content-Security-Policy", _SANDBOX_POLICY)
+            await send(message)
+
+        below = {**scope, "path": path.removeprefix(REPORTS_PATH), "root_path": ""}
+        try:
+            await self._files(below, receive, send_apart)
+        except HTTPException as error:
+            answer = PlainTextResponse(f"{error.detail}\n", error.status_code)
+            await answer(scope, receive, send_apart)

@@ -28,9 +28,8 @@ from shardline.dagster.private import (
     run_code_servers,
 )
 from shardline.dagster.resources import shardline_resource
-from shardline.dagster.web.guard import LOOPBACK, Guard, loopback_origins
+from shardline.dagster.web.guard import LOOPBACK, Guard, ReportPages, loopback_origins
 from shardline.dagster.web.process_group import end_group_from_outside, handle_signals
-from shardline.dagster.web.report_pages import ReportPages
 from shardline.storage.temporary_files import scratch_folder
 
 _LOG_LEVEL = "warning"

@@ -10,14 +10,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, Any
 
 import click
 
-from shardline.dagster.command_error import CommandError, CommandUsageError
 from shardline.dagster.web.guard import LOOPBACK, parse_origin
 from shardline.dagster.web.process_group import end_group, handle_signals
 from shardline.errors import InvalidArgumentError, ShardlineError
 from shardline.hints import Hint
+from shardline.text import escape_lines
 
 
 def open_listener(port: int) -> socket.socket:
@@ -165,3 +166,23 @@ def main(
 
 if __name__ == "__main__":
     main()
+
+
+class CommandError(click.ClickException):
+    """An error that ends a command."""
+
+    def __init__(self, error: ShardlineError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the error and its hint, on stderr unless a file is given."""
+        click.echo(f"error: {escape_lines(self.error.message)}", file=file, err=True)
+        if self.error.hint:
+            click.echo(f"hint: {escape_lines(str(self.error.hint))}", file=file, err=True)
+
+
+class CommandUsageError(CommandError):
+    """Options or an environment that a command does not accept."""
+
+    exit_code = 2

@@ -23,11 +23,11 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.dagster.asset_names import get_asset_key, get_asset_name
-from shardline.dagster.asset_records import find_check_snapshot
 from shardline.dagster.checks.check_outcome import EXPECTATIONS, CheckOutcome
 from shardline.dagster.checks.check_run import DRIFT, VOLUME, CheckRun, create_failed_outcome
+from shardline.dagster.checks.log_checks import SOURCES, check_sources
 from shardline.dagster.checks.publication import PUBLISHED
-from shardline.dagster.checks.sources import SOURCES, check_sources
+from shardline.dagster.instance_records import find_check_snapshot
 from shardline.dagster.resources import ShardlineResource
 from shardline.errors import ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Checks
