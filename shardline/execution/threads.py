@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Sized
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ _AHEAD = 2  # tasks begun per worker before the oldest result is taken
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 def run_tasks(
@@ -65,3 +67,39 @@ def wait_for_result(future: Future[Result]) -> Result:
 def divide_workers(tasks: int, workers: int | None = None) -> int:
     """How many workers each of these tasks can have to itself when all run side by side."""
     return max(1, (workers or os.cpu_count() or 1) // max(tasks, 1))
+
+
+def share_stream(items: Iterator[Item], count: int) -> list[Iterator[Item]]:
+    """The same items for each of them, read once."""
+    if count == 1:
+        return [items]
+    lock = Lock()
+    lanes: list[deque[Item]] = [deque() for _ in range(count)]
+
+    def lane(own: deque[Item]) -> Iterator[Item]:
+        while True:
+            with lock:
+                if not own:
+                    for item in items:
+                        for each in lanes:
+                            each.append(item)
+                        break
+                    else:
+                        return
+                item = own.popleft()
+            yield item
+
+    return [lane(own) for own in lanes]
+
+
+def prefetch(items: Iterator[Item], depth: int = 3) -> Iterator[Item]:
+    """The same items, taken by a thread of its own while those before them are worked on."""
+    end = object()
+    with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
+        begun = deque(pool.submit(next, items, end) for _ in range(depth))
+        try:
+            while (item := wait_for_result(begun.popleft())) is not end:
+                begun.append(pool.submit(next, items, end))
+                yield item  # type: ignore[misc] # it is not the end
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from shardline import canonical_json as canonical
 from shardline.errors import IndexMismatchError, WrongShardError
+from shardline.execution.threads import prefetch
 from shardline.hints import Command, Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.readers.records import list_records
@@ -20,7 +21,6 @@ from shardline.tfrecord.compression import CompressedStream, Compression, detect
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import Fingerprint, read_offsets
 from shardline.tfrecord.open_file import StoredFile, open_source
-from shardline.tfrecord.prefetch import prefetch
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:

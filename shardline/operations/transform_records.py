@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import ColumnError, ExampleError, InvalidRecordsError
-from shardline.execution.threads import run_tasks
+from shardline.execution.threads import run_tasks, share_stream
 from shardline.hints import Hint, Option
 from shardline.kernel.columns import encoded_insides
 from shardline.kernel.types import Column, Framed
@@ -23,7 +23,6 @@ from shardline.schema.arrow_types import column_of, schema_of, to_column
 from shardline.schema.encoding import KEPT_BYTES, QuarantinedRow, Rows, build_frames
 from shardline.text import format_count_of
 from shardline.tfrecord.examples import add_location
-from shardline.tfrecord.prefetch import share_stream
 from shardline.udf.transform import map_unchanged_names
 from shardline.udf.udf_result import BatchMismatchError
 

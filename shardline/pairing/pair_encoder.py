@@ -12,13 +12,12 @@ import pyarrow as pa
 
 from shardline import kernel
 from shardline.errors import InvalidRecordsError
-from shardline.execution.threads import run_tasks
+from shardline.execution.threads import prefetch, run_tasks, share_stream
 from shardline.hints import Hint, Option
 from shardline.kernel.types import FOOTER_BYTES, Framed, Insides
 from shardline.schema.arrow_types import schema_of
 from shardline.schema.encoding import Rows, build_frames
 from shardline.text import format_count
-from shardline.tfrecord.prefetch import prefetch, share_stream
 from shardline.udf.transform import map_unchanged_names
 from shardline.udf.udf_result import BatchMismatchError
 

@@ -1,4 +1,4 @@
-"""One stream for several who take from it on threads of their own."""
+"""Read blocks of several files ahead of the consumer, in order."""
 
 from __future__ import annotations
 
@@ -10,38 +10,10 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from shardline.execution.threads import Task, wait_for_result
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from shardline.tfrecord.record_block import RecordBlock
-
-
-T = TypeVar("T")
-
-
-def share_stream(items: Iterator[T], count: int) -> list[Iterator[T]]:
-    """The same items for each of them, read once."""
-    if count == 1:
-        return [items]
-    lock = Lock()
-    lanes: list[deque[T]] = [deque() for _ in range(count)]
-
-    def lane(own: deque[T]) -> Iterator[T]:
-        while True:
-            with lock:
-                if not own:
-                    for item in items:
-                        for each in lanes:
-                            each.append(item)
-                        break
-                    else:
-                        return
-                item = own.popleft()
-            yield item
-
-    return [lane(own) for own in lanes]
 
 
 _BEGUN = 2
@@ -137,16 +109,3 @@ class _Lane(Generic[File, Result]):
         kept = replace(block, data=memoryview(bytes(block.data)))
         self._hand_on()
         return self._work(self._file, kept)
-
-
-def prefetch(items: Iterator[Task], depth: int = 3) -> Iterator[Task]:
-    """The same items, taken by a thread of its own while those before them are worked on."""
-    end = object()
-    with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
-        begun = deque(pool.submit(next, items, end) for _ in range(depth))
-        try:
-            while (item := wait_for_result(begun.popleft())) is not end:
-                begun.append(pool.submit(next, items, end))
-                yield item  # type: ignore[misc] # it is not the end
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardline.tfrecord.prefetch import share_stream
+from shardline.execution.threads import share_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
