@@ -44,6 +44,7 @@ __all__ = [
     "format_count",
     "format_list",
     "format_rate",
+    "format_reused_shards",
     "format_signed_bytes",
     "format_time",
 ]
@@ -99,3 +100,9 @@ def age(span: timedelta) -> str:
         if seconds >= size:
             return format_count(seconds // size, unit)
     return format_count(seconds, "second")
+
+
+def format_reused_shards(found: int, reused: int) -> str:
+    """`, 2 of them by a run before, 5 used again`: to follow how many shards were computed."""
+    left = f", {found:,} of them by a run before" if found else ""
+    return left + (f", {reused:,} used again" if reused else "")

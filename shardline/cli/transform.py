@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.comparison import print_change_lines, print_planned_changes
-from shardline.cli.entry_text import format_reused_shards
 from shardline.cli.errors import UsageError, raise_as_usage_error
 from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
@@ -46,7 +45,14 @@ from shardline.cli.references import (
     validate_output_path,
 )
 from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
-from shardline.text import escape_text, format_bytes, format_count, format_list, format_rate
+from shardline.text import (
+    escape_text,
+    format_bytes,
+    format_count,
+    format_list,
+    format_rate,
+    format_reused_shards,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

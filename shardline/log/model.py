@@ -379,6 +379,8 @@ class CommitInfo:
         return told
 
 
+DERIVING_OPERATIONS = frozenset({"extend", "migrate", "combine"})
+"""Operations whose shards only they can make again."""
 INTEGRITY, SCHEMA = "integrity", "schema"
 
 

@@ -15,7 +15,7 @@ from shardline.errors import LogError, WrongShardError
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
-from shardline.log.model import INTEGRITY, Attestation
+from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY, Attestation
 from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
 from shardline.operations.check import MAX_DETAIL
@@ -27,7 +27,7 @@ from shardline.operations.shard_origin import (
     find_source_rows,
 )
 from shardline.operations.shard_writer import find_fresh_attempt
-from shardline.provenance.commands import DERIVING_OPERATIONS, get_repair_command
+from shardline.provenance.commands import get_repair_command
 from shardline.provenance.log_index import find_added_shard
 from shardline.readers.shard_file import open_shard_file, rebuild_index
 from shardline.tfrecord.hashing import hash_object

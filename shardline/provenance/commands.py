@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shardline.arguments import TARGET_BYTES
 from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
-from shardline.log.model import INTEGRITY
+from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY
 from shardline.log.publication import is_in
 from shardline.log.version import StoredVersion
 from shardline.provenance.consumers import list_consumers
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shardline.storage import Store
 
 
-DERIVING_OPERATIONS = frozenset({"extend", "migrate", "combine"})
-"""What makes shards that only it can make anew."""
 _FUNCTION = "MODULE:OBJECT"
 """What stands for a function of which the entry does not tell where it is."""
 

@@ -93,7 +93,7 @@ def test_fields_counts_checks_history_and_consumers_are_told(root: Path) -> None
     checks = section(text, "Checks")[2:]
     assert checks == [row("integrity", *passed), row("schema", *passed)]
     first, second = (line.split(" | ")[2:] for line in section(text, "History")[2:])
-    done = "append: +1 shard, 5 records, 1 source"
+    done = "append: +1 shard, 5 records"
     assert first == [done, "5", "run run-1 |"]
     assert second[1:] == ["9", "run run-1 |"]
     assert row("number-net", "run-42", "1f3c9d2")[1:] in section(text, "Read by")[2]
@@ -113,7 +113,7 @@ def test_a_failed_check_and_what_became_of_the_snapshot_are_told(root: Path) -> 
     text = card(root, "numbers/v1", 5)
     assert row("state", "rejected") in text
     assert section(text, "Checks")[-1] == row("counts", "the snapshot", "failed")
-    assert "restore: snapshot 2" in section(text, "History")[-2]
+    assert "restored snapshot 2" in section(text, "History")[-2]
 
 
 def test_nothing_of_the_records_is_told_but_how_many_have_each_declared_label(root: Path) -> None:

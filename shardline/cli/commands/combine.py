@@ -12,7 +12,6 @@ import click
 
 from shardline.arguments import resolve_path
 from shardline.cli.combine_options import CombineOptions, PairOptions, pair_options
-from shardline.cli.entry_text import format_reused_shards
 from shardline.cli.errors import UsageError, raise_as_usage_error
 from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
@@ -45,7 +44,14 @@ from shardline.cli.references import (
     parse_version,
 )
 from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
-from shardline.text import escape_text, format_bytes, format_count, format_list, format_rate
+from shardline.text import (
+    escape_text,
+    format_bytes,
+    format_count,
+    format_list,
+    format_rate,
+    format_reused_shards,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.entry_text import format_commit_info, format_entry
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import create_console, create_table, serialize_entry
 from shardline.cli.references import open_root, parse_version, raise_not_found, render_next_command
@@ -65,6 +64,7 @@ def log(version: str, *, count: int, every: bool, root: str | None, as_json: boo
 
 def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
     from shardline.operations.verify_log import LogProblem
+    from shardline.provenance.entry_text import format_commit_info, format_entry
 
     console = create_console()
     sound = [entry for entry in entries if not isinstance(entry, LogProblem)]

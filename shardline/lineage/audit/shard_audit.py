@@ -11,9 +11,9 @@ from shardline.hints import Command, Hint
 from shardline.lineage.audit.audited_logs import get_dependency_versions, list_dependency_shards
 from shardline.lineage.audit.finding import Finding
 from shardline.lineage.audit.sidecar_audit import find_shard_sidecar_faults
-from shardline.log.model import INTEGRITY, SCHEMA
+from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY, SCHEMA
 from shardline.operations.inspect_shard import inspect_shard
-from shardline.provenance.commands import DERIVING_OPERATIONS, get_recreate_hint
+from shardline.provenance.commands import get_recreate_hint
 from shardline.schema.schema import Schema
 from shardline.text import format_count
 from shardline.tfrecord.hashing import hash_object

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from shardline.lineage.exports.snapshot_files import format_removed_files, list_removed_files
 from shardline.provenance.consumers import list_all_consumers
+from shardline.provenance.entry_text import format_entry
 from shardline.readers.arrow import to_arrow
 from shardline.schema import shapes
 from shardline.schema.logical_types import Category, Image, Text
@@ -190,31 +191,10 @@ def _format_history_row(entry: Entry) -> tuple[str, ...]:
     return (
         f"{entry.snapshot}",
         f"{entry.time:%Y-%m-%d %H:%M}",
-        _format_change(entry),
+        escape_markdown(format_entry(entry, with_operation=True)),
         f"{entry.totals.records:,}",
         f"run {escape_markdown(run[:_SHOWN_RUN])}" if run else "",
     )
-
-
-def _format_change(entry: Entry) -> str:
-    """`append: +2 shards, 12,000 records`."""
-    told = []
-    if entry.restores is not None:
-        told.append(f"snapshot {entry.restores} again")
-    if entry.rejects is not None:
-        told.append(f"snapshot {entry.rejects}")
-    if entry.added:
-        records = sum(one.shard.records for one in entry.added)
-        told += [f"+{format_count(len(entry.added), 'shard')}", format_count(records, "record")]
-    if entry.removed:
-        told.append(f"-{format_count(len(entry.removed), 'shard')}")
-    if entry.inputs:
-        read = dict.fromkeys(f"{one.shown}@{one.snapshot}" for one in entry.inputs)
-        itself = " and itself" if len(read) < len(entry.inputs) else ""
-        told.append(f"from {' and '.join(read)}{itself}")
-    elif entry.sources and entry.operation == "append":
-        told.append(format_count(len(entry.sources), "source"))
-    return f"{escape_markdown(entry.operation)}: {escape_markdown(', '.join(told))}"
 
 
 def format_lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:

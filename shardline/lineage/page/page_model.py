@@ -9,8 +9,12 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from shardline.lineage.audit.finding import Severity
     from shardline.provenance.catalog import FeatureChange
+
+_MAX_TEXT = 300
 
 PublicationStatus: TypeAlias = Literal["published", "rejected", "waiting", "unknown"]
 CheckOutcome: TypeAlias = Literal["passed", "failed", "missing"]
@@ -211,3 +215,18 @@ def to_json_value(value: object) -> Any:  # noqa: ANN401 - whatever JSON can hol
     if isinstance(value, tuple):
         return [to_json_value(one) for one in value]
     return value
+
+
+def sanitize_text(text: object, most: int = _MAX_TEXT) -> str:
+    """A foreign text without what moves or hides other text, cut if it is too long."""
+    told = str(text)
+    cut = told if len(told) <= most else f"{told[: most - 1]}…"
+    return "\n".join(
+        line if line.isprintable() else line.encode("unicode_escape").decode()
+        for line in cut.split("\n")
+    )
+
+
+def format_second(time: datetime) -> str:
+    """A time in UTC, to the second."""
+    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

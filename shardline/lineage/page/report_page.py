@@ -23,9 +23,10 @@ from shardline.lineage.page.page_model import (
     PageNode,
     ReportPage,
     VersionPage,
+    format_second,
+    sanitize_text,
     to_json_value,
 )
-from shardline.lineage.page.page_text import format_second, sanitize_text
 from shardline.lineage.page.version_history import VersionLog, make_version_history
 from shardline.log.entry import Entry
 from shardline.log.version import utc_now

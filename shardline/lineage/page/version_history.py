@@ -14,10 +14,12 @@ from shardline.lineage.page.page_model import (
     PageEvent,
     PageHistory,
     PageSnapshot,
+    format_second,
+    sanitize_text,
 )
-from shardline.lineage.page.page_text import format_entry, format_second, sanitize_text
 from shardline.log.publication import list_published
 from shardline.log.state import RESERVED_CHECKS
+from shardline.provenance.entry_text import format_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from shardline.errors import ShardlineError
+from shardline.log.model import DERIVING_OPERATIONS
 from shardline.log.version import StoredVersion
 from shardline.operations.erasure.dataset_history import ERASE
 from shardline.operations.erasure.record_ancestry import (
@@ -19,7 +20,7 @@ from shardline.operations.erasure.record_ancestry import (
 )
 from shardline.operations.erasure.record_relations import list_relations, spread_rows
 from shardline.provenance.catalog import find_all_versions
-from shardline.provenance.commands import DERIVING_OPERATIONS, get_recreate_words
+from shardline.provenance.commands import get_recreate_words
 from shardline.provenance.dependencies import parse_pin_holder
 from shardline.provenance.retainers import (
     format_consumer_pin,

@@ -1,9 +1,11 @@
-"""What an entry of an extension, a migration or a combination did, in words."""
+"""Wording of a log entry, for `shardline log`, the report page and the dataset card."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shardline.log.model import DERIVING_OPERATIONS
+from shardline.log.state import RESERVED_CHECKS
 from shardline.text import escape_text, format_count, format_list
 
 if TYPE_CHECKING:
@@ -14,11 +16,10 @@ if TYPE_CHECKING:
     from shardline.log.model import Attestation, CommitInfo
 
 
-DERIVING_OPERATIONS = frozenset({"extend", "migrate", "combine"})
 _SHOWN = 6
 
 
-def format_derivation(entry: Entry) -> Iterator[str]:
+def _format_derivation(entry: Entry) -> Iterator[str]:
     """`extended by double, length: 1 shard computed, 100 reused`, and what is gone."""
     told = entry.parameters
     how = {
@@ -33,12 +34,6 @@ def format_derivation(entry: Entry) -> Iterator[str]:
     gone = [name for name in entry.removed if name not in added]
     if gone:
         yield f"-{format_count(len(gone), 'shard')}"
-
-
-def format_reused_shards(found: int, reused: int) -> str:
-    """What of it was not computed now, to be read behind how many shards were."""
-    left = f", {found:,} of them by a run before" if found else ""
-    return left + (f", {reused:,} used again" if reused else "")
 
 
 def _format_extension(told: Json) -> str:
@@ -234,7 +229,7 @@ def _format_data(entry: Entry) -> Iterator[str]:
     if entry.operation == "repair" and entry.removed:
         yield from _format_repair(entry)
     elif entry.operation in DERIVING_OPERATIONS:
-        yield from format_derivation(entry)
+        yield from _format_derivation(entry)
     elif entry.operation == "erase":
         yield from _format_erasure(entry)
     elif entry.operation == "rebuild" and entry.added and entry.removed and not entry.inputs:
@@ -287,9 +282,8 @@ def _format_repair(entry: Entry) -> Iterator[str]:
 
 def _count_quarantined_rows(parameters: Json) -> int:
     """How many rows went to quarantine, as far as the parameters tell it as we do."""
-    told = parameters.get("quarantine")
-    format_list = told if isinstance(told, list) else []
-    rows = [one.get("rows") for one in format_list if isinstance(one, dict)]
+    told = _get_list(parameters.get("quarantine"))
+    rows = [one.get("rows") for one in told if isinstance(one, dict)]
     return sum(count for count in rows if isinstance(count, int))
 
 
@@ -324,8 +318,6 @@ def _format_failures(entry: Entry) -> str:
 
 def _list_check_results(entry: Entry) -> list[Attestation]:
     """What checks said; the mark that a rejection leaves on its shards is none."""
-    from shardline.log.state import RESERVED_CHECKS
-
     return [told for told in entry.attestations if told.check not in RESERVED_CHECKS]
 
 
