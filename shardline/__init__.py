@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from shardline.operations.verify_files import FileReport, verify_file, verify_files
     from shardline.operations.verify_version import verify_version
     from shardline.schema.comparison import compare
-    from shardline.schema.inference import feature_spec, infer_schema, schema_of
+    from shardline.schema.file_schema import feature_spec, infer_schema, schema_of
     from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
     from shardline.schema.schema import Feature, Schema
     from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
@@ -139,7 +139,7 @@ _HOMES = {
     "shardline.operations.example_file": ("read_examples", "write_examples"),
     "shardline.operations.preview": ("preview",),
     "shardline.operations.salvage": ("salvage",),
-    "shardline.schema.inference": ("feature_spec", "infer_schema", "schema_of"),
+    "shardline.schema.file_schema": ("feature_spec", "infer_schema", "schema_of"),
     "shardline.operations.status": ("get_status",),
     "shardline.operations.vacuum": ("vacuum",),
     "shardline.operations.verify_files": ("FileReport", "verify_file", "verify_files"),

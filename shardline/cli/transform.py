@@ -480,7 +480,7 @@ class _FileTransform:
 
     def _schema_of(self, path: Path) -> tuple[int, Schema]:
         """How many records a file has, and the schema that they suggest."""
-        from shardline.schema.inference import infer_schema, schema_of
+        from shardline.schema.file_schema import infer_schema, schema_of
 
         with show_file_progress("finding the schema", [path]) as progress:
             report = infer_schema(

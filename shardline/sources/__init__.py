@@ -1,8 +1,7 @@
 """Where the records of an append come from: files, folders and rows in memory."""
 
 from shardline.schema.encoding import EncodedRows, QuarantinedRow
-from shardline.sources.schema_inference import infer_source_schema
-from shardline.sources.source import Chunk, RecordSource
+from shardline.sources.source import Chunk, RecordSource, infer_source_schema
 from shardline.sources.source_format import SourceFormat, as_source
 
 __all__ = [

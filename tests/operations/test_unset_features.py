@@ -19,7 +19,7 @@ from shardline.operations.preview import preview
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_files import verify_file
 from shardline.operations.verify_version import verify_version
-from shardline.schema.inference import infer_schema
+from shardline.schema.file_schema import infer_schema
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import batch_fields
 from tests.errors import raises

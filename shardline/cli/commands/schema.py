@@ -26,7 +26,7 @@ from shardline.schema.tf_spec_code import format_spec
 from shardline.text import escape_text, float32_json, format_count
 
 if TYPE_CHECKING:
-    from shardline.schema.inference import FeatureSchema, FileSchema, SchemaReport
+    from shardline.schema.file_schema import FeatureSchema, FileSchema, SchemaReport
     from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord import Limits
 
@@ -162,7 +162,7 @@ def schema(
 
     Exits with 1 if a file is damaged, a record is no Example, or a feature has two kinds.
     """
-    from shardline.schema.inference import feature_spec, infer_schema
+    from shardline.schema.file_schema import feature_spec, infer_schema
 
     if spec and declare:
         raise UsageError("--spec and --declare exclude each other", code="conflicting-options")
