@@ -362,8 +362,8 @@ def transform_version(
         raise SystemExit(0)
     began = time.perf_counter()
     # What a table is joined by, or a function reads, is looked for when the work begins.
-    with raise_as_usage_error(), open_progress_executor(asked.workers) as engine:
-        report = work.done(engine, None)
+    with raise_as_usage_error(), open_progress_executor(asked.workers) as executor:
+        report = work.done(executor, None)
     seconds = time.perf_counter() - began
     if not asked.as_json:
         print_report(report, work, seconds)

@@ -2,7 +2,7 @@
 
 from shardline.schema.encoding import EncodedRows, QuarantinedRow
 from shardline.sources.source import Chunk, RecordSource, infer_source_schema
-from shardline.sources.source_format import SourceFormat, as_source
+from shardline.sources.source_format import SourceFormat, open_source
 
 __all__ = [
     "Chunk",
@@ -10,6 +10,6 @@ __all__ = [
     "QuarantinedRow",
     "RecordSource",
     "SourceFormat",
-    "as_source",
     "infer_source_schema",
+    "open_source",
 ]

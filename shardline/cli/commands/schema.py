@@ -64,10 +64,10 @@ def print_source_schema(
 ) -> None:
     """Tell the schema that an append of these sources would give a new version."""
     from shardline.errors import SchemaMismatchError
-    from shardline.sources import as_source, infer_source_schema
+    from shardline.sources import infer_source_schema, open_source
 
     found = find_sources(arguments, format_)
-    sources = [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
+    sources = [open_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
     with show_activity("finding the schema"):
         try:
             schema = infer_source_schema(sources)
