@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from shardline.operations.verify_files import FileReport, verify_file, verify_files
     from shardline.operations.verify_version import verify_version
     from shardline.schema.comparison import compare
-    from shardline.schema.file_schema import feature_spec, infer_schema, schema_of
+    from shardline.schema.inference import feature_spec, infer_schema, schema_of
     from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
     from shardline.schema.schema import Feature, Schema
     from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
-    from shardline.sources import open_source
+    from shardline.sources import as_source
     from shardline.storage import Store, open_store
     from shardline.tfrecord import (
         Compression,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
         write_index,
         write_records,
     )
-    from shardline.udf import batch_udf, record_udf, table_join, tensor_udf
+    from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
 
 from shardline.release import __version__
 
@@ -108,7 +108,7 @@ _HOMES = {
         "StorageError",
         "VersionNotFoundError",
     ),
-    "shardline.udf": ("batch_udf", "table_join", "record_udf", "tensor_udf"),
+    "shardline.udf": ("batch_fields", "joined_fields", "record_fields", "tensor_fields"),
     "shardline.tfrecord": (
         "Compression",
         "IndexedFile",
@@ -139,7 +139,7 @@ _HOMES = {
     "shardline.operations.example_file": ("read_examples", "write_examples"),
     "shardline.operations.preview": ("preview",),
     "shardline.operations.salvage": ("salvage",),
-    "shardline.schema.file_schema": ("feature_spec", "infer_schema", "schema_of"),
+    "shardline.schema.inference": ("feature_spec", "infer_schema", "schema_of"),
     "shardline.operations.status": ("get_status",),
     "shardline.operations.vacuum": ("vacuum",),
     "shardline.operations.verify_files": ("FileReport", "verify_file", "verify_files"),
@@ -151,7 +151,7 @@ _HOMES = {
     "shardline.operations.rebuild_files": ("rebuild_files",),
     "shardline.operations.rejected_sources": ("dismiss", "open_sources"),
     "shardline.operations.repair": ("repair",),
-    "shardline.sources": ("open_source",),
+    "shardline.sources": ("as_source",),
     "shardline.storage": ("Store", "open_store"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -218,7 +218,8 @@ __all__ = [
     "WrongShardError",
     "__version__",
     "append",
-    "batch_udf",
+    "as_source",
+    "batch_fields",
     "check_version",
     "combine",
     "combine_files",
@@ -233,9 +234,9 @@ __all__ = [
     "from_tf_spec",
     "get_status",
     "infer_schema",
+    "joined_fields",
     "migrate",
     "migrate_file",
-    "open_source",
     "open_sources",
     "open_store",
     "plan_combine",
@@ -244,12 +245,11 @@ __all__ = [
     "read_examples",
     "rebuild",
     "rebuild_files",
-    "record_udf",
+    "record_fields",
     "repair",
     "salvage",
     "schema_of",
-    "table_join",
-    "tensor_udf",
+    "tensor_fields",
     "to_tf_spec",
     "vacuum",
     "verify_file",

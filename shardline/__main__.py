@@ -1,5 +1,5 @@
 """`python -m shardline`, the same as the `shardline` command."""
 
-from shardline.cli.app import main
+from shardline.cli.app import run
 
-main(prog_name="shardline")
+run()

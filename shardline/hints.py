@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -81,6 +80,8 @@ class Hint:
     @classmethod
     def closest(cls, name: str, known: Iterable[str]) -> Hint:
         """Build the hint that names the closest known name; empty if none is close."""
+        from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
+
         close = get_close_matches(name, list(known), 1)
         return cls((f"did you mean {close[0]!r}?",) if close else ())
 

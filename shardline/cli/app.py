@@ -1,4 +1,4 @@
-"""The `shardline` command: its subcommands, and what its exit codes mean."""
+"""The `shardline` command: its subcommands, loaded on demand, and its exit codes."""
 
 from __future__ import annotations
 
@@ -8,41 +8,12 @@ import select
 import signal
 import sys
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
+from importlib import import_module
+from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shardline.cli.commands.append import append, reland
-from shardline.cli.commands.audit import audit
-from shardline.cli.commands.check import check
-from shardline.cli.commands.combine import combine
-from shardline.cli.commands.consumers import consumers
-from shardline.cli.commands.count import count
-from shardline.cli.commands.describe import describe
-from shardline.cli.commands.diff import diff
-from shardline.cli.commands.dismiss import dismiss
-from shardline.cli.commands.erase import erase
-from shardline.cli.commands.export import export
-from shardline.cli.commands.extend import extend
-from shardline.cli.commands.files import files
-from shardline.cli.commands.head import head
-from shardline.cli.commands.index import index
-from shardline.cli.commands.lineage import lineage
-from shardline.cli.commands.log import log
-from shardline.cli.commands.migrate import migrate
-from shardline.cli.commands.openlineage import openlineage
-from shardline.cli.commands.rebuild import rebuild
-from shardline.cli.commands.repair import repair
-from shardline.cli.commands.report import report
-from shardline.cli.commands.restore import restore
-from shardline.cli.commands.salvage import salvage
-from shardline.cli.commands.schema import schema
-from shardline.cli.commands.status import status
-from shardline.cli.commands.tag import tag
-from shardline.cli.commands.trace import trace
-from shardline.cli.commands.vacuum import vacuum
-from shardline.cli.commands.verify import verify
 from shardline.cli.errors import UsageError, convert_click_error, keep_arguments, print_error
 from shardline.errors import (
     BudgetError,
@@ -66,35 +37,76 @@ from shardline.release import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 _PROBLEM = 1
 _USAGE = 2
 _INTERRUPTED = 130
 _TERMINATED = 143
 
 _SECTIONS = {
-    "Files": (verify, salvage, schema, head, count, index),
-    "New files of old ones, or new versions of old ones": (rebuild, extend, migrate, combine),
-    "Datasets, which live in a root (--root or SHARDLINE_ROOT)": (
-        append,
-        status,
-        log,
-        diff,
-        files,
-        export,
-        check,
-        restore,
-        reland,
-        dismiss,
-        repair,
-        tag,
-        consumers,
-        vacuum,
-        erase,
-    ),
-    "Where data comes from, and whether that is true": (lineage, trace, audit, report),
-    "What others want to know of datasets": (describe, openlineage),
+    "Files": {
+        "verify": "Check every byte of TFRecord files or of a snapshot.",
+        "salvage": "Copy the intact records of a corrupt file.",
+        "schema": "Show the features of records.",
+        "head": "Show the first records of a file or version.",
+        "count": "Count the records of TFRecord files.",
+        "index": "Write an offset index next to each file.",
+    },
+    "Derived files and versions": {
+        "rebuild": "Merge or resize the shards of a version, or files.",
+        "extend": "Add features from functions or a table.",
+        "migrate": "Rename, drop, cast or fill features.",
+        "combine": "Pair the records of two files or versions.",
+    },
+    "Datasets (in the root: --root or SHARDLINE_ROOT)": {
+        "append": "Append new sources to a version and publish them.",
+        "status": "Show published and blocked snapshots.",
+        "log": "Show the history of a version.",
+        "diff": "Compare two snapshots.",
+        "files": "List the files of a snapshot.",
+        "export": "Write a snapshot to a single file.",
+        "check": "Check a snapshot, then publish or reject it.",
+        "restore": "Make an old snapshot the latest again.",
+        "dismiss": "Dismiss rejected sources and skipped duplicates.",
+        "repair": "Recreate the corrupt shards of a version.",
+        "tag": "List, set or delete tags.",
+        "consumers": "List, register or release consumers.",
+        "vacuum": "Delete files that a dataset no longer needs.",
+        "erase": "Erase records from every version of a dataset.",
+    },
+    "Lineage and audit": {
+        "lineage": "Show the inputs and outputs of a version.",
+        "trace": "Trace a record to its source or to its copies.",
+        "audit": "Verify the whole history of datasets.",
+        "report": "Write the history of datasets as an HTML page.",
+    },
+    "Metadata for other tools": {
+        "describe": "Write a dataset card, checksums or Croissant.",
+        "openlineage": "Export the history as OpenLineage events.",
+    },
 }
+"""Commands and their summaries, in the order of the help.
+
+The summaries are here, so that the help loads no command.
+"""
+
+_COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
+
+_LOG_COMMANDS = frozenset(
+    [
+        "consumers",
+        "diff",
+        "dismiss",
+        "files",
+        "lineage",
+        "log",
+        "restore",
+        "status",
+        "tag",
+        "vacuum",
+    ]
+)
+"""Commands that read logs and run no code of the user."""
+
 _USAGE_ERRORS = (
     OSError,
     InvalidNameError,
@@ -111,20 +123,31 @@ _USAGE_ERRORS = (
     UnreadableSnapshotError,
     VersionNotFoundError,
 )
-"""What keeps a command from its work without anything being wrong with the data."""
+"""Errors that prevent a command from running, and say nothing about the data."""
 
 
 class _CommandGroup(click.Group):
-    """Turns a problem into an error line, a hint line and an exit code."""
+    """A group that loads commands on demand and turns errors into messages and exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of all commands."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command. Returns None for an unknown name."""
+        if cmd_name not in self.commands and cmd_name in _COMMANDS:
+            module = import_module(f"shardline.cli.commands.{cmd_name}")
+            self.commands[cmd_name] = getattr(module, cmd_name)
+        return self.commands.get(cmd_name)
 
     def make_context(
         self,
         info_name: str | None,
         args: list[str],
         parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401 - click's own signature
+        **extra: Any,  # noqa: ANN401 - click's signature
     ) -> click.Context:
-        """Parse what precedes the command."""
+        """Parse the arguments before the command."""
         given = list(args)
         open_missing_streams()
         with exit_on_broken_pipe():
@@ -132,18 +155,19 @@ class _CommandGroup(click.Group):
                 return super().make_context(info_name, args, parent, **extra)
             except click.UsageError as error:
                 if not given:
-                    raise  # click shows the help
+                    raise  # click prints the help
                 with click.Context(self, info_name=info_name) as context:
                     keep_arguments(context, given)
                     print_error(convert_click_error(error).set_hint(Hint.run("--help")), context)
                 raise SystemExit(_USAGE) from None
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run the command. A closed pipe ends it quietly."""
         with exit_on_broken_pipe():
             return self._run(ctx)
 
-    def _run(self, ctx: click.Context) -> Any:  # noqa: ANN401 - what a command returns
-        """Run the command, and turn what it raises into an exit code."""
+    def _run(self, ctx: click.Context) -> Any:  # noqa: ANN401 - the result of any command
+        """Run the command and turn its exception into an exit code."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
@@ -171,11 +195,13 @@ class _CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, and keep its arguments for errors in them."""
+        """Find the command, and keep its arguments for errors."""
         keep_arguments(ctx, args)
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
-            matches = get_close_matches(name, self.list_commands(ctx))
+        if name not in _COMMANDS and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            matches = get_close_matches(name, _COMMANDS)
             hint = Hint.of(f"did you mean {' or '.join(matches)}?") if matches else None
             raise UsageError(
                 f"unknown command {name!r}",
@@ -184,14 +210,12 @@ class _CommandGroup(click.Group):
             )
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by what they work on."""
-        width = max(len(name) for name in self.list_commands(ctx))
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands by section."""
+        width = max(map(len, _COMMANDS))
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
-                limit = formatter.width - width - 6
-                rows = [(f"{one.name:{width}}", one.get_short_help_str(limit)) for one in commands]
-                formatter.write_dl(rows)
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in commands.items()])
 
 
 @click.group(
@@ -200,61 +224,67 @@ class _CommandGroup(click.Group):
     epilog="""\b
 Examples:
   shardline verify data/                    check every byte in a folder
-  shardline verify 'train-*' --examples     and each record as an Example
-  shardline salvage broken.tfrecord ok.tfrecord
-  shardline schema train.tfrecord --spec    a feature spec to paste
+  shardline schema train.tfrecord --spec    print a feature spec to paste
   shardline head train.tfrecord -n 3
   shardline rebuild 'train-*' --output train.tfrecord
-  shardline combine a.tfrecord b.tfrecord --output pairs.tfrecord
 \b
-  export SHARDLINE_ROOT=s3://bucket/data    where the datasets live
-  shardline append digits/v1 monday.jsonl   new records, checked and published
-  shardline files digits/v1                 what to hand to TensorFlow
-  shardline status                          how each dataset stands
-  shardline log digits/v1                   what happened to a version
-  shardline diff digits/v1@3 @7             what differs between two snapshots
-  shardline report -o report.html           all of it on a page, to look at and to print
-  shardline audit                           prove the whole history anew
-  shardline rebuild digits/v1               one file of all shards
+  export SHARDLINE_ROOT=s3://bucket/data    set the root of the datasets
+  shardline append digits/v1 monday.jsonl   append records, check and publish them
+  shardline status                          show what is published and what is blocked
+  shardline files digits/v1                 list the files to train on
+  shardline diff digits/v1@3 @7             compare two snapshots
   shardline extend digits/v1 --into v2 --join names.csv --key label
-  shardline migrate digits/v1 --into v2 --rename label=digit
-  shardline describe digits/v1 -o README.md a card for people
   shardline erase digits --key user_id --value 7
+  shardline audit                           verify the whole history
 
-Exit codes: 0 fine, 1 a problem in the data, 2 wrong usage, something missing, a conflict with
-someone else's commit, or anything else that kept the command from its work. 141 if the reader
-of the output ends first, as in 'shardline head x | head -1'.
+Exit codes: 0 success; 1 a problem in the data; 2 wrong usage, something missing, a conflict with a
+concurrent commit, or another problem that prevented the work; 130 interrupted; 141 the reader of
+the output ended first, as in 'shardline head x | head -1'.
 
-Every command takes --json. 'shardline COMMAND --help' tells more.""",
+Every command takes --json. Run 'shardline COMMAND --help' for its options.""",
 )
 @click.version_option(__version__, prog_name="shardline")
 def main() -> None:
-    """Keep versioned TFRecord datasets; look into TFRecord files, check them, and mend them.
+    """Manage versioned TFRecord datasets, and inspect, check and repair TFRecord files.
 
-    Files may be plain, GZIP or ZLIB: that is told from their content. Records may hold anything;
-    only schema, 'verify --examples', extend, migrate and combine want Examples. Datasets live in a
-    root: a folder or an object store.
+    Files may be plain, GZIP or ZLIB, which is detected from their content. Records may hold any
+    bytes: only schema, 'verify --examples', extend, migrate and combine need Examples. Datasets
+    are in a root, which is a folder or the prefix of an object store.
     """
-    # Asked to end, as a scheduler asks, leave nothing half-written behind.
+    # A scheduler sends SIGTERM: exit normally, so that temporary files are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
-    # Where the terminal has no letter for something, show its code rather than fail.
+    # Escape what the encoding of the terminal cannot print, instead of failing.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-for _commands in _SECTIONS.values():
-    for _command in _commands:
-        main.add_command(_command)
+class _PandasBlocker(MetaPathFinder):
+    """Import hook that hides pandas.
+
+    At its first conversion pyarrow imports pandas, which takes longer than a command on logs.
+    """
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:  # noqa: ARG002
+        """Raise ModuleNotFoundError for pandas; leave other modules to the other finders."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
+def run() -> None:
+    """Run the command as a process of its own: the entry point."""
+    if sys.argv[1:2] and sys.argv[1] in _LOG_COMMANDS:
+        sys.meta_path.insert(0, _PandasBlocker())
+    main(prog_name="shardline")
 
 
 BROKEN_PIPE_EXIT_CODE = 141
-"""The exit code after a closed pipe: what a shell reports for a process that SIGPIPE ended."""
+"""Exit code after a closed pipe: the one a shell reports for a process that SIGPIPE ended."""
 
 
 def open_missing_streams() -> None:
-    """Open /dev/null for each standard stream that was closed when the process started.
+    """Open /dev/null for each standard stream that is closed at the start of the process.
 
-    Else the next file that is opened gets its number, and messages are written into that file.
+    Otherwise the next opened file gets the number of the stream, and messages are written to it.
     """
     for number in range(3):
         try:
@@ -273,12 +303,12 @@ def _open_stream(number: int) -> TextIO:
 
 @contextmanager
 def exit_on_broken_pipe() -> Iterator[None]:
-    """End quietly, with an exit code of its own, when nobody reads the output any more."""
+    """Exit quietly with BROKEN_PIPE_EXIT_CODE if the reader of the output is gone."""
     try:
         try:
             yield
         finally:
-            with suppress(ValueError):  # closed by a function of the user
+            with suppress(ValueError):  # closed by a user's function
                 sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
@@ -286,7 +316,7 @@ def exit_on_broken_pipe() -> Iterator[None]:
 
 
 def is_output_closed() -> bool:
-    """Return True if a standard stream is a pipe or a socket that nobody reads any more."""
+    """Return True if a standard stream is a pipe or socket whose reader is gone."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             poll = select.poll()
@@ -297,7 +327,7 @@ def is_output_closed() -> bool:
 
 
 def _discard_output() -> None:
-    """Send what is still buffered to /dev/null: the interpreter flushes once more at its end."""
+    """Redirect the streams to /dev/null: the interpreter flushes their buffers at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

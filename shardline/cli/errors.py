@@ -200,7 +200,7 @@ def _find_running_command(context: click.Context | None) -> click.Command | None
     if not isinstance(context.command, click.Group):
         return context.command
     arguments = _get_arguments(context)
-    return context.command.commands.get(arguments[0]) if arguments else None
+    return context.command.get_command(context, arguments[0]) if arguments else None
 
 
 def _get_arguments(context: click.Context) -> tuple[str, ...]:
@@ -219,7 +219,8 @@ def _get_root(command: Command) -> str | None:
     ):
         return None
     group = context.find_root().command
-    target = group.commands.get(command.arguments[0]) if isinstance(group, click.Group) else None
+    name = command.arguments[0]
+    target = group.get_command(context, name) if isinstance(group, click.Group) else None
     takes_root = target is not None and any(one.name == "root" for one in target.params)
     return root if takes_root and not has_credentials(root) else None
 

@@ -1,4 +1,4 @@
-"""`shardline append` and `shardline reland`."""
+"""`shardline append`."""
 
 from __future__ import annotations
 
@@ -308,10 +308,11 @@ def test_what_was_rejected_or_rolled_back_is_skipped_until_it_is_relanded(tmp_pa
     version.reject(2, reason="not wanted")
     result = on(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", cwd=tmp_path)
     assert result.code == 0
-    assert result.commands == [["reland", NAME, "b.jsonl"]]
+    assert result.commands == [["append", NAME, "b.jsonl", "--retry-rejected"]]
     report = on(tmp_path, "append", NAME, "b.jsonl", "--json", cwd=tmp_path).json
     assert [re.findall(r"\d+", one["why"]) for one in report["skipped"]] == [["6"]]
-    result = on(tmp_path, "reland", NAME, "a.jsonl", "b.jsonl", "--json", cwd=tmp_path)
+    retried = ("append", NAME, "a.jsonl", "b.jsonl", "--retry-rejected", "--json")
+    result = on(tmp_path, *retried, cwd=tmp_path)
     assert result.code == 0, result.err
     report = result.json
     assert (report["snapshot"]["snapshot"], report["records"], len(report["landed"])) == (4, 2, 1)
@@ -321,7 +322,7 @@ def test_what_was_rejected_or_rolled_back_is_skipped_until_it_is_relanded(tmp_pa
     version.restore(1)
     result = on(tmp_path, "append", NAME, "b.jsonl", cwd=tmp_path)
     assert "rolled back" in result.out
-    told = on(tmp_path, "reland", NAME, "b.jsonl", "--json", cwd=tmp_path).json
+    told = on(tmp_path, "append", NAME, "b.jsonl", "--retry-rejected", "--json", cwd=tmp_path).json
     assert (told["records"], told["published"]) == (2, True)
     assert check_version(Version(tmp_path, NAME)).ok
 
@@ -425,7 +426,7 @@ def test_with_set_aside_a_bad_source_holds_up_no_other_and_is_told(tmp_path: Pat
     assert "set aside" in on(tmp_path, "log", NAME).out
     again = on(tmp_path, *arguments, "--json", cwd=tmp_path)
     assert (again.code, again.json["ok"], again.json["set_aside"]) == (0, True, [])
-    relanded = on(tmp_path, "reland", *arguments[1:], "--json", cwd=tmp_path)
+    relanded = on(tmp_path, "append", *arguments[1:], "--retry-rejected", "--json", cwd=tmp_path)
     assert (relanded.code, relanded.json["ok"]) == (1, False)
     (one,) = relanded.json["set_aside"]
     assert (one["path"], one["check"]) == (str(tmp_path / "b.jsonl"), "schema")

@@ -29,19 +29,19 @@ ON_DATASETS = {
     "tag": [NAME],
     "vacuum": ["digits"],
 }
-WITH_MORE = ["append", "export", "reland", "rebuild", "verify", "head", "schema"]
+WITH_MORE = ["append", "export", "rebuild", "verify", "head", "schema"]
 """Those that need more than a dataset, or take files too."""
 
 
 def test_help_tells_the_commands_for_files_from_those_for_datasets() -> None:
     out = shardline("--help").out
-    files, datasets = out.index("\nFiles:\n"), out.index("\nDatasets, which live in a root")
+    files, datasets = out.index("\nFiles:\n"), out.index("\nDatasets (in the root")
     on_datasets = {*ON_DATASETS, *WITH_MORE} - set(ON_FILES)
     for command in ON_FILES:
         assert files < out.index(f"\n  {command} ") < datasets
     for command in on_datasets:
         assert datasets < out.index(f"\n  {command} ")
-    assert "someone else's commit" in squeezed(out)
+    assert "concurrent commit" in squeezed(out)
 
 
 @pytest.mark.parametrize("command", [*ON_DATASETS, *WITH_MORE])
@@ -111,7 +111,7 @@ HOSTILE_NAMES = [
 @pytest.mark.parametrize("command", [*ON_DATASETS, *WITH_MORE])
 def test_a_hostile_name_is_refused_with_code_2_and_not_obeyed(tmp_path: Path, command: str) -> None:
     landed(tmp_path, "one")
-    more = ["out"] if command in {"append", "export", "reland"} else []
+    more = ["out"] if command in {"append", "export"} else []
     for name in HOSTILE_NAMES:
         result = on(tmp_path, command, name, *more)
         assert result.code == 2, (name, result)

@@ -18,6 +18,13 @@ OMITTED: dict[str, str] = {}
 _FORMS = {"-h": "help", "--help": "help", "--json": "json"}
 
 
+def commands() -> dict[str, click.Command]:
+    """Return every command by its name."""
+    context = click.Context(main)
+    names = main.list_commands(context)
+    return {name: command for name in names if (command := main.get_command(context, name))}
+
+
 def typed() -> dict[str, list[list[str]]]:
     """Return the words after each command, over all scripts, with today's names."""
     found, renames = defaultdict(list), read_renames()
@@ -33,7 +40,7 @@ def test_every_option_is_used() -> None:
     lines = typed()
     missing = [
         f"{name} {option.opts[-1]}"
-        for name, command in main.commands.items()
+        for name, command in commands().items()
         for option in command.params
         if isinstance(option, click.Option) and not any(_uses(line, option) for line in lines[name])
     ]
@@ -53,7 +60,7 @@ def test_every_command_is_recorded_with_help_text_and_json() -> None:
                 forms[words[2]].add(
                     next((_FORMS[word] for word in words if word in _FORMS), "text")
                 )
-    for name in main.commands:
+    for name in commands():
         assert forms[name] >= {"help", "text", "json"}, name
 
 

@@ -12,7 +12,6 @@ from unittest.mock import patch
 import click
 import pytest
 
-from shardline.cli.app import main
 from tests.cli.command import Result
 from tests.cli.command import shardline as run_command
 from tests.replay.compare import compare, differences, recorded_blocks
@@ -27,6 +26,7 @@ from tests.replay.recording import (
 )
 from tests.replay.renames import TABLE, Renames, empty_table, read_renames
 from tests.replay.script import Step, parse
+from tests.replay.test_coverage import commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +69,7 @@ def printed(change: Callable[[str], str]) -> Iterator[None]:
 
 @contextmanager
 def option_renamed(command: str, old: str, new: str) -> Iterator[None]:
-    (option,) = (option for option in main.commands[command].params if old in option.opts)
+    (option,) = (option for option in commands()[command].params if old in option.opts)
     with patch.object(option, "opts", [new]):
         yield
 
@@ -140,10 +140,7 @@ def test_rename_of_option_in_help_is_silent() -> None:
     with option_renamed("append", "--set-aside", "--skip-whatever-is-invalid"):
         assert compare("help") != ""
         text = compare("help", renames(option={"--set-aside": "--skip-whatever-is-invalid"}))
-    shown = [line for line in text.splitlines() if line.startswith("help: ")]
-    assert shown == [
-        "help: $ shardline reland --help"  # it has an option of its own, with the old name
-    ], text
+    assert text == ""
 
 
 def test_rename_of_key_is_silent() -> None:
@@ -271,7 +268,7 @@ def test_text_as_exit_code_shows() -> None:
     def end(**_: object) -> None:
         raise SystemExit("it ended")
 
-    with patch.object(main.commands["status"], "callback", end):
+    with patch.object(commands()["status"], "callback", end):
         result = run_command("status")
     assert (result.code, result.out, result.err) == (1, "", "it ended\n")
 

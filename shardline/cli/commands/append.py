@@ -202,7 +202,7 @@ def _print_rejected_sources(report: AppendReport) -> None:
     if changed and changed[0].hint is not None:
         click.echo(f"hint: {render_hint(changed[0].hint)}")
     if len(changed) < len(report.set_aside):
-        click.echo("They come in when their content changed, or by 'shardline reland'")
+        click.echo("They come in when their content changed, or with --retry-rejected")
 
 
 def _print_duplicates(report: AppendReport) -> None:
@@ -218,7 +218,9 @@ def _print_skipped(report: AppendReport) -> None:
     _print_lines(f"{format_source(one.source)}: {escape_text(one.why)}" for one in skipped)
     out = [one.source for one in report.skipped if one.out]
     if out:
-        again = render_next_command("reland", report.version, format_source(out[0]))
+        again = render_next_command(
+            "append", report.version, format_source(out[0]), "--retry-rejected"
+        )
         click.echo(f"To append what was taken out all the same: {again}")
 
 
@@ -246,6 +248,7 @@ class _AppendOptions:
     quarantine_share: float
     salvage: bool
     set_aside: bool
+    retry_rejected: bool
     on_duplicate: str
     on_changed: str
     dry_run: bool
@@ -279,6 +282,11 @@ def _append_options(command: CommandFunction) -> CommandFunction:
             default="skip",
             show_default=True,
             help="What to do with content that has landed under another path.",
+        ),
+        click.option(
+            "--retry-rejected",
+            is_flag=True,
+            help="Append also sources that were rejected, or rolled back by a restore.",
         ),
         click.option(
             "--set-aside",
@@ -325,7 +333,6 @@ def _append_options(command: CommandFunction) -> CommandFunction:
 
 
 @click.command(
-    short_help="Append new records to a version, and publish them.",
     epilog="""\b
 Examples:
   shardline append digits/v1 monday.jsonl
@@ -362,31 +369,10 @@ def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _AppendOpti
     a source has another schema, is damaged or has changed since it landed, or the check failed;
     with 2 if a source cannot be read.
     """
-    _run(_AppendOptions(**asked), reland=False)
+    _run(_AppendOptions(**asked))
 
 
-@click.command(
-    short_help="Append sources again that were rejected or rolled back.",
-    epilog="""\b
-Examples:
-  shardline log digits/v1                  what was rejected, and why
-  shardline reland digits/v1 monday.jsonl
-
-A source that was mended has another content, and simply is a new one, unless its path has landed
-before: append it.""",
-)
-@_append_options
-def reland(**asked: Any) -> None:  # noqa: ANN401 - they are told in _AppendOptions
-    """Append sources again that were rejected, or rolled back by a restore.
-
-    Append skips these, so that no retry brings back what someone took out. Use this when the reason
-    is gone: the check was wrong, or the restore was. Sources that the newest snapshot still holds
-    are skipped all the same. All else is as with append.
-    """
-    _run(_AppendOptions(**asked), reland=True)
-
-
-def _run(asked: _AppendOptions, *, reland: bool) -> None:
+def _run(asked: _AppendOptions) -> None:
     from shardline.log.version import StoredVersion
     from shardline.operations.append import append as run
 
@@ -398,7 +384,7 @@ def _run(asked: _AppendOptions, *, reland: bool) -> None:
     unknown = declared is None and not version.exists
     began = time.perf_counter()
     then = {"identifying": "finding the schema"} if unknown and not asked.dry_run else {}
-    with open_progress_executor(asked.workers, then=then) as executor:
+    with open_progress_executor(asked.workers, then=then) as engine:
         report = run(
             version,
             sources,
@@ -409,12 +395,12 @@ def _run(asked: _AppendOptions, *, reland: bool) -> None:
             quarantine_share=asked.quarantine_share,
             salvage=asked.salvage,
             set_aside=asked.set_aside,
-            reland=reland,
+            reland=asked.retry_rejected,
             on_duplicate=asked.on_duplicate,  # type: ignore[arg-type] # one of its choices
             on_changed=asked.on_changed,  # type: ignore[arg-type] # one of its choices
             dry_run=asked.dry_run,
             limits=within,
-            executor=executor,
+            engine=engine,
         )
     seconds = time.perf_counter() - began
     if not asked.as_json:

@@ -34,7 +34,6 @@ _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "b
 
 
 @click.command(
-    short_help="Prove the whole history of datasets anew.",
     epilog="""\b
 Examples:
   shardline audit                          everything in the root

@@ -12,7 +12,6 @@ from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_
 
 
 @click.command(
-    short_help="Check a snapshot, and so publish or reject it.",
     epilog="""\b
 Examples:
   shardline check digits/v1                check what is new; publish it

@@ -255,9 +255,9 @@ def combine_versions(asked: CombineOptions, into: str, rule: SpecOptions) -> NoR
             print_dry_run_notice()
         raise SystemExit(0)
     began = time.perf_counter()
-    with open_progress_executor(asked.workers) as executor:
+    with open_progress_executor(asked.workers) as engine:
         report = combine(
-            left, right, target, budget_bytes=asked.budget_bytes, executor=executor, **more, **rule
+            left, right, target, budget_bytes=asked.budget_bytes, engine=engine, **more, **rule
         )
     seconds = time.perf_counter() - began
     if not asked.as_json:
@@ -380,7 +380,6 @@ def _print_report(report: CombineReport, seconds: float) -> None:
 
 
 @click.command(
-    short_help="Make all pairs of the records of two files, or of two versions.",
     epilog="""\b
 Examples:
   shardline combine left.tfrecord right.tfrecord --output pairs.tfrecord

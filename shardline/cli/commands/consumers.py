@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Tell who reads a dataset, and keep what they read.",
     epilog="""\b
 Examples:
   shardline consumers                                  who reads what, in all of the root

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Tell others what a snapshot is: a card, checksums, Croissant.",
     epilog="""\b
 Examples:
   shardline describe digits/v1                              a dataset card, to read

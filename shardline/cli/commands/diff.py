@@ -21,7 +21,6 @@ from shardline.hints import Command, Hint
 
 
 @click.command(
-    short_help="Tell what differs between two snapshots.",
     epilog="""\b
 Examples:
   shardline diff digits/v1@3                     from snapshot 3 to the newest

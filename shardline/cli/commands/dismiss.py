@@ -22,7 +22,6 @@ _SHOWN = 10
 
 
 @click.command(
-    short_help="Dismiss rejected sources and skipped duplicates.",
     epilog="""\b
 Examples:
   shardline status digits/v1                    list the open sources
@@ -50,9 +49,10 @@ def dismiss(
 ) -> None:
     """Dismiss rejected sources and skipped duplicates of a version.
 
-    A dismissed source stays out of the version, and `shardline status` and the check
-    `sources_accepted` no longer report it. `shardline reland` still appends it, and other content
-    of its path is a new source. Exits with 2 if a SOURCE is not open: nothing is dismissed then.
+    A dismissed source stays out of the version, and 'shardline status' and the check
+    'sources_accepted' no longer report it. 'shardline append --retry-rejected' still appends it,
+    and other content of its path is a new source. Exits with 2 if a SOURCE is not open, and
+    dismisses nothing then.
     """
     from shardline.operations.rejected_sources import dismiss as run
 

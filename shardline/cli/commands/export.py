@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Write a snapshot to one file.",
     epilog="""\b
 Examples:
   shardline export digits/v1 digits.tfrecord
@@ -71,7 +70,7 @@ def export(
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
     began = time.perf_counter()
-    with open_progress_executor() as executor:
+    with open_progress_executor() as engine:
         report = run(
             version,
             out,
@@ -79,7 +78,7 @@ def export(
             compression=compression,
             overwrite=overwrite,
             limits=limits(max_record, max_unpacked),
-            executor=executor,
+            engine=engine,
         )
     seconds = time.perf_counter() - began
     if as_json:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="List the files of a snapshot, for other programs.",
     epilog="""\b
 Examples:
   shardline files digits/v1

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Write an offset index beside each file.",
     epilog="""\b
 Examples:
   shardline index train.tfrecord

@@ -127,7 +127,6 @@ def format_edge(edge: AncestryEdge) -> str:
 
 
 @click.command(
-    short_help="Tell what a version was made of, and what was made of it.",
     epilog="""\b
 Examples:
   shardline lineage digits/v2                       both ways, by versions

@@ -20,7 +20,6 @@ _WIDE_COLUMNS = 100
 
 
 @click.command(
-    short_help="Tell what happened to a version.",
     epilog="""\b
 Examples:
   shardline log digits/v1

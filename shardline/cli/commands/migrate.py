@@ -30,7 +30,6 @@ _KINDS: tuple[Kind, ...] = ("float", "int64")
 
 
 @click.command(
-    short_help="Rename, drop, cast or fill in features, in a new version.",
     epilog="""\b
 Examples:
   shardline migrate digits/v1 --into v2 --rename label=digit --drop notes

@@ -17,7 +17,6 @@ from shardline.text import escape_text, format_count
 
 
 @click.command(
-    short_help="Send the history to a catalog of lineage, as OpenLineage events.",
     epilog="""\b
 Examples:
   shardline openlineage --file events.jsonl             all of the root, as lines of JSON

@@ -124,7 +124,6 @@ def rebuild_standalone_files(
 
 
 @click.command(
-    short_help="Make one file of many: of a version's shards, or of loose files.",
     epilog="""\b
 Examples:
   shardline rebuild digits/v1                         all shards into one
@@ -226,7 +225,7 @@ def rebuild(
     if target is None:
         _validate_snapshot(version, snapshot)
     began = time.perf_counter()
-    with raise_as_usage_error(), open_progress_executor(workers) as executor:
+    with raise_as_usage_error(), open_progress_executor(workers) as engine:
         report = run(
             version,
             snapshot.number,
@@ -234,7 +233,7 @@ def rebuild(
             target_bytes=target_size,
             compression=compression,
             limits=within,
-            executor=executor,
+            engine=engine,
         )
     seconds = time.perf_counter() - began
     changed = target or version

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Make the damaged shards of a version anew.",
     epilog="""\b
 Examples:
   shardline verify digits/v1               is anything damaged?
@@ -104,9 +103,9 @@ def repair(
     opened = open_version(open_root(root), wanted)
     newest = find_snapshot(opened, wanted)
     names = [_resolve_shard(newest, name) for name in shards] or None
-    with open_progress_executor(workers) as executor:
+    with open_progress_executor(workers) as engine:
         report = run(
-            opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, executor=executor
+            opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, engine=engine
         )
     copies = _list_copies(opened, report)
     if not as_json:

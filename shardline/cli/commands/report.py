@@ -16,7 +16,6 @@ from shardline.text import escape_text, format_bytes, format_count
 
 
 @click.command(
-    short_help="Draw the history of datasets on a page.",
     epilog="""\b
 Examples:
   shardline report                             every dataset of the root, in report.html

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Make an old snapshot the newest again.",
     epilog="""\b
 Examples:
   shardline restore digits/v1@3 --dry-run

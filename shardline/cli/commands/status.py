@@ -48,7 +48,6 @@ class _UnreadableVersion:
 
 
 @click.command(
-    short_help="Tell how datasets stand: what is published, what is not, and why.",
     epilog="""\b
 Examples:
   shardline status                         every dataset in the root
@@ -211,7 +210,7 @@ def _list_remedies(version: str, rejected: RejectedSource) -> Iterator[Hint]:
         replace = Command.of("append", version, name, "--on-changed", "replace")
         yield Hint.of("to replace its records run ", replace)
     elif rejected.source.path is not None:
-        yield Hint.of("to retry run ", Command.of("reland", version, name))
+        yield Hint.of("to retry run ", Command.of("append", version, name, "--retry-rejected"))
     yield Hint.of("to leave it out run ", Command.of("dismiss", version, name))
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Give snapshots names, and keep them.",
     epilog="""\b
 Examples:
   shardline tag digits/v1                list the tags

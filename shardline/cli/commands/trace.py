@@ -216,7 +216,6 @@ class _TraceCommand(click.Command):
 
 @click.command(
     cls=_TraceCommand,
-    short_help="Tell where one record came from, or what was made of it.",
     epilog="""\b
 Examples:
   shardline trace digits/v2@7 1234              back to its source file and row

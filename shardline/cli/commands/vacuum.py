@@ -30,7 +30,6 @@ _SHOWN_RETAINERS = 10
 
 
 @click.command(
-    short_help="Delete the files that a dataset no longer needs.",
     epilog="""\b
 Examples:
   shardline vacuum digits                  tell what could go

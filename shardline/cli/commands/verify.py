@@ -222,7 +222,6 @@ _SHOWN_FAULTS = 20
 
 
 @click.command(
-    short_help="Check every byte of TFRecord files, or of a dataset.",
     epilog="""\b
 Examples:
   shardline verify train.tfrecord

@@ -170,7 +170,7 @@ def combined_version(
             compression=compression,
             budget_bytes=budget,
             checks=gate.required,
-            executor=create_logging_executor(context.log),
+            engine=create_logging_executor(context.log),
             **rule,
         )
         _log_report(context, report)

@@ -11,13 +11,15 @@ from typing import TypeAlias
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 from shardline.schema.schema import Schema
-from shardline.udf.key_join import TableJoin
+from shardline.udf.table_join import TableJoin
 from shardline.udf.udf_declaration import UDF, FunctionUDF
 
 Udfs: TypeAlias = UDF | Iterable[UDF]
 LateUdfs: TypeAlias = Callable[[], Udfs]
 
-_HOW = Hint.of("declare its features with record_udf, batch_udf, tensor_udf, table_join")
+_HOW = Hint.of(
+    "declare its features with record_fields, batch_fields, tensor_fields, joined_fields"
+)
 
 
 @dataclass(frozen=True, slots=True)

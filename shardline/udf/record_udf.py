@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
-def record_udf(
+def record_fields(
     *features: Feature,
     reads: Sequence[str] | None = None,
     code: str | None = None,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shardline.schema.conversion import ConvertedColumn
 
 
-def batch_udf(
+def batch_fields(
     *features: Feature,
     reads: Sequence[str],
     code: str | None = None,

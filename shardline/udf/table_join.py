@@ -257,7 +257,7 @@ def get_table_column(held: LookupTable, feature: Feature) -> pa.Array:
     return column.array
 
 
-def table_join(
+def joined_fields(
     table: object,
     key: str,
     *,

@@ -1,4 +1,4 @@
-"""Schemas of standalone files: what all records show, and how files differ."""
+"""What records show of their features, and the schema that this suggests."""
 
 from __future__ import annotations
 
