@@ -1,10 +1,10 @@
 """Compare the CPU time of two trees: `python -m benchmarks.compare OLD_TREE [--only TEXT]`.
 
-Each case runs in one child process per tree, started with the Python of that tree's `.venv`, which
-imports nothing of Shardline from the other tree. The children take turns, run by run, so that noise
-affects both alike. A pair is the sum of so many runs of each that they take `TURN_SECONDS`; each
-third of the pairs has new processes. The table shows the median of the ratios of all pairs: 1.05
-means that this tree needs 5% more CPU than OLD_TREE. Pass this tree as OLD_TREE to see the noise.
+Each case runs in a child process per tree: the tree's own `benchmarks/compare.py`, started with the
+Python of its `.venv`. The children take turns, run by run, so that noise affects both alike. A pair
+sums as many runs of each as take `TURN_SECONDS`; each third of the pairs has new processes. The
+table shows the median of the ratios of all pairs: 1.05 means that this tree needs 5% more CPU than
+OLD_TREE. Pass this tree as OLD_TREE to see the noise.
 
 The time of decoders and other child processes counts, imports and preparations do not. A case is
 "cold" if each run starts a decoder and ends it, and a "command" is a whole process, with imports.
@@ -136,7 +136,7 @@ def _rate(name: str, pairs: int) -> None:
 def _worker(tree: Path, case: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
     return subprocess.Popen(
-        [tree / ".venv/bin/python", __file__, str(tree), "--case", case],
+        [tree / ".venv/bin/python", tree / "benchmarks/compare.py", str(tree), "--case", case],
         cwd=tree,
         env=environment,
         stdin=subprocess.PIPE,
