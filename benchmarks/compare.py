@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import math
 import os
@@ -28,7 +29,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +54,9 @@ from shardline.operations.verify_files import verify_file
 from shardline.operations.verify_version import verify_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from benchmarks.lines import Line
 
 TURN_SECONDS = 0.3
 _THIS_TREE = Path(__file__).parents[1]
@@ -84,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         _serve(options.case, options.old)
         return
     print(f"{'case':46} {'old CPU':>9} {'new CPU':>9} {'ratio':>6} {'load':>5}   all ratios")
-    for name in _CASES:
+    for name in (*_CASES, *_LINES):
         if options.only in name:
             _compare(name, options.old.resolve(), options.pairs)
     for name in _RATES:
@@ -164,7 +167,8 @@ def _serve(name: str, tree: Path) -> None:
     _expect(Path(sys.modules["benchmarks.data"].__file__ or "").is_relative_to(tree))
     _expect(kernel.NAME != "reference")
     parent = MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
-    case = _CASES[name] if name in _CASES else Case(_RATES[name])
+    cases = {**_CASES, **{line: Case(partial(_line, line)) for line in _LINES}}
+    case = cases[name] if name in cases else Case(_RATES[name])
     with tempfile.TemporaryDirectory(prefix="shardline-compare-", dir=parent) as folder:
         side = case.make(Path(folder))
         for _ in sys.stdin:
@@ -314,6 +318,18 @@ def _expectations(number: int, folder: Path) -> Side:
     return next(side for at, side in enumerate(line.ours for line in lines) if at == number)
 
 
+def _line(name: str, folder: Path) -> Side:
+    """Prepare our side of a line of `python -m benchmarks`."""
+    module = importlib.import_module(f"benchmarks.{_LINES[name]}")
+    wanted: dict[str, Any] = {"only": name}
+    if "folder" in inspect.signature(module.all_lines).parameters:
+        importlib.import_module("benchmarks.tensorflow_side").load()
+        wanted |= {"folder": folder, "size": _LINE_BYTES}
+    lines: Iterator[Line] = module.all_lines(**wanted)
+    _OPEN_LINES.append(lines)  # the data of a line is deleted when its generator ends
+    return next(line.ours for line in lines if line.name == name)
+
+
 def _tabular(rows: int) -> pa.Table:
     numbers = np.random.default_rng(3)
     return pa.table(
@@ -432,6 +448,24 @@ _RATES: dict[str, Callable[[Path], Side]] = {
     "expectations: 6 rules on rows": partial(_expectations, 0),
     "expectations: unique, median and mean": partial(_expectations, 1),
 }
+
+_LINES = {
+    "append: 1,000 records to 5,000 snapshots": "append_lines",
+    "rebuild: 50 KB records into one file": "append_lines",
+    "rebuild: 180-byte records into one file": "append_lines",
+    "extend: rewrite, 180-byte records": "derive_lines",
+    "extend: overlay, 50 KB records": "derive_lines",
+    "read: overlays through tf.data, 180-byte records": "derive_lines",
+    "combine: 2,000 x 2,000 records of 180 bytes": "derive_lines",
+    "log: open the head": "log_lines",
+    "log: commit an append": "log_lines",
+    "log: commit an attestation": "log_lines",
+    "log: open and list the shards": "log_lines",
+    "audit: a root without reading shards": "audit_lines",
+}
+"""Lines of `python -m benchmarks`, and their modules."""
+_LINE_BYTES = 64 * MEGABYTE
+_OPEN_LINES: list[object] = []
 
 
 if __name__ == "__main__":
