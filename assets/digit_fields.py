@@ -6,13 +6,13 @@ from typing import Any
 
 from shardline.schema.logical_types import Text
 from shardline.schema.schema import Feature
-from shardline.udf import joined_fields, record_fields
+from shardline.udf import record_udf, table_join
 
 LABEL_NAMES = Path(__file__).with_name("label_names.csv")
 _WHITE = 255
 
 
-@record_fields(
+@record_udf(
     Feature("width", "int64", doc="of the image, in pixels"),
     Feature("height", "int64", doc="of the image, in pixels"),
     Feature("brightness", "float", doc="the mean of its greys, from 0 for black to 1 for white"),
@@ -28,7 +28,7 @@ def seen_in_image(record: dict[str, Any]) -> dict[str, Any]:
         return {"width": image.width, "height": image.height, "brightness": grey / _WHITE}
 
 
-label_names = joined_fields(
+label_names = table_join(
     LABEL_NAMES,
     "label",
     features=[Feature("label_name", "bytes", meaning=Text(), doc="the digit as a word")],

@@ -21,7 +21,7 @@ from shardline.log.log import CHECKPOINT_INTERVAL
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
-from shardline.sources import as_source
+from shardline.sources import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,7 +125,7 @@ def _record_files(folder: Path, size: int, table: pa.Table) -> list[RecordSet]:
 
 
 def _appending(root: Path, sources: list[Path], records: int) -> Side:
-    schema = as_source(sources[0]).infer()
+    schema = open_source(sources[0]).infer()
 
     def prepare() -> None:
         shutil.rmtree(root, ignore_errors=True)
@@ -144,7 +144,7 @@ def _history(history: int, appends: int, name: str, folder: Path, size: int) -> 
     with disk_folder() as disk:
         landed = disk / "landed.parquet"
         pq.write_table(table, landed)
-        schema = as_source(landed).infer()
+        schema = open_source(landed).infer()
         sides = []
         for before in (0, history):
             root = disk / f"after-{before}"

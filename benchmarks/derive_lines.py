@@ -14,7 +14,7 @@ from benchmarks.data import RecordSet, large_table, small_table, write_repeated
 from benchmarks.lines import LARGE_ROWS, SMALL_ROWS, Line, Target
 from benchmarks.timing import Side
 from benchmarks.versions import NAME
-from shardline import Feature, batch_fields
+from shardline import Feature, batch_udf
 from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -45,7 +45,7 @@ _NAMES = (
 )
 
 
-@batch_fields(Feature("double", "int64"), reads=["label"], code="1")
+@batch_udf(Feature("double", "int64"), reads=["label"], code="1")
 def double(batch: pa.RecordBatch) -> dict[str, Any]:
     """Twice the label."""
     return {"double": pc.multiply(batch["label"], 2)}

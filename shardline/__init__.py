@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from shardline.operations.verify_files import FileReport, verify_file, verify_files
     from shardline.operations.verify_version import verify_version
     from shardline.schema.comparison import compare
-    from shardline.schema.inference import feature_spec, infer_schema, schema_of
+    from shardline.schema.file_schema import feature_spec, infer_schema, schema_of
     from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
     from shardline.schema.schema import Feature, Schema
     from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
-    from shardline.sources import as_source
+    from shardline.sources import open_source
     from shardline.storage import Store, open_store
     from shardline.tfrecord import (
         Compression,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
         write_index,
         write_records,
     )
-    from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
+    from shardline.udf import batch_udf, record_udf, table_join, tensor_udf
 
 from shardline.release import __version__
 
@@ -108,7 +108,7 @@ _HOMES = {
         "StorageError",
         "VersionNotFoundError",
     ),
-    "shardline.udf": ("batch_fields", "joined_fields", "record_fields", "tensor_fields"),
+    "shardline.udf": ("batch_udf", "table_join", "record_udf", "tensor_udf"),
     "shardline.tfrecord": (
         "Compression",
         "IndexedFile",
@@ -139,7 +139,7 @@ _HOMES = {
     "shardline.operations.example_file": ("read_examples", "write_examples"),
     "shardline.operations.preview": ("preview",),
     "shardline.operations.salvage": ("salvage",),
-    "shardline.schema.inference": ("feature_spec", "infer_schema", "schema_of"),
+    "shardline.schema.file_schema": ("feature_spec", "infer_schema", "schema_of"),
     "shardline.operations.status": ("get_status",),
     "shardline.operations.vacuum": ("vacuum",),
     "shardline.operations.verify_files": ("FileReport", "verify_file", "verify_files"),
@@ -151,7 +151,7 @@ _HOMES = {
     "shardline.operations.rebuild_files": ("rebuild_files",),
     "shardline.operations.rejected_sources": ("dismiss", "open_sources"),
     "shardline.operations.repair": ("repair",),
-    "shardline.sources": ("as_source",),
+    "shardline.sources": ("open_source",),
     "shardline.storage": ("Store", "open_store"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -218,8 +218,7 @@ __all__ = [
     "WrongShardError",
     "__version__",
     "append",
-    "as_source",
-    "batch_fields",
+    "batch_udf",
     "check_version",
     "combine",
     "combine_files",
@@ -234,9 +233,9 @@ __all__ = [
     "from_tf_spec",
     "get_status",
     "infer_schema",
-    "joined_fields",
     "migrate",
     "migrate_file",
+    "open_source",
     "open_sources",
     "open_store",
     "plan_combine",
@@ -245,11 +244,12 @@ __all__ = [
     "read_examples",
     "rebuild",
     "rebuild_files",
-    "record_fields",
+    "record_udf",
     "repair",
     "salvage",
     "schema_of",
-    "tensor_fields",
+    "table_join",
+    "tensor_udf",
     "to_tf_spec",
     "vacuum",
     "verify_file",

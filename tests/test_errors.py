@@ -261,7 +261,7 @@ def used_codes(tree: ast.Module) -> Iterator[str]:
     """Yield each code that is given as `code=`, a parameter's default or a class attribute."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and not ast.unparse(node.func).endswith(
-            ("_fields", "SkippedSource")  # these have codes of their own
+            ("_udf", "SkippedSource")  # these have codes of their own
         ):
             pairs: list[tuple[str | None, ast.expr | None]]
             pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
@@ -323,7 +323,7 @@ class BError(B):
     code = "b"
 def f(*, code: str = "c"): ...
 raise X("x", code="d" if y else "e")
-@record_fields(code="1")
+@record_udf(code="1")
 def g(): ...
 """
     assert sorted(used_codes(ast.parse(source))) == ["a", "b", "c", "d", "e"]

@@ -87,7 +87,7 @@ CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
     "Schema": lambda x, v, f: Schema(x),
     "export": lambda x, v, f: shardline.export(v, x),
     "open_store": lambda x, v, f: shardline.open_store(x),
-    "as_source": lambda x, v, f: shardline.as_source(x),
+    "open_source": lambda x, v, f: shardline.open_source(x),
     "check_version": lambda x, v, f: shardline.check_version(x),
     "verify_version": lambda x, v, f: shardline.verify_version(x),
     "get_status": lambda x, v, f: shardline.get_status(x),

@@ -70,9 +70,9 @@ class _ProgressExecutor:
     """Runs tasks on another engine, and knows all of a step's tasks before they run."""
 
     def __init__(
-        self, engine: Executor, cancellation: CancellationToken, bars: _StepBars | None = None
+        self, executor: Executor, cancellation: CancellationToken, bars: _StepBars | None = None
     ) -> None:
-        self._engine = engine
+        self._executor = executor
         self._cancellation = cancellation
         self._bars = bars
 
@@ -91,7 +91,7 @@ class _ProgressExecutor:
             progress = self._bars.begin(step, None if None in sizes else known)
 
         def all_results() -> list[Result]:
-            return list(self._engine.run(work, tasks, progress))
+            return list(self._executor.run(work, tasks, progress))
 
         yield from run_in_thread(all_results, self._cancellation)
         if self._bars is not None and tasks:

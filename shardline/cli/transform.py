@@ -362,8 +362,8 @@ def transform_version(
         raise SystemExit(0)
     began = time.perf_counter()
     # What a table is joined by, or a function reads, is looked for when the work begins.
-    with raise_as_usage_error(), open_progress_executor(asked.workers) as engine:
-        report = work.done(engine, None)
+    with raise_as_usage_error(), open_progress_executor(asked.workers) as executor:
+        report = work.done(executor, None)
     seconds = time.perf_counter() - began
     if not asked.as_json:
         print_report(report, work, seconds)
@@ -480,7 +480,7 @@ class _FileTransform:
 
     def _schema_of(self, path: Path) -> tuple[int, Schema]:
         """How many records a file has, and the schema that they suggest."""
-        from shardline.schema.inference import infer_schema, schema_of
+        from shardline.schema.file_schema import infer_schema, schema_of
 
         with show_file_progress("finding the schema", [path]) as progress:
             report = infer_schema(

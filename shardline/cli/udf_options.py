@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _SPELLING = "write `module:object` or `path/to/file.py:object`"
 _EXAMPLE = """declare the features of a function like this:
 
-  from shardline import Feature, record_fields
+  from shardline import Feature, record_udf
 
-  @record_fields(Feature("length", "int64"), reads=["name"], code="1")
+  @record_udf(Feature("length", "int64"), reads=["name"], code="1")
   def length(record):
       return {"length": len(record["name"])}
 """
@@ -300,14 +300,14 @@ class UdfOptions:
         return [*load_udfs(self.fields), *joins]
 
     def _join(self) -> UDF:
-        from shardline.udf import joined_fields
+        from shardline.udf import table_join
 
         if len(self.tables) > 1:
             raise UsageError(
                 f"--join: expected a single table, got {len(self.tables)}",
                 code="invalid-option-value",
                 hint=Hint.of(
-                    "declare others as `joined_fields('table.csv', key='id')` in a Python file, ",
+                    "declare others as `table_join('table.csv', key='id')` in a Python file, ",
                     "and pass them with `--fields`",
                 ),
             )
@@ -327,7 +327,7 @@ class UdfOptions:
         chosen: dict[str, Any] = {"missing": "default"} if self.defaults else {}
         chosen |= {"missing": self.missing} if self.missing else {}
         chosen |= {"doubled": self.doubled} if self.doubled else {}
-        return joined_fields(
+        return table_join(
             table,
             self.key,
             features=None if self.columns is None else self._named_columns(self.columns),

@@ -68,7 +68,7 @@ def group_small_tasks(sizes: Sequence[int | None]) -> Iterator[slice]:
 
 
 def run_grouped(
-    engine: Executor,
+    executor: Executor,
     work: Callable[[Task, TaskContext], Result],
     tasks: Sequence[Task],
     progress: ProgressListener | None = None,
@@ -81,7 +81,7 @@ def run_grouped(
     """
     sizes = [task.size for task in tasks]
     groups = [TaskGroup(tasks[cut], sizes[cut]) for cut in group_small_tasks(sizes)]
-    for results in engine.run(partial(_run_group, work, together), groups, progress):
+    for results in executor.run(partial(_run_group, work, together), groups, progress):
         yield from results
 
 

@@ -42,7 +42,7 @@ from shardline.operations.partial_commit import format_entry_label, report_parti
 from shardline.operations.shard_writer import find_fresh_attempt, get_shard_compression
 from shardline.operations.source_selection import SkippedSource, SourceRules, select_sources
 from shardline.schema.comparison import compare
-from shardline.sources import as_source, infer_source_schema
+from shardline.sources import infer_source_schema, open_source
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -136,7 +136,7 @@ def append(
     on_changed: OnChanged = "reject",
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> AppendReport:
     """Append the records of sources to a version, and create it if it is not there.
@@ -174,17 +174,17 @@ def append(
         SourceRules(on_duplicate, on_changed, reland),
         options,
         limits,
-        engine or ThreadExecutor(),
+        executor or ThreadExecutor(),
         progress,
         set_aside=set_aside,
     )
     opened, refused = open_or_reject(
         _list_sources(sources),
-        lambda one: as_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
+        lambda one: open_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
         set_aside=set_aside,
     )
     tasks = [_IdentifyTask(source) for source in opened]
-    identified = list(run_grouped(work.engine, _identify_source, tasks, progress))
+    identified = list(run_grouped(work.executor, _identify_source, tasks, progress))
     for left in reversed(range(_ROUNDS)):
         version.refresh()
         plan = _plan_append(work, identified, refused)
@@ -210,7 +210,7 @@ class _AppendRun:
     rules: SourceRules
     options: AppendOptions
     limits: Limits
-    engine: Executor
+    executor: Executor
     progress: ProgressListener | None
     set_aside: bool
 
@@ -284,7 +284,7 @@ def _append_selected(
     created = False
     while True:
         tasks, made = _execute_tasks(
-            version, tasks, work.engine, work.progress, set_aside=work.set_aside
+            version, tasks, work.executor, work.progress, set_aside=work.set_aside
         )
         landings, unfit = split_rejected(
             version.name, made, work.options.quarantine_share, set_aside=work.set_aside
@@ -474,7 +474,7 @@ def _make_task(
 def _execute_tasks(
     version: StoredVersion,
     tasks: list[AppendTask],
-    engine: Executor,
+    executor: Executor,
     progress: ProgressListener | None,
     *,
     set_aside: bool,
@@ -485,7 +485,7 @@ def _execute_tasks(
     )
     while True:
         tasks = [_assign_fresh_name(version, task) for task in tasks]
-        made = list(run_grouped(engine, work, tasks, progress, together=append_small_sources))
+        made = list(run_grouped(executor, work, tasks, progress, together=append_small_sources))
         stale = {
             one.source.key
             for one in made
@@ -533,4 +533,4 @@ def _make_change(
 def _make_exchange(work: _AppendRun, replaces: Mapping[str, Sequence[KnownSource]]) -> Replacement:
     from shardline.operations.source_replacement import make_exchange  # noqa: PLC0415 - it builds on much
 
-    return make_exchange(work.version, replaces, work.engine, work.progress, limits=work.limits)
+    return make_exchange(work.version, replaces, work.executor, work.progress, limits=work.limits)

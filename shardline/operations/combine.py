@@ -104,7 +104,7 @@ def combine(
     budget_bytes: int | None = None,
     checks: Checks = Checks(),
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
     **options: Unpack[SpecOptions],
 ) -> CombineReport:
@@ -146,7 +146,7 @@ def combine(
         options=options,
     )
     try:
-        return work.done(budget_bytes, checks, engine or ThreadExecutor(), progress)
+        return work.done(budget_bytes, checks, executor or ThreadExecutor(), progress)
     finally:
         work.recipe.close()
 
@@ -303,7 +303,7 @@ class _CombineRun:
         self,
         budget: int | None,
         checks: Checks,
-        engine: Executor,
+        executor: Executor,
         progress: ProgressListener | None,
     ) -> CombineReport:
         """Do it."""
@@ -327,7 +327,7 @@ class _CombineRun:
                 pinned=self.targets.virtual,
                 makers=self.recipe.rule.makers,
             ),
-            engine,
+            executor,
             progress,
         )
         return CombineReport(

@@ -31,7 +31,7 @@ from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_features import get_name_growth
 from shardline.pairing.pair_grid import PairEstimate, PairGrid, estimate_extent, validate_budget
 from shardline.pairing.pair_side import StandaloneFile, UnitGroup, number_units
-from shardline.schema.inference import FileSchema, infer_features, schema_of
+from shardline.schema.file_schema import FileSchema, infer_features, schema_of
 from shardline.schema.schema import Schema
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, parse_compression

@@ -136,7 +136,7 @@ class DerivationReport:
 
 
 def derive(
-    work: Derivation[Task], engine: Executor, progress: ProgressListener | None = None
+    work: Derivation[Task], executor: Executor, progress: ProgressListener | None = None
 ) -> DerivationReport:
     """Make of a version what it is to become, and commit that.
 
@@ -160,7 +160,7 @@ def derive(
             validate_unchanged_functions(into, work.operation, work.makers)
         if work.prepare is not None:
             work.prepare(tasks)
-        receipts = make_fresh_shards(into, tasks, work.make, engine, progress)
+        receipts = make_fresh_shards(into, tasks, work.make, executor, progress)
         told = work.accept(receipts) if work.accept is not None else {}
         given = iter(receipts)
         shards = [one if isinstance(one, Shard) else next(given).shard for one in target]
@@ -313,13 +313,13 @@ def make_fresh_shards(
     version: StoredVersion,
     tasks: Sequence[Task],
     make: Callable[[Task, TaskContext], Receipt],
-    engine: Executor,
+    executor: Executor,
     progress: ProgressListener | None,
 ) -> list[Receipt]:
     """Make shards under names that the version's log does not know."""
     tasks = [_assign_fresh_name(version.state, task) for task in tasks]
     while True:
-        made = list(engine.run(make, tasks, progress))
+        made = list(executor.run(make, tasks, progress))
         stale = [one.shard is not None and version.state.knows(one.shard.name) for one in made]
         if not any(stale):
             return made

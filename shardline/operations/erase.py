@@ -118,7 +118,7 @@ def erase(
     quarantine: bool = False,
     check: bool = True,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> EraseReport:
     """Erase records from every version of a dataset; see `plan_erase` for which.
@@ -130,7 +130,7 @@ def erase(
     ConflictError if someone else committed to a version meanwhile: versions before it are done
     then, and asking again does the rest.
     """
-    engine = engine or ThreadExecutor()
+    executor = executor or ThreadExecutor()
     plan = plan_erase(
         root,
         dataset,
@@ -138,7 +138,7 @@ def erase(
         key=key,
         values=values,
         limits=limits,
-        engine=engine,
+        executor=executor,
         progress=progress,
     )
     return execute_erase_plan(
@@ -147,7 +147,7 @@ def erase(
         quarantine=quarantine,
         check=check,
         limits=limits,
-        engine=engine,
+        executor=executor,
         progress=progress,
     )
 
@@ -159,12 +159,12 @@ def execute_erase_plan(
     quarantine: bool = False,
     check: bool = True,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> EraseReport:
     """Do what was planned: write all shards, then commit version by version; see `erase`."""
-    engine = engine or ThreadExecutor()
-    work = _EraseRun(plan, request, secrets.token_hex(16), quarantine, limits, engine, progress)
+    executor = executor or ThreadExecutor()
+    work = _EraseRun(plan, request, secrets.token_hex(16), quarantine, limits, executor, progress)
     unchecked = plan.unchecked
     done: list[ErasedVersion] = []
     committed: list[str] = []
@@ -198,7 +198,7 @@ def _check_versions(
         snapshot = made[name]
         version = StoredVersion(work.plan.history.store, name)
         task = CheckTask.of(version, version.snapshot(snapshot), work.limits)
-        (reports[name],) = work.engine.run(run_check, [task], work.progress)
+        (reports[name],) = work.executor.run(run_check, [task], work.progress)
     return reports
 
 
@@ -234,7 +234,7 @@ class _EraseRun:
     erasure: str
     quarantine: bool
     limits: Limits
-    engine: Executor
+    executor: Executor
     progress: ProgressListener | None
     made: dict[str, Shard] = field(default_factory=dict)
     sidecars: Json = field(default_factory=dict)
@@ -257,7 +257,9 @@ class _EraseRun:
     def _make(self, one: VersionErasure) -> None:
         version = self._version(one)
         tasks = [self._task(version, part) for part in one.shards]
-        receipts = make_fresh_shards(version, tasks, make_erased_shard, self.engine, self.progress)
+        receipts = make_fresh_shards(
+            version, tasks, make_erased_shard, self.executor, self.progress
+        )
         for part, receipt in zip(one.shards, receipts, strict=True):
             shard = receipt.shard
             if shard is None or shard.records != part.shard.records - len(part.rows):

@@ -118,7 +118,7 @@ def export(
     compression: Compression | str | None = None,
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> ExportReport:
     """Write the records of a snapshot to one file, unless it holds just them already.
@@ -158,7 +158,7 @@ def export(
         None if ours else claim,
     )
     try:
-        (written,) = (engine or ThreadExecutor()).run(_write, [task], progress)
+        (written,) = (executor or ThreadExecutor()).run(_write, [task], progress)
     except ObjectNotFoundError:
         for records in list_records(snapshot):
             records.look()  # says what became of the one that is gone

@@ -57,12 +57,12 @@ def extend(
     quarantine_share: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> TransformReport:
     """Give the records of a snapshot new fields, as the content of another version.
 
-    `fields` are made by `record_fields`, `batch_fields`, `tensor_fields` and `joined_fields`. With
+    `fields` are made by `record_udf`, `batch_udf`, `tensor_udf` and `table_join`. With
     mode "overlay" only they are written, and the base is pinned; it must be of the same dataset.
     With "rewrite" whole records are; some features may be left out (`drop`), and a new field may
     have the name of an old one (`replaces`). When the base has grown, only what is new in it is
@@ -87,7 +87,7 @@ def extend(
         checks=checks,
         limits=limits,
     )
-    return work.done(engine or ThreadExecutor(), progress)
+    return work.done(executor or ThreadExecutor(), progress)
 
 
 def prepare_extend(
@@ -166,8 +166,8 @@ def settle_udfs(fields: UDF | Iterable[UDF]) -> tuple[UDF, ...]:
                 f"fields: {type(one).__name__} does not declare its features",
                 code="undeclared-udf",
                 hint=Hint.of(
-                    "wrap a function in record_fields(...), batch_fields(...) or "
-                    "tensor_fields(...), and a table in joined_fields(...)"
+                    "wrap a function in record_udf(...), batch_udf(...) or "
+                    "tensor_udf(...), and a table in table_join(...)"
                 ),
             )
     return tuple(one.settled() for one in makers)
@@ -193,7 +193,7 @@ def make_extend_transform(
         raise InvalidArgumentError(
             "no features to add",
             code="missing-argument",
-            hint=Hint.of("see record_fields, batch_fields and joined_fields"),
+            hint=Hint.of("see record_udf, batch_udf and table_join"),
         )
     names = map_unchanged_names(schema)
     for name in drop:

@@ -93,7 +93,7 @@ def migrate(
     quarantine_share: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> TransformReport:
     """Make the records of a snapshot those of another version, with another schema.
@@ -113,7 +113,7 @@ def migrate(
         checks=checks,
         limits=limits,
     )
-    return work.done(engine or ThreadExecutor(), progress)
+    return work.done(executor or ThreadExecutor(), progress)
 
 
 def prepare_migration(

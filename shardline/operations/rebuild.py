@@ -135,7 +135,7 @@ def rebuild(
     compression: Compression | str | None = None,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> RebuildReport:
     """Make one shard of a snapshot, or shards of a target size (of unpacked bytes).
@@ -148,14 +148,14 @@ def rebuild(
     at a shard that is not the file that was committed; nothing is committed then.
     """
     refuse_no_version(version=version, **({} if into is None else {"into": into}))
-    engine = engine or ThreadExecutor()
+    executor = executor or ThreadExecutor()
     version.refresh()
     snapshot = version.find(which)
     packing = choose_compression(snapshot, compression, into or version)
     validate_minimum("target_bytes", target_bytes, 1)
     if into is not None:
         validate_same_root(into, version)
-    work = _RebuildRun(version, snapshot, packing, target_bytes, limits, engine, progress, checks)
+    work = _RebuildRun(version, snapshot, packing, target_bytes, limits, executor, progress, checks)
     if into is None or into.name == version.name:
         return work.in_place()
     return work.into(into)
@@ -188,7 +188,7 @@ class _RebuildRun:
     packing: Compression
     target: int | None
     limits: Limits
-    engine: Executor
+    executor: Executor
     progress: ProgressListener | None
     checks: Checks | None = None
 
@@ -229,7 +229,7 @@ class _RebuildRun:
                 make=make_rebuilt_shard,
                 parameters=self._parameters(),
             ),
-            self.engine,
+            self.executor,
             self.progress,
         )
         kept = {get_stem(shard.name) for shard in done.reused}
@@ -256,14 +256,14 @@ class _RebuildRun:
         tasks = [self._task(self.version, output) for output in outputs]
         self._verify_cut(tasks)
         return make_fresh_shards(
-            self.version, tasks, make_rebuilt_shard, self.engine, self.progress
+            self.version, tasks, make_rebuilt_shard, self.executor, self.progress
         )
 
     def _verify_cut(self, tasks: Sequence[RebuildTask]) -> None:
         """Read the shards whole that are not copied whole."""
         slices = (task.output.slices for task in tasks)
         cut = list_cut_tasks(self.version.store, slices, self.limits)
-        list(self.engine.run(verify_cut_shard, cut, self.progress))
+        list(self.executor.run(verify_cut_shard, cut, self.progress))
 
     def _parameters(self) -> Json:
         told: Json = {"compression": self.packing.value, "snapshot": self.snapshot.number}

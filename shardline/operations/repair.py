@@ -99,7 +99,7 @@ def repair(
     lossy: bool = False,
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> RepairReport:
     """Read every shard of the newest snapshot, or those named, and make the bad ones anew.
@@ -112,11 +112,11 @@ def repair(
     nothing is left to make it anew; the others are repaired before.
     """
     refuse_no_version(version=version)
-    engine = engine or ThreadExecutor()
+    executor = executor or ThreadExecutor()
     version.refresh()
     found = _choose_shards(version, shards)
     tasks = [_InspectShardTask(version.store, version.shard_name(s), s, limits) for s in found]
-    reports = list(engine.run(_inspect_task, tasks, progress))
+    reports = list(executor.run(_inspect_task, tasks, progress))
     repaired: list[ShardRepair] = []
     made: list[tuple[ShardReport, RepairMethod, Receipt]] = []
     hopeless: list[WrongShardError] = []
@@ -132,7 +132,7 @@ def repair(
             continue
         try:
             task = replace(_plan_repair(version, report, limits), lossy=lossy, dry_run=dry_run)
-            (mended,) = engine.run(repair_shard, [task], progress)
+            (mended,) = executor.run(repair_shard, [task], progress)
         except WrongShardError as error:
             hopeless.append(error)
             continue

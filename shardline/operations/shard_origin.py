@@ -21,7 +21,7 @@ from shardline.provenance.catalog import find_all_versions
 from shardline.provenance.log_index import find_added_shard
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.sidecar_reader import SidecarMismatchError, SidecarReader
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import hash_object
 
@@ -85,7 +85,7 @@ def _find_source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | N
         return None
     place, parameters = found[0].path, entry.parameters
     try:
-        source = as_source(
+        source = open_source(
             Path(place) if "://" not in place else place,
             format=parameters.get("format"),
             salvage=bool(parameters.get("salvage")),

@@ -20,7 +20,7 @@ from shardline.text import format_count
 from shardline.tfrecord.compression import CompressedStream, Compression, detect_compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import Fingerprint, read_offsets
-from shardline.tfrecord.open_file import StoredFile, open_source
+from shardline.tfrecord.open_file import StoredFile, open_file
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def copy_file(
     """
     count = unpacked = 0
     ends = Fingerprint()
-    with closing(open_source(source)) as opened:
+    with closing(open_file(source)) as opened:
         packing = detect_compression(opened)
         as_it_is = packing is sink.compression is Compression.GZIP and not _ends_with_empty_member(
             opened

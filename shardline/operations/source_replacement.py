@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def make_exchange(
     version: StoredVersion,
     replaces: Mapping[str, Sequence[KnownSource]],
-    engine: Executor,
+    executor: Executor,
     progress: ProgressListener | None = None,
     *,
     limits: Limits = DEFAULT_LIMITS,
@@ -71,7 +71,7 @@ def make_exchange(
     }
     staying = {name: rows for name, rows in gone.items() if name not in cut}
     tasks = [_make_task(version, live[name], rows, limits) for name, rows in staying.items()]
-    receipts = make_fresh_shards(version, tasks, make_erased_shard, engine, progress)
+    receipts = make_fresh_shards(version, tasks, make_erased_shard, executor, progress)
     cut |= dict(_validate_written(version, tasks, receipts))
     sidecars = {name: digest for one in receipts for name, digest in one.sidecars.items()}
     return Replacement([one.key for one in landings], cut, at, sidecars)

@@ -15,7 +15,7 @@ from shardline.operations.transform_records import (
     raise_invalid_records,
     transform_records,
 )
-from shardline.schema.inference import infer_schema, schema_of
+from shardline.schema.file_schema import infer_schema, schema_of
 from shardline.schema.schema import Schema
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import parse_compression

@@ -263,13 +263,13 @@ class VersionTransform:
     def _reusable(self) -> bool:
         return self.transform.identity() is not None
 
-    def done(self, engine: Executor, progress: ProgressListener | None) -> TransformReport:
+    def done(self, executor: Executor, progress: ProgressListener | None) -> TransformReport:
         """Do it."""
         run = "" if self._reusable else secrets.token_hex(8)
         with BoundUDFs(self.transform) as makers:
             makers.bound()
             tasks = self._tasks(makers, run)
-            derived = self._derived(tasks, engine, progress)
+            derived = self._derived(tasks, executor, progress)
         files = tuple(one.quarantine for one in derived.receipts if one.quarantine is not None)
         return TransformReport(
             self.snapshot,
@@ -283,7 +283,7 @@ class VersionTransform:
         )
 
     def _derived(
-        self, tasks: Sequence[TransformTask], engine: Executor, progress: ProgressListener | None
+        self, tasks: Sequence[TransformTask], executor: Executor, progress: ProgressListener | None
     ) -> DerivationReport:
         try:
             return derive(
@@ -301,7 +301,7 @@ class VersionTransform:
                     pinned=self.mode == "overlay",
                     makers=self.transform.fields,
                 ),
-                engine,
+                executor,
                 progress,
             )
         except InvalidRecordsError as error:

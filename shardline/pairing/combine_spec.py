@@ -90,7 +90,7 @@ class CombineSpec:
                 raise InvalidArgumentError(
                     f"{option}: the function does not declare its features",
                     code="undeclared-udf",
-                    hint=Hint.of("wrap the function in batch_fields(...) or record_fields(...)"),
+                    hint=Hint.of("wrap the function in batch_udf(...) or record_udf(...)"),
                 )
         if self.where is not None and (
             len(self.where.features) != 1

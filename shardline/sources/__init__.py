@@ -1,9 +1,8 @@
 """Where the records of an append come from: files, folders and rows in memory."""
 
 from shardline.schema.encoding import EncodedRows, QuarantinedRow
-from shardline.sources.schema_inference import infer_source_schema
-from shardline.sources.source import Chunk, RecordSource
-from shardline.sources.source_format import SourceFormat, as_source
+from shardline.sources.source import Chunk, RecordSource, infer_source_schema
+from shardline.sources.source_format import SourceFormat, open_source
 
 __all__ = [
     "Chunk",
@@ -11,6 +10,6 @@ __all__ = [
     "QuarantinedRow",
     "RecordSource",
     "SourceFormat",
-    "as_source",
     "infer_source_schema",
+    "open_source",
 ]

@@ -18,7 +18,7 @@ from shardline.schema.arrow_validation import find_fault, printable
 from shardline.schema.conversion import MISMATCH, column_of, convert_to_feature, convert_values
 from shardline.schema.encoding import EncodedRows, QuarantinedRow, Rows, build_frames
 from shardline.schema.exact_numbers import holds_large_floats, validate_exact
-from shardline.sources.schema_inference import SchemaFinder
+from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.source import CHUNK_BYTES, Source
 from shardline.sources.source_mismatch import validate_types
 

@@ -22,8 +22,8 @@ from shardline.schema.conversion import TooLarge, convert_to_feature
 from shardline.schema.encoding import EncodedRows, Reasons, Rows, build_frames, quarantine_long_row
 from shardline.schema.exact_numbers import LARGEST_EXACT, RoundedFloat, holds_large_floats
 from shardline.schema.logical_types import Array
+from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.row_source import add_rows, encode_rows
-from shardline.sources.schema_inference import SchemaFinder
 from shardline.sources.source import JoinableSource, JoinedChunk, SmallFile, check_first_chunk
 from shardline.sources.source_mismatch import index_features_by_name
 from shardline.sources.text_blocks import BYTE_ORDER_MARK, get_max_text_row_bytes, iter_text_blocks

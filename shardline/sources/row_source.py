@@ -14,8 +14,8 @@ from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.schema.conversion import convert_values, measure_value
 from shardline.schema.encoding import Reasons, Rows, build_frames
+from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.column_source import format_row_as_json, infer_column
-from shardline.sources.schema_inference import SchemaFinder
 from shardline.sources.source import CHUNK_BYTES, Source, check_first_chunk
 from shardline.sources.source_mismatch import index_features_by_name
 

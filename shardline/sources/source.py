@@ -16,6 +16,8 @@ import numpy as np
 from shardline.errors import SchemaMismatchError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
 from shardline.schema.encoding import EncodedRows
+from shardline.schema.schema import Schema
+from shardline.schema.schema_finder import merge_schemas
 from shardline.sources.source_mismatch import validate_rows
 from shardline.tfrecord.compression import GZIP_MAGIC
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray
     from shardline.log.model import Source as Identity
-    from shardline.schema.schema import Schema
     from shardline.sources.source_identity import FileIdentity, Progress, SourceIdentity
     from shardline.tfrecord.reader import Limits
 
@@ -291,3 +292,36 @@ def _split_frames(frames: EncodedRows, ends: IntArray) -> Iterator[FileRecords |
                 rows,
             )
         first, row = last, end
+
+
+def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool = False) -> Schema:
+    """The schema that the rows of all these sources suggest, and that all of them fit.
+
+    No number loses a digit before the decimal point, unless `allow_rounding` is set. Raises
+    SchemaMismatchError where no kind keeps all of them, or sources differ in the kind of a feature.
+    """
+    merged: Schema | None = None
+    first = ""
+    marks: set[Hashable] = set()
+    for source in sources:
+        mark = _get_schema_mark(source)
+        if mark is not None and mark in marks:
+            continue  # to merge the same schema again changes nothing
+        marks.add(mark)
+        found = source.infer(allow_rounding=True) if allow_rounding else source.infer()
+        if not found.features and found.payload != "opaque":
+            continue  # nothing is in it, so it tells nothing
+        if merged is None:
+            merged, first = found, source.shown
+        else:
+            merged = merge_schemas(merged, found, f"{first} and {source.shown}")
+    return merged or Schema()
+
+
+def _get_schema_mark(source: RecordSource) -> Hashable | None:
+    """Return what decides the schema that a small file suggests; None if that must be inferred."""
+    small = source.read_small() if isinstance(source, JoinableSource) else None
+    if small is None or not isinstance(source, JoinableSource):
+        return None
+    mark = source.schema_mark(small)
+    return None if mark is None else (type(source), mark)

@@ -38,7 +38,7 @@ SourceFormat: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", 
 """What a file can be, by the name to give it."""
 
 
-def as_source(
+def open_source(
     what: object,
     *,
     batch: str | None = None,

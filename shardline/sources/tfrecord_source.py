@@ -11,7 +11,7 @@ from shardline import kernel
 from shardline.errors import ExampleError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES, HEADER_BYTES
 from shardline.schema.encoding import KEPT_BYTES, EncodedRows, QuarantinedRow, Rows, validate_frames
-from shardline.sources.schema_inference import SchemaFinder
+from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.source import JoinableSource, JoinedChunk, SmallFile, check_first_chunk
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import Corruption, RecordFile

@@ -30,7 +30,7 @@ from shardline.errors import (
 from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, members_of
-from shardline.tfrecord.open_file import LocalFile, StoredFile, open_source
+from shardline.tfrecord.open_file import LocalFile, StoredFile, open_file
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def fill_index(
     `finish` gives the sha256 of the file when it was read.
     """
     end = 0
-    indexed = open_source(source)
+    indexed = open_file(source)
     with RecordFile(indexed, limits=limits) as opened:
         index = IndexWriter(file)
         for block in opened.blocks():
@@ -578,7 +578,7 @@ class _LargeIndex:
 def _open_index(store: Store, index: str) -> OpenFile | None:
     """Open an index of a store; None if there is none."""
     try:
-        return open_source(StoredFile(store, index))
+        return open_file(StoredFile(store, index))
     except ObjectNotFoundError:
         return None
     except NotAFileError:

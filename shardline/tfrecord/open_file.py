@@ -110,7 +110,7 @@ Source = Path | str | StoredFile
 """Where a TFRecord file is."""
 
 
-def open_source(source: Source | OpenFile) -> OpenFile:
+def open_file(source: Source | OpenFile) -> OpenFile:
     """Open a file wherever it is; one that is open already is taken as it is."""
     if isinstance(source, StoredFile):
         return source.open()

@@ -20,7 +20,7 @@ from shardline.tfrecord.compression import (
     open_stream,
 )
 from shardline.tfrecord.foreign_formats import recognize
-from shardline.tfrecord.open_file import Source, open_source
+from shardline.tfrecord.open_file import Source, open_file
 from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class RecordFile:
         self.source = Path(source) if isinstance(source, str) else source
         self._limits = limits
         self._block_bytes = block_bytes
-        self._file = open_source(source)
+        self._file = open_file(source)
         self.compression: Compression
         self.stream: Stream
         try:

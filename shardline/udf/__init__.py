@@ -4,10 +4,10 @@ It knows nothing of datasets, shards or files of records: batches of features go
 features come out.
 """
 
-from shardline.udf.batch_udf import batch_fields
-from shardline.udf.record_udf import record_fields
-from shardline.udf.table_join import joined_fields
-from shardline.udf.tensor_udf import tensor_fields
+from shardline.udf.batch_function import batch_udf
+from shardline.udf.key_join import table_join
+from shardline.udf.record_function import record_udf
+from shardline.udf.tensor_function import tensor_udf
 from shardline.udf.udf_declaration import UDF, BoundUDF
 from shardline.udf.udf_result import UDFResult
 
@@ -15,8 +15,8 @@ __all__ = [
     "UDF",
     "BoundUDF",
     "UDFResult",
-    "batch_fields",
-    "joined_fields",
-    "record_fields",
-    "tensor_fields",
+    "batch_udf",
+    "record_udf",
+    "table_join",
+    "tensor_udf",
 ]

@@ -18,6 +18,7 @@ from shardline.schema.arrow_types import infer_arrow_feature, unwrap_lists
 from shardline.schema.conversion import TOO_LARGE, ConvertedColumn, convert_to_feature
 from shardline.schema.exact_numbers import RoundedFloat, python_leaves
 from shardline.schema.schema import Schema
+from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.column_source import (
     ArrowTable,
     ColumnSource,
@@ -31,8 +32,7 @@ from shardline.sources.json_source import JsonLinesSource, JsonSyntaxError, pars
 from shardline.sources.memory_source import FrameColumns
 from shardline.sources.parquet_source import PARQUET_MAGIC, FileColumnReader
 from shardline.sources.row_source import make_named_batch
-from shardline.sources.schema_inference import SchemaFinder
-from shardline.sources.source_format import as_source, detect_format, open_stored_file
+from shardline.sources.source_format import detect_format, open_source, open_stored_file
 from shardline.sources.source_identity import FileIdentity
 from shardline.sources.source_mismatch import list_duplicate_names
 from shardline.sources.text_blocks import get_max_text_row_bytes
@@ -267,11 +267,11 @@ def _read_file_table(
             code="unknown-source-format",
             hint=Hint.of(
                 "rename it to end in .csv, .jsonl, .parquet or .arrow, or pass "
-                "`format='csv'` to `joined_fields`"
+                "`format='csv'` to `table_join`"
             ),
             path=origin.path,
         )
-    source = as_source(where, format=asked)
+    source = open_source(where, format=asked)
     if not isinstance(source, CsvSource | JsonLinesSource | ColumnSource):
         raise FieldsError(
             f"{shown}: unsupported table format",

@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 _TEXT = b"""
 import sys
 import pyarrow.compute as pc
-from shardline import Feature, batch_fields, record_fields
+from shardline import Feature, batch_udf, record_udf
 
-@batch_fields(Feature("double", "int64"), reads=["x"], code="1")
+@batch_udf(Feature("double", "int64"), reads=["x"], code="1")
 def double(batch):
     return {"double": pc.multiply(batch["x"], 2)}
 
-@record_fields(Feature("half", "float"), reads=["x"])
+@record_udf(Feature("half", "float"), reads=["x"])
 def half(record):
     return {"half": record["x"] / 2}
 
-@record_fields(Feature("inverse", "float", required=False), reads=["x"], code="1")
+@record_udf(Feature("inverse", "float", required=False), reads=["x"], code="1")
 def inverse(record):
     return {"inverse": 1 / record["x"]}
 
-@record_fields(Feature("x", "float"), reads=["x"], code="1")
+@record_udf(Feature("x", "float"), reads=["x"], code="1")
 def x(record):
     return {"x": record["x"] + 0.5}
 
-@record_fields(Feature("gone", "float"), reads=["x"], code="1")
+@record_udf(Feature("gone", "float"), reads=["x"], code="1")
 def leaves(record):
     sys.exit(0)
 
-@batch_fields(Feature("first", "int64"), reads=["x"], code="1")
+@batch_udf(Feature("first", "int64"), reads=["x"], code="1")
 def first(batch):
     return {"first": batch["x"][:1]}
 

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 PREFIXED = ("--on-collision", "prefix", "--left-prefix", "a_", "--right-prefix", "b_")
 PAIR_MAKERS = b"""
 import pyarrow.compute as pc
-from shardline import Feature, batch_fields, record_fields
+from shardline import Feature, batch_udf, record_udf
 
-@batch_fields(Feature("wanted", "int64"), reads=["a_x", "b_x"], code="1")
+@batch_udf(Feature("wanted", "int64"), reads=["a_x", "b_x"], code="1")
 def ascending(batch):
     return {"wanted": pc.cast(pc.less(batch["a_x"], batch["b_x"]), "int64")}
 
-@record_fields(Feature("sum", "int64"), reads=["a_x", "b_x"])
+@record_udf(Feature("sum", "int64"), reads=["a_x", "b_x"])
 def total(record):
     return {"sum": record["a_x"] + record["b_x"]}
 
-@record_fields(Feature("wanted", "bytes"), reads=["a_x"])
+@record_udf(Feature("wanted", "bytes"), reads=["a_x"])
 def wordy(record):
     return {"wanted": b"yes"}
 

@@ -105,8 +105,8 @@ def test_it_asks_before_it_erases(root: Path) -> None:
 def test_a_function_of_a_file_may_choose(root: Path, tmp_path: Path) -> None:
     (tmp_path / "choose.py").write_text(
         "import pyarrow.compute as pc\n"
-        "from shardline import Feature, batch_fields\n"
-        "@batch_fields(Feature('meant', 'int64'), reads=['id'], code='1')\n"
+        "from shardline import Feature, batch_udf\n"
+        "@batch_udf(Feature('meant', 'int64'), reads=['id'], code='1')\n"
         "def last(batch):\n"
         "    return {'meant': pc.cast(pc.greater(batch['id'], 6), 'int64')}\n"
     )

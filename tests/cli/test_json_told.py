@@ -17,30 +17,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _LOUD = b"""
-from shardline import Feature, batch_fields, record_fields
+from shardline import Feature, batch_udf, record_udf
 print("imported")
 
-@record_fields(Feature("y", "int64"), reads=["x"], code="1")
+@record_udf(Feature("y", "int64"), reads=["x"], code="1")
 def here(record):
     print("called")
     return {"y": record["x"]}
 
-@record_fields(Feature("y", "int64"), reads=["x"], code="1", processes=True)
+@record_udf(Feature("y", "int64"), reads=["x"], code="1", processes=True)
 def away(record):
     print("called")
     return {"y": record["x"]}
 
-@batch_fields(Feature("y", "int64"), reads=["x"])
+@batch_udf(Feature("y", "int64"), reads=["x"])
 def one(batch):
     print("called")
     return {"y": [int(x == 1) for x in batch["x"].to_pylist()]}
 
-@batch_fields(Feature("y", "int64"), reads=["left_x"])
+@batch_udf(Feature("y", "int64"), reads=["left_x"])
 def left(batch):
     print("called")
     return {"y": [int(x == 1) for x in batch["left_x"].to_pylist()]}
 
-@record_fields(Feature("y", "int64"), reads=["x"])
+@record_udf(Feature("y", "int64"), reads=["x"])
 def fails(record):
     print("called")
     raise ValueError("wrong")

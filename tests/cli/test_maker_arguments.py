@@ -35,8 +35,8 @@ NO_MAKERS = {
         "udf-not-found",
         "both, double, first, half, inverse, leaves, x",
     ),
-    "a module without any": ("json:x", "udf-not-found", "@record_fields(Feature("),
-    "a plain function": ("makers.py:plain", "invalid-udf", "@record_fields(Feature("),
+    "a module without any": ("json:x", "udf-not-found", "@record_udf(Feature("),
+    "a plain function": ("makers.py:plain", "invalid-udf", "@record_udf(Feature("),
     "a class": ("makers.py:Feature", "invalid-udf", "class Feature"),
     "a module": ("makers.py:pc", "invalid-udf", "a module"),
     "an empty list": ("makers.py:nothing", "invalid-udf", "empty list"),
@@ -74,7 +74,7 @@ def test_what_names_no_maker_of_fields_is_told_with_code_2(tmp_path: Path, what:
     made(tmp_path / "ends.py", b"raise SystemExit(3)\n")
     made(
         tmp_path / "declares.py",
-        b"from shardline import record_fields\n@record_fields()\ndef x(record):\n    return {}\n",
+        b"from shardline import record_udf\n@record_udf()\ndef x(record):\n    return {}\n",
     )
     argument, code, words = NO_MAKERS[what]
     result = shardline("extend", "a", "--output", "o", "--fields", argument, "--json", cwd=tmp_path)
@@ -90,9 +90,9 @@ def test_a_file_of_makers_may_import_what_lies_beside_it(tmp_path: Path) -> None
     made(folder / "beside_the_makers.py", b"def name():\n    return 'here'\n")
     made(
         folder / "json.py",
-        b"from shardline import Feature, record_fields\n"
+        b"from shardline import Feature, record_udf\n"
         b"from beside_the_makers import name\n"
-        b"@record_fields(Feature('at', 'bytes'), code='1', processes=True)\n"
+        b"@record_udf(Feature('at', 'bytes'), code='1', processes=True)\n"
         b"def at(record):\n"
         b"    return {'at': name()}\n",
     )

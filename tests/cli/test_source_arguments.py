@@ -9,7 +9,7 @@ import pytest
 
 from shardline.cli.errors import UsageError
 from shardline.cli.source_arguments import FORMATS, find_sources, infer_source_format
-from shardline.sources import SourceFormat, as_source
+from shardline.sources import SourceFormat, open_source
 from tests.cli.datasets import on, write_rows
 from tests.log.versions import NAME
 from tests.tfrecord.samples import made
@@ -86,7 +86,7 @@ def test_a_name_tells_the_format_as_it_does_to_the_sources(tmp_path: Path, name:
     path = made(tmp_path / name, b"{}\n")
     assert infer_source_format(path) == NAMED[name]
     if NAMED[name] is not None:
-        by_name, by_format = as_source(path), as_source(path, format=NAMED[name])  # type: ignore[arg-type] # one of them
+        by_name, by_format = open_source(path), open_source(path, format=NAMED[name])  # type: ignore[arg-type] # one of them
         assert type(by_name) is type(by_format)
 
 

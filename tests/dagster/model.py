@@ -27,7 +27,7 @@ from shardline.operations.append import append
 from shardline.operations.landing_folder import LandingFolder, scan_landing_folders
 from shardline.operations.source_selection import OnChanged
 from shardline.schema.schema import Feature
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.dagster.platforms import QUIET, SCHEMA, Platform
 from tests.dagster.suites import at_most, write_suite
 from tests.dagster.ticks import Reconciling, Ticks, landing_ticks
@@ -56,7 +56,7 @@ class InterruptedResource(ShardlineResource):
 INTERRUPTIONS: list[Callable[[str], None]] = []
 
 
-@record_fields(Feature("length", "int64"), reads=["name"], code="1")
+@record_udf(Feature("length", "int64"), reads=["name"], code="1")
 def length(record: dict[str, Any]) -> dict[str, Any]:
     """Compute how long the name is."""
     return {"length": len(record["name"])}

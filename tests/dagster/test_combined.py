@@ -8,14 +8,14 @@ import dagster as dg
 from shardline.api import Version
 from shardline.dagster import LandingFolder, appended_version, combined_version
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.dagster.platforms import GROWING, Platform, make_platform, verdicts
 from tests.dagster.ticks import Ticks
 
 COLOURS, PAIRS = dg.AssetKey("colours_v1"), dg.AssetKey("pairs_v1")
 
 
-@record_fields(Feature("sum", "int64"), reads=["id", "shade"], code="1")
+@record_udf(Feature("sum", "int64"), reads=["id", "shade"], code="1")
 def add(pair: dict[str, Any]) -> dict[str, Any]:
     return {"sum": pair["id"] + pair["shade"]}
 

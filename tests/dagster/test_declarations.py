@@ -21,7 +21,7 @@ from shardline.dagster import (
 from shardline.dagster.definitions import build_definitions, resolve_schemas
 from shardline.schema.logical_types import Image, Text
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
+from shardline.udf import batch_udf, record_udf, table_join, tensor_udf
 from tests.dagster.suites import at_most, write_suite
 from tests.errors import raises
 
@@ -64,35 +64,35 @@ def migrate(**options: Any) -> VersionDefs:  # noqa: ANN401 - as declared
 
 MISTAKES: dict[str, tuple[Callable[[], VersionDefs], str, str, str]] = {
     "record function": (
-        lambda: extend(record_fields(LENGTH, reads=["nmae"])(compute)),
+        lambda: extend(record_udf(LENGTH, reads=["nmae"])(compute)),
         *("unknown-feature", "nmae", "'name'"),
     ),
     "batch function": (
-        lambda: extend(batch_fields(LENGTH, reads=["imagee"])(compute)),
+        lambda: extend(batch_udf(LENGTH, reads=["imagee"])(compute)),
         *("unknown-feature", "imagee", "'image'"),
     ),
     "tensor function": (
-        lambda: extend(tensor_fields(LENGTH, reads=["score"])(compute)),
+        lambda: extend(tensor_udf(LENGTH, reads=["score"])(compute)),
         *("unknown-feature", "score", "'scores'"),
     ),
     "key of a table": (
-        lambda: extend(joined_fields("no/such/table.csv", "idd")),
+        lambda: extend(table_join("no/such/table.csv", "idd")),
         *("unknown-feature", "idd", "'id'"),
     ),
     "key of a wrong type": (
-        lambda: extend(joined_fields("no/such/table.csv", "scores")),
+        lambda: extend(table_join("no/such/table.csv", "scores")),
         *("key-mismatch", "scores", "int64"),
     ),
     "feature that exists": (
-        lambda: extend(record_fields(Feature("id", "int64"), reads=["name"])(compute)),
+        lambda: extend(record_udf(Feature("id", "int64"), reads=["name"])(compute)),
         *("duplicate-feature", "id", "rewrite"),
     ),
     "table feature that exists": (
-        lambda: extend(joined_fields("no.csv", "id", features=[Feature("name", "bytes")])),
+        lambda: extend(table_join("no.csv", "id", features=[Feature("name", "bytes")])),
         *("duplicate-feature", "name", "rewrite"),
     ),
     "drop of an extension": (
-        lambda: extend(record_fields(LENGTH, reads=["id"])(compute), mode="rewrite", drop=["imag"]),
+        lambda: extend(record_udf(LENGTH, reads=["id"])(compute), mode="rewrite", drop=["imag"]),
         *("unknown-feature", "imag", "'image'"),
     ),
     "collision": (combine, "feature-collision", "id", "on_collision"),
@@ -104,7 +104,7 @@ MISTAKES: dict[str, tuple[Callable[[], VersionDefs], str, str, str]] = {
     "filter of pairs": (
         lambda: combine(
             on_collision="keep-left",
-            where=record_fields(Feature("keep", "int64"), reads=["color"])(compute),
+            where=record_udf(Feature("keep", "int64"), reads=["color"])(compute),
         ),
         *("unknown-feature", "color", "'colour'"),
     ),
@@ -112,7 +112,7 @@ MISTAKES: dict[str, tuple[Callable[[], VersionDefs], str, str, str]] = {
         lambda: combine(
             on_collision="prefix",
             left_prefix="a_",
-            fields=record_fields(LENGTH, reads=["name"])(compute),
+            fields=record_udf(LENGTH, reads=["name"])(compute),
         ),
         *("unknown-feature", "name", "'a_name'"),
     ),
@@ -131,10 +131,10 @@ def test_schema_reveals_mistake_at_load(mistake: str) -> None:
 
 
 def test_mistake_behind_derived_versions_is_found() -> None:
-    first = extend(record_fields(LENGTH, reads=["name"], code="1")(compute))
+    first = extend(record_udf(LENGTH, reads=["name"], code="1")(compute))
     second = migrated_version("notes/v3", of="notes/v2", rename={"length": "size"}, drop=["image"])
     third = rebuilt_version("notes/v4", of=second)
-    wrong = record_fields(Feature("half", "int64"), reads=["length"])(compute)
+    wrong = record_udf(Feature("half", "int64"), reads=["length"])(compute)
     fourth = extended_version("notes/v5", of=third, fields=wrong)
     with raises(DeclarationError, "unknown-feature", feature="length", version="notes/v5"):
         build_definitions(fourth, third, second, first, base())
@@ -147,7 +147,7 @@ def test_resolve_schemas_computes_schema_of_each_version() -> None:
         right="colours/v1",
         on="id",
         how="left",
-        fields=joined_fields(
+        fields=table_join(
             "no.csv", "colour", features=[Feature("code", "int64")], missing="absent"
         ),
     )
@@ -182,12 +182,12 @@ def test_resolve_schemas_computes_schema_of_each_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [late, joined_fields("no/such/table.csv", "id"), joined_fields("no.csv", "id")]
+    "fields", [late, table_join("no/such/table.csv", "id"), table_join("no.csv", "id")]
 )
 def test_unknown_schema_is_not_validated(fields: Any) -> None:  # noqa: ANN401 - makers, or a function
     first = extended_version("notes/v2", of="notes/v1", fields=fields)
     second = extended_version(
-        "notes/v3", of=first, fields=record_fields(LENGTH, reads=["whatever"])(compute)
+        "notes/v3", of=first, fields=record_udf(LENGTH, reads=["whatever"])(compute)
     )
     defs = build_definitions(second, first, base())
     dg.Definitions.validate_loadable(defs)

@@ -8,14 +8,14 @@ import dagster as dg
 from shardline.dagster import combined_version, extended_version
 from shardline.errors import InvalidArgumentError, UnknownArgumentError, VersionNotFoundError
 from shardline.schema.schema import Feature
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.dagster.platforms import GROWING, QUIET, Platform, make_platform, table_rows
 from tests.dagster.suites import at_most, write_suite
 from tests.dagster.ticks import Ticks
 from tests.errors import raises
 
 
-@record_fields(Feature("length", "int64"), reads=["name"], code="1")
+@record_udf(Feature("length", "int64"), reads=["name"], code="1")
 def length(record: dict[str, Any]) -> dict[str, Any]:
     return {"length": len(record["name"])}
 

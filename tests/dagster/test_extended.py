@@ -8,7 +8,7 @@ import dagster as dg
 from shardline.dagster import extended_version
 from shardline.operations.extend import extend
 from shardline.schema.schema import Feature
-from shardline.udf import UDF, joined_fields, record_fields
+from shardline.udf import UDF, record_udf, table_join
 from tests.dagster.platforms import (
     GROWING,
     REBUILT,
@@ -23,12 +23,12 @@ from tests.dagster.ticks import Ticks
 EXTENDED = dg.AssetKey("notes_v2")
 
 
-@record_fields(Feature("length", "int64"), reads=["name"], code="1")
+@record_udf(Feature("length", "int64"), reads=["name"], code="1")
 def length(record: dict[str, Any]) -> dict[str, Any]:
     return {"length": len(record["name"])}
 
 
-@record_fields(Feature("half", "int64", required=False), reads=["id"], code="1")
+@record_udf(Feature("half", "int64", required=False), reads=["id"], code="1")
 def half(record: dict[str, Any]) -> dict[str, Any]:
     if record["id"] % 2:
         raise ValueError("it is odd")
@@ -36,7 +36,7 @@ def half(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def times(factor: int) -> UDF:
-    @record_fields(Feature("many", "int64"), reads=["id"], code=str(factor))
+    @record_udf(Feature("many", "int64"), reads=["id"], code=str(factor))
     def many(record: dict[str, Any]) -> dict[str, Any]:
         return {"many": record["id"] * factor}
 
@@ -102,7 +102,7 @@ def test_each_column_is_made_of_those_that_its_maker_reads(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     table = tmp_path / "kinds.csv"
-    kinds = [length, joined_fields(table, "id", features=[Feature("kind", "bytes")])]
+    kinds = [length, table_join(table, "id", features=[Feature("kind", "bytes")])]
     notes = extending(tmp_path, lambda: kinds)
     table.write_text("id,kind\n0,short\n1,long\n")
     notes.land("a", range(2))
@@ -201,7 +201,7 @@ def test_a_snapshot_that_nobody_told_dagster_of_is_adopted(
 def test_a_rewrite_replaces_and_drops_and_may_be_of_another_dataset(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    @record_fields(Feature("name", "int64"), reads=["id"], code="1")
+    @record_udf(Feature("name", "int64"), reads=["id"], code="1")
     def number(record: dict[str, Any]) -> dict[str, Any]:
         return {"name": record["id"]}
 

@@ -13,7 +13,7 @@ from shardline.dagster.checks.check_run import CheckRun, list_unchecked_shards
 from shardline.dagster.checks.version_checks import VersionChecks
 from shardline.dagster.expectations.suite import read_suite
 from shardline.operations.extend import extend
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.dagster.rows import DIGITS, NAME, digits
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
     suite_of(tmp_path, {**twice, "kwargs": {**twice["kwargs"], "or_equal": True}})
     version = shardline.Version(tmp_path / "root", "digits/v2")
 
-    @record_fields(shardline.Feature("half", "float"), reads=["weight"], code="1")
+    @record_udf(shardline.Feature("half", "float"), reads=["weight"], code="1")
     def half(record: dict[str, Any]) -> dict[str, Any]:
         return {"half": record["weight"] / 2}
 

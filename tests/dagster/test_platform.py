@@ -19,15 +19,15 @@ from shardline.dagster.definitions import build_definitions
 from shardline.dagster.versions.rebuild import rebuilt_version
 from shardline.errors import InvalidArgumentError, InvalidNameError
 from shardline.schema.schema import Feature
-from shardline.udf import joined_fields, record_fields
-from shardline.udf.table_join import TableJoin
+from shardline.udf import record_udf, table_join
+from shardline.udf.key_join import TableJoin
 from tests.dagster.platforms import SCHEMA
 from tests.errors import raises
 
 HERE = LandingFolder("landing")
 
 
-@record_fields(Feature("length", "int64"), reads=["name"])
+@record_udf(Feature("length", "int64"), reads=["name"])
 def length(record: dict[str, Any]) -> dict[str, Any]:
     return {"length": len(record["name"])}
 
@@ -64,7 +64,7 @@ def test_a_table_need_not_be_there_and_no_function_be_called_when_it_is_declared
     def late() -> TableJoin:
         raise AssertionError("called at load")
 
-    table = joined_fields("no/such/table.csv", "id")
+    table = table_join("no/such/table.csv", "id")
     given: list[Any] = [table, [table, length], late]
     for fields in given:
         extended_version("notes/v2", of="notes/v1", fields=fields)

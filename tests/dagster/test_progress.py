@@ -115,7 +115,7 @@ def test_the_engine_tells_the_share_of_all_files_not_only_of_those_begun(tmp_pat
     report = shardline.append(
         Version(tmp_path / "root", "digits/v1"),
         paths,
-        engine=create_logging_executor(log, ThreadExecutor(1), clock=lambda: float(next(ticks))),
+        executor=create_logging_executor(log, ThreadExecutor(1), clock=lambda: float(next(ticks))),
         progress=heard.append,
     )
     assert report.records == 500
@@ -137,7 +137,7 @@ def test_threads_write_into_the_log_of_a_real_run(tmp_path: Path) -> None:
         shardline.append(
             Version(tmp_path / "root", "digits/v1"),
             paths,
-            engine=ThreadExecutor(2),
+            executor=ThreadExecutor(2),
             progress=create_log_listener(context.log, clock=lambda: float(next(ticks))),
         )
 

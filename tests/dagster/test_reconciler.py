@@ -19,7 +19,7 @@ from shardline.operations.check import check_version
 from shardline.operations.repair import repair
 from shardline.operations.restore import restore_version
 from shardline.schema.schema import Feature
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.cli.command import shardline as command
 from tests.dagster.opened_files import OpenedFiles
 from tests.dagster.platforms import (
@@ -271,7 +271,7 @@ def test_corrupt_log_stops_no_other_version(tmp_path: Path, instance: dg.Dagster
     assert "notes_single: cannot be read" in reconciler.skipped
 
 
-@record_fields(Feature("length", "int64"), reads=["name"], code="1")
+@record_udf(Feature("length", "int64"), reads=["name"], code="1")
 def length(record: dict[str, Any]) -> dict[str, Any]:
     return {"length": len(record["name"])}
 

@@ -18,7 +18,7 @@ from shardline.operations.append import append
 from shardline.operations.append_task import AppendOptions, AppendTask, append_source
 from shardline.operations.rebuild import RebuildTask, make_rebuilt_shard, rebuild
 from shardline.operations.shard_slice import list_whole_slices, number_outputs, plan_rebuild
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.storage import open_store
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -76,7 +76,7 @@ def test_a_task_to_land_a_source_that_was_sent_makes_the_same_shards(
     store: Store, tmp_path: Path
 ) -> None:
     for path in sources_of(tmp_path):
-        source = as_source(path)
+        source = open_source(path)
         options = AppendOptions(target_bytes=300)
         task = AppendTask(store, "digits", "v1", source, source.identity(), SCHEMA, options)
         (made,) = ThreadExecutor(1).run(append_source, [sent(task)])
@@ -107,8 +107,8 @@ def run_on(
 ) -> tuple[Version, Version]:
     """A version of some sources and one that is rebuilt from it, by a cluster or here."""
     version, single = Version(store, NAME), Version(store, "digits/single")
-    append(version, sources, schema=SCHEMA, target_bytes=300, engine=cluster)
-    rebuild(version, "newest", into=single, engine=cluster)
+    append(version, sources, schema=SCHEMA, target_bytes=300, executor=cluster)
+    rebuild(version, "newest", into=single, executor=cluster)
     return version, single
 
 
@@ -126,7 +126,7 @@ def test_a_cluster_can_append_and_rebuild(tmp_path: Path) -> None:
 def test_a_cluster_can_append_to_an_object_store(s3_root: str, tmp_path: Path) -> None:
     version = Version(s3_root, NAME)
     cluster = Cluster()
-    append(version, sources_of(tmp_path)[:1], schema=SCHEMA, engine=cluster)
+    append(version, sources_of(tmp_path)[:1], schema=SCHEMA, executor=cluster)
     assert cluster.shipped == {"identifying": 1, "appending": 1}
     assert ids(version) == list(range(10))
 
@@ -151,7 +151,7 @@ def test_a_source_that_changes_on_its_way_through_a_cluster_is_found_out(
     path = json_lines(tmp_path / "a.jsonl", rows(0, 10))
     version = Version(tmp_path / "root", NAME)
     with pytest.raises(CalledProcessError):
-        append(version, path, schema=SCHEMA, engine=Meanwhile(path))
+        append(version, path, schema=SCHEMA, executor=Meanwhile(path))
     errors = capfd.readouterr().err
     assert re.search(r"SourceError: .*a\.jsonl.* changed", errors)
     assert not Version(tmp_path / "root", NAME).exists

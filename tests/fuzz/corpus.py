@@ -16,7 +16,7 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.fuzz.harness import CORPUS
 from tests.fuzz.targets.forged import FORGED
 from tests.golden.environment import fixed_environment
@@ -97,13 +97,13 @@ def main() -> None:
         write_root(CORPUS / "root")
 
 
-@record_fields(Feature("twice", "int64"), reads=["id"], code="1")
+@record_udf(Feature("twice", "int64"), reads=["id"], code="1")
 def twice(record: dict[str, Any]) -> dict[str, Any]:
     """Twice the id."""
     return {"twice": 2 * record["id"]}
 
 
-@record_fields(Feature("half", "int64"), reads=["id"], code="1")
+@record_udf(Feature("half", "int64"), reads=["id"], code="1")
 def half(record: dict[str, Any]) -> dict[str, Any]:
     """Half of the id."""
     return {"half": record["id"] // 2}

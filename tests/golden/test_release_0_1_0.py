@@ -18,9 +18,9 @@ from shardline import (
     append,
     check_version,
     extend,
-    joined_fields,
     migrate,
     repair,
+    table_join,
     vacuum,
     verify_version,
     write_examples,
@@ -355,7 +355,7 @@ def test_pets_grow_and_derived_versions_follow(root: Path) -> None:
     pets = Version(root, "pets/v1")
     append(pets, [{"id": 100, "kind": 0, "name": "new"}], batch="new in a later release")
     assert check_version(pets).published == 19
-    sounds = joined_fields(root.parent / "landing" / "sounds.csv", key="kind", missing="absent")
+    sounds = table_join(root.parent / "landing" / "sounds.csv", key="kind", missing="absent")
     v2, v3, v4, v5 = (Version(root, f"pets/v{number}") for number in (2, 3, 4, 5))
     steps = MigrationSpec(
         rename={"name": "called"}, drop=["kind"], cast={"id": "float"}, default={"weight": 0.5}

@@ -24,7 +24,7 @@ from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sidecars.receipt import Receipt
-from shardline.udf import batch_fields, record_fields
+from shardline.udf import batch_udf, record_udf
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import example_of, records_of, write_by_tensorflow
 
@@ -122,13 +122,13 @@ def _rows_of(path: Path) -> list[Any]:
     return [one.numpy() for one in tf.data.TFRecordDataset(str(path), "GZIP")]
 
 
-@batch_fields(Feature("double", "int64", required=False), reads=["id"], code="1")
+@batch_udf(Feature("double", "int64", required=False), reads=["id"], code="1")
 def double(batch: pa.RecordBatch) -> dict[str, Any]:
     """Twice the id."""
     return {"double": pc.multiply(batch["id"], 2)}
 
 
-@record_fields(Feature("half", "int64", required=False), reads=["id"], code="1")
+@record_udf(Feature("half", "int64", required=False), reads=["id"], code="1")
 def half(record: dict[str, Any]) -> dict[str, Any]:
     """Half of an id; of every tenth there is none."""
     if record["id"] % 10 == 3:
@@ -136,7 +136,7 @@ def half(record: dict[str, Any]) -> dict[str, Any]:
     return {"half": record["id"] // 2}
 
 
-@batch_fields(Feature("wanted", "int64"), reads=["a_id", "b_id"], code="1")
+@batch_udf(Feature("wanted", "int64"), reads=["a_id", "b_id"], code="1")
 def near(batch: pa.RecordBatch) -> dict[str, Any]:
     """Whether both are close."""
     distance = pc.abs(pc.subtract(batch["a_id"], batch["b_id"]))
@@ -271,7 +271,7 @@ def _derive(history: History) -> None:
     migrate(rewritten, history.version("other/v1"), steps, which="newest")
 
 
-@record_fields(Feature("third", "int64"), reads=["id"], code="1")
+@record_udf(Feature("third", "int64"), reads=["id"], code="1")
 def _third(record: dict[str, Any]) -> dict[str, Any]:
     if record["id"] % 9 == 4:
         raise ValueError("no third")

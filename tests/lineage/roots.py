@@ -21,7 +21,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.operations.extensions import SCHEMA, double
 from tests.operations.landings import json_lines, rows
 
@@ -35,7 +35,7 @@ BASE, WIDE, WHOLE = "digits/v1", "digits/v2", "digits/whole"
 RENAMED, SINGLE, PAIRS, PLANNED = "digits/v3", "digits/single", "pairs/v1", "pairs/plan"
 
 
-@record_fields(Feature("half", "int64"), reads=["id"], code="1", deterministic=False)
+@record_udf(Feature("half", "int64"), reads=["id"], code="1", deterministic=False)
 def half(record: dict[str, Any]) -> dict[str, Any]:
     """Half of the id; said to be something else each time."""
     return {"half": record["id"] // 2}

@@ -29,7 +29,7 @@ from shardline.operations.repair import repair
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
 from shardline.storage.local_store import LocalStore
-from shardline.udf import batch_fields, record_fields
+from shardline.udf import batch_udf, record_udf
 from tests.kernel.frames import framed
 from tests.lineage.roots import (
     BASE,
@@ -242,7 +242,7 @@ def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) ->
 def test_a_function_that_was_changed_under_its_old_code_version_is_not_reproduced(
     untouched: Root,
 ) -> None:
-    @batch_fields(Feature("double", "int64"), reads=["id"], code="1")
+    @batch_udf(Feature("double", "int64"), reads=["id"], code="1")
     def double(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"double": batch["id"]}
 
@@ -252,11 +252,11 @@ def test_a_function_that_was_changed_under_its_old_code_version_is_not_reproduce
 
 
 def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Path) -> None:
-    @record_fields(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
+    @record_udf(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
     def added(record: dict[str, Any]) -> dict[str, Any]:
         return {"sum": record["a_id"] + record["b_id"]}
 
-    @record_fields(Feature("wanted", "int64"), reads=["a_id", "b_id"], code="1")
+    @record_udf(Feature("wanted", "int64"), reads=["a_id", "b_id"], code="1")
     def unlike(record: dict[str, Any]) -> dict[str, Any]:
         return {"wanted": int(record["a_id"] != record["b_id"])}
 

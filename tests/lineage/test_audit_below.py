@@ -21,7 +21,7 @@ from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, version_in
 
@@ -100,7 +100,7 @@ def test_a_damaged_input_of_what_is_made_again_is_told_as_that(base: Version) ->
 
 
 def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version) -> None:
-    @record_fields(Feature("length", "int64"), reads=["name"], code="1")
+    @record_udf(Feature("length", "int64"), reads=["name"], code="1")
     def length(_: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("no such model")
 

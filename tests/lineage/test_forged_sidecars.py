@@ -20,7 +20,7 @@ from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 from tests.errors import raises
 from tests.golden.reader import hinted_checkpoint, read_log
 from tests.lineage import forging
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NAMES = ("digits/v1", "digits/v2", "digits/v3", "digits/pairs")
 
 
-@batch_fields(Feature("twice", "int64"), reads=["id"], code="1")
+@batch_udf(Feature("twice", "int64"), reads=["id"], code="1")
 def odd(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     """Twice the id, of which record 1 has none."""
     return {"twice": pc.if_else(pc.equal(batch["id"], 1), None, batch["id"])}

@@ -11,7 +11,7 @@ from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.provenance.catalog import Catalog
 from shardline.schema.schema import Feature
-from shardline.udf import joined_fields, record_fields
+from shardline.udf import record_udf, table_join
 from tests.operations.extensions import base_of, double, length, version_in
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_what_was_appended_comes_from_no_version(tmp_path: Path) -> None:
 def test_an_extension_keeps_what_was_there_and_computes_the_rest(tmp_path: Path) -> None:
     (tmp_path / "names.csv").write_text("id,french\n0,zero\n1,un\n")
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
-    table = joined_fields(tmp_path / "names.csv", key="id")
+    table = table_join(tmp_path / "names.csv", key="id")
     extend(base, [double, length, table], into)
     assert told(tmp_path, into) == {
         "id": ("kept", ["digits/v1:id"], ""),
@@ -49,7 +49,7 @@ def test_an_extension_keeps_what_was_there_and_computes_the_rest(tmp_path: Path)
 
 
 def test_a_replaced_field_is_computed_and_a_dropped_one_is_gone(tmp_path: Path) -> None:
-    @record_fields(Feature("id", "int64"), code="1")
+    @record_udf(Feature("id", "int64"), code="1")
     def other(record: dict[str, Any]) -> dict[str, Any]:
         return {"id": record["id"] + 1}
 
@@ -74,7 +74,7 @@ def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Pa
     into, last = version_in(tmp_path), version_in(tmp_path, "digits/v3")
     names = list("fbdaec")
 
-    @record_fields(*(Feature(name, "int64") for name in names), reads=["id"], code="1")
+    @record_udf(*(Feature(name, "int64") for name in names), reads=["id"], code="1")
     def made(record: dict[str, Any]) -> dict[str, Any]:
         return dict.fromkeys(names, record["id"])
 
@@ -85,7 +85,7 @@ def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Pa
 
 
 def test_a_pair_tells_the_side_and_the_name_there(tmp_path: Path) -> None:
-    @record_fields(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
+    @record_udf(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
     def added(record: dict[str, Any]) -> dict[str, Any]:
         return {"sum": record["a_id"] + record["b_id"]}
 
@@ -119,7 +119,7 @@ def test_what_was_restored_or_rebuilt_in_place_comes_from_where_it_came_from(
 
 
 def test_of_a_version_with_itself_a_new_field_names_each_origin_once(tmp_path: Path) -> None:
-    @record_fields(Feature("same", "int64"), code="1")
+    @record_udf(Feature("same", "int64"), code="1")
     def same(record: dict[str, Any]) -> dict[str, Any]:
         return {"same": int(record["id"] == record["b_id"])}
 

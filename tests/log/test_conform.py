@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
-from shardline.schema.inference import infer_schema, schema_of
+from shardline.schema.file_schema import infer_schema, schema_of
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.schema.validation import Violation, violations
 from shardline.tfrecord.reader import RecordFile

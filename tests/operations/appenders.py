@@ -85,7 +85,7 @@ def append_all(root: str, *paths: str) -> list[int | None]:
             [Path(path) for path in paths[at : at + 2]],
             schema=Schema.opaque(),
             target_bytes=TARGET,
-            engine=ThreadExecutor(1),
+            executor=ThreadExecutor(1),
         )
         entries.append(None if report.entry is None else report.entry.number)
     return entries
@@ -101,7 +101,7 @@ def rebuild_on(root: str) -> dict[str, int]:
         target = None if told["rebuilt"] % 2 else 4 * TARGET
         try:
             check_version(version)
-            report = rebuild(version, target_bytes=target, engine=ThreadExecutor(1))
+            report = rebuild(version, target_bytes=target, executor=ThreadExecutor(1))
             told["rebuilt"] += report.entry is not None
         except LookupError:
             pass  # nobody has committed anything yet

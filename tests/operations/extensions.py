@@ -11,7 +11,7 @@ from shardline.api import Version
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.udf import batch_fields, record_fields
+from shardline.udf import batch_udf, record_udf
 from tests.operations.landings import json_lines, rows
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ def version_in(tmp_path: Path, name: str = "digits/v2") -> Version:
     return Version(tmp_path / "root", name)
 
 
-@batch_fields(Feature("double", "int64"), reads=["id"], code="1")
+@batch_udf(Feature("double", "int64"), reads=["id"], code="1")
 def double(batch: pa.RecordBatch) -> dict[str, Any]:
     """Twice the id."""
     return {"double": pc.multiply(batch["id"], 2)}
 
 
-@record_fields(Feature("length", "int64"), reads=["name"], code="1")
+@record_udf(Feature("length", "int64"), reads=["name"], code="1")
 def length(record: dict[str, Any]) -> dict[str, Any]:
     """How long the name is."""
     return {"length": len(record["name"])}

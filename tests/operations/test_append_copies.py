@@ -17,7 +17,7 @@ from shardline.operations.shard_writer import ShardPlan, make_shard
 from shardline.operations.verify_version import verify_version
 from shardline.schema.encoding import QuarantinedRow
 from shardline.schema.schema import Schema
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.storage import open_store
 from shardline.tfrecord.hashing import Checksum, FileContent
 from tests.errors import raises
@@ -115,7 +115,7 @@ def test_file_swapped_between_passes_is_not_appended(
     for number in range(files):
         path = tmp_path / f"{number}.tfrecord"
         path.write_bytes(PLAIN)
-        sources.append(as_source(path))
+        sources.append(open_source(path))
         sources[-1].identity()
         swap_unseen(path, SWAPPED)
     with raises(SourceError, "source-changed"):
@@ -156,7 +156,7 @@ def test_a_shard_that_becomes_something_else_is_made_again_with_its_quarantine(
 def test_a_file_written_to_between_the_passes_is_refused(version: Version, tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     path.write_bytes(PLAIN)
-    source = as_source(path)
+    source = open_source(path)
     source.identity()
     path.write_bytes(SWAPPED + framed(BAD))
     with pytest.raises(SourceError, match="changed while"):

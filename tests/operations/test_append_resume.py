@@ -71,7 +71,7 @@ def run(root: Path | Store, before: Callable[[int], None] | None = None) -> Appe
         Payloads("a", CONTENT, before=before),
         quarantine_share=0.2,
         target_bytes=1000,
-        engine=ThreadExecutor(1, pause=0),
+        executor=ThreadExecutor(1, pause=0),
     )
 
 
@@ -315,7 +315,7 @@ def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def made_of(
-    source: Payloads, target: int, packing: str, engine: ThreadExecutor
+    source: Payloads, target: int, packing: str, executor: ThreadExecutor
 ) -> tuple[object, ...]:
     """The files and the report of an append to a version of its own."""
     version = Version(f"memory://append-{next(_numbers)}/root", NAME)
@@ -324,11 +324,16 @@ def made_of(
         with pytest.raises(PowerCutError):
             append(
                 version, source, target_bytes=target, compression=packing, quarantine_share=1,
-                engine=engine,
+                executor=executor,
             )  # fmt: skip
         source = Payloads(source.label, source.content, source.sizes[::-1])
     report = append(
-        version, source, target_bytes=target, compression=packing, quarantine_share=1, engine=engine
+        version,
+        source,
+        target_bytes=target,
+        compression=packing,
+        quarantine_share=1,
+        executor=executor,
     )
     told = [version.store.read(name) for name in report.quarantine]
     return shard_bytes(version) if report.snapshot else [], told, report.landed[0]

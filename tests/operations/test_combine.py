@@ -26,7 +26,7 @@ from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 from tests.errors import raises
 from tests.execution.test_cluster import sent
 from tests.operations.combinations import (
@@ -125,7 +125,7 @@ def test_examples_and_sequence_examples_are_read_alike_by_everyone(tmp_path: Pat
 def test_records_that_lie_in_layers_are_combined_whole(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
 
-    @batch_fields(Feature("double", "int64"), reads=["a"], code="1")
+    @batch_udf(Feature("double", "int64"), reads=["a"], code="1")
     def double(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"double": [2 * one.as_py() for one in batch["a"]]}
 
@@ -333,20 +333,20 @@ def test_no_shard_is_larger_than_was_said_before(tmp_path: Path, options: dict[s
     left, right, into = two(tmp_path)
     land_shards(left, [example_of(a=1, text=b"x" * 70_000), *lefts(0, 2)])
     rule = {"on_collision": "prefix"} if "left_prefix" in options else {}
-    engine = Watched()
-    combined(left, right, into, **rule, **options, engine=engine)
-    assert engine.seen
-    for task, made in engine.seen:
+    executor = Watched()
+    combined(left, right, into, **rule, **options, executor=executor)
+    assert executor.seen
+    for task, made in executor.seen:
         assert task.plan.largest is not None
         assert made.shard.bytes <= task.plan.largest
 
 
 def test_how_large_a_shard_of_new_fields_gets_is_not_said(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
-    engine = Watched()
-    named = batch_fields(Feature("more", "int64"), reads=["a"], code="1")(is_more)
-    combined(left, right, into, fields=named, engine=engine)
-    assert [task.plan.largest for task, _ in engine.seen] == [None]
+    executor = Watched()
+    named = batch_udf(Feature("more", "int64"), reads=["a"], code="1")(is_more)
+    combined(left, right, into, fields=named, executor=executor)
+    assert [task.plan.largest for task, _ in executor.seen] == [None]
 
 
 def is_more(batch: pa.RecordBatch) -> dict[str, Any]:
@@ -367,7 +367,7 @@ def is_even(batch: pa.RecordBatch) -> dict[str, Any]:
     return {"wanted": [int(one.as_py() % 2 == 0) for one in batch["a"]]}
 
 
-even = batch_fields(Feature("wanted", "int64"), reads=["a"], code="1")(is_even)
+even = batch_udf(Feature("wanted", "int64"), reads=["a"], code="1")(is_even)
 
 
 @pytest.mark.parametrize("options", [{}, {"sample": 9}, {"on": {"a": "b"}}, {"where": even}])
@@ -375,5 +375,5 @@ def test_tasks_that_were_sent_make_the_same_shards(tmp_path: Path, options: dict
     left, right, into = two(tmp_path)
     here = combined(left, right, into, **options, target_bytes=1500)
     there = Version(tmp_path, "pairs/v2")
-    away = combined(left, right, there, **options, target_bytes=1500, engine=Elsewhere())
+    away = combined(left, right, there, **options, target_bytes=1500, executor=Elsewhere())
     assert [one.sha256 for one in here.made] == [one.sha256 for one in away.made]

@@ -17,7 +17,7 @@ from shardline.errors import (
 )
 from shardline.operations.combine_files import combine_files, plan_combine_files
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.udf import batch_fields, record_fields
+from shardline.udf import batch_udf, record_udf
 from tests.errors import raises
 from tests.kernel.frames import framed
 from tests.operations.combinations import (
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 WANTED = Feature("wanted", "int64")
 
 
-@batch_fields(WANTED, reads=["a", "b"], code="1")
+@batch_udf(WANTED, reads=["a", "b"], code="1")
 def divides(batch: pa.RecordBatch) -> dict[str, Any]:
     """Whether the sum of both is a multiple of three."""
     total = pc.add(batch["a"], batch["b"]).to_numpy()
     return {"wanted": (total % 3 == 0).astype("int64")}
 
 
-@batch_fields(Feature("sum", "int64"), reads=["b", "a"], code="1")
+@batch_udf(Feature("sum", "int64"), reads=["b", "a"], code="1")
 def added(batch: pa.RecordBatch) -> dict[str, Any]:
     """The sum of both."""
     return {"sum": pc.add(batch["a"], batch["b"])}
 
 
-@record_fields(Feature("both", "bytes", meaning=Text()), reads=["text", "word"], code="1")
+@record_udf(Feature("both", "bytes", meaning=Text()), reads=["text", "word"], code="1")
 def both(record: dict[str, Any]) -> dict[str, Any]:
     """The texts of both."""
     return {"both": (record["text"] + record["word"]).decode()}
@@ -127,7 +127,7 @@ def test_functions_with_a_code_version_compute_only_what_is_new(tmp_path: Path) 
 def test_a_function_without_a_code_version_computes_all_anew(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
 
-    @batch_fields(Feature("sum", "int64"), reads=["a"])
+    @batch_udf(Feature("sum", "int64"), reads=["a"])
     def unknown(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"sum": batch["a"]}
 
@@ -140,7 +140,7 @@ def test_a_function_without_a_code_version_computes_all_anew(tmp_path: Path) -> 
 def test_a_predicate_that_wants_nothing_leaves_a_shard_that_tells_so(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
 
-    @batch_fields(WANTED, reads=["a"], code="1")
+    @batch_udf(WANTED, reads=["a"], code="1")
     def none(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"wanted": [0] * batch.num_rows}
 
@@ -161,7 +161,7 @@ def test_functions_see_pairs_under_the_names_that_they_have(tmp_path: Path) -> N
     left.write_bytes(framed(*(example_of(id=number, x=number) for number in range(4))))
     right.write_bytes(framed(*(example_of(id=number, y=number / 2) for number in range(3))))
 
-    @batch_fields(WANTED, reads=["r_id", "l_id"])
+    @batch_udf(WANTED, reads=["r_id", "l_id"])
     def lower(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"wanted": pc.less(batch["r_id"], batch["l_id"])}
 
@@ -180,7 +180,7 @@ def test_where_there_is_no_match_functions_see_nothing_of_the_right(tmp_path: Pa
     left, right, into = two(tmp_path, 1, 0)
     land_shards(right, rights(3, 8))
 
-    @record_fields(Feature("seen", "bytes"), reads=["b", "word"], code="1")
+    @record_udf(Feature("seen", "bytes"), reads=["b", "word"], code="1")
     def seen(record: dict[str, Any]) -> dict[str, Any]:
         return {"seen": repr((record.get("b"), record.get("word"))).encode()}
 
@@ -192,7 +192,7 @@ def test_where_there_is_no_match_functions_see_nothing_of_the_right(tmp_path: Pa
 def test_a_function_that_raises_tells_which_pair_and_nothing_is_committed(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
 
-    @record_fields(Feature("ratio", "float"), reads=["a", "b"])
+    @record_udf(Feature("ratio", "float"), reads=["a", "b"])
     def ratio(record: dict[str, Any]) -> dict[str, Any]:
         return {"ratio": record["a"] / (record["b"] - 7)}
 
@@ -209,7 +209,7 @@ def test_a_function_that_raises_tells_which_pair_and_nothing_is_committed(tmp_pa
 def _as_where(fields: Any) -> Any:  # noqa: ANN401 - makers of fields
     function = fields.function
 
-    @record_fields(WANTED, reads=["a", "b"])
+    @record_udf(WANTED, reads=["a", "b"])
     def where(record: dict[str, Any]) -> dict[str, Any]:
         return {"wanted": int(function(record)["ratio"] > 0)}
 
@@ -220,7 +220,7 @@ def _as_where(fields: Any) -> Any:  # noqa: ANN401 - makers of fields
 def test_a_batch_function_that_gives_too_few_rows_tells_the_pairs(
     tmp_path: Path, what: str
 ) -> None:
-    @batch_fields(WANTED, reads=["a"], processes=False)
+    @batch_udf(WANTED, reads=["a"], processes=False)
     def one(_batch: pa.RecordBatch) -> dict[str, Any]:
         return {"wanted": [1]}
 
@@ -237,7 +237,7 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_pairs(
 def test_values_that_do_not_fit_are_refused_with_the_pair_and_the_field(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 1, 1)
 
-    @batch_fields(Feature("label", "int64"), reads=["a"])
+    @batch_udf(Feature("label", "int64"), reads=["a"])
     def texts(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"label": ["x"] * batch.num_rows}
 
@@ -270,7 +270,7 @@ def test_functions_that_cannot_be_meant_are_refused(
 def test_a_function_that_reads_what_no_pair_has_is_refused(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 1, 1)
 
-    @batch_fields(WANTED, reads=["nothing"])
+    @batch_udf(WANTED, reads=["nothing"])
     def lost(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"wanted": batch["nothing"]}
 
@@ -296,7 +296,7 @@ def test_pairs_of_large_records_are_looked_at_a_few_at_a_time(tmp_path: Path) ->
 
 
 def test_an_answer_that_is_neither_yes_nor_no_is_refused(tmp_path: Path) -> None:
-    @batch_fields(WANTED, reads=["a"], code="1")
+    @batch_udf(WANTED, reads=["a"], code="1")
     def twice(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"wanted": [2] * batch.num_rows}
 

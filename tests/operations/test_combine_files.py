@@ -28,7 +28,7 @@ from shardline.pairing.combine_spec import bind_spec, make_spec
 from shardline.pairing.pair_batch import PairSides
 from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_side import StandaloneFile, UnitGroup, number_units
-from shardline.schema.inference import infer_schema, schema_of
+from shardline.schema.file_schema import infer_schema, schema_of
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 from shardline.tfrecord.writer import write_records
 from tests.errors import raises

@@ -15,7 +15,7 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import joined_fields, record_fields
+from shardline.udf import record_udf, table_join
 from tests.cli.command import shardline
 from tests.kernel.frames import framed
 from tests.operations.landings import json_lines
@@ -29,12 +29,12 @@ ROWS = 20
 SCHEMA = Schema((Feature("id", "int64"), Feature("part", "float")))
 
 
-@record_fields(Feature("never", "int64"), reads=["id"], code="1")
+@record_udf(Feature("never", "int64"), reads=["id"], code="1")
 def failing(_record: dict[str, Any]) -> dict[str, Any]:
     raise ValueError
 
 
-@record_fields(Feature("wanted", "int64"), reads=["left_id"], code="1")
+@record_udf(Feature("wanted", "int64"), reads=["left_id"], code="1")
 def never(_record: dict[str, Any]) -> dict[str, Any]:
     return {"wanted": 7}
 
@@ -59,7 +59,7 @@ STOPPED: dict[str, Callable[[Path], object]] = {
         base(folder), failing, Version(folder, "a/v2"), which="newest"
     ),
     "extend join": lambda folder: extend(
-        base(folder), joined_fields(TABLE, key="id"), Version(folder, "a/v2"), which="newest"
+        base(folder), table_join(TABLE, key="id"), Version(folder, "a/v2"), which="newest"
     ),
     "migrate cast": lambda folder: migrate(
         base(folder), Version(folder, "a/v2"), STEPS, which="newest"

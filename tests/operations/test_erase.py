@@ -41,7 +41,7 @@ from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Feature
 from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 from tests.errors import raises
 from tests.operations.erasures import (
     InterruptedStore,
@@ -167,7 +167,7 @@ def test_an_overlay_whose_base_was_rebuilt_since_is_folded_in(tmp_path: Path) ->
 def test_records_are_followed_where_their_features_are_gone_and_some_were_refused(
     tmp_path: Path,
 ) -> None:
-    @batch_fields(Feature("twice", "int64"), reads=["id"], code="1")
+    @batch_udf(Feature("twice", "int64"), reads=["id"], code="1")
     def odd(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         return {"twice": pc.if_else(pc.equal(batch["id"], 1), None, batch["id"])}
 
@@ -188,7 +188,7 @@ def test_records_are_followed_where_their_features_are_gone_and_some_were_refuse
 
 
 def test_a_function_may_choose_the_records(tmp_path: Path) -> None:
-    @batch_fields(Feature("meant", "int64"), reads=["id"], code="1")
+    @batch_udf(Feature("meant", "int64"), reads=["id"], code="1")
     def even(batch: pa.RecordBatch) -> dict[str, pa.Array]:
         return {"meant": pc.cast(pc.equal(pc.bit_wise_and(batch["id"], 1), 0), "int64")}
 
@@ -572,7 +572,7 @@ def test_the_proof_tells_which_shards_and_snapshots_are_gone(tmp_path: Path) -> 
 
 
 def test_a_batch_function_that_gives_too_few_rows_tells_the_records(tmp_path: Path) -> None:
-    @batch_fields(Feature("meant", "int64"), reads=["id"], processes=False)
+    @batch_udf(Feature("meant", "int64"), reads=["id"], processes=False)
     def one(_batch: pa.RecordBatch) -> dict[str, Any]:
         return {"meant": [1]}
 
@@ -584,7 +584,7 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_records(tmp_path: Pa
 
 
 def test_a_function_that_gives_other_numbers_than_0_and_1_chooses_nothing(tmp_path: Path) -> None:
-    @batch_fields(Feature("twice", "int64"), reads=["id"], processes=False)
+    @batch_udf(Feature("twice", "int64"), reads=["id"], processes=False)
     def twice(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"twice": pc.multiply(batch["id"], 2)}
 

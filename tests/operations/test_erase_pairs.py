@@ -26,7 +26,7 @@ from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.schema.schema import Feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 from tests.operations.erasures import emptied, files_with, landed, marked, marker, opened
 from tests.operations.extensions import SCHEMA, double, table
 from tests.operations.landings import ids, json_lines
@@ -163,7 +163,7 @@ def test_a_plan_whose_side_cannot_be_read_is_told_not_to_be_searched(tmp_path: P
     assert ids(digits, opened(digits).newest()) == [0, 1, 3]
 
 
-@batch_fields(Feature("keep", "int64"), reads=["a_id", "b_id"], code="1")
+@batch_udf(Feature("keep", "int64"), reads=["a_id", "b_id"], code="1")
 def near(batch: pa.RecordBatch) -> dict[str, Any]:
     """Pairs of ids that are next to each other."""
     apart = pc.abs(pc.subtract(batch["a_id"], batch["b_id"]))

@@ -36,7 +36,7 @@ from shardline.schema.schema import Feature, Schema, Text
 from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
 from shardline.tfrecord.reader import DEFAULT_LIMITS
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 from tests.operations.erasures import DyingStore, emptied, opened
 from tests.sampling import drawn
 from tests.storage.faulty import FaultyStore
@@ -203,7 +203,7 @@ def test_erase_searches_payloads_and_rows_in_memory(tmp_path: Path) -> None:
 
 
 def test_function_selects_refused_rows(tmp_path: Path) -> None:
-    @batch_fields(Feature("meant", "int64"), reads=["name"], processes=False)
+    @batch_udf(Feature("meant", "int64"), reads=["name"], processes=False)
     def ann(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"meant": [int(name == "Ann") for name in batch["name"].to_pylist()]}
 
@@ -262,7 +262,7 @@ def test_erase_clears_reasons_in_the_receipt(tmp_path: Path) -> None:
 
 
 def test_rows_refused_by_extend_of_another_dataset_are_asked(tmp_path: Path) -> None:
-    @batch_fields(Feature("twice", "int64"), reads=["id"], code="1", processes=False)
+    @batch_udf(Feature("twice", "int64"), reads=["id"], code="1", processes=False)
     def twice(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"twice": [None if number == 5 else number for number in batch["id"].to_pylist()]}
 

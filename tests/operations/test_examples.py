@@ -13,7 +13,7 @@ from shardline.errors import ColumnError, CorruptFileError
 from shardline.kernel.types import Column
 from shardline.operations.example_file import read_examples, write_examples
 from shardline.operations.verify_files import verify_file
-from shardline.schema.inference import feature_spec, infer_schema
+from shardline.schema.file_schema import feature_spec, infer_schema
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import (
     bulk_needs_the_compiled_kernel,

@@ -248,9 +248,9 @@ def test_an_export_that_is_cancelled_leaves_the_old_file(tmp_path: Path, out: Pa
         told.append(progress)
         cancellation.cancel()
 
-    engine = ThreadExecutor(cancellation=cancellation)
+    executor = ThreadExecutor(cancellation=cancellation)
     with pytest.raises(CancelledError):
-        export(version, out, "newest", engine=engine, progress=cancel)
+        export(version, out, "newest", executor=executor, progress=cancel)
     assert objects(out.parent) == before
     assert (told[0].step, told[0].task, told[0].records) == ("exporting", str(out), 2)
 

@@ -39,7 +39,7 @@ from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Category, Feature, Schema, Text
 from shardline.tfrecord.reader import Limits
-from shardline.udf import batch_fields, joined_fields, record_fields, tensor_fields
+from shardline.udf import batch_udf, record_udf, table_join, tensor_udf
 from tests.errors import raises
 from tests.operations.extensions import (
     base_of,
@@ -135,7 +135,7 @@ def test_one_more_shard_in_a_base_of_a_hundred_is_all_that_is_computed(
 
 
 def test_a_function_without_a_code_version_is_computed_anew_each_time(tmp_path: Path) -> None:
-    @batch_fields(Feature("double", "int64"), reads=["id"])
+    @batch_udf(Feature("double", "int64"), reads=["id"])
     def nameless(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"double": batch["id"]}
 
@@ -147,7 +147,7 @@ def test_a_function_without_a_code_version_is_computed_anew_each_time(tmp_path: 
 
 
 def test_another_code_version_is_computed_anew(tmp_path: Path) -> None:
-    @batch_fields(Feature("double", "int64"), reads=["id"], code="2")
+    @batch_udf(Feature("double", "int64"), reads=["id"], code="2")
     def other(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"double": batch["id"]}
 
@@ -188,14 +188,14 @@ def test_a_rebuilt_base_is_computed_anew(tmp_path: Path) -> None:
 def test_a_function_that_raises_tells_the_record_and_the_error_and_commits_nothing(
     tmp_path: Path, mode: TransformMode
 ) -> None:
-    @record_fields(Feature("inverse", "float"), reads=["id"], code="1")
+    @record_udf(Feature("inverse", "float"), reads=["id"], code="1")
     def inverse(record: dict[str, Any]) -> dict[str, Any]:
         return {"inverse": 1 / (record["id"] - 7)}
 
     base, into = base_of(tmp_path, (0, 5), (5, 10)), version_in(tmp_path)
     before = stored(base)
     with raises(InvalidRecordsError, "invalid-rows", record=2, bad=1) as caught:
-        extend(base, inverse, into, mode=mode, engine=ThreadExecutor(1))
+        extend(base, inverse, into, mode=mode, executor=ThreadExecutor(1))
     assert str(caught.value.path).endswith(base.newest().shards[1].name)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert not version_in(tmp_path).exists
@@ -207,7 +207,7 @@ def test_a_function_that_raises_tells_the_record_and_the_error_and_commits_nothi
 def test_a_result_that_is_no_dict_of_the_declared_fields_names_the_record_or_goes_to_quarantine(
     tmp_path: Path, mode: TransformMode
 ) -> None:
-    @record_fields(Feature("x", "int64", required=False), reads=["id"], code="1")
+    @record_udf(Feature("x", "int64", required=False), reads=["id"], code="1")
     def forgets(record: dict[str, Any]) -> dict[str, Any]:
         wrong = {2: None, 4: {"y": 1}}
         return wrong.get(record["id"], {"x": 1})  # type: ignore[return-value] # that is the point
@@ -242,10 +242,10 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_file_and_the_records
     mode: TransformMode,
     processes: bool,  # noqa: FBT001 - as it is declared
 ) -> None:
-    short = batch_fields(Feature("x", "int64"), reads=["id"], processes=processes)(_short_from(170))
+    short = batch_udf(Feature("x", "int64"), reads=["id"], processes=processes)(_short_from(170))
     base, into = base_of(tmp_path, (0, 100), (100, 200)), version_in(tmp_path)
     with pytest.raises(InvalidRecordsError, match="function 'short'") as caught:
-        extend(base, short, into, mode=mode, engine=ThreadExecutor(1))
+        extend(base, short, into, mode=mode, executor=ThreadExecutor(1))
     error = caught.value
     assert str(error.path).endswith(base.newest().shards[1].name)
     assert error.record is not None
@@ -258,13 +258,13 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_file_and_the_records
 def test_a_tensor_function_that_gives_too_few_rows_tells_the_file_and_the_records(
     tmp_path: Path,
 ) -> None:
-    @tensor_fields(Feature("x", "int64"), reads=["id"], batch=10)
+    @tensor_udf(Feature("x", "int64"), reads=["id"], batch=10)
     def short(tensors: dict[str, Any]) -> dict[str, Any]:
         return {"x": tf.boolean_mask(tensors["id"], tensors["id"] != 125)}
 
     base, into = base_of(tmp_path, (0, 100), (100, 200)), version_in(tmp_path)
     with pytest.raises(InvalidRecordsError, match="function 'short'") as caught:
-        extend(base, short, into, engine=ThreadExecutor(1))
+        extend(base, short, into, executor=ThreadExecutor(1))
     assert (caught.value.record, caught.value.bad) == (20, 10)
     assert str(caught.value.path).endswith(base.newest().shards[1].name)
     assert (caught.value.bad, len(caught.value.refused)) == (10, 1)
@@ -273,7 +273,7 @@ def test_a_tensor_function_that_gives_too_few_rows_tells_the_file_and_the_record
 def test_a_function_that_fails_on_no_record_alone_tells_the_file_and_the_records(
     tmp_path: Path,
 ) -> None:
-    @batch_fields(Feature("x", "int64"), reads=["id"], processes=False)
+    @batch_udf(Feature("x", "int64"), reads=["id"], processes=False)
     def few(batch: pa.RecordBatch) -> dict[str, Any]:
         if batch.num_rows > 1:
             raise MemoryError("too many")
@@ -287,7 +287,7 @@ def test_a_function_that_fails_on_no_record_alone_tells_the_file_and_the_records
 
 
 def test_whole_numbers_become_floats_as_they_do_when_they_are_appended(tmp_path: Path) -> None:
-    @batch_fields(Feature("x", "float"), reads=["id"], code="1")
+    @batch_udf(Feature("x", "float"), reads=["id"], code="1")
     def large(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"x": np.full(batch.num_rows, 2**53 + 1)}
 
@@ -314,7 +314,7 @@ WRONG_VALUES = [
 def test_a_value_that_does_not_fit_names_record_and_field(
     tmp_path: Path, feature: Feature, value: object, why: str
 ) -> None:
-    @record_fields(feature, reads=["id"], code="1")
+    @record_udf(feature, reads=["id"], code="1")
     def wrong(_record: dict[str, Any]) -> dict[str, Any]:
         return {"x": value}
 
@@ -343,7 +343,7 @@ def test_a_value_that_does_not_fit_names_record_and_field(
 def test_fields_of_every_kind_and_shape_are_read_as_they_were_made(
     tmp_path: Path, mode: TransformMode, feature: Feature, value: object
 ) -> None:
-    @record_fields(feature, reads=["id"], code="1")
+    @record_udf(feature, reads=["id"], code="1")
     def made(_record: dict[str, Any]) -> dict[str, Any]:
         return {"x": value}
 
@@ -355,7 +355,7 @@ def test_fields_of_every_kind_and_shape_are_read_as_they_were_made(
 
 
 def test_refused_records_go_to_quarantine_and_are_missing_in_a_rewrite(tmp_path: Path) -> None:
-    @record_fields(Feature("half", "int64"), reads=["id"], code="1")
+    @record_udf(Feature("half", "int64"), reads=["id"], code="1")
     def half(record: dict[str, Any]) -> dict[str, Any]:
         return {"half": record["id"] / 2}
 
@@ -380,7 +380,7 @@ def test_refused_records_go_to_quarantine_and_are_missing_in_a_rewrite(tmp_path:
 def test_refused_records_stay_in_an_overlay_without_the_new_field(tmp_path: Path) -> None:
     optional = Feature("half", "int64", required=False)
 
-    @record_fields(optional, reads=["id"], code="1")
+    @record_udf(optional, reads=["id"], code="1")
     def half(record: dict[str, Any]) -> dict[str, Any]:
         return {"half": record["id"] / 2}
 
@@ -396,7 +396,7 @@ def test_refused_records_stay_in_an_overlay_without_the_new_field(tmp_path: Path
 
 
 def test_a_field_that_is_there_already_is_refused_unless_it_is_replaced(tmp_path: Path) -> None:
-    @batch_fields(Feature("id", "int64"), reads=["id"], code="1")
+    @batch_udf(Feature("id", "int64"), reads=["id"], code="1")
     def shifted(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"id": pa.compute.add(batch["id"], 100)}
 
@@ -432,7 +432,7 @@ WRONG_CALLS: list[tuple[dict[str, Any], type[ShardlineError], str, str]] = [
         "missing-argument",
         "Steps(drop=['name'])",
     ),
-    ({"fields": len}, FieldsError, "undeclared-udf", "tensor_fields(...)"),
+    ({"fields": len}, FieldsError, "undeclared-udf", "tensor_udf(...)"),
     ({"fields": "double"}, FieldsError, "undeclared-udf", "str"),
     ({"fields": [double, len]}, FieldsError, "undeclared-udf", "builtin_function_or_method"),
 ]
@@ -528,14 +528,14 @@ def walk(payload: tf.Tensor) -> tuple[int, int, list[list[float]]]:
 
 
 def test_a_tensorflow_function_and_a_table_make_fields(tmp_path: Path) -> None:
-    @tensor_fields(Feature("square", "int64"), reads=["id"], code="1")
+    @tensor_udf(Feature("square", "int64"), reads=["id"], code="1")
     def square(tensors: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {"square": tensors["id"] * tensors["id"]}
 
     names = tmp_path / "names.csv"
     names.write_text("id,label\n0,zero\n1,one\n2,two\n")
     base, into = base_of(tmp_path, (0, 2), (2, 3)), version_in(tmp_path)
-    report = extend(base, [square, joined_fields(names, key="id")], into)
+    report = extend(base, [square, table_join(names, key="id")], into)
     assert table(into.newest(), ["square", "label"]) == {
         "square": [0, 1, 4],
         "label": ["zero", "one", "two"],
@@ -543,7 +543,7 @@ def test_a_tensorflow_function_and_a_table_make_fields(tmp_path: Path) -> None:
     assert report.entry is not None
     assert [one["reads"] for one in report.entry.parameters["fields"]] == [["id"], ["id"]]
     names.write_text("id,label\n0,null\n1,eins\n2,zwei\n")
-    again = extend(base, [square, joined_fields(names, key="id")], into)
+    again = extend(base, [square, table_join(names, key="id")], into)
     assert len(again.made) == 2
     assert table(into.newest(), ["label"])["label"] == ["null", "eins", "zwei"]
 
@@ -637,11 +637,11 @@ def test_overlays_on_overlays_are_read_and_rebuilt_as_one(tmp_path: Path) -> Non
 
 
 def test_content_changes_with_the_lowest_base_of_a_stack(tmp_path: Path) -> None:
-    @batch_fields(Feature("one", "int64"), reads=["id"], code="1")
+    @batch_udf(Feature("one", "int64"), reads=["id"], code="1")
     def one(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"one": [1] * batch.num_rows}
 
-    @batch_fields(Feature("two", "int64"), reads=["id"], code="1")
+    @batch_udf(Feature("two", "int64"), reads=["id"], code="1")
     def two(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"two": [2] * batch.num_rows}
 
@@ -674,7 +674,7 @@ def test_two_who_extend_into_one_version_at_once_leave_one_list(tmp_path: Path) 
                 extend(Version(tmp_path / "root", "digits/v1"), double, version_in(tmp_path))
             return iter(made)
 
-    report = extend(base, double, into, engine=Meddling(1))
+    report = extend(base, double, into, executor=Meddling(1))
     assert report.entry is not None
     assert table(into.newest(), ["double"])["double"] == [0, 2]
     assert verify_version(into).ok
@@ -684,7 +684,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_shards_that_are_left(tmp_path: 
     computed: list[int] = []
     limit = [2]
 
-    @record_fields(Feature("seen", "int64"), reads=["id"], code="1", processes=False)
+    @record_udf(Feature("seen", "int64"), reads=["id"], code="1", processes=False)
     def seen(record: dict[str, Any]) -> dict[str, Any]:
         if len(computed) >= limit[0]:
             raise KeyboardInterrupt
@@ -693,10 +693,10 @@ def test_a_run_that_was_stopped_goes_on_with_the_shards_that_are_left(tmp_path: 
 
     base, into = base_of(tmp_path, *((n, n + 1) for n in range(5))), version_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        extend(base, seen, into, engine=ThreadExecutor(1))
+        extend(base, seen, into, executor=ThreadExecutor(1))
     assert not into.exists
     limit[0] = 100
-    report = extend(base, seen, into, engine=ThreadExecutor(1))
+    report = extend(base, seen, into, executor=ThreadExecutor(1))
     assert computed == [0, 1, 2, 3, 4]
     assert (len(report.made), report.found, report.records) == (5, 2, 5)
     assert report.entry is not None
@@ -708,7 +708,7 @@ def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left(
     computed: list[int] = []
     stop = [True]  # a list: the source digest has the value of a plain variable
 
-    @batch_fields(Feature("double", "int64"), reads=["id"], code="1", processes=False)
+    @batch_udf(Feature("double", "int64"), reads=["id"], code="1", processes=False)
     def interrupted(batch: pa.RecordBatch) -> dict[str, Any]:
         if stop[0] and len(computed) == 3:
             raise KeyboardInterrupt
@@ -722,9 +722,9 @@ def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left(
     check_version(base)
     into = Version(base.store, "digits/v2")
     with pytest.raises(KeyboardInterrupt):
-        extend(base, interrupted, into, engine=ThreadExecutor(1))
+        extend(base, interrupted, into, executor=ThreadExecutor(1))
     stop[0] = False
-    extend(base, interrupted, into, engine=ThreadExecutor(1))
+    extend(base, interrupted, into, executor=ThreadExecutor(1))
     assert computed == [0, 1, 2, 3, 4]
     assert table(into.newest(), ["double"])["double"] == [0, 1, 2, 3, 4]
     assert check_version(into).ok
@@ -733,7 +733,7 @@ def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left(
 def test_a_shard_of_which_every_record_is_refused_stays_in_the_list_and_is_not_tried_again(
     tmp_path: Path,
 ) -> None:
-    @record_fields(Feature("double", "int64"), reads=["id"], code="1")
+    @record_udf(Feature("double", "int64"), reads=["id"], code="1")
     def small(record: dict[str, Any]) -> dict[str, Any]:
         if record["id"] >= 4:
             raise ValueError("too far")
@@ -754,7 +754,7 @@ def test_a_shard_of_which_every_record_is_refused_stays_in_the_list_and_is_not_t
 def test_a_version_of_which_every_record_is_refused_has_a_snapshot_with_none(
     tmp_path: Path,
 ) -> None:
-    @record_fields(Feature("double", "int64"), reads=["id"], code="1")
+    @record_udf(Feature("double", "int64"), reads=["id"], code="1")
     def never(record: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(len(record))
 
@@ -768,7 +768,7 @@ def test_a_version_of_which_every_record_is_refused_has_a_snapshot_with_none(
 def test_a_record_that_gets_too_large_by_what_is_new_is_refused_or_goes_to_quarantine(
     tmp_path: Path,
 ) -> None:
-    @record_fields(Feature("much", "bytes"), reads=["id"], code="1")
+    @record_udf(Feature("much", "bytes"), reads=["id"], code="1")
     def padded(record: dict[str, Any]) -> dict[str, Any]:
         return {"much": bytes(170 if record["id"] == 1 else 1)}
 
@@ -818,10 +818,10 @@ def _engine_of(count: int) -> Callable[[], ThreadExecutor]:
 
 @pytest.mark.parametrize("engine", [_engine_of(1), _engine_of(4)])
 def test_the_bytes_do_not_depend_on_how_many_threads_made_them(
-    tmp_path: Path, engine: Callable[[], ThreadExecutor]
+    tmp_path: Path, executor: Callable[[], ThreadExecutor]
 ) -> None:
     base, into = base_of(tmp_path, (0, 3000)), version_in(tmp_path)
-    extend(base, [double, length], into, mode="rewrite", engine=engine())
+    extend(base, [double, length], into, mode="rewrite", executor=executor())
     (shard,) = into.newest().shards
     other = version_in(tmp_path, "digits/v3")
     extend(base, [double, length], other, mode="rewrite")
@@ -834,7 +834,7 @@ def test_large_records_are_computed_many_at_a_time_and_still_told_by_their_numbe
 ) -> None:
     given: list[int] = []
 
-    @batch_fields(Feature("double", "int64"), reads=["id"], processes=False)
+    @batch_udf(Feature("double", "int64"), reads=["id"], processes=False)
     def up_to(batch: pa.RecordBatch) -> dict[str, Any]:
         given.append(batch.num_rows)
         if last in batch["id"].to_pylist():
@@ -852,9 +852,9 @@ def test_large_records_are_computed_many_at_a_time_and_still_told_by_their_numbe
     check_version(base)
     last = 17
     with raises(InvalidRecordsError, "invalid-rows", record=17):
-        extend(base, up_to, into, mode=mode, engine=ThreadExecutor(1))
+        extend(base, up_to, into, mode=mode, executor=ThreadExecutor(1))
     last, given = 30, []
-    extend(base, up_to, into, mode=mode, engine=ThreadExecutor(1))
+    extend(base, up_to, into, mode=mode, executor=ThreadExecutor(1))
     assert table(into.newest(), ["double"])["double"] == [2 * number for number in range(30)]
     assert given == [30] if mode == "overlay" else max(given) < 10
 

@@ -325,7 +325,7 @@ def test_what_a_stopped_rebuild_had_made_is_used_again(tmp_path: Path) -> None:
     last.write_bytes(flipped(data, 200))
     before = objects(tmp_path)
     with pytest.raises(CorruptFileError):
-        rebuild(version, "newest", target_bytes=104, engine=ThreadExecutor(1))
+        rebuild(version, "newest", target_bytes=104, executor=ThreadExecutor(1))
     (left,) = {name for name in objects(tmp_path) if name.endswith(".tfrecord")} - before.keys()
     inode = (tmp_path / left).stat().st_ino
     last.write_bytes(data)
@@ -344,7 +344,7 @@ def test_a_rebuild_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> No
 
     with raises(CancelledError, "cancelled"):
         rebuild(
-            version, "newest", engine=ThreadExecutor(cancellation=cancellation), progress=cancel
+            version, "newest", executor=ThreadExecutor(cancellation=cancellation), progress=cancel
         )
     assert objects(tmp_path) == before
 

@@ -17,7 +17,7 @@ from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.provenance.catalog import Catalog, infer_feature_origins
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.cli.command import shardline
 from tests.cli.datasets import on, squeezed
 from tests.errors import raises
@@ -36,7 +36,7 @@ WALK = sequence_of({"id": 1}, tok=[[5], [6]])
 BOTH_WALK = sequence_of({"id": 1, "tok": 9}, tok=[[5], [6]])
 
 
-@record_fields(Feature("tok", "int64"), reads=["id"], code="1")
+@record_udf(Feature("tok", "int64"), reads=["id"], code="1")
 def tok(record: dict[str, Any]) -> dict[str, Any]:
     """A field of the context that is called like a feature list."""
     return {"tok": record["id"]}

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import CorruptFileError
-from shardline.schema.inference import FeatureSchema, feature_spec, infer_schema
+from shardline.schema.file_schema import FeatureSchema, feature_spec, infer_schema
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import (
     example_of,

@@ -373,7 +373,7 @@ def test_racing_copies_land_once(version: Version, put: Callable[..., Path]) -> 
     land(version, put("z", 0))
     first, copy = put("a", 1), put("b", 1)
     other = Version(version.store, NAME)
-    report = land(version, first, engine=Racing(lambda: land(other, copy)))
+    report = land(version, first, executor=Racing(lambda: land(other, copy)))
     assert [one.first and one.first.path for one in report.duplicates] == [str(copy)]
     assert ids(version) == [0, 1]
 
@@ -393,13 +393,13 @@ def test_racing_contents_of_a_path_have_one_outcome(
         land(other, path)
         path.write_bytes(data)
 
-    engine = Racing(race)
+    executor = Racing(race)
     if on_changed == "reject":
         with raises(ChangedSourceError, "changed-since-append"):
-            land(version, path, engine=engine)
+            land(version, path, executor=executor)
         assert ids(version) == [0, 2]
     else:
-        land(version, path, engine=engine, on_changed=on_changed)
+        land(version, path, executor=executor, on_changed=on_changed)
         assert ids(version) == ([0, 2, 1] if on_changed == "append" else [0, 1])
     assert problems(version) == []
 
@@ -418,7 +418,7 @@ def test_racing_replacements_leave_one(version: Version, put: Callable[..., Path
         path.write_bytes(data)
         rebuild(other, "newest")
 
-    land(version, path, engine=Racing(race), on_changed="replace")
+    land(version, path, executor=Racing(race), on_changed="replace")
     assert sorted(ids(version)) == [1, ord("a"), ord("c")]
     assert problems(version) == []
 

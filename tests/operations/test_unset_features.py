@@ -19,9 +19,9 @@ from shardline.operations.preview import preview
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_files import verify_file
 from shardline.operations.verify_version import verify_version
-from shardline.schema.inference import infer_schema
+from shardline.schema.file_schema import infer_schema
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 from tests.errors import raises
 from tests.kernel.examples import bytes_feature, entry, example, int64_feature
 from tests.kernel.frames import framed
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.udf.batch_udf import BatchUDF
+    from shardline.udf.batch_function import BatchUDF
 
 SCHEMA = Schema((Feature("id", "int64"), Feature("note", "bytes", required=False)))
 RECORDS = [
@@ -107,7 +107,7 @@ def test_files_with_unset_features_are_sound(tmp_path: Path) -> None:
     ]
 
 
-@batch_fields(Feature("half", "int64"), reads=["id"], code="1")
+@batch_udf(Feature("half", "int64"), reads=["id"], code="1")
 def half(batch: pa.RecordBatch) -> dict[str, Any]:
     """A feature that no record has unset."""
     return {"half": [number // 2 for number in batch["id"].to_pylist()]}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
-from shardline.sources import as_source
+from shardline.sources import open_source
 from tests.log.schemas import PNG
 from tests.tfrecord.samples import example_of, made, write_by_tensorflow
 
@@ -136,25 +136,25 @@ def _frame() -> pd.DataFrame:
 
 
 SOURCES: dict[str, Callable[[Path], RecordSource]] = {
-    "JSON lines": lambda at: as_source(made(at / "a.jsonl", json_lines())),
-    "JSON lines, packed": lambda at: as_source(
+    "JSON lines": lambda at: open_source(made(at / "a.jsonl", json_lines())),
+    "JSON lines, packed": lambda at: open_source(
         made(at / "a.ndjson.gz", gzip.compress(json_lines()))
     ),
-    "CSV": lambda at: as_source(made(at / "a.csv", csv_text())),
-    "CSV, packed": lambda at: as_source(made(at / "a.csv.gz", gzip.compress(csv_text()))),
-    "Parquet": lambda at: as_source(_parquet(at / "a.parquet")),
-    "Arrow file": lambda at: as_source(_arrow_file(at / "a.arrow")),
-    "Arrow stream": lambda at: as_source(_arrow_stream(at / "a.ipc")),
-    "TFRecord": lambda at: as_source(write_by_tensorflow(at / "a.tfrecord", examples())),
-    "TFRecord, GZIP": lambda at: as_source(write_by_tensorflow(at / "a", examples(), "GZIP")),
-    "TFRecord, ZLIB": lambda at: as_source(write_by_tensorflow(at / "a", examples(), "ZLIB")),
-    "list of dicts": lambda _: as_source(rows(), batch="b"),
-    "generator": lambda _: as_source(iter(rows()), batch="b"),
-    "NumPy": lambda _: as_source(columns(), batch="b"),
-    "pandas": lambda _: as_source(_frame(), batch="b"),
-    "Arrow table": lambda _: as_source(table(), batch="b"),
-    "Arrow batch": lambda _: as_source(table().combine_chunks().to_batches()[0], batch="b"),
-    "Arrow reader": lambda _: as_source(table().to_reader(20), batch="b"),
-    "tf.data": lambda _: as_source(tf.data.Dataset.from_tensor_slices(columns()), batch="b"),
+    "CSV": lambda at: open_source(made(at / "a.csv", csv_text())),
+    "CSV, packed": lambda at: open_source(made(at / "a.csv.gz", gzip.compress(csv_text()))),
+    "Parquet": lambda at: open_source(_parquet(at / "a.parquet")),
+    "Arrow file": lambda at: open_source(_arrow_file(at / "a.arrow")),
+    "Arrow stream": lambda at: open_source(_arrow_stream(at / "a.ipc")),
+    "TFRecord": lambda at: open_source(write_by_tensorflow(at / "a.tfrecord", examples())),
+    "TFRecord, GZIP": lambda at: open_source(write_by_tensorflow(at / "a", examples(), "GZIP")),
+    "TFRecord, ZLIB": lambda at: open_source(write_by_tensorflow(at / "a", examples(), "ZLIB")),
+    "list of dicts": lambda _: open_source(rows(), batch="b"),
+    "generator": lambda _: open_source(iter(rows()), batch="b"),
+    "NumPy": lambda _: open_source(columns(), batch="b"),
+    "pandas": lambda _: open_source(_frame(), batch="b"),
+    "Arrow table": lambda _: open_source(table(), batch="b"),
+    "Arrow batch": lambda _: open_source(table().combine_chunks().to_batches()[0], batch="b"),
+    "Arrow reader": lambda _: open_source(table().to_reader(20), batch="b"),
+    "tf.data": lambda _: open_source(tf.data.Dataset.from_tensor_slices(columns()), batch="b"),
 }
 """The table by every way in."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.tfrecord.reader import Limits
 from tests.kernel.frames import framed
 from tests.sources.bad_values import CASES, Case
@@ -33,21 +33,21 @@ def source_of(folder: Path, case: Case) -> RecordSource:
     values = [case.good, case.bad, case.good]
     if case.source == "rows":
         rows = [{} if v is ... else v if _is_row(v) else {"a": v} for v in values]
-        return as_source(rows, batch="b", limits=LIMITS)
+        return open_source(rows, batch="b", limits=LIMITS)
     if case.source == "folder":
         for number, content in enumerate(values):
             made(folder / f"{number}.png", content)
-        return as_source(folder)
+        return open_source(folder)
     if case.source == "parquet":
         pq.write_table(pa.table({"a": pa.array(values, case.kind)}), folder / "a.parquet")
-        return as_source(folder / "a.parquet", limits=LIMITS)
+        return open_source(folder / "a.parquet", limits=LIMITS)
     if case.source == "tfrecord":
-        return as_source(made(folder / "a.tfrecord", framed(*values)))
+        return open_source(made(folder / "a.tfrecord", framed(*values)))
     lines = [as_bytes(value) for value in values]
     if case.source == "csv":
         lines.insert(0, b"a,other")
     name = folder / f"a.{case.source}"
-    return as_source(made(name, b"\n".join(lines) + b"\n"), limits=LIMITS)
+    return open_source(made(name, b"\n".join(lines) + b"\n"), limits=LIMITS)
 
 
 def schema_of(case: Case) -> Schema:
@@ -83,6 +83,6 @@ def test_all_bad_rows_of_a_chunk_are_told_in_order() -> None:
     rows[999] = {"c": 1}
     rows[0] = {"b": [2]}
     schema = Schema((Feature("a", "int64"), Feature("b", "int64", (None,), required=False)))
-    taken = take(as_source(rows, batch="b"), schema)
+    taken = take(open_source(rows, batch="b"), schema)
     assert [refused.row for refused in taken.refused] == [0, 10, 20, 500, 999]
     assert len(taken.rows) == 995

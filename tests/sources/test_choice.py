@@ -16,7 +16,7 @@ from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Option
 from shardline.log.model import Source as Identity
 from shardline.schema.schema import Feature, Schema
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.sources.source_format import SourceFormat
 from shardline.storage.store import open_store
 from shardline.tfrecord.open_file import StoredFile
@@ -50,8 +50,8 @@ SCHEMA_ARROW = pa.schema([("a", pa.int64())])
     ["a.jsonl", "a.ndjson", "a.json", "A.JSONL", "a.b.jsonl"],
 )
 def test_json_lines_are_told_by_their_name(tmp_path: Path, name: str) -> None:
-    assert take(as_source(made(tmp_path / name, LINES)), SCHEMA).rows == [0, 1]
-    assert take(as_source(str(tmp_path / name)), SCHEMA).rows == [0, 1]
+    assert take(open_source(made(tmp_path / name, LINES)), SCHEMA).rows == [0, 1]
+    assert take(open_source(str(tmp_path / name)), SCHEMA).rows == [0, 1]
 
 
 def test_other_formats_are_told_by_name_or_by_what_is_in_them(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_other_formats_are_told_by_name_or_by_what_is_in_them(tmp_path: Path) ->
     columns |= {"a.feather": arrow, "a.ipc": arrow, "a": arrow}
     for name, write in columns.items():
         write(tmp_path / name)
-        assert take(as_source(tmp_path / name), SCHEMA).rows == [0, 1]
+        assert take(open_source(tmp_path / name), SCHEMA).rows == [0, 1]
     payloads = [example_of(a=1), example_of(a=2)]
     for name, packing in (
         ("t.tfrecord-00000-of-00002", ""),
@@ -68,33 +68,33 @@ def test_other_formats_are_told_by_name_or_by_what_is_in_them(tmp_path: Path) ->
         ("z", "ZLIB"),
     ):
         path = write_by_tensorflow(tmp_path / name, payloads, packing)
-        assert take(as_source(path), SCHEMA).payloads == payloads
+        assert take(open_source(path), SCHEMA).payloads == payloads
 
 
 def test_a_format_that_is_said_goes_before_the_name(tmp_path: Path) -> None:
     path = made(tmp_path / "a.csv", LINES)
-    assert take(as_source(path, format="jsonl"), SCHEMA).rows == [0, 1]
+    assert take(open_source(path, format="jsonl"), SCHEMA).rows == [0, 1]
 
 
 def test_what_cannot_be_told_is_refused_with_the_formats_there_are(tmp_path: Path) -> None:
     path = made(tmp_path / "a.txt", b"some text\n")
     with raises(SourceError, "unknown-source-format", path=str(path)) as caught:
-        as_source(path)
+        open_source(path)
     with raises(SourceError, "invalid-argument") as unknown:
-        as_source(path, format="xml")  # type: ignore[arg-type]
+        open_source(path, format="xml")  # type: ignore[arg-type]
     for hint in (caught.value.hint, unknown.value.hint):
         assert hint is not None
         assert Option("format") in hint.parts
         assert all(name in str(hint) for name in get_args(SourceFormat))
     for what in (5, b"bytes", np.zeros(3)):
         with raises(SourceError, "unsupported-source"):
-            as_source(what, batch="b")
+            open_source(what, batch="b")
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.arrow", "a.tfrecord", "a"])
 def test_a_file_that_is_not_there_is_told(tmp_path: Path, name: str) -> None:
     with raises(SourceError, "file-not-found", path=str(tmp_path / name)):
-        take(as_source(tmp_path / name), SCHEMA)
+        take(open_source(tmp_path / name), SCHEMA)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.feather", "a.ipc"])
@@ -102,20 +102,20 @@ def test_a_file_that_is_something_else_is_told(tmp_path: Path, name: str) -> Non
     path = made(tmp_path / name, b"FEA1 something else, long enough to be read")
     code = "invalid-source" if name == "a.parquet" else "unsupported-source"
     with raises(SourceError, code, path=str(path)):
-        take(as_source(path), SCHEMA)
+        take(open_source(path), SCHEMA)
     with raises(SourceError, code, path=str(path)):
-        as_source(path).infer()
+        open_source(path).infer()
 
 
 def test_a_source_is_taken_as_it_is() -> None:
-    source = as_source([{"a": 1}], batch="b")
-    assert as_source(source) is source
+    source = open_source([{"a": 1}], batch="b")
+    assert open_source(source) is source
 
 
 def test_only_tfrecord_files_can_be_salvaged(tmp_path: Path) -> None:
     path = made(tmp_path / "a.jsonl", LINES)
     with raises(SourceError, "invalid-argument", path=str(path)) as caught:
-        as_source(path, salvage=True)
+        open_source(path, salvage=True)
     assert caught.value.hint is not None
     assert Option("salvage") in caught.value.hint.parts
 
@@ -124,22 +124,22 @@ def test_a_file_is_known_by_path_size_and_content(tmp_path: Path) -> None:
     path = made(tmp_path / "a.jsonl", LINES)
     (tmp_path / "link").symlink_to(tmp_path)
     told: list[int] = []
-    source = as_source(tmp_path / "link" / "a.jsonl")
+    source = open_source(tmp_path / "link" / "a.jsonl")
     identity = source.identity(told.append)
     assert identity == Identity(path.as_posix(), len(LINES), hashlib.sha256(LINES).hexdigest())
     assert told[-1] == source.size == len(LINES)
     with raises(SourceError, "invalid-argument", path=str(path)) as caught:
-        as_source(path, batch="b")
+        open_source(path, batch="b")
     assert caught.value.hint is not None
     assert Option("batch") in caught.value.hint.parts
 
 
 def test_rows_in_memory_are_known_by_the_name_they_are_given() -> None:
     rows = [{"a": 1}]
-    assert as_source(rows, batch="monday").identity() == Identity(batch="monday")
-    assert as_source(rows, batch="monday").shown == "batch monday"
+    assert open_source(rows, batch="monday").identity() == Identity(batch="monday")
+    assert open_source(rows, batch="monday").shown == "batch monday"
     with raises(SourceError, "missing-batch-name", path=None):
-        as_source(rows).identity()
+        open_source(rows).identity()
 
 
 def test_files_in_a_store_are_sources_too(tmp_path: Path, s3_root: str) -> None:
@@ -150,12 +150,12 @@ def test_files_in_a_store_are_sources_too(tmp_path: Path, s3_root: str) -> None:
         "a.arrow": arrow(tmp_path / "q"),
         "a": write_by_tensorflow(tmp_path / "t", [example_of(a=1), example_of(a=2)]).read_bytes(),
     }
-    wanted = take(as_source(tmp_path / "p"), SCHEMA).data
+    wanted = take(open_source(tmp_path / "p"), SCHEMA).data
     for root in (s3_root, str(tmp_path / "root")):
         store = open_store(root)
         for name, content in contents.items():
             store.create(f"in/{name}", content)
-            source = as_source(StoredFile(store, f"in/{name}"))
+            source = open_source(StoredFile(store, f"in/{name}"))
             assert source.identity() == Identity(
                 f"{store.uri.rstrip('/')}/in/{name}",
                 len(content),
@@ -166,8 +166,8 @@ def test_files_in_a_store_are_sources_too(tmp_path: Path, s3_root: str) -> None:
             assert take(source, SCHEMA).data == wanted
         missing = StoredFile(store, "in/b.jsonl")
         with raises(SourceError, "file-not-found", path=str(missing)):
-            take(as_source(missing), SCHEMA)
-    by_uri = as_source(f"{s3_root.rstrip('/')}/in/a.jsonl")
+            take(open_source(missing), SCHEMA)
+    by_uri = open_source(f"{s3_root.rstrip('/')}/in/a.jsonl")
     assert take(by_uri, SCHEMA).data == wanted
 
 
@@ -187,13 +187,13 @@ def test_a_file_that_changes_between_or_while_it_is_read_is_refused(
     path = tmp_path / name
     content = FILES[name](path)
     made(path, content)
-    source = as_source(path)
+    source = open_source(path)
     source.identity()
     made(tmp_path / "new", content)
     (tmp_path / "new").rename(path)
     with raises(SourceError, "source-changed", path=str(path)):
         take(source, SCHEMA)
-    fresh = as_source(path)
+    fresh = open_source(path)
     chunks = fresh.chunks(SCHEMA)
     next(chunks).frames()
     status = path.stat()
@@ -205,7 +205,7 @@ def test_a_file_that_changes_between_or_while_it_is_read_is_refused(
 def test_rows_of_another_schema_are_told_as_such(tmp_path: Path) -> None:
     rows = [{"a": "x", "b": 1}, {"a": "y", "b": 2}]
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    for source in (as_source(rows, batch="b"), as_source(made(tmp_path / "a.jsonl", text))):
+    for source in (open_source(rows, batch="b"), open_source(made(tmp_path / "a.jsonl", text))):
         with raises(SchemaMismatchError, "schema-mismatch") as caught:
             take(source, SCHEMA)
         assert changes_in(caught.value) == [
@@ -217,12 +217,12 @@ def test_rows_of_another_schema_are_told_as_such(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_bad_in_themselves_are_refused_one_by_one() -> None:
-    found = take(as_source([{"a": 2**63}, {"a": 1.5}, 3], batch="b"), SCHEMA)
+    found = take(open_source([{"a": 2**63}, {"a": 1.5}, 3], batch="b"), SCHEMA)
     assert [refused.row for refused in found.refused] == [0, 1, 2]
 
 
 def test_a_generator_can_be_read_once() -> None:
-    source = as_source(({"a": at} for at in range(3)), batch="b")
+    source = open_source(({"a": at} for at in range(3)), batch="b")
     assert take(source, SCHEMA).rows == [0, 1, 2]
     with raises(SourceError, "source-consumed"):
         take(source, SCHEMA)

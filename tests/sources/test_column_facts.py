@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardline import kernel
 from shardline.kernel.columns import from_arrow
 from shardline.schema.schema import Feature, Text
-from shardline.sources.schema_inference import get_column_facts
+from shardline.schema.schema_finder import get_column_facts
 
 if TYPE_CHECKING:
     from shardline.kernel.types import FeatureFacts, Kind

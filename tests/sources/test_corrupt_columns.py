@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from shardline import Feature, Schema, Version, append, batch_fields, extend, joined_fields
+from shardline import Feature, Schema, Version, append, batch_udf, extend, table_join
 from shardline.errors import FieldsError, InvalidRecordsError, SourceError
 from shardline.operations.example_file import write_examples
 from shardline.udf.worker_process import decode_reply
@@ -70,7 +70,7 @@ def test_join_corrupt_table_raises(tmp_path: Path, in_file: bool) -> None:  # no
     if in_file:
         table = write_arrow(tmp_path / "bad.arrow", corrupt_table("index"))
     with raises(SourceError, "corrupt-columns", feature="bad"):
-        extend(base, joined_fields(table, "id"), Version(tmp_path, "a/v2"), which="newest")
+        extend(base, table_join(table, "id"), Version(tmp_path, "a/v2"), which="newest")
 
 
 def as_batch(batch: pa.RecordBatch) -> object:
@@ -94,7 +94,7 @@ def test_udf_with_corrupt_result_raises(
     result: Callable[[pa.RecordBatch], object],
     processes: bool,  # noqa: FBT001 - a case
 ) -> None:
-    bad = batch_fields(Feature("bad", "bytes"), reads=["id"], processes=processes)(result)
+    bad = batch_udf(Feature("bad", "bytes"), reads=["id"], processes=processes)(result)
     with raises(InvalidRecordsError, "corrupt-columns", feature="bad"):
         extend(base_version(tmp_path), bad, Version(tmp_path, "a/v2"), which="newest")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.sources.csv_cells import NOT_A_NUMBER
 from shardline.sources.csv_source import find_row_ends, parse_cells
 from shardline.tfrecord.reader import Limits
@@ -33,7 +33,7 @@ SCHEMA = Schema(
 
 def test_empty_cells_are_missing_numbers_and_empty_texts(tmp_path: Path) -> None:
     path = made(tmp_path / "a.csv", b'n,f,t\n1,1.5,x\n,,\n 2 , 3," "\n')
-    found = take(as_source(path), SCHEMA)
+    found = take(open_source(path), SCHEMA)
     assert found.refused == []
     assert read_back(tmp_path, SCHEMA, found.data) == {
         "n": [[1], None, [2]],
@@ -44,7 +44,7 @@ def test_empty_cells_are_missing_numbers_and_empty_texts(tmp_path: Path) -> None
 
 def test_rows_are_told_by_the_line_they_begin_in(tmp_path: Path) -> None:
     text = b'n,f,t\n1,,"a\nb\nc"\n\nx,,d\n2,,"e\n'
-    found = take(as_source(made(tmp_path / "a.csv", text)), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.csv", text)), SCHEMA)
     assert found.places == [("line 6", "n"), ("line 7", None)]
     assert found.refused[0].detail == NOT_A_NUMBER
     assert "quoted" in found.refused[1].detail
@@ -65,8 +65,8 @@ def test_what_python_writes_is_read_back(rows: list[tuple[str, str]], end: str) 
     schema = Schema((Feature("a", "bytes"), Feature("b", "bytes")))
     with TemporaryDirectory() as folder:
         path = made(Path(folder) / "a.csv", out.getvalue().encode())
-        found = take(as_source(path), schema)
-        wanted = take(as_source([{"a": a, "b": b} for a, b in rows], batch="b"), schema)
+        found = take(open_source(path), schema)
+        wanted = take(open_source([{"a": a, "b": b} for a, b in rows], batch="b"), schema)
     assert found.refused == []
     assert found.data == wanted.data
 
@@ -94,7 +94,7 @@ def test_rows_end_where_a_reader_that_goes_sign_by_sign_ends_them(text: str) -> 
 
 def test_quotes_inside_of_cells_are_signs_like_others(tmp_path: Path) -> None:
     text = b't,n\n5" pipe,1\n"6"" pipe",2\n7" pipe,3\n'
-    found = take(as_source(made(tmp_path / "a.csv", text)), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.csv", text)), SCHEMA)
     assert read_back(tmp_path, SCHEMA, found.data)["t"] == [
         [b'5" pipe'],
         [b'6" pipe'],
@@ -106,22 +106,22 @@ def test_quotes_inside_of_cells_are_signs_like_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [b"", b'"two\nlines",4\n'])
 def test_byte_order_mark_after_header_is_text(tmp_path: Path, more: bytes) -> None:
     text = "\ufefft,n\n\ufeffone,1\n\ufefftwo,2\n".encode() + more
-    found = take(as_source(made(tmp_path / "a.csv", text)), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.csv", text)), SCHEMA)
     values = read_back(tmp_path, SCHEMA, found.data)["t"]
     assert values[:2] == [["\ufeffone".encode()], ["\ufefftwo".encode()]]
 
 
 def test_good_rows_are_the_same_beside_a_bad_one(tmp_path: Path) -> None:
     rows = b"".join(b'%d,%d.5,"te""xt %d"\n' % (at, at, at) for at in range(500))
-    good = take(as_source(made(tmp_path / "a.csv", b"n,f,t\n" + rows)), SCHEMA)
-    bad = take(as_source(made(tmp_path / "b.csv", b"n,f,t\n" + rows + b"1,2\n")), SCHEMA)
+    good = take(open_source(made(tmp_path / "a.csv", b"n,f,t\n" + rows)), SCHEMA)
+    bad = take(open_source(made(tmp_path / "b.csv", b"n,f,t\n" + rows + b"1,2\n")), SCHEMA)
     assert len(bad.refused) == 1
     assert bad.data == good.data
 
 
 def test_a_file_of_many_blocks_is_read_in_order(tmp_path: Path) -> None:
     rows = b"".join(b'%d,,"%s\n"\n' % (at, b"x" * 2000) for at in range(5000))
-    source = as_source(made(tmp_path / "a.csv", b"n,f,t\n" + rows))
+    source = open_source(made(tmp_path / "a.csv", b"n,f,t\n" + rows))
     whole = take(source, SCHEMA)
     assert len(whole.ends) > 2
     assert whole.rows == list(range(5000))
@@ -130,13 +130,13 @@ def test_a_file_of_many_blocks_is_read_in_order(tmp_path: Path) -> None:
 
 
 def test_a_header_with_a_name_twice_is_refused(tmp_path: Path) -> None:
-    source = as_source(made(tmp_path / "a.csv", b"t,t\n1,2\n"))
+    source = open_source(made(tmp_path / "a.csv", b"t,t\n1,2\n"))
     with raises(SourceError, "duplicate-column", feature="t", path=source.shown):
         take(source, SCHEMA)
 
 
 def test_a_header_of_other_names_is_another_schema(tmp_path: Path) -> None:
-    source = as_source(made(tmp_path / "a.csv", b"n,x\n1,2\n"))
+    source = open_source(made(tmp_path / "a.csv", b"n,x\n1,2\n"))
     path = str(tmp_path / "a.csv")
     with raises(SchemaMismatchError, "schema-mismatch", path=path, feature=None) as caught:
         take(source, SCHEMA)
@@ -150,7 +150,7 @@ def test_a_header_of_other_names_is_another_schema(tmp_path: Path) -> None:
 def test_a_quote_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
     text = b't\na\n"' + b"x" * 20_000_000 + b"\nb\n"
     limits = Limits(max_record_bytes=1000)
-    found = take(as_source(made(tmp_path / "a.csv", text), limits=limits), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.csv", text), limits=limits), SCHEMA)
     assert found.places == [("line 3", None)]
     assert "8000" in found.refused[0].detail
     assert found.rows == [0, 2]
@@ -173,14 +173,14 @@ def test_the_kind_of_a_column_is_the_narrowest_that_all_cells_have(
     tmp_path: Path, column: list[str], feature: Feature
 ) -> None:
     text = "a,b\n" + "".join(f"{cell},1\n" for cell in column)
-    source = as_source(made(tmp_path / "a.csv", text.encode()))
+    source = open_source(made(tmp_path / "a.csv", text.encode()))
     schema = source.infer()
     assert schema.feature("a") == feature
     assert take(source, schema).refused == []
 
 
 def test_a_column_without_any_value_must_be_declared(tmp_path: Path) -> None:
-    source = as_source(made(tmp_path / "a.csv", b"a,b\n,1\n,2\n"))
+    source = open_source(made(tmp_path / "a.csv", b"a,b\n,1\n,2\n"))
     with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.shown):
         source.infer()
 
@@ -196,7 +196,7 @@ def test_a_column_without_any_value_must_be_declared(tmp_path: Path) -> None:
 def test_column_whose_rows_are_no_csv_names_the_cause(
     tmp_path: Path, data: bytes, words: tuple[str, ...]
 ) -> None:
-    source = as_source(made(tmp_path / "a.csv", data))
+    source = open_source(made(tmp_path / "a.csv", data))
     with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.shown) as caught:
         source.infer()
     assert all(word in caught.value.message for word in words)
@@ -215,7 +215,7 @@ def test_rows_that_are_no_csv_name_the_cause(
     tmp_path: Path, data: bytes, where: str, words: tuple[str, ...]
 ) -> None:
     schema = Schema((Feature("a", "int64"), Feature("b", "bytes", meaning=Text())))
-    refused = take(as_source(made(tmp_path / "a.csv", data)), schema).refused[-1]
+    refused = take(open_source(made(tmp_path / "a.csv", data)), schema).refused[-1]
     assert refused.where == where
     assert all(word in refused.detail for word in words)
 
@@ -233,6 +233,6 @@ def test_headers_that_are_no_csv_name_the_cause(
 ) -> None:
     path = made(tmp_path / "a.csv", data)
     with raises(SourceError, "invalid-header", path=str(path), offset=offset) as caught:
-        as_source(path).infer()
+        open_source(path).infer()
     assert word in caught.value.message
     assert caught.value.hint

@@ -18,8 +18,8 @@ import pytest
 
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources import as_source, infer_source_schema
-from shardline.udf import joined_fields
+from shardline.sources import infer_source_schema, open_source
+from shardline.udf import table_join
 from tests.errors import raises
 from tests.sources.reading import read_back, take
 from tests.tfrecord.samples import made
@@ -187,7 +187,7 @@ def test_inference_keeps_digits_or_refuses(
         held = form(make, tmp_path, values)
         if held is None:
             continue
-        source = as_source(held[0], batch=None if isinstance(held[0], Path) else "b")
+        source = open_source(held[0], batch=None if isinstance(held[0], Path) else "b")
         try:
             schema = infer_source_schema([source])
         except SchemaMismatchError as error:
@@ -214,7 +214,7 @@ def test_joined_tables_keep_digits_or_are_refused(
         if held is None:
             continue
         try:
-            bound = joined_fields(held[0], "key").bind(schema)
+            bound = table_join(held[0], "key").bind(schema)
         except (SchemaMismatchError, FieldsError) as error:
             refused.add(error.feature)
             continue
@@ -256,7 +256,7 @@ def test_csv_cells_that_lose_digits_are_text(
     tmp_path: Path, cells: list[str], feature: Feature
 ) -> None:
     lines = "".join(f"{cell}\n" for cell in cells)
-    source = as_source(made(tmp_path / "a.csv", f"a\n{lines}".encode()))
+    source = open_source(made(tmp_path / "a.csv", f"a\n{lines}".encode()))
     assert source.infer() == Schema((feature,))
     (rounded,) = source.infer(allow_rounding=True).features
     text = any(set(cell) & set("_x+") and "." not in cell for cell in cells) or "1e400" in cells
@@ -268,11 +268,11 @@ def test_inference_over_blocks_keeps_digits(tmp_path: Path, ending: str) -> None
     filler = " " * 1000
     if ending == "csv":
         data = f"a{filler}\n" + f"16777217{filler}\n" * 9000 + "0.5\n"
-        source = as_source(made(tmp_path / "a.csv", data.encode()))
+        source = open_source(made(tmp_path / "a.csv", data.encode()))
         assert source.infer().features[0].kind == "bytes"
     else:
         data = f'{{"a": 16777217{filler}}}\n' * 9000 + '{"a": 0.5}\n'
-        source = as_source(made(tmp_path / "a.jsonl", data.encode()))
+        source = open_source(made(tmp_path / "a.jsonl", data.encode()))
         with raises(SchemaMismatchError, "inexact-number", feature="a", record=0):
             source.infer()
         assert source.infer(allow_rounding=True).features[0].kind == "float"
@@ -291,12 +291,12 @@ def test_inference_over_blocks_keeps_digits(tmp_path: Path, ending: str) -> None
 def test_json_numbers_that_lose_digits_are_refused(tmp_path: Path, text: str, code: str) -> None:
     path = made(tmp_path / "a.jsonl", text.encode())
     with raises(SchemaMismatchError, code, feature="a", path=str(path)):
-        as_source(path).infer()
+        open_source(path).infer()
 
 
 def test_pandas_integers_with_nulls_stay_integers() -> None:
     frame = pd.DataFrame({"a": [1, None, 2**40 + 1], "b": [1.0, 2.0, 3.0], "c": [0.5, None, 1]})
-    features = {f.name: f for f in as_source(frame, batch="b").infer().features}
+    features = {f.name: f for f in open_source(frame, batch="b").infer().features}
     assert features["a"] == Feature("a", "int64", required=False)
     assert features["b"] == Feature("b", "float")
     assert features["c"] == Feature("c", "float", required=False)

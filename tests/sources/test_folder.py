@@ -9,7 +9,7 @@ import pytest
 
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.schema.schema import Category, Feature, Image, Schema, Text
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
 from tests.log.schemas import JPEG, PNG
@@ -45,7 +45,7 @@ def test_a_folder_of_images_becomes_records_in_the_order_of_their_paths(tmp_path
         _hidden=b"no",
         _folder__1_png=b"no",
     )
-    source = as_source(folder)
+    source = open_source(folder)
     assert source.infer() == IMAGES
     found = take(source, IMAGES)
     assert read_back(tmp_path, IMAGES, found.data) == {
@@ -69,7 +69,7 @@ def test_a_folder_of_images_becomes_records_in_the_order_of_their_paths(tmp_path
 def test_files_are_images_if_all_of_them_begin_as_such(
     tmp_path: Path, contents: tuple[bytes, bytes], feature: Feature
 ) -> None:
-    source = as_source(filled(tmp_path, a=contents[0], b=contents[1]))
+    source = open_source(filled(tmp_path, a=contents[0], b=contents[1]))
     schema = source.infer()
     assert feature in schema.features
     assert take(source, schema).refused == []
@@ -77,7 +77,7 @@ def test_files_are_images_if_all_of_them_begin_as_such(
 
 def test_path_and_label_are_left_out_if_the_schema_has_none(tmp_path: Path) -> None:
     schema = Schema((Feature("content", "bytes"),))
-    source = as_source(filled(tmp_path, a=b"x"))
+    source = open_source(filled(tmp_path, a=b"x"))
     assert read_back(tmp_path, schema, take(source, schema).data) == {"content": [[b"x"]]}
     size = Feature("size", "int64")
     with raises(SchemaMismatchError, "schema-mismatch", feature="size") as caught:
@@ -88,7 +88,7 @@ def test_path_and_label_are_left_out_if_the_schema_has_none(tmp_path: Path) -> N
 def test_a_file_too_large_for_a_record_is_refused_unread(tmp_path: Path) -> None:
     folder = filled(tmp_path, a=b"x", b=bytes(2000))
     schema = Schema((Feature("content", "bytes"),))
-    found = take(as_source(folder, limits=Limits(max_record_bytes=1000)), schema)
+    found = take(open_source(folder, limits=Limits(max_record_bytes=1000)), schema)
     assert found.rows == [0]
     assert found.places == [("file b", "content")]
     assert "1000" in found.refused[0].detail
@@ -96,7 +96,7 @@ def test_a_file_too_large_for_a_record_is_refused_unread(tmp_path: Path) -> None
 
 def test_large_folders_are_cut_into_chunks(tmp_path: Path) -> None:
     folder = filled(tmp_path, **{f"f{at:02}": bytes(1_000_000) for at in range(12)})
-    found = take(as_source(folder), Schema((Feature("content", "bytes"),)))
+    found = take(open_source(folder), Schema((Feature("content", "bytes"),)))
     assert len(found.ends) > 2
     assert found.rows == list(range(12))
 
@@ -104,7 +104,7 @@ def test_large_folders_are_cut_into_chunks(tmp_path: Path) -> None:
 def test_a_name_that_is_no_text_is_refused_where_paths_are_kept(tmp_path: Path) -> None:
     folder = filled(tmp_path / "f", a=PNG)
     (folder / os.fsdecode(b"\xff.png")).write_bytes(PNG)
-    found = take(as_source(folder), IMAGES)
+    found = take(open_source(folder), IMAGES)
     assert found.rows == [0]
     assert found.places == [(r"file \xff.png", "path")]
     assert "UTF-8" in found.refused[0].detail
@@ -112,18 +112,18 @@ def test_a_name_that_is_no_text_is_refused_where_paths_are_kept(tmp_path: Path) 
 
 def test_a_folder_is_known_by_the_paths_and_contents_in_it(tmp_path: Path) -> None:
     folder = filled(tmp_path / "f", a=b"one", b__c=b"two")
-    identity = as_source(folder).identity()
+    identity = open_source(folder).identity()
     assert (identity.path, identity.size) == (folder.as_posix(), 6)
-    assert as_source(folder).identity() == identity
+    assert open_source(folder).identity() == identity
     (folder / ".hidden").write_bytes(b"")
-    assert as_source(folder).identity() == identity
+    assert open_source(folder).identity() == identity
     (folder / "b/c").rename(folder / "b/d")
-    assert as_source(folder).identity() != identity
+    assert open_source(folder).identity() != identity
 
 
 def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     folder = filled(tmp_path / "f", a=b"one", b=b"two")
-    source = as_source(folder)
+    source = open_source(folder)
     source.identity()
     filled(folder, c=b"three")
     with raises(SourceError, "source-changed", path=str(folder)):

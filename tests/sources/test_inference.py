@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardline.errors import SchemaMismatchError
 from shardline.schema.schema import Category, Feature, Schema, Text
-from shardline.sources import as_source, infer_source_schema
+from shardline.sources import infer_source_schema, open_source
 from tests.errors import raises
 from tests.sources.reading import take
 from tests.sources.tables import SOURCES
@@ -29,7 +29,7 @@ YES, NO = True, False
 
 def inferred(values: list[Any]) -> Feature:
     """The feature that these values of rows suggest; all of them fit it."""
-    source = as_source([{"a": value} for value in values], batch="b")
+    source = open_source([{"a": value} for value in values], batch="b")
     schema = source.infer()
     assert take(source, schema).refused == []
     (feature,) = schema.features
@@ -64,7 +64,7 @@ def test_rows_suggest_a_feature(values: list[Any], feature: Feature) -> None:
 def test_whole_numbers_first_and_fractions_later_are_floats(tmp_path: Path) -> None:
     assert inferred([1] * 500 + [0.5]) == Feature("a", "float")
     lines = (b'{"a": 1}' + b" " * 1000 + b"\n") * 9000 + b'{"a": 0.5}\n'
-    source = as_source(made(tmp_path / "a.jsonl", lines))
+    source = open_source(made(tmp_path / "a.jsonl", lines))
     assert source.infer() == Schema((Feature("a", "float"),))
 
 
@@ -72,7 +72,7 @@ def test_lists_with_nothing_in_them_first_tell_nothing(tmp_path: Path) -> None:
     lines = (
         b'{"a": [], "b": []}' + b" " * 1000 + b"\n"
     ) * 9000 + b'{"a": [1, 2], "b": [[1], [2]]}\n'
-    source = as_source(made(tmp_path / "a.jsonl", lines))
+    source = open_source(made(tmp_path / "a.jsonl", lines))
     schema = source.infer()
     assert schema.features == (
         Feature("a", "int64", (None,)),
@@ -82,7 +82,7 @@ def test_lists_with_nothing_in_them_first_tell_nothing(tmp_path: Path) -> None:
 
 
 def test_dates_in_json_are_text(tmp_path: Path) -> None:
-    source = as_source(made(tmp_path / "a.jsonl", b'{"a": "2026-01-01"}\n'))
+    source = open_source(made(tmp_path / "a.jsonl", b'{"a": "2026-01-01"}\n'))
     assert source.infer() == Schema((Feature("a", "bytes", meaning=Text()),))
 
 
@@ -95,7 +95,7 @@ def test_types_tell_what_values_mean() -> None:
             "grid": pa.array([[[1, 2], [3, 4]]], pa.list_(pa.list_(pa.int8(), 2), 2)),
         }
     )
-    assert as_source(table, batch="b").infer().features == (
+    assert open_source(table, batch="b").infer().features == (
         Feature("data", "bytes"),
         Feature("grid", "int64", (2, 2)),
         Feature("kind", "bytes", meaning=Category()),
@@ -107,14 +107,14 @@ def test_frames_and_tensors_tell_their_schema() -> None:
     frame = pd.DataFrame(
         {"n": [1.0, np.nan], "r": [0.5, np.nan], "t": ["x", "y"], "l": [[1, 2], [3]]}
     )
-    assert as_source(frame, batch="b").infer().features == (
+    assert open_source(frame, batch="b").infer().features == (
         Feature("l", "int64", (None,)),
         Feature("n", "int64", required=False),
         Feature("r", "float", required=False),
         Feature("t", "bytes", meaning=Text()),
     )
     dataset = tf.data.Dataset.range(3).map(lambda n: {"g": tf.zeros((2, 2)), "n": tf.range(n)})
-    assert as_source(dataset, batch="b").infer().features == (
+    assert open_source(dataset, batch="b").infer().features == (
         Feature("g", "float", (2, 2)),
         Feature("n", "int64", (None,)),
     )
@@ -147,13 +147,13 @@ def test_where_no_schema_can_be_told_it_must_be_declared(
     rows: list[Any], code: str, word: str
 ) -> None:
     with raises(SchemaMismatchError, code, feature="a", path=None) as caught:
-        as_source(rows, batch="b").infer()
+        open_source(rows, batch="b").infer()
     assert word in caught.value.message
 
 
 def test_what_can_be_read_once_is_not_used_up_for_its_schema() -> None:
     for once in (iter([{"a": 1}]), pa.table({"a": [1]}).to_reader()):
-        source = as_source(once, batch="b")
+        source = open_source(once, batch="b")
         with raises(SchemaMismatchError, "source-consumed"):
             source.infer()
         assert take(source, Schema((Feature("a", "int64"),))).rows == [0]
@@ -161,7 +161,7 @@ def test_what_can_be_read_once_is_not_used_up_for_its_schema() -> None:
 
 def test_rows_that_no_schema_could_take_are_left_out() -> None:
     rows = [{"a": [1]}, {"a": [1, None]}, 5]
-    assert as_source(rows, batch="b").infer() == Schema((Feature("a", "int64", (1,)),))
+    assert open_source(rows, batch="b").infer() == Schema((Feature("a", "int64", (1,)),))
 
 
 VALUES = st.one_of(
@@ -183,9 +183,9 @@ def test_all_rows_fit_what_they_suggest(values: list[Any]) -> None:
 
 def test_several_sources_suggest_what_they_have_in_common(tmp_path: Path) -> None:
     sources = [
-        as_source(pa.table({"a": [1], "l": [[1, 2]], "t": ["x"]}), batch="1"),
-        as_source(made(tmp_path / "empty.jsonl", b"")),
-        as_source([{"a": 2, "l": [1], "f": float("nan"), "t": b"\xff"}], batch="2"),
+        open_source(pa.table({"a": [1], "l": [[1, 2]], "t": ["x"]}), batch="1"),
+        open_source(made(tmp_path / "empty.jsonl", b"")),
+        open_source([{"a": 2, "l": [1], "f": float("nan"), "t": b"\xff"}], batch="2"),
     ]
     schema = infer_source_schema(sources)
     assert schema.features == (
@@ -199,10 +199,10 @@ def test_several_sources_suggest_what_they_have_in_common(tmp_path: Path) -> Non
 
 
 def test_sources_of_different_kinds_have_no_schema_in_common() -> None:
-    sources = [as_source([{"a": 1}], batch="x"), as_source([{"a": "1"}], batch="y")]
+    sources = [open_source([{"a": 1}], batch="x"), open_source([{"a": "1"}], batch="y")]
     with raises(SchemaMismatchError, "kind-mismatch", feature="a") as caught:
         infer_source_schema(sources)
     assert all(source.shown in caught.value.message for source in sources)
-    steps = [as_source([{"a": [[1]]}], batch="x"), as_source([{"a": [1]}], batch="y")]
+    steps = [open_source([{"a": [[1]]}], batch="x"), open_source([{"a": [1]}], batch="y")]
     with raises(SchemaMismatchError, "shape-mismatch", feature="a"):
         infer_source_schema(steps)

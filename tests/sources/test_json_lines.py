@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardline.errors import SourceError
 from shardline.schema.arrow_types import find_mismatch
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.sources.json_source import JsonLines, JsonLinesChunk
 from shardline.tfrecord.reader import Limits
 from tests.errors import raises
@@ -124,7 +124,7 @@ def test_blocks_that_fit_are_read_at_once() -> None:
 
 def test_lines_are_counted_with_the_blank_ones(tmp_path: Path) -> None:
     text = b'\n{"i": 1}\n\n  \n{"i": "x"}\n{"i": 2}'
-    found = take(as_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
     assert found.rows == [1, 5]
     assert found.places == [("line 5", "i")]
     assert found.refused[0].detail == find_mismatch(SCHEMA.feature("i"), pa.string())
@@ -134,27 +134,27 @@ def test_lines_are_counted_with_the_blank_ones(tmp_path: Path) -> None:
 def test_a_file_of_many_blocks_is_read_in_order(tmp_path: Path) -> None:
     rows = [{"i": at, "t": "x" * (at % 3000)} for at in range(9000)]
     text = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    plain = take(as_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
-    packed = take(as_source(made(tmp_path / "a.json.gz", gzip.compress(text, 1))), SCHEMA)
+    plain = take(open_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
+    packed = take(open_source(made(tmp_path / "a.json.gz", gzip.compress(text, 1))), SCHEMA)
     assert len(plain.ends) > 2
     assert plain.rows == packed.rows == list(range(9000))
-    assert plain.data == packed.data == take(as_source(rows, batch="b"), SCHEMA).data
+    assert plain.data == packed.data == take(open_source(rows, batch="b"), SCHEMA).data
     for start in (1, plain.ends[0] - 1, plain.ends[0], 8999):
-        later = take(as_source(tmp_path / "a.jsonl"), SCHEMA, start)
+        later = take(open_source(tmp_path / "a.jsonl"), SCHEMA, start)
         assert later.payloads == plain.payloads[start:]
         assert later.rows[0] == start
 
 
 def test_a_row_larger_than_a_block_is_read(tmp_path: Path) -> None:
     text = json.dumps({"t": "x" * 10_000_000}).encode() + b'\n{"i": 1}\n'
-    found = take(as_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
     assert found.rows == [0, 1]
     assert len(found.payloads[0]) > 10_000_000
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
     text = b'{"i": 1}\n{"t": "' + b"x" * 20_000_000 + b'"}\n{"i": 2}\n'
-    source = as_source(made(tmp_path / "a.jsonl", text), limits=Limits(max_record_bytes=1000))
+    source = open_source(made(tmp_path / "a.jsonl", text), limits=Limits(max_record_bytes=1000))
     found = take(source, SCHEMA)
     assert found.places == [("line 2", None)]
     assert "8000" in found.refused[0].detail
@@ -163,29 +163,29 @@ def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
-    found = take(as_source(made(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"i": 1}\n')), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.jsonl", b'\xef\xbb\xbf{"i": 1}\n')), SCHEMA)
     assert found.rows == [0]
 
 
 def test_a_list_in_one_piece_is_refused_with_advice(tmp_path: Path) -> None:
-    source = as_source(made(tmp_path / "a.json", b'[{"i": 1}]'))
+    source = open_source(made(tmp_path / "a.json", b'[{"i": 1}]'))
     with raises(SourceError, "unsupported-source", path=source.shown):
         take(source, SCHEMA)
 
 
 def test_nesting_without_end_is_refused_and_ends_no_process(tmp_path: Path) -> None:
     text = b'{"i": 1}\n{"i": ' + b"[" * 500_000 + b"\n"
-    found = take(as_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.jsonl", text)), SCHEMA)
     assert found.places == [("line 2", None)]
     assert "nested" in found.refused[0].detail
-    schema = as_source(tmp_path / "a.jsonl").infer()
+    schema = open_source(tmp_path / "a.jsonl").infer()
     assert schema == Schema((Feature("i", "int64"),))
 
 
 def test_packed_data_that_is_damaged_is_told(tmp_path: Path) -> None:
     path = made(tmp_path / "a.jsonl.gz", gzip.compress(b'{"i": 1}\n' * 1000)[:-20])
     with raises(SourceError, "corrupt-file", path=str(path)) as caught:
-        take(as_source(path), SCHEMA)
+        take(open_source(path), SCHEMA)
     assert caught.value.offset == path.stat().st_size
 
 
@@ -193,13 +193,13 @@ def test_packed_data_that_is_damaged_is_told(tmp_path: Path) -> None:
 def test_a_schema_inferred_fits_all_rows(written: list[str]) -> None:
     with TemporaryDirectory() as folder:
         path = made(Path(folder) / "a.jsonl", "\n".join(written).encode())
-        found = take(as_source(path), as_source(path).infer())
+        found = take(open_source(path), open_source(path).infer())
     assert found.refused == []
     assert len(found.rows) == len([line for line in written if line])
 
 
 def test_chunks_can_be_turned_into_records_in_any_order(tmp_path: Path) -> None:
     text = b"".join(b'{"i": %d, "t": "%s"}\n' % (at, b"x" * 900) for at in range(9000))
-    chunks = list(as_source(made(tmp_path / "a.jsonl", text)).chunks(SCHEMA))
+    chunks = list(open_source(made(tmp_path / "a.jsonl", text)).chunks(SCHEMA))
     backwards = {chunk.end: taken([chunk]) for chunk in reversed(chunks)}
     assert [row for chunk in chunks for row in backwards[chunk.end].rows] == list(range(9000))

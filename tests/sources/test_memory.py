@@ -22,9 +22,9 @@ pytestmark = pytest.mark.sweep(keep=7, of="memory")
 _PROBE = """
 import resource, sys
 from shardline.schema.schema import Feature, Schema
-from shardline.sources import as_source
+from shardline.sources import open_source
 schema = Schema((Feature("id", "int64"), Feature("text", "bytes"), Feature("v", "float", (64,))))
-rows = sum(len(chunk.frames().rows) for chunk in as_source(sys.argv[1]).chunks(schema))
+rows = sum(len(chunk.frames().rows) for chunk in open_source(sys.argv[1]).chunks(schema))
 print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.schema.schema import Feature, Schema
-from shardline.sources import as_source
+from shardline.sources import open_source
 from tests.sources.reading import floats, read_back, take
 from tests.sources.tables import ROWS, SCHEMA, SOURCES, columns
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def from_numpy() -> bytes:
-    return take(as_source(columns(), batch="b"), SCHEMA).data
+    return take(open_source(columns(), batch="b"), SCHEMA).data
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -80,7 +80,7 @@ SEQUENCE_ROWS = [
 
 
 def test_steps_become_sequence_examples(tmp_path: Path) -> None:
-    taken = take(as_source(SEQUENCE_ROWS, batch="b"), SEQUENCE)
+    taken = take(open_source(SEQUENCE_ROWS, batch="b"), SEQUENCE)
     assert taken.refused == []
     found = read_back(tmp_path, SEQUENCE, taken.data)
     assert found["words"] == [[[b"a", b"b"], []], [], [["größe".encode()]]]
@@ -98,23 +98,23 @@ def test_steps_come_from_arrow_and_ragged_tensors_too() -> None:
         {"w": [[]], "n": []},
         {"w": [], "n": [3]},
     ]
-    wanted = take(as_source(rows, batch="b"), schema).data
+    wanted = take(open_source(rows, batch="b"), schema).data
     by_column = {name: [row[name] for row in rows] for name in ("w", "n")}
-    assert take(as_source(pa.table(by_column), batch="b"), schema).data == wanted
+    assert take(open_source(pa.table(by_column), batch="b"), schema).data == wanted
     ragged = {
         "w": tf.ragged.constant(by_column["w"], dtype=tf.string, ragged_rank=2),
         "n": tf.ragged.constant(by_column["n"], dtype=tf.int64, ragged_rank=1),
     }
     dataset = tf.data.Dataset.from_tensor_slices(ragged)
-    assert take(as_source(dataset, batch="b"), schema).data == wanted
+    assert take(open_source(dataset, batch="b"), schema).data == wanted
 
 
 def test_tensors_whose_length_varies_become_lists() -> None:
     dataset = tf.data.Dataset.range(5).map(lambda n: {"n": tf.range(n), "s": tf.fill([n], "x")})
     schema = Schema((Feature("n", "int64", (None,)), Feature("s", "bytes", (None,))))
     rows = [{"n": list(range(n)), "s": ["x"] * n} for n in range(5)]
-    wanted = take(as_source(rows, batch="b"), schema).data
-    assert take(as_source(dataset, batch="b"), schema).data == wanted
+    wanted = take(open_source(rows, batch="b"), schema).data
+    assert take(open_source(dataset, batch="b"), schema).data == wanted
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_arrays_of_any_number_type_are_taken(tmp_path: Path, dtype: str) -> None
     array = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     kind = "float" if array.dtype.kind == "f" else "int64"
     schema = Schema((Feature("a", kind, (3,)),))  # type: ignore[arg-type]
-    taken = take(as_source({"a": array}, batch="b"), schema)
+    taken = take(open_source({"a": array}, batch="b"), schema)
     assert read_back(tmp_path, schema, taken.data) == {"a": [[0, 1, 1], [1, 0, 1]]}
 
 
@@ -138,13 +138,13 @@ def test_empty_sources_give_nothing(tmp_path: Path) -> None:
         ("d.csv", b"a\n"),
     ):
         (tmp_path / name).write_bytes(content)
-        assert take(as_source(tmp_path / name), schema).data == b""
+        assert take(open_source(tmp_path / name), schema).data == b""
     (tmp_path / "a.tfrecord").write_bytes(b"")
     images = Schema((Feature("image", "bytes"),))
-    assert take(as_source(tmp_path / "a.tfrecord"), schema).data == b""
-    assert take(as_source(tmp_path / "folder"), images).data == b""
+    assert take(open_source(tmp_path / "a.tfrecord"), schema).data == b""
+    assert take(open_source(tmp_path / "folder"), images).data == b""
     nothing = pa.table({"a": pa.array([], pa.int64())})
     arrays = {"a": np.zeros(0, np.int64)}
     empties: list[object] = [[], iter(()), arrays, nothing, nothing.to_pandas()]
     for source in empties:
-        assert take(as_source(source, batch="b"), schema).data == b""
+        assert take(open_source(source, batch="b"), schema).data == b""

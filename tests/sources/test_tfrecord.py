@@ -10,7 +10,7 @@ from shardline.errors import CorruptFileError, NothingToSalvageError, SchemaMism
 from shardline.hints import Command
 from shardline.operations.salvage import salvage
 from shardline.schema.schema import Feature, Schema
-from shardline.sources import as_source
+from shardline.sources import open_source
 from tests.errors import raises
 from tests.kernel import examples
 from tests.kernel.frames import framed
@@ -39,13 +39,13 @@ def test_payloads_keep_their_bytes_whatever_the_order_of_their_fields(tmp_path: 
         examples.entry("a", examples.int64_feature(5)),
     ]
     odd = [examples.example(*order) for order in (entries, entries[::-1])]
-    found = take(as_source(made(tmp_path / "a.tfrecord", framed(*odd))), SCHEMA)
+    found = take(open_source(made(tmp_path / "a.tfrecord", framed(*odd))), SCHEMA)
     assert found.payloads == odd
 
 
 def test_opaque_records_are_taken_whatever_they_are(tmp_path: Path) -> None:
     payloads = [b"", b"\xff" * 9, b"text"]
-    source = as_source(made(tmp_path / "a.tfrecord", framed(*payloads)))
+    source = open_source(made(tmp_path / "a.tfrecord", framed(*payloads)))
     assert take(source, Schema.opaque()).payloads == payloads
     with raises(SchemaMismatchError, "invalid-example", record=1, path=source.shown) as caught:
         source.infer()
@@ -54,14 +54,14 @@ def test_opaque_records_are_taken_whatever_they_are(tmp_path: Path) -> None:
 
 def test_sequence_examples_are_taken(tmp_path: Path) -> None:
     payloads = [sequence_of({"a": at}, s=[[1, 2], [3, 4]]) for at in range(3)]
-    source = as_source(made(tmp_path / "a.tfrecord", framed(*payloads)))
+    source = open_source(made(tmp_path / "a.tfrecord", framed(*payloads)))
     schema = source.infer()
     assert schema.payload == "sequence_example"
     assert take(source, schema).payloads == payloads
 
 
 def test_records_of_another_schema_are_told_as_such(tmp_path: Path) -> None:
-    source = as_source(made(tmp_path / "a.tfrecord", framed(*[example_of(a=1.5, c=1)] * 3)))
+    source = open_source(made(tmp_path / "a.tfrecord", framed(*[example_of(a=1.5, c=1)] * 3)))
     with raises(SchemaMismatchError, "schema-mismatch", path=source.shown) as caught:
         take(source, SCHEMA)
     assert changes_in(caught.value) == [
@@ -71,7 +71,7 @@ def test_records_of_another_schema_are_told_as_such(tmp_path: Path) -> None:
 
 
 def test_records_that_fit_nowhere_but_have_the_right_features_are_refused(tmp_path: Path) -> None:
-    source = as_source(made(tmp_path / "a.tfrecord", framed(*[example_of(a=[1, 2])] * 3)))
+    source = open_source(made(tmp_path / "a.tfrecord", framed(*[example_of(a=[1, 2])] * 3)))
     assert len(take(source, SCHEMA).refused) == 3
 
 
@@ -80,7 +80,7 @@ def test_damage_is_told_with_the_way_to_save_the_rest(tmp_path: Path, compressio
     data = packed(compression, framed(*PAYLOADS))
     path = made(tmp_path / "a.tfrecord", flipped(data, 8 * (len(data) // 2)))
     with raises(CorruptFileError, "corrupt-file", path=str(path)) as caught:
-        take(as_source(path), SCHEMA)
+        take(open_source(path), SCHEMA)
     assert caught.value.hint is not None
     assert caught.value.hint.commands == (Command.of("salvage", str(path), "OUT"),)
 
@@ -91,7 +91,7 @@ def test_salvage_takes_what_the_command_would_save(tmp_path: Path, compression: 
     for place in range(40, len(data), max(len(data) // 12, 1)):
         path = made(tmp_path / "a.tfrecord", flipped(data, 8 * place))
         out = tmp_path / f"out-{place}"
-        found = take(as_source(path, salvage=True), SCHEMA)
+        found = take(open_source(path, salvage=True), SCHEMA)
         try:
             report = salvage(path, out)
         except NothingToSalvageError:
@@ -109,7 +109,7 @@ def test_a_gap_is_refused_with_what_was_in_it(tmp_path: Path) -> None:
     first = len(framed(PAYLOADS[0]))
     second = len(framed(PAYLOADS[1]))
     path = made(tmp_path / "a.tfrecord", flipped(data, 8 * (first + 14)))
-    found = take(as_source(path, salvage=True), SCHEMA)
+    found = take(open_source(path, salvage=True), SCHEMA)
     assert found.rows == [0, 2]
     (refused,) = found.refused
     assert (refused.row, refused.where, refused.feature) == (1, f"offset {first}", None)
@@ -120,12 +120,12 @@ def test_a_gap_is_refused_with_what_was_in_it(tmp_path: Path) -> None:
         second,
     ]
     assert refused.content == path.read_bytes()[first : first + second]
-    assert take(as_source(path, salvage=True), SCHEMA, 2).refused == []
+    assert take(open_source(path, salvage=True), SCHEMA, 2).refused == []
 
 
 def test_a_file_that_ends_in_a_gap_tells_of_it(tmp_path: Path) -> None:
     path = made(tmp_path / "a.tfrecord", framed(*PAYLOADS[:3]) + b"stray")
-    found = take(as_source(path, salvage=True), SCHEMA)
+    found = take(open_source(path, salvage=True), SCHEMA)
     assert found.rows == [0, 1, 2]
     assert [refused.row for refused in found.refused] == [3]
     assert found.ends[-1] == 4
@@ -140,7 +140,7 @@ def test_a_record_that_a_damaged_stream_repeats_is_not_taken_twice(tmp_path: Pat
     repeats = 0
     for bit in range(80, len(whole) * 8, 7):
         path = made(tmp_path / "a.tfrecord", flipped(whole, bit))
-        found = take(as_source(path, format="tfrecord", salvage=True), Schema.opaque())
+        found = take(open_source(path, format="tfrecord", salvage=True), Schema.opaque())
         assert is_subsequence(found.payloads, payloads), f"bit {bit}"
         repeats += sum("repeats a record" in refused.detail for refused in found.refused)
     assert repeats, "some of this damage must bring a record again, or nothing was tried"

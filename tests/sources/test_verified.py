@@ -14,7 +14,7 @@ import pytest
 from shardline import kernel
 from shardline.errors import SourceError
 from shardline.schema.schema import Feature, Schema
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.storage.store import open_store
 from shardline.tfrecord.hashing import BLOCK_BYTES, BlockChecksums, VerifiedFile
 from shardline.tfrecord.open_file import open_regular
@@ -74,7 +74,7 @@ def overwrite(path: Path, data: bytes, offset: int = 0) -> None:
 def test_source_changed_in_place_after_hash_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(FORMATS[name](1))
-    source = as_source(path)
+    source = open_source(path)
     source.identity()
     overwrite(path, FORMATS[name](2))
     with raises(SourceError, "source-changed", path=str(path)):
@@ -88,7 +88,7 @@ def test_source_changed_through_memory_map_is_refused(tmp_path: Path, name: str)
     path.write_bytes(FORMATS[name](1))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as pages:
         pages[0] = pages[0]
-        source = as_source(path)
+        source = open_source(path)
         source.identity()
         pages[:] = FORMATS[name](2)
         with raises(SourceError, "source-changed", path=str(path)):
@@ -99,7 +99,7 @@ def test_source_changed_through_memory_map_is_refused(tmp_path: Path, name: str)
 def test_object_changed_after_hash_is_refused(name: str) -> None:
     store = open_store("memory://verified")
     store.replace(name, FORMATS[name](1))
-    source = as_source(f"memory://verified/{name}")
+    source = open_source(f"memory://verified/{name}")
     source.identity()
     store.replace(name, FORMATS[name](2))
     with raises(SourceError, "source-changed"):
@@ -112,7 +112,7 @@ def test_folder_changed_in_place_is_refused(tmp_path: Path, change: str) -> None
     folder.mkdir()
     for name in ("a", "b"):
         (folder / name).write_bytes(name.encode() * 9)
-    source = as_source(folder)
+    source = open_source(folder)
     source.identity()
     if change == "content":
         overwrite(folder / "b", b"c" * 9)
@@ -128,7 +128,7 @@ def test_file_changed_between_chunks_gives_no_other_record(tmp_path: Path) -> No
     path = tmp_path / "a.jsonl"
     line = b'{"a": 1111111111}\n'
     path.write_bytes(line * 300_000)
-    source = as_source(path)
+    source = open_source(path)
     source.identity()
     chunks = source.chunks(SCHEMA)
     records = [next(chunks).frames()]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardline.kernel.columns import to_arrow
 from shardline.schema.schema import Feature, Text
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.sources.csv_cells import CellColumns, CellTally, fit_cells, fit_columns
 from shardline.sources.csv_source import CsvRows, split_plain_cells
 from tests.sources.reading import take
@@ -111,7 +111,7 @@ def test_wide_csv_gives_every_column(tmp_path: Path) -> None:
     names = [f"c{at}" for at in range(count)]
     rows = [[str(at) if at % 3 else f"t{row}" for at in range(count)] for row in range(3)]
     lines = [",".join(line) for line in [names, *rows]]
-    source = as_source(made(tmp_path / "a.csv", "\n".join(lines).encode()))
+    source = open_source(made(tmp_path / "a.csv", "\n".join(lines).encode()))
     schema: Schema = source.infer()
     by_name = {feature.name: feature for feature in schema.features}
     assert by_name["c0"] == Feature("c0", "bytes", meaning=Text())

@@ -25,7 +25,7 @@ from shardline.operations.preview import preview
 from shardline.operations.rebuild_files import rebuild_files
 from shardline.operations.salvage import salvage
 from shardline.operations.verify_files import verify_file
-from shardline.schema.inference import infer_schema
+from shardline.schema.file_schema import infer_schema
 from shardline.tfrecord.index import write_index
 from shardline.tfrecord.reader import RecordFile
 from tests.errors import raises

@@ -12,7 +12,7 @@ import pytest
 from shardline.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from shardline.operations.verify_files import verify_file
 from shardline.storage import open_store
-from shardline.tfrecord import HashedFile, RecordFile, StoredFile, open_source, write_records
+from shardline.tfrecord import HashedFile, RecordFile, StoredFile, open_file, write_records
 from shardline.tfrecord import open_file as stored_module
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import Corruption, LostBytes
@@ -213,7 +213,7 @@ def test_on_a_real_server_too(s3_root: str) -> None:
     assert [payload for part in found for payload in part] == payloads
     report = verify_file(file)
     assert (report.file, report.records, report.ok) == (str(file), 300, True)
-    hashed = HashedFile(open_source(file))
+    hashed = HashedFile(open_file(file))
     with RecordFile(hashed) as records:
         assert sum(1 for _ in records) == 300
         assert hashed.finish() == hashlib.sha256(framed(*payloads)).hexdigest()
@@ -229,7 +229,7 @@ def test_the_digest_is_that_of_the_whole_file_whatever_was_read(
         data = some_file(seed)
         file = StoredFile(store, made(tmp_path / f"{seed}", data).name)
         for stop_after in (0, 2, 10**9):
-            hashed = HashedFile(open_source(file))
+            hashed = HashedFile(open_file(file))
             with RecordFile(hashed, block_bytes=300) as records:
                 for number, _ in enumerate(records.events(go_on=True), 1):
                     if number >= stop_after:
@@ -241,7 +241,7 @@ def test_reading_here_and_there_does_not_spoil_the_digest(tmp_path: Path) -> Non
     data = random.Random(1).randbytes(200_000)
     path = made(tmp_path / "a", data)
     source = random.Random(2)
-    hashed = HashedFile(open_source(path))
+    hashed = HashedFile(open_file(path))
     for _ in range(100):
         hashed.pread(source.randint(0, 5000), source.randint(0, len(data)))
         hashed.seek(source.randint(0, len(data)))
@@ -259,7 +259,7 @@ def test_records_and_digest_take_one_pass(tmp_path: Path, store: RecordingStore,
     else:
         data = packed(kind, framed(*payloads))
     made(tmp_path / "a", data)
-    hashed = HashedFile(open_source(StoredFile(store, "a")))
+    hashed = HashedFile(open_file(StoredFile(store, "a")))
     with RecordFile(hashed) as records:
         assert list(records) == payloads
         before = len(store.ranges)
@@ -272,7 +272,7 @@ def test_records_and_digest_take_one_pass(tmp_path: Path, store: RecordingStore,
 def test_a_hashed_file_is_named_like_the_file(tmp_path: Path) -> None:
     path = made(tmp_path / "a", flipped(framed(b"one"), 100))
     with (
-        RecordFile(HashedFile(open_source(path))) as file,
+        RecordFile(HashedFile(open_file(path))) as file,
         raises(CorruptFileError, "corrupt-file", path=str(path)),
     ):
         list(file)

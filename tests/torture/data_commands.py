@@ -31,7 +31,7 @@ def append_files(folder: Path) -> None:
         [folder / "a.tfrecord", folder / "b.tfrecord"],
         schema=Schema.opaque(),
         target_bytes=TARGET,
-        engine=ThreadExecutor(1, pause=0),
+        executor=ThreadExecutor(1, pause=0),
     )
 
 
@@ -44,21 +44,21 @@ def append_with_quarantine(folder: Path) -> None:
         salvage=True,
         quarantine_share=0.5,
         compression="gzip",
-        engine=ThreadExecutor(1, pause=0),
+        executor=ThreadExecutor(1, pause=0),
     )
 
 
 def rebuild_in_place(folder: Path) -> None:
     """Make one shard of all."""
-    rebuild(Version(folder / "root", NAME), "newest", engine=ThreadExecutor(1, pause=0))
+    rebuild(Version(folder / "root", NAME), "newest", executor=ThreadExecutor(1, pause=0))
 
 
 def rebuild_into(folder: Path) -> None:
     """Make another version of larger shards."""
     version = Version(folder / "root", NAME)
     into = Version(folder / "root", SINGLE)
-    engine = ThreadExecutor(1, pause=0)
-    rebuild(version, "newest", into=into, target_bytes=2 * TARGET, engine=engine)
+    executor = ThreadExecutor(1, pause=0)
+    rebuild(version, "newest", into=into, target_bytes=2 * TARGET, executor=executor)
 
 
 def rebuild_one_file(folder: Path) -> None:
@@ -77,7 +77,7 @@ def rebuild_folder(folder: Path) -> None:
 def export_file(folder: Path) -> None:
     """Write a snapshot to a file."""
     version = Version(folder / "root", NAME)
-    export(version, folder / "out.tfrecord", "newest", engine=ThreadExecutor(1, pause=0))
+    export(version, folder / "out.tfrecord", "newest", executor=ThreadExecutor(1, pause=0))
 
 
 VERBS = {

@@ -24,7 +24,7 @@ from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.schema.schema import Feature
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BASE, DERIVED = "digits/v1", "digits/v2"
 
 
-@batch_fields(Feature("double", "int64"), reads=["x"], code="1", processes=False)
+@batch_udf(Feature("double", "int64"), reads=["x"], code="1", processes=False)
 def double(batch: pa.RecordBatch) -> dict[str, Any]:
     """Twice the number."""
     return {"double": pc.multiply(batch["x"], 2)}
@@ -42,14 +42,14 @@ def double(batch: pa.RecordBatch) -> dict[str, Any]:
 
 def _extend(folder: Path, mode: TransformMode) -> None:
     root = folder / "root"
-    engine = ThreadExecutor(1, pause=0)
+    executor = ThreadExecutor(1, pause=0)
     extend(
         Version(root, BASE),
         double,
         Version(root, DERIVED),
         which="newest",
         mode=mode,
-        engine=engine,
+        executor=executor,
     )
 
 
@@ -67,8 +67,8 @@ def migrate_version(folder: Path) -> None:
     """Give a feature another name."""
     root = folder / "root"
     steps = MigrationSpec(rename={"x": "number"})
-    engine = ThreadExecutor(1, pause=0)
-    migrate(Version(root, BASE), Version(root, DERIVED), steps, which="newest", engine=engine)
+    executor = ThreadExecutor(1, pause=0)
+    migrate(Version(root, BASE), Version(root, DERIVED), steps, which="newest", executor=executor)
 
 
 def extend_loose(folder: Path) -> None:
@@ -88,17 +88,17 @@ _PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "rig
 def combine_version(folder: Path) -> None:
     """Write all pairs of the records of a version, in several shards."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
-    engine = ThreadExecutor(1, pause=0)
+    executor = ThreadExecutor(1, pause=0)
     newest: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
-    combine(base, base, into, **newest, **_PREFIXES, target_bytes=500, engine=engine)
+    combine(base, base, into, **newest, **_PREFIXES, target_bytes=500, executor=executor)
 
 
 def combine_virtual(folder: Path) -> None:
     """Write the plan of each two records of a version."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
-    engine = ThreadExecutor(1, pause=0)
+    executor = ThreadExecutor(1, pause=0)
     newest: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
-    combine(base, base, into, **newest, **_PREFIXES, mode="virtual", once=True, engine=engine)
+    combine(base, base, into, **newest, **_PREFIXES, mode="virtual", once=True, executor=executor)
 
 
 def combine_loose(folder: Path) -> None:
@@ -109,17 +109,17 @@ def combine_loose(folder: Path) -> None:
 
 def fold_overlays(folder: Path) -> None:
     """Make one plain shard of all overlays."""
-    rebuild(Version(folder / "root", DERIVED), "newest", engine=ThreadExecutor(1, pause=0))
+    rebuild(Version(folder / "root", DERIVED), "newest", executor=ThreadExecutor(1, pause=0))
 
 
 def erase_records(folder: Path) -> None:
     """Take a record out of every version."""
-    erase(folder / "root", "digits", where="x == 4", engine=ThreadExecutor(1, pause=0))
+    erase(folder / "root", "digits", where="x == 4", executor=ThreadExecutor(1, pause=0))
 
 
 def strike_out(folder: Path) -> None:
     """Strike a refused row out of a quarantine file."""
-    erase(folder / "root", "digits", key="x", values=[7], engine=ThreadExecutor(1, pause=0))
+    erase(folder / "root", "digits", key="x", values=[7], executor=ThreadExecutor(1, pause=0))
 
 
 VERBS = {

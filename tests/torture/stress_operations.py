@@ -30,7 +30,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
 from shardline.schema.logical_types import Text
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def square_of(record_id: int) -> int:
     return record_id**2 % 1_000_003
 
 
-@record_fields(Feature("square", "int64"), reads=["id"], code="1", processes=False)
+@record_udf(Feature("square", "int64"), reads=["id"], code="1", processes=False)
 def square(record: Outcome) -> Outcome:
     """Compute the feature of the extended version."""
     return {"square": square_of(record["id"])}
@@ -91,7 +91,7 @@ class Worker:
         self.folder, self.number, self.days = folder, number, days
         self.random = random.Random(f"{seed} {number}")
         self.journal = (folder / f"journal-{seed}-{number}.jsonl").open("a", buffering=1)
-        self.engine = ThreadExecutor(1, pause=0)
+        self.executor = ThreadExecutor(1, pause=0)
         self.steps = 0
         self.operations: list[tuple[int, Callable[[], Outcome]]] = [
             (30, self.append),
@@ -144,7 +144,7 @@ class Worker:
         else:
             sources = [self._new_source(landing) for _ in range(self.random.randint(1, 3))]
         report = append(
-            self.version(BASE), sources, schema=SCHEMA, target_bytes=2_000, engine=self.engine
+            self.version(BASE), sources, schema=SCHEMA, target_bytes=2_000, executor=self.executor
         )
         if self.random.random() < 0.7:
             check_version(self.version(BASE), workers=1)
@@ -168,24 +168,24 @@ class Worker:
 
     def rebuild(self) -> Outcome:
         """Merge the shards of the base."""
-        report = rebuild(self.version(BASE), target_bytes=20_000, engine=self.engine)
+        report = rebuild(self.version(BASE), target_bytes=20_000, executor=self.executor)
         return _entry(report.entry)
 
     def rebuild_into(self) -> Outcome:
         """Rebuild the base into a version of its own."""
         into = self.version(SINGLE)
-        report = rebuild(self.version(BASE), into=into, compression="gzip", engine=self.engine)
+        report = rebuild(self.version(BASE), into=into, compression="gzip", executor=self.executor)
         return {"version": SINGLE, **_entry(report.entry)}
 
     def extend(self) -> Outcome:
         """Extend the base by a feature, as overlays."""
-        report = extend(self.version(BASE), square, self.version(WIDE), engine=self.engine)
+        report = extend(self.version(BASE), square, self.version(WIDE), executor=self.executor)
         return {"version": WIDE, **_entry(report.entry)}
 
     def migrate(self) -> Outcome:
         """Rename a feature of the base."""
         steps = MigrationSpec(rename={"text": "note"})
-        report = migrate(self.version(BASE), self.version(RENAMED), steps, engine=self.engine)
+        report = migrate(self.version(BASE), self.version(RENAMED), steps, executor=self.executor)
         return {"version": RENAMED, **_entry(report.entry)}
 
     def combine(self) -> Outcome:
@@ -195,7 +195,7 @@ class Worker:
             self.version(LABELS),
             self.version(PAIRED),
             on="person",
-            engine=self.engine,
+            executor=self.executor,
         )
         return {"version": PAIRED, **_entry(report.entry)}
 
@@ -228,7 +228,7 @@ class Worker:
             key="person",
             values=[person],
             request=f"request {person.strip('<>')}",
-            engine=self.engine,
+            executor=self.executor,
         )
         return {"person": person, "versions": [one.entry.number for one in report.versions]}
 
@@ -242,7 +242,9 @@ class Worker:
     def export(self) -> Outcome:
         """Write the base to a file of this worker."""
         report = export(
-            self.version(BASE), self.folder / f"export-{self.number}.tfrecord", engine=self.engine
+            self.version(BASE),
+            self.folder / f"export-{self.number}.tfrecord",
+            executor=self.executor,
         )
         return {"snapshot": report.exported.snapshot}
 

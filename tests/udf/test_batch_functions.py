@@ -17,7 +17,7 @@ from shardline.errors import FieldsError
 from shardline.schema.arrow_types import find_mismatch
 from shardline.schema.conversion import NOT_WHOLE, TOO_LARGE
 from shardline.schema.schema import Feature, Schema
-from shardline.udf import batch_fields
+from shardline.udf import batch_udf
 from tests.errors import raises
 from tests.udf.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 
@@ -38,7 +38,7 @@ def made_by(
     rows: int = 8,
 ) -> Any:  # noqa: ANN401 - Made
     """What a function makes of records whose widths count from 0."""
-    bound = batch_fields(*features, reads=BOTH)(function).bind(BOXES)
+    bound = batch_udf(*features, reads=BOTH)(function).bind(BOXES)
     return bound.compute(boxes(range(rows), range(rows)), every=every)
 
 
@@ -218,7 +218,7 @@ def test_parts_of_a_batch_can_be_picked_from() -> None:
             raise ValueError("zero")
         return {"area": [row[0][0] for row in rows]}
 
-    made = batch_fields(AREA, reads=["grid"])(last).bind(schema).compute(batch, every=True)
+    made = batch_udf(AREA, reads=["grid"])(last).bind(schema).compute(batch, every=True)
     assert values(made) == [None, 1, 2, 3, 4, 5, 6, 7]
 
 

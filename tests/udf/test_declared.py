@@ -14,7 +14,7 @@ import shardline
 from shardline import canonical_json as canonical
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.udf import batch_fields, record_fields, tensor_fields
+from shardline.udf import batch_udf, record_udf, tensor_udf
 from tests.errors import raises
 from tests.test_imports import loaded_by
 from tests.udf.batches import AREA, BOXES, batch_of, values
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-MAKERS: list[Any] = [record_fields, batch_fields, tensor_fields]
+MAKERS: list[Any] = [record_udf, batch_udf, tensor_udf]
 BOTH = ["width", "height"]
 WHOLE: dict[str, list[Any]] = {
     "width": [4, 5], "height": [1, 1], "weight": [None, 1], "name": ["", None], "raw": [b"", b""],
@@ -75,10 +75,10 @@ def test_what_else_is_declared_wrongly_is_refused(
 
 def test_what_is_no_function_is_refused() -> None:
     with raises(FieldsError, "invalid-udf", feature=None):
-        record_fields(AREA)(7)  # type: ignore[arg-type] # which is why
+        record_udf(AREA)(7)  # type: ignore[arg-type] # which is why
 
 
-@pytest.mark.parametrize("maker", [batch_fields, tensor_fields])
+@pytest.mark.parametrize("maker", [batch_udf, tensor_udf])
 def test_functions_of_batches_must_say_what_they_read(maker: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="reads"):
         maker(AREA)
@@ -99,7 +99,7 @@ def test_a_feature_that_records_do_not_have_is_refused_with_those_that_they_have
 def test_a_function_of_records_that_says_nothing_reads_all_of_the_context() -> None:
     steps = Feature("steps", "int64", sequence=True)
     schema = Schema((*BOXES.features, steps), "sequence_example")
-    fields = record_fields(AREA)(area)
+    fields = record_udf(AREA)(area)
     assert fields.reads is None
     assert fields.bind(schema).reads == list(BOXES.features)
     with raises(SchemaMismatchError, "no-features"):
@@ -110,19 +110,19 @@ def test_features_of_the_feature_lists_are_read_where_they_are_named() -> None:
     steps = Feature("steps", "int64", sequence=True)
     both = Feature("width", "int64", sequence=True)
     schema = Schema((*BOXES.features, steps, both), "sequence_example")
-    bound = record_fields(AREA, reads=["steps", "width"])(area).bind(schema)
+    bound = record_udf(AREA, reads=["steps", "width"])(area).bind(schema)
     assert bound.reads == [steps, BOXES.feature("width")]
     assert bound.features == (AREA,)
 
 
 def test_a_declared_function_can_still_be_called() -> None:
-    fields = record_fields(AREA)(area)
+    fields = record_udf(AREA)(area)
     assert fields({"width": 2, "height": 3}) == {"area": 6}
     assert fields.shown == "function 'area'"
 
 
 def test_a_function_without_a_code_version_has_no_identity() -> None:
-    assert record_fields(AREA)(area).identity() is None
+    assert record_udf(AREA)(area).identity() is None
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -145,7 +145,7 @@ def test_a_module_is_the_same_whether_its_name_or_its_path_was_told(tmp_path: Pa
     def one_of(module: str) -> bytes:
         function = FunctionType(area.__code__, {}, "area")
         function.__module__ = module
-        return canonical.encode(record_fields(AREA, code="1")(function).identity())
+        return canonical.encode(record_udf(AREA, code="1")(function).identity())
 
     assert one_of("my_fields") == one_of(str(tmp_path / "my_fields.py"))
     told = {one_of(name) for name in ("my_fields", "a.my_fields", "b.my_fields", "/a/others.py")}
@@ -159,17 +159,17 @@ def test_kinds_of_functions_have_identities_of_their_own() -> None:
 
 def test_features_are_kept_as_they_are_declared() -> None:
     feature = Feature("note", "bytes", required=False, meaning=Text(), doc="why")
-    assert record_fields(AREA, feature)(area).features == (AREA, feature)
+    assert record_udf(AREA, feature)(area).features == (AREA, feature)
 
 
 def test_declaring_loads_neither_tensorflow_nor_pandas_nor_pools_of_processes() -> None:
-    modules = loaded_by("import shardline.udf; shardline.record_fields; shardline.joined_fields")
+    modules = loaded_by("import shardline.udf; shardline.record_udf; shardline.table_join")
     assert "shardline.udf.worker_process" in modules
     assert modules.isdisjoint({"tensorflow", "pandas", "multiprocessing.pool"})
     assert "concurrent.futures.process" not in modules
 
 
-@record_fields(AREA, code="1")
+@record_udf(AREA, code="1")
 def factorial(record: dict[str, Any]) -> dict[str, Any]:
     width = record["width"]
     return {"area": width * factorial({"width": width - 1})["area"] if width else 1}

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.readers.tf import batch_parser
-from shardline.udf import record_fields
-from shardline.udf.tensor_udf import TensorForm
+from shardline.udf import record_udf
+from shardline.udf.tensor_function import TensorForm
 from tests.log.schemas import records, schemas
 from tests.readers.forms import plain
 from tests.udf.batches import AREA, decoded
@@ -32,7 +32,7 @@ def test_a_function_of_one_record_is_given_what_was_written(data: st.DataObject)
         return {"area": 0}
 
     names = [feature.name for feature in context]
-    record_fields(AREA, reads=names)(look).bind(schema).compute(batch, every=True)
+    record_udf(AREA, reads=names)(look).bind(schema).compute(batch, every=True)
     rows = batch.to_pylist()
     for record, row in zip(seen, rows, strict=True):
         assert list(record) == names

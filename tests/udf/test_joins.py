@@ -22,7 +22,7 @@ from shardline.hints import Option
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.storage import open_store
 from shardline.tfrecord.open_file import StoredFile
-from shardline.udf import joined_fields
+from shardline.udf import table_join
 from tests.errors import raises
 from tests.udf.batches import batch_of, values
 
@@ -115,7 +115,7 @@ FORMS: list[Callable[[Path], Any]] = [
 def test_each_record_gets_the_fields_of_the_row_with_its_key(
     tmp_path: Path, form: Callable[[Path], Any]
 ) -> None:
-    fields = joined_fields(form(tmp_path), "label")
+    fields = table_join(form(tmp_path), "label")
     assert set(fields.features) == {NAME, SIZE}
     assert fields.reads == ("label",)
     made = made_by(fields, [1, 2, 3, 1])
@@ -132,45 +132,45 @@ class Frame:
 
 
 def test_frames_of_libraries_that_speak_arrow_are_tables() -> None:
-    assert values(made_by(joined_fields(Frame(), "label"), [3]), "size") == [0.5]
+    assert values(made_by(table_join(Frame(), "label"), [3]), "size") == [0.5]
 
 
 def test_columns_can_be_chosen_by_name_and_declared() -> None:
     table = pa.table({**ROWS, "label": [3, 1, 2], "when": pa.array([1, 2, 3], pa.timestamp("s"))})
     size = Feature("size", "float", nan=True, doc="in metres")
-    fields = joined_fields(table, "label", features=["name", size])
+    fields = table_join(table, "label", features=["name", size])
     assert fields.features == (NAME, size)
     assert values(made_by(fields, [2]), "size") == [2.0]
     with raises(SchemaMismatchError, "unsupported-type", feature="when"):
-        _ = joined_fields(table, "label").features
+        _ = table_join(table, "label").features
 
 
 def test_columns_of_text_that_are_not_wanted_need_no_kind(tmp_path: Path) -> None:
     path = tmp_path / "wide.csv"
     path.write_text("label,name,empty\n1,eins,\n")
-    fields = joined_fields(path, "label", features=["name"])
+    fields = table_join(path, "label", features=["name"])
     assert values(made_by(fields, [1]), "name") == [b"eins"]
     with raises(SchemaMismatchError, "unknown-kind", feature="empty", path=str(path)):
-        _ = joined_fields(path, "label").features
+        _ = table_join(path, "label").features
 
 
 def test_the_key_may_have_another_name_in_the_table() -> None:
     table = pa.table({"id": [7], "label": [70]})
-    fields = joined_fields(table, "label", table_key="id", features=[Feature("label", "int64")])
+    fields = table_join(table, "label", table_key="id", features=[Feature("label", "int64")])
     assert values(made_by(fields, [7]), "label") == [70]
 
 
 def test_cells_of_csv_are_keys_of_the_kind_that_records_have(tmp_path: Path) -> None:
     path = tmp_path / "codes.csv"
     path.write_text("word,name\n007,Bond\n7,seven\n")
-    fields = joined_fields(path, "word")
+    fields = table_join(path, "word")
     assert values(made_by(fields, ["7", "007"]), "name") == [b"seven", b"Bond"]
 
 
 def test_keys_of_bytes_and_of_text_meet() -> None:
     schema = Schema((Feature("word", "bytes"),))
     table = pa.table({"word": ["a", "größe"], "n": [1, 2]})
-    bound = joined_fields(table, "word").bind(schema)
+    bound = table_join(table, "word").bind(schema)
     batch = batch_of(schema.features, word=["größe".encode(), b"\xff", b"a"])
     assert values(bound.compute(batch, every=True), "n") == [2, None, 1]
 
@@ -178,7 +178,7 @@ def test_keys_of_bytes_and_of_text_meet() -> None:
 def test_lists_images_and_arrays_can_be_joined(tmp_path: Path) -> None:
     path = tmp_path / "rich.jsonl"
     path.write_text('{"label": 1, "box": [1, 2], "icon": "iVBORw0KGgo=", "raw": [3, 4]}\n')
-    fields = joined_fields(
+    fields = table_join(
         path,
         "label",
         features=[
@@ -195,13 +195,13 @@ def test_lists_images_and_arrays_can_be_joined(tmp_path: Path) -> None:
 
 def test_dictionaries_of_arrow_are_categories() -> None:
     table = pa.table({"label": [1, 2], "kind": pa.array(["a", "b"]).dictionary_encode()})
-    fields = joined_fields(table, "label")
+    fields = table_join(table, "label")
     assert fields.features == (Feature("kind", "bytes", meaning=Category()),)
     assert values(made_by(fields, [2]), "kind") == [b"b"]
 
 
 def test_a_key_that_is_not_in_the_table_is_a_reason(tmp_path: Path) -> None:
-    fields = joined_fields(as_csv(tmp_path), "label")
+    fields = table_join(as_csv(tmp_path), "label")
     made = made_by(fields, [1, 4, None, 2, 5])
     unknown = ("label", f"its key is not in table {tmp_path}/labels.csv")
     without = ("label", f"is missing, and is the key to table {tmp_path}/labels.csv")
@@ -211,7 +211,7 @@ def test_a_key_that_is_not_in_the_table_is_a_reason(tmp_path: Path) -> None:
 
 
 def test_what_is_not_in_the_table_may_get_a_default() -> None:
-    fields = joined_fields(
+    fields = table_join(
         pa.table(ROWS), "label", missing="default", defaults={"name": "unknown", "size": 0}
     )
     made = made_by(fields, [4, 1, None])
@@ -221,7 +221,7 @@ def test_what_is_not_in_the_table_may_get_a_default() -> None:
 
 
 def test_what_is_not_in_the_table_may_be_absent() -> None:
-    fields = joined_fields(pa.table(ROWS), "label", missing="absent")
+    fields = table_join(pa.table(ROWS), "label", missing="absent")
     assert all(not feature.required for feature in fields.features)
     made = made_by(fields, [4, 1, None])
     assert values(made, "size") == [None, 1.5, None]
@@ -230,10 +230,10 @@ def test_what_is_not_in_the_table_may_be_absent() -> None:
 
 def test_a_value_that_is_missing_in_the_table_is_missing_in_the_record() -> None:
     table = pa.table({"label": [1, 2], "size": [None, 0.5]})
-    fields = joined_fields(table, "label")
+    fields = table_join(table, "label")
     assert [feature.required for feature in fields.features] == [False]
     assert values(made_by(fields, [1, 2]), "size") == [None, 0.5]
-    required = joined_fields(table, "label", features=[SIZE])
+    required = table_join(table, "label", features=[SIZE])
     why = "the table in memory gives no value, and it is required"
     assert made_by(required, [2, 1]).reasons == {1: ("size", why)}
 
@@ -246,7 +246,7 @@ def test_doubled_keys_are_refused_with_their_lines(tmp_path: Path) -> None:
     path.write_text(DOUBLED)
     where = {"record": 3, "feature": "label", "path": str(path)}
     with raises(FieldsError, "duplicate-key", **where) as caught:
-        joined_fields(path, "label").bind(SCHEMA)
+        table_join(path, "label").bind(SCHEMA)
     assert all(part in caught.value.message for part in ("2 duplicate keys", "line 2", "line 6"))
     assert caught.value.hint is not None
     assert {Option("doubled", "first"), Option("doubled", "last")} <= set(caught.value.hint.parts)
@@ -257,7 +257,7 @@ def test_one_of_doubled_keys_can_be_picked(tmp_path: Path, doubled: Any, wanted:
     path = tmp_path / "twice.csv"
     path.write_text(DOUBLED)
     for key in ("label", "word"):
-        fields = joined_fields(path, key, table_key="label", doubled=doubled)
+        fields = table_join(path, key, table_key="label", doubled=doubled)
         keys = [1, 2, 3] if key == "label" else ["1", "2", "3"]
         assert b"".join(values(made_by(fields, keys), "name")) == wanted
 
@@ -286,7 +286,7 @@ def test_lookup_is_that_of_a_dict(
             "n": pa.array([n for _, n in rows], pa.int64()),
         }
     )
-    fields = joined_fields(
+    fields = table_join(
         table,
         "word" if text else "label",
         table_key="k",
@@ -321,7 +321,7 @@ def test_csv_that_is_wrong_is_refused_with_its_line(
     kind = SourceError if code == "duplicate-column" else FieldsError
     record, feature = where
     with raises(kind, code, record=record, feature=feature, path=str(path)) as caught:
-        joined_fields(path, "label").bind(SCHEMA)
+        table_join(path, "label").bind(SCHEMA)
     assert word in caught.value.message
 
 
@@ -330,7 +330,7 @@ def test_a_cell_that_does_not_fit_what_was_declared_is_refused(tmp_path: Path) -
     path.write_text("label,size\n1,0.5\n2,large\n")
     where = {"record": 1, "feature": "size", "path": str(path)}
     with raises(FieldsError, "value-mismatch", **where) as caught:
-        joined_fields(path, "label", features=[SIZE]).bind(SCHEMA)
+        table_join(path, "label", features=[SIZE]).bind(SCHEMA)
     assert "line 3" in caught.value.message
 
 
@@ -357,7 +357,7 @@ def test_json_lines_that_are_wrong_are_refused(
     record, feature = where
     kind = kinds.get(code, FieldsError)
     with raises(kind, code, record=record, feature=feature, path=str(path)) as caught:
-        joined_fields(path, "label").bind(SCHEMA)
+        table_join(path, "label").bind(SCHEMA)
     assert word in caught.value.message
 
 
@@ -389,16 +389,16 @@ def test_a_whole_number_over_64_bits_is_refused_with_its_row(
     path = as_table(tmp_path, ending, numbers)
     where = {"record": numbers.index(OVER), "feature": "n", "path": str(path)}
     with raises(FieldsError, "number-too-large", **where) as caught:
-        joined_fields(path, "label").bind(SCHEMA)
+        table_join(path, "label").bind(SCHEMA)
     assert at in caught.value.message
-    declared = joined_fields(path, "label", features=[Feature("n", "float")])
+    declared = table_join(path, "label", features=[Feature("n", "float")])
     assert values(made_by(declared, [numbers.index(OVER)]), "n") == [2.0**64]
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
 def test_a_key_over_64_bits_is_refused_with_its_row(tmp_path: Path, ending: str) -> None:
     path = as_table(tmp_path, ending, [1, OVER])
-    fields = joined_fields(path, "label", table_key="n", features=[Feature("label", "int64")])
+    fields = table_join(path, "label", table_key="n", features=[Feature("label", "int64")])
     with raises(FieldsError, "number-too-large", record=1, feature="n", path=str(path)):
         fields.bind(SCHEMA)
 
@@ -420,14 +420,14 @@ def test_a_key_over_64_bits_is_refused_with_its_row(tmp_path: Path, ending: str)
 def test_numbers_beside_fractions_and_texts_are_such(
     tmp_path: Path, ending: str, numbers: list[Any], wanted: list[Any]
 ) -> None:
-    fields = joined_fields(as_table(tmp_path, ending, numbers), "label")
+    fields = table_join(as_table(tmp_path, ending, numbers), "label")
     assert values(made_by(fields, [0, 1]), "n") == wanted
 
 
 def test_a_table_of_which_no_row_can_be_taken_is_not_said_to_have_none() -> None:
     held = pa.table({"label": [1], "n": [[1, None]]})
     with raises(FieldsError, "unknown-kind") as caught:
-        joined_fields(held, "label").bind(SCHEMA)
+        table_join(held, "label").bind(SCHEMA)
     assert "no valid rows" in caught.value.message
 
 
@@ -451,7 +451,7 @@ def test_keys_that_are_none_are_refused(
     column = next(iter(table.values()))
     kind = pa.uint64() if column == [2**63] else None
     keys = pa.array(column, kind)
-    fields = joined_fields(pa.table({key: keys, "n": range(len(column))}), key)
+    fields = table_join(pa.table({key: keys, "n": range(len(column))}), key)
     kind_of_error = SchemaMismatchError if key == "depth" else FieldsError
     with raises(kind_of_error, code, record=record, feature=key) as caught:
         fields.bind(SCHEMA)
@@ -461,7 +461,7 @@ def test_keys_that_are_none_are_refused(
 def test_a_key_in_steps_is_refused() -> None:
     schema = Schema((Feature("label", "int64", sequence=True),), "sequence_example")
     with raises(FieldsError, "key-mismatch", feature="label") as caught:
-        joined_fields(pa.table(ROWS), "label").bind(schema)
+        table_join(pa.table(ROWS), "label").bind(schema)
     assert "step" in caught.value.message
 
 
@@ -482,7 +482,7 @@ def test_rules_that_cannot_be_meant_are_refused_at_once(
     options: dict[str, Any], code: str, feature: str | None, word: str
 ) -> None:
     with raises(FieldsError, code, feature=feature) as caught:
-        joined_fields("no such file", "label", **options)
+        table_join("no such file", "label", **options)
     assert word in caught.value.message
 
 
@@ -499,7 +499,7 @@ def test_rules_that_cannot_be_meant_are_refused_at_once(
 def test_defaults_must_be_values_of_all_fields(
     defaults: dict[str, Any], code: str, feature: str
 ) -> None:
-    fields = joined_fields(pa.table(ROWS), "label", missing="default", defaults=defaults)
+    fields = table_join(pa.table(ROWS), "label", missing="default", defaults=defaults)
     with raises(FieldsError, code, feature=feature):
         fields.bind(SCHEMA)
     with raises(FieldsError, code, feature=feature):
@@ -510,7 +510,7 @@ def test_defaults_must_be_values_of_all_fields(
 def test_columns_that_are_not_there_are_refused_with_those_that_are(
     tmp_path: Path, form: Callable[[Path], Any]
 ) -> None:
-    fields = joined_fields(form(tmp_path), "label", features=["colour", "name"])
+    fields = table_join(form(tmp_path), "label", features=["colour", "name"])
     has = ", ".join(map(repr, ROWS))
     with raises(FieldsError, "unknown-column", feature="colour") as caught:
         fields.bind(SCHEMA)
@@ -520,39 +520,39 @@ def test_columns_that_are_not_there_are_refused_with_those_that_are(
 def test_columns_that_no_feature_can_hold_are_refused() -> None:
     lists = pa.table({"label": [1], "steps": [[[1], [2, 3]]]})
     with raises(FieldsError, "invalid-udf", feature="steps"):
-        joined_fields(lists, "label").bind(SCHEMA)
+        table_join(lists, "label").bind(SCHEMA)
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["label", "label"])
     with raises(FieldsError, "duplicate-column", feature="label"):
-        joined_fields(twice, "label").bind(SCHEMA)
+        table_join(twice, "label").bind(SCHEMA)
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     with raises(FieldsError, "unsupported-source", path=None):
-        joined_fields(7, "label").bind(SCHEMA)
+        table_join(7, "label").bind(SCHEMA)
     nowhere = tmp_path / "nowhere.csv"
     with raises(SourceError, "file-not-found", path=str(nowhere)):
-        joined_fields(nowhere, "label").bind(SCHEMA)
+        table_join(nowhere, "label").bind(SCHEMA)
     with raises(FieldsError, "unsupported-source", path=str(tmp_path)):
-        joined_fields(tmp_path, "label").bind(SCHEMA)
+        table_join(tmp_path, "label").bind(SCHEMA)
     labels = tmp_path / "labels.parquet"
     labels.write_bytes(b"PAR1 this is none")
     with raises(SourceError, "invalid-source", path=str(labels)):
-        joined_fields(labels, "label").bind(SCHEMA)
+        table_join(labels, "label").bind(SCHEMA)
     with raises(FieldsError, "invalid-argument"):
-        joined_fields(pa.table(ROWS), "label", format="csv").bind(SCHEMA)
+        table_join(pa.table(ROWS), "label", format="csv").bind(SCHEMA)
 
 
 def test_a_format_can_be_told_where_the_name_does_not(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     path.write_text(CSV)
     with raises(SourceError, "unknown-source-format", path=str(path)) as caught:
-        joined_fields(path, "label").bind(SCHEMA)
+        table_join(path, "label").bind(SCHEMA)
     assert "format='csv'" in str(caught.value.hint)
-    assert values(made_by(joined_fields(path, "label", format="csv"), [3]), "size") == [0.5]
+    assert values(made_by(table_join(path, "label", format="csv"), [3]), "size") == [0.5]
 
 
 def test_a_table_is_not_read_before_it_is_needed(tmp_path: Path) -> None:
-    fields = joined_fields(tmp_path / "labels.csv", "label")
+    fields = table_join(tmp_path / "labels.csv", "label")
     assert fields.shown == f"table {tmp_path}/labels.csv"
     as_csv(tmp_path)
     assert values(made_by(fields, [3]), "size") == [0.5]
@@ -560,7 +560,7 @@ def test_a_table_is_not_read_before_it_is_needed(tmp_path: Path) -> None:
 
 def test_what_is_settled_stays_as_it_was_read(tmp_path: Path) -> None:
     path = as_csv(tmp_path)
-    fields = joined_fields(path, "label")
+    fields = table_join(path, "label")
     settled = fields.settled()
     path.write_text(CSV.replace("1.5", "2.5"))
     assert values(made_by(settled, [1]), "size") == [1.5]
@@ -570,9 +570,9 @@ def test_what_is_settled_stays_as_it_was_read(tmp_path: Path) -> None:
     assert values(made_by(pickle.loads(pickle.dumps(settled)), [1]), "size") == [1.5]  # noqa: S301 - ours
 
 
-def identity(table: object, **options: Any) -> bytes:  # noqa: ANN401 - as joined_fields takes them
+def identity(table: object, **options: Any) -> bytes:  # noqa: ANN401 - as table_join takes them
     """Who a joined table is."""
-    return canonical.encode(joined_fields(table, "label", **options).identity())
+    return canonical.encode(table_join(table, "label", **options).identity())
 
 
 def test_an_identity_holds_the_content_of_the_table_and_the_rules(tmp_path: Path) -> None:
@@ -614,5 +614,5 @@ def test_two_hundred_thousand_keys_are_found(tmp_path: Path) -> None:
     keys = np.random.default_rng(7).permutation(200_000)
     path = tmp_path / "many.parquet"
     pq.write_table(pa.table({"label": keys, "n": keys * 2}), path)
-    made = made_by(joined_fields(path, "label"), range(0, 200_000, 7))
+    made = made_by(table_join(path, "label"), range(0, 200_000, 7))
     assert values(made, "n") == list(range(0, 400_000, 14))

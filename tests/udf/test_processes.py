@@ -22,7 +22,7 @@ import pytest
 from shardline.errors import FieldsError
 from shardline.hints import Option
 from shardline.schema.schema import Feature, Text
-from shardline.udf import batch_fields, record_fields
+from shardline.udf import batch_udf, record_udf
 from shardline.udf.worker_process import NotPortableError
 from tests.errors import raises
 from tests.signals import default_signals
@@ -69,7 +69,7 @@ def versatile(record: dict[str, Any]) -> dict[str, Any]:
     return {**made, "note": ["größe"] * (width - 1)} if width > 1 else made
 
 
-FIELDS = record_fields(AREA, PROCESS, NOTE, reads=BOTH, processes=True)(versatile)
+FIELDS = record_udf(AREA, PROCESS, NOTE, reads=BOTH, processes=True)(versatile)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def away() -> Iterator[BoundUDF]:
 @pytest.fixture(scope="module")
 def here() -> BoundUDF:
     """The same in this process."""
-    return record_fields(AREA, PROCESS, NOTE, reads=BOTH, processes=False)(versatile).bind(BOXES)
+    return record_udf(AREA, PROCESS, NOTE, reads=BOTH, processes=False)(versatile).bind(BOXES)
 
 
 def told(made: UDFResult) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_threads_that_ask_at_once_get_their_own_answers(away: BoundUDF) -> None:
 
 
 def test_a_function_of_batches_runs_there_as_well() -> None:
-    @batch_fields(AREA, PROCESS, reads=["width"], processes=True)
+    @batch_udf(AREA, PROCESS, reads=["width"], processes=True)
     def doubled(batch: pa.RecordBatch) -> dict[str, Any]:
         column = [2 * 60 // value for value in batch["width"].to_pylist()]
         return {"area": pa.array(column), "process": [os.getpid()] * batch.num_rows}
@@ -226,7 +226,7 @@ def burning(seconds: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def test_a_function_moves_to_processes_once_it_took_a_second() -> None:
-    fields = record_fields(PROCESS, reads=["width"])(burning(0.02))
+    fields = record_udf(PROCESS, reads=["width"])(burning(0.02))
     with closing(fields.bind(BOXES)) as bound:
         batches = (boxes([number]) for number in range(3000))
         made = bound.stream(batches, every=True, workers=2)
@@ -237,7 +237,7 @@ def test_a_function_moves_to_processes_once_it_took_a_second() -> None:
 
 @pytest.mark.sweep
 def test_a_slow_function_moves_in_the_middle_of_a_batch_and_keeps_several_processes_busy() -> None:
-    fields = record_fields(PROCESS, reads=["width"])(burning(0.005))
+    fields = record_udf(PROCESS, reads=["width"])(burning(0.005))
     with closing(fields.bind(BOXES)) as bound:
         made = bound.compute(boxes([1] * 1400), every=True)
     ran = values(made, "process")
@@ -249,7 +249,7 @@ def test_a_slow_function_moves_in_the_middle_of_a_batch_and_keeps_several_proces
 
 @pytest.mark.parametrize("processes", [True, False])
 def test_rows_of_a_batch_in_pieces_are_told_by_their_place_in_all_of_it(processes: bool) -> None:  # noqa: FBT001
-    @record_fields(AREA, reads=["width"], processes=processes)
+    @record_udf(AREA, reads=["width"], processes=processes)
     def divided(record: dict[str, Any]) -> dict[str, Any]:
         return {"area": 60 // record["width"]}
 
@@ -267,7 +267,7 @@ def test_rows_of_a_batch_in_pieces_are_told_by_their_place_in_all_of_it(processe
 
 
 def test_a_function_that_is_done_in_no_time_does_not_move() -> None:
-    fields = record_fields(PROCESS, reads=["width"])(burning(0.0005))
+    fields = record_udf(PROCESS, reads=["width"])(burning(0.0005))
     with closing(fields.bind(BOXES)) as bound:
         ran = {values(bound.compute(boxes([1]), every=True), "process")[0] for _ in range(2200)}
     assert ran == {os.getpid()}
@@ -287,7 +287,7 @@ def locked(seconds: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
 def test_a_function_that_cannot_be_sent_goes_on_here_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    fields = record_fields(PROCESS, reads=["width"])(locked(0.3))
+    fields = record_udf(PROCESS, reads=["width"])(locked(0.3))
     with caplog.at_level(logging.WARNING), closing(fields.bind(BOXES)) as bound:
         ran = {values(bound.compute(boxes([1]), every=True), "process")[0] for _ in range(6)}
     assert ran == {os.getpid()}
@@ -300,7 +300,7 @@ def test_a_function_that_cannot_be_sent_goes_on_here_and_says_so_once(
 
 
 def test_a_function_that_cannot_be_sent_is_refused_where_processes_are_insisted_on() -> None:
-    fields = record_fields(PROCESS, reads=["width"], processes=True)(locked(0))
+    fields = record_udf(PROCESS, reads=["width"], processes=True)(locked(0))
     with raises(FieldsError, "udf-not-portable") as caught:
         fields.bind(BOXES)
     assert "pickled" in caught.value.message
@@ -316,12 +316,12 @@ def test_a_function_that_cannot_be_loaded_there_is_refused_or_stays(
     burn = burning(0.3)
     burn.__module__, burn.__qualname__, burn.__name__ = "only_here", "burn", "burn"
     only_here.burn = burn  # type: ignore[attr-defined] # a module made by hand
-    insisting = record_fields(PROCESS, reads=["width"], processes=True)(burn).bind(BOXES)
+    insisting = record_udf(PROCESS, reads=["width"], processes=True)(burn).bind(BOXES)
     with closing(insisting), raises(FieldsError, "udf-not-portable") as caught:
         insisting.compute(boxes([1]), every=True)
     assert "only_here" in caught.value.message
     with caplog.at_level(logging.WARNING):
-        staying = record_fields(PROCESS, reads=["width"])(burn).bind(BOXES)
+        staying = record_udf(PROCESS, reads=["width"])(burn).bind(BOXES)
         with closing(staying):
             ran = {values(staying.compute(boxes([1]), every=True), "process")[0] for _ in range(9)}
     assert ran == {os.getpid()}
@@ -342,7 +342,7 @@ from tests.signals import default_signals
 # There is no guard around the rest: a worker must not run it again.
 print("begins", flush=True)
 
-@shardline.record_fields(AREA, reads=["width"], processes=True)
+@shardline.record_udf(AREA, reads=["width"], processes=True)
 def endless(record):
     pipe = open(sys.argv[1], "w")
     print(os.getpid(), file=pipe, flush=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from shardline.schema.schema import Array, Feature, Schema, Text
-from shardline.udf import record_fields
+from shardline.udf import record_udf
 from tests.udf.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 
 BOTH = ["width", "height"]
@@ -25,13 +25,13 @@ def area(record: dict[str, Any]) -> dict[str, Any]:
 
 def made_by(function: Any, *features: Feature, every: bool = True, rows: int = 4) -> Any:  # noqa: ANN401 - Made
     """What a function makes of records whose widths count from 0."""
-    bound = record_fields(*features, reads=BOTH)(function).bind(BOXES)
+    bound = record_udf(*features, reads=BOTH)(function).bind(BOXES)
     return bound.compute(boxes(range(rows)), every=every)
 
 
 def test_each_record_gets_what_the_function_makes_of_it() -> None:
     made = (
-        record_fields(AREA, reads=BOTH)(area)
+        record_udf(AREA, reads=BOTH)(area)
         .bind(BOXES)
         .compute(boxes([1, 2, 3], [4, 5, 6]), every=False)
     )
@@ -56,7 +56,7 @@ def test_a_record_is_a_dict_of_python_values_and_of_arrays_in_their_shapes() -> 
         "tags": [["a", "b"], []],
         "pairs": [[[1, 2]], [[3, 4], [5, 6]]],
     }
-    record_fields(AREA)(look).bind(BOXES).compute(batch_of(BOXES.features, **whole), every=False)
+    record_udf(AREA)(look).bind(BOXES).compute(batch_of(BOXES.features, **whole), every=False)
     first, second = seen
     assert {name: type(value) for name, value in first.items()} == {
         "width": int, "height": int, "weight": float, "name": str, "raw": bytes,
@@ -80,7 +80,7 @@ def test_steps_are_given_as_arrays_or_as_a_list_of_arrays() -> None:
         assert record["fixed"].shape == (2, 2)
         return {"area": sum(len(step) for step in record["free"])}
 
-    bound = record_fields(AREA, reads=["fixed", "free"])(count).bind(schema)
+    bound = record_udf(AREA, reads=["fixed", "free"])(count).bind(schema)
     assert values(bound.compute(batch, every=True)) == [3]
 
 
@@ -197,7 +197,7 @@ def test_an_error_that_cannot_say_what_it_is_is_told_by_its_class(processes: boo
     def fails(_record: dict[str, Any]) -> dict[str, Any]:
         raise Silent
 
-    bound = record_fields(AREA, reads=BOTH, processes=processes)(fails).bind(BOXES)
+    bound = record_udf(AREA, reads=BOTH, processes=processes)(fails).bind(BOXES)
     with closing(bound):
         made = bound.compute(boxes([1, 2]), every=False)
     why = "function 'fails' raised Silent, whose message cannot be told"
@@ -257,14 +257,14 @@ def test_a_batch_without_rows_calls_nothing() -> None:
 def test_columns_that_are_not_read_are_passed_over() -> None:
     batch = boxes([2, 3], [4, 5])
     wide = pa.RecordBatch.from_arrays([pa.array(["a", "b"]), *batch.columns], ["name", *BOTH])
-    assert values(record_fields(AREA, reads=BOTH)(area).bind(BOXES).compute(wide, every=True)) == [
+    assert values(record_udf(AREA, reads=BOTH)(area).bind(BOXES).compute(wide, every=True)) == [
         8,
         15,
     ]
 
 
 def test_several_threads_may_ask_at_once() -> None:
-    bound = record_fields(AREA, reads=BOTH)(area).bind(BOXES)
+    bound = record_udf(AREA, reads=BOTH)(area).bind(BOXES)
     found: dict[int, list[int]] = {}
 
     def work(number: int) -> None:

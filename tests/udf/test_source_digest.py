@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from shardline.udf.record_udf import RecordUDF
+    from shardline.udf.record_function import RecordUDF
 
 NAME = "functions_under_test"
 TEXT = '''
 """A module."""
 import math
-from shardline import Feature, record_fields
+from shardline import Feature, record_udf
 
 FACTOR = 2
 STARTED = object()
@@ -40,14 +40,14 @@ def helper(number, power=1):
     return FACTOR * number**power
 
 
-@record_fields(Feature("much", "int64"), reads=["id"], code="1")
+@record_udf(Feature("much", "int64"), reads=["id"], code="1")
 def much(record):
     """Say much."""
     CACHE[record["id"]] = math.sqrt(4)
     return {"much": helper(record["id"])}
 
 
-@record_fields(Feature("keep", "int64"), reads=["id"], code="1")
+@record_udf(Feature("keep", "int64"), reads=["id"], code="1")
 def keep(record):
     return {"keep": int(helper(record["id"]) >= 0)}
 '''
@@ -160,7 +160,7 @@ def fails_from(number: int) -> tuple[str, str]:
 def test_extend_fixed_function_leaves_no_old_results(folder: Path) -> None:
     base, into = base_of(folder, (0, 5), (5, 9)), version_in(folder)
     with pytest.raises(ShardlineError):
-        extend(base, loaded(folder, fails_from(5)), into, engine=ThreadExecutor(1))
+        extend(base, loaded(folder, fails_from(5)), into, executor=ThreadExecutor(1))
     fixed = loaded(folder, CHANGED["constant"])
     report = extend(base, fixed, into)
     assert (len(report.made), report.found) == (2, 0)
@@ -182,7 +182,7 @@ def test_combine_fixed_function_leaves_no_old_results(folder: Path) -> None:
         folder, ('return {"keep"', 'assert record["id"] < 3\n    return {"keep"'), "keep"
     )
     with pytest.raises(ShardlineError):
-        combine(base, base, into, where=failing, engine=ThreadExecutor(1), **options)
+        combine(base, base, into, where=failing, executor=ThreadExecutor(1), **options)
     fixed = loaded(folder, (">= 0", "> 0"), "keep")
     report = combine(base, base, into, where=fixed, **options)
     assert report.found == 0

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from shardline.errors import ColumnError, CorruptFileError, FieldsError
 from shardline.schema.schema import Array, Feature, Schema, Text
-from shardline.udf import tensor_fields
-from shardline.udf.tensor_udf import SEVERAL_VALUES
+from shardline.udf import tensor_udf
+from shardline.udf.tensor_function import SEVERAL_VALUES
 from tests.errors import raises
 from tests.udf.batches import AREA, BOXES, bad, batch_of, boxes, raised, values
 from tests.udf.test_stream import DAMAGED
@@ -36,7 +36,7 @@ def area(tensors: Tensors) -> Tensors:
 
 
 def bound_to(function: Callable[[Tensors], Any], *features: Feature) -> BoundUDF:
-    return tensor_fields(*features, reads=BOTH)(function).bind(BOXES)
+    return tensor_udf(*features, reads=BOTH)(function).bind(BOXES)
 
 
 def both_ways(bound: BoundUDF, batch: pa.RecordBatch) -> UDFResult:
@@ -150,7 +150,7 @@ def test_an_empty_row_of_what_is_not_required_is_missing(shape: tuple[int | None
     new = Feature("new", "int64", shape, required=False)
     row: Any = {(): 7, (2,): [7, 8], (None,): [7], (None, 2): [[7, 8], [9, 10]]}[shape]
     flat = {(): 7, (2,): [7, 8], (None,): [7], (None, 2): [7, 8, 9, 10]}[shape]
-    fields = tensor_fields(new, reads=["old"])(lambda tensors: {"new": tensors["old"]})
+    fields = tensor_udf(new, reads=["old"])(lambda tensors: {"new": tensors["old"]})
     made = both_ways(fields.bind(Schema((feature,))), batch_of([feature], old=[None, row, None]))
     assert values(made, "new") == [None, flat, None]
     assert (made.reasons, bad(made, "new")) == ({}, {})
@@ -182,7 +182,7 @@ def test_text_images_arrays_and_steps_are_read() -> None:
         length = tf.strings.length(tensors["name"], unit="UTF8_CHAR")
         return {"area": length + tf.cast(tensors["raw"][:, 1], tf.int32) + tf.cast(sums, tf.int32)}
 
-    bound = tensor_fields(AREA, reads=["name", "raw", "steps"])(function).bind(schema)
+    bound = tensor_udf(AREA, reads=["name", "raw", "steps"])(function).bind(schema)
     raw = [np.array([0, 10 * at], "<i2").tobytes() for at in range(3)]
     steps = [[[100, 100]], [], [[100, 0], [100, 100]]]
     batch = batch_of(features, name=["größe", "", "a"], raw=raw, steps=steps)
@@ -191,7 +191,7 @@ def test_text_images_arrays_and_steps_are_read() -> None:
 
 def test_raw_arrays_of_a_wrong_size_are_told_with_their_record() -> None:
     feature = Feature("raw", "bytes", meaning=Array("int16", (2,)))
-    fields = tensor_fields(AREA, reads=["raw"])(lambda t: {"area": t["raw"][:, 0]})
+    fields = tensor_udf(AREA, reads=["raw"])(lambda t: {"area": t["raw"][:, 0]})
     batch = batch_of([feature], raw=[b"1234", b"12345678"])
     with raises(ColumnError, "length-mismatch", record=1, feature="raw") as caught:
         fields.bind(Schema((feature,))).compute(batch, every=True)
@@ -415,7 +415,7 @@ def test_it_is_given_no_more_records_at_a_time_than_it_says() -> None:
         seen.assign(tf.maximum(seen, rows))
         return {"area": tf.math.floordiv(tf.constant(60, tf.int64), tensors["width"])}
 
-    fields = tensor_fields(AREA, reads=["width"], batch=3)(counted)
+    fields = tensor_udf(AREA, reads=["width"], batch=3)(counted)
     widths = [1, 2, 3, 4, 0, 6, 5, 4, 3, 2]
     made = both_ways(fields.bind(BOXES), boxes(widths))
     assert int(seen) <= 3
@@ -425,5 +425,5 @@ def test_it_is_given_no_more_records_at_a_time_than_it_says() -> None:
 
 def test_a_batch_of_no_records_is_refused() -> None:
     with raises(FieldsError, "invalid-argument") as caught:
-        tensor_fields(AREA, reads=["width"], batch=0)(area)
+        tensor_udf(AREA, reads=["width"], batch=0)(area)
     assert "batch" in caught.value.message

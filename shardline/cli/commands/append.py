@@ -384,7 +384,7 @@ def _run(asked: _AppendOptions) -> None:
     unknown = declared is None and not version.exists
     began = time.perf_counter()
     then = {"identifying": "finding the schema"} if unknown and not asked.dry_run else {}
-    with open_progress_executor(asked.workers, then=then) as engine:
+    with open_progress_executor(asked.workers, then=then) as executor:
         report = run(
             version,
             sources,
@@ -400,7 +400,7 @@ def _run(asked: _AppendOptions) -> None:
             on_changed=asked.on_changed,  # type: ignore[arg-type] # one of its choices
             dry_run=asked.dry_run,
             limits=within,
-            engine=engine,
+            executor=executor,
         )
     seconds = time.perf_counter() - began
     if not asked.as_json:

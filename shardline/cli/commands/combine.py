@@ -255,9 +255,9 @@ def combine_versions(asked: CombineOptions, into: str, rule: SpecOptions) -> NoR
             print_dry_run_notice()
         raise SystemExit(0)
     began = time.perf_counter()
-    with open_progress_executor(asked.workers) as engine:
+    with open_progress_executor(asked.workers) as executor:
         report = combine(
-            left, right, target, budget_bytes=asked.budget_bytes, engine=engine, **more, **rule
+            left, right, target, budget_bytes=asked.budget_bytes, executor=executor, **more, **rule
         )
     seconds = time.perf_counter() - began
     if not asked.as_json:

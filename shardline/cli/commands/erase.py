@@ -553,8 +553,8 @@ def _plan_erase(
 ) -> ErasePlan:
     from shardline.operations.erase import plan_erase
 
-    with raise_as_usage_error(), open_progress_executor(workers) as engine:
-        return plan_erase(store, dataset, **chosen, limits=within, engine=engine)
+    with raise_as_usage_error(), open_progress_executor(workers) as executor:
+        return plan_erase(store, dataset, **chosen, limits=within, executor=executor)
 
 
 def _execute_plan(
@@ -563,8 +563,8 @@ def _execute_plan(
     from shardline.operations.erase import execute_erase_plan
 
     began = time.perf_counter()
-    with open_progress_executor(workers) as engine:
-        report = execute_erase_plan(plan, **options, limits=within, engine=engine)
+    with open_progress_executor(workers) as executor:
+        report = execute_erase_plan(plan, **options, limits=within, executor=executor)
     return report, time.perf_counter() - began
 
 

@@ -70,7 +70,7 @@ def export(
     version = open_version(open_root(root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
     began = time.perf_counter()
-    with open_progress_executor() as engine:
+    with open_progress_executor() as executor:
         report = run(
             version,
             out,
@@ -78,7 +78,7 @@ def export(
             compression=compression,
             overwrite=overwrite,
             limits=limits(max_record, max_unpacked),
-            engine=engine,
+            executor=executor,
         )
     seconds = time.perf_counter() - began
     if as_json:

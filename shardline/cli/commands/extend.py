@@ -40,14 +40,14 @@ Examples:
   shardline extend train.tfrecord --output more.tfrecord --fields my_fields.py:length
 \b
 In my_fields.py:
-  from shardline import Feature, record_fields
+  from shardline import Feature, record_udf
 \b
-  @record_fields(Feature("length", "int64"), reads=["name"], code="1")
+  @record_udf(Feature("length", "int64"), reads=["name"], code="1")
   def length(record):
       return {"length": len(record["name"])}
 
-There are also batch_fields (Arrow columns in and out, much faster), tensor_fields (TensorFlow) and
-joined_fields (a table). 'code' is the version of the function: with it, what was computed once is
+There are also batch_udf (Arrow columns in and out, much faster), tensor_udf (TensorFlow) and
+table_join (a table). 'code' is the version of the function: with it, what was computed once is
 used again when more was appended to the old version. Change it when the function changes.
 
 A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; anything else is text:

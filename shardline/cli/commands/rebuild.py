@@ -225,7 +225,7 @@ def rebuild(
     if target is None:
         _validate_snapshot(version, snapshot)
     began = time.perf_counter()
-    with raise_as_usage_error(), open_progress_executor(workers) as engine:
+    with raise_as_usage_error(), open_progress_executor(workers) as executor:
         report = run(
             version,
             snapshot.number,
@@ -233,7 +233,7 @@ def rebuild(
             target_bytes=target_size,
             compression=compression,
             limits=within,
-            engine=engine,
+            executor=executor,
         )
     seconds = time.perf_counter() - began
     changed = target or version

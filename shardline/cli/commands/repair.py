@@ -103,9 +103,9 @@ def repair(
     opened = open_version(open_root(root), wanted)
     newest = find_snapshot(opened, wanted)
     names = [_resolve_shard(newest, name) for name in shards] or None
-    with open_progress_executor(workers) as engine:
+    with open_progress_executor(workers) as executor:
         report = run(
-            opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, engine=engine
+            opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, executor=executor
         )
     copies = _list_copies(opened, report)
     if not as_json:

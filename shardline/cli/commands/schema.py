@@ -26,7 +26,7 @@ from shardline.schema.tf_spec_code import format_spec
 from shardline.text import escape_text, float32_json, format_count
 
 if TYPE_CHECKING:
-    from shardline.schema.inference import FeatureSchema, FileSchema, SchemaReport
+    from shardline.schema.file_schema import FeatureSchema, FileSchema, SchemaReport
     from shardline.schema.schema import Feature, Schema
     from shardline.tfrecord import Limits
 
@@ -64,10 +64,10 @@ def print_source_schema(
 ) -> None:
     """Tell the schema that an append of these sources would give a new version."""
     from shardline.errors import SchemaMismatchError
-    from shardline.sources import as_source, infer_source_schema
+    from shardline.sources import infer_source_schema, open_source
 
     found = find_sources(arguments, format_)
-    sources = [as_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
+    sources = [open_source(one, format=format_, limits=limits) for one in found]  # type: ignore[arg-type] # one of its choices
     with show_activity("finding the schema"):
         try:
             schema = infer_source_schema(sources)
@@ -161,7 +161,7 @@ def schema(
 
     Exits with 1 if a file is damaged, a record is no Example, or a feature has two kinds.
     """
-    from shardline.schema.inference import feature_spec, infer_schema
+    from shardline.schema.file_schema import feature_spec, infer_schema
 
     if spec and declare:
         raise UsageError("--spec and --declare exclude each other", code="conflicting-options")

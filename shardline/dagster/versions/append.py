@@ -46,7 +46,7 @@ from shardline.operations.landing_folder import (
 from shardline.operations.source_selection import OnChanged, OnDuplicate, SourceRules
 from shardline.release import __version__
 from shardline.schema.schema import Schema
-from shardline.sources import RecordSource, as_source
+from shardline.sources import RecordSource, open_source
 from shardline.text import format_bytes, format_count
 from shardline.tfrecord.compression import Compression
 
@@ -157,7 +157,7 @@ def appended_version(
             reland=config.reland,
             on_duplicate=config.on_duplicate or on_duplicate,
             on_changed=config.on_changed or on_changed,
-            engine=create_logging_executor(context.log),
+            executor=create_logging_executor(context.log),
         )
         seconds = time.perf_counter() - began
         told = (report.landed, report.skipped, report.set_aside)
@@ -267,7 +267,7 @@ def _open_arrival(arrival: LandingFile, folders: Sequence[LandingFolder]) -> Rec
     """What has arrived, read as its folder says; the path where it cannot be: append tells why."""
     inside = [f for f in folders if arrival.path.startswith(_format_folder(f) + "/")]
     try:
-        return as_source(arrival.path, format=inside[0].format if inside else None)
+        return open_source(arrival.path, format=inside[0].format if inside else None)
     except SourceError:
         return arrival.path
 

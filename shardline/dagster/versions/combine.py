@@ -170,7 +170,7 @@ def combined_version(
             compression=compression,
             budget_bytes=budget,
             checks=gate.required,
-            engine=create_logging_executor(context.log),
+            executor=create_logging_executor(context.log),
             **rule,
         )
         _log_report(context, report)

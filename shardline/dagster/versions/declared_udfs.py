@@ -11,15 +11,13 @@ from typing import TypeAlias
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 from shardline.schema.schema import Schema
-from shardline.udf.table_join import TableJoin
+from shardline.udf.key_join import TableJoin
 from shardline.udf.udf_declaration import UDF, FunctionUDF
 
 Udfs: TypeAlias = UDF | Iterable[UDF]
 LateUdfs: TypeAlias = Callable[[], Udfs]
 
-_HOW = Hint.of(
-    "declare its features with record_fields, batch_fields, tensor_fields, joined_fields"
-)
+_HOW = Hint.of("declare its features with record_udf, batch_udf, tensor_udf, table_join")
 
 
 @dataclass(frozen=True, slots=True)

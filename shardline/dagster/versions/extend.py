@@ -74,8 +74,8 @@ def extended_version(
 ) -> VersionDefs:
     """Declare a version, `digits/v2`, that holds what `of` has published, with new fields.
 
-    `fields` is a maker of fields (`record_fields`, `batch_fields`, `tensor_fields`,
-    `joined_fields`), or several, or a function without arguments that gives them when it runs. As
+    `fields` is a maker of fields (`record_udf`, `batch_udf`, `tensor_udf`,
+    `table_join`), or several, or a function without arguments that gives them when it runs. As
     an overlay only the new fields are written, beside `of`, which stays as it is. As a rewrite
     whole records are, in which old fields can be replaced or dropped. It follows `of` by itself,
     and computes what is new in it; without a code version of every function, all of it each time.
@@ -91,7 +91,7 @@ def extended_version(
             raise InvalidArgumentError(
                 "no fields to add",
                 code="no-features",
-                hint=Hint.of("pass fields made by record_fields or joined_fields"),
+                hint=Hint.of("pass fields made by record_udf or table_join"),
             )
         _validate_share(mode, quarantine_share, declared)
         parse_shard_compression(compression)

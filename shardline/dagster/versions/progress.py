@@ -44,19 +44,19 @@ def create_log_listener(
 
 
 def create_logging_executor(
-    log: LineLog, engine: "Executor | None" = None, *, clock: Callable[[], float] = monotonic
+    log: LineLog, executor: "Executor | None" = None, *, clock: Callable[[], float] = monotonic
 ) -> "Executor":
     """An engine for one operation that logs the same lines, with the share of all tasks."""
     from shardline import ThreadExecutor  # noqa: PLC0415 - only where it is used
 
-    return _LoggingExecutor(engine or ThreadExecutor(), _StepLog(log, clock))
+    return _LoggingExecutor(executor or ThreadExecutor(), _StepLog(log, clock))
 
 
 class _LoggingExecutor:
     """Runs tasks on another engine, and knows all of a step's tasks before they run."""
 
-    def __init__(self, engine: "Executor", telling: "_StepLog") -> None:
-        self._engine = engine
+    def __init__(self, executor: "Executor", telling: "_StepLog") -> None:
+        self._executor = executor
         self._telling = telling
 
     def run(
@@ -76,7 +76,7 @@ class _LoggingExecutor:
             if progress is not None:
                 progress(told)
 
-        yield from self._engine.run(work, tasks, hear)
+        yield from self._executor.run(work, tasks, hear)
 
 
 class _StepLog:

@@ -54,7 +54,7 @@ def build_export_asset(name: str, path: Path, owners: Sequence[str] = ()) -> dg.
     ) -> Iterator[dg.MaterializeResult[None]]:
         version = shardline.version(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        report = export(version, path, engine=create_logging_executor(context.log))
+        report = export(version, path, executor=create_logging_executor(context.log))
         told = report.exported
         if not report.written:
             context.log.info("%s holds snapshot %d already", path, told.snapshot)
@@ -139,7 +139,7 @@ def rebuilt_version(
             target_bytes=config.target_shard_mb * _MEGABYTE or target,
             compression=compression,
             checks=gate.required,
-            engine=create_logging_executor(context.log),
+            executor=create_logging_executor(context.log),
         )
         made = create_step_report(version, report, time.perf_counter() - began, context)
         if made is None:

@@ -35,7 +35,7 @@ from shardline.pairing.coverage import Coverage
 from shardline.readers.records import list_records
 from shardline.schema.schema import Feature
 from shardline.tfrecord.compression import Compression
-from shardline.udf import joined_fields
+from shardline.udf import table_join
 from shardline.udf.transform import BoundUDFs
 from shardline.udf.udf_declaration import is_deterministic
 
@@ -113,7 +113,7 @@ class AuditTables:
             return SkipReason(
                 "values-not-recorded",
                 f"the log does not contain the defaults for keys missing from {told['by']}",
-                Hint.of("declare it with joined_fields in a Python file for ", Option("fields")),
+                Hint.of("declare it with table_join in a Python file for ", Option("fields")),
             )
         like = [
             path for path in self.paths if _get_file_name(path) == _get_file_name(str(told["by"]))
@@ -132,7 +132,7 @@ def _join_table(path: str, told: Json) -> UDF | None:
     if identity["defaults"]:
         return None
     try:
-        made = joined_fields(
+        made = table_join(
             path,
             identity["key"],
             features=[Feature.from_dict(one) for one in identity["features"]],

@@ -13,7 +13,7 @@ from shardline.log.model import RECEIPT, REFUSED, ROWS, get_sidecar_shard, sidec
 from shardline.provenance.record_numbers import has_pair_selection
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
-from shardline.sources import as_source
+from shardline.sources import open_source
 from shardline.tfrecord.hashing import hash_object
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _check_source(path: str, entry: Entry, source: Source, *, read: bool) -> tup
     if not read:
         return "", ""
     try:
-        found = as_source(
+        found = open_source(
             path if "://" in path else Path(path),
             format=entry.parameters.get("format"),
             salvage=bool(entry.parameters.get("salvage")),

@@ -140,7 +140,7 @@ def plan_erase(
     key: str | None = None,
     values: Sequence[int | str | bytes] = (),
     limits: Limits = DEFAULT_LIMITS,
-    engine: Executor | None = None,
+    executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> ErasePlan:
     """Find the records that are meant in every version of a dataset, and tell what would be done.
@@ -160,7 +160,7 @@ def plan_erase(
     plans = search_pair_plans(history, condition, limits)
     tasks = [*list_search_tasks(history, condition, limits), *plans.tasks.values()]
     _validate_condition(history, condition, searched=bool(tasks))
-    found = list((engine or ThreadExecutor()).run(search, tasks, progress))
+    found = list((executor or ThreadExecutor()).run(search, tasks, progress))
     relations = [*list_relations(history), *plans.relations]
     meant = spread_rows({one.name: one.rows for one in found}, relations)
     rows = spread_rows(_add_erased_rows(meant.rows, history), relations).rows

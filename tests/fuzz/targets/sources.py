@@ -16,8 +16,8 @@ from shardline.errors import ShardlineError
 from shardline.operations.append import append
 from shardline.operations.extend import extend
 from shardline.schema.schema import Feature, Schema, Text
-from shardline.sources.source_format import as_source
-from shardline.udf import joined_fields
+from shardline.sources.source_format import open_source
+from shardline.udf import table_join
 from tests.fuzz.examples import (
     arrow_rows,
     assert_same_rows,
@@ -63,7 +63,7 @@ def _append(case: Case, folder: Path, read: Callable[[Path], list[dict[str, Any]
 
 def _infer(path: Path) -> None:
     try:
-        as_source(path).infer()
+        open_source(path).infer()
     except ShardlineError:
         return  # the declared schema may still fit
 
@@ -122,7 +122,7 @@ def _join(case: Case, folder: Path) -> str:
     append(version, rows, schema=Schema((Feature("id", "int64"),)), batch="ids")
     target = Version(folder / "root", "fuzz/v2")
     declared = [Feature("name", "bytes", required=False)]
-    fields = joined_fields(path, "id", features=declared, missing="absent", doubled="first")
+    fields = table_join(path, "id", features=declared, missing="absent", doubled="first")
     extend(version, fields, target, which="newest")
     if path.suffix not in _READERS:
         return "accepted"

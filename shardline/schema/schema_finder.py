@@ -1,4 +1,4 @@
-"""What the values of a column say about its feature, without writing records of them."""
+"""Schema inference from batches of rows: what their values and types allow."""
 
 from __future__ import annotations
 
@@ -13,27 +13,20 @@ from shardline import kernel
 from shardline.errors import ExampleError, SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.columns import from_arrow
-from shardline.kernel.types import (
-    FactsKey,
-    FeatureFacts,
-    check_distinct,
-    merge_facts,
-)
+from shardline.kernel.types import FactsKey, FeatureFacts, check_distinct, merge_facts
 from shardline.schema.arrow_types import infer_arrow_feature, infer_logical_type, unwrap_lists
 from shardline.schema.conversion import convert_to_feature
 from shardline.schema.exact_numbers import find_rounded, inexact_number
-from shardline.schema.inference import build_schema, infer_features
+from shardline.schema.file_schema import build_schema, infer_features
 from shardline.schema.schema import Category, Schema, Text
-from shardline.sources.source import JoinableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from shardline.kernel.types import Buffer, IntArray
-    from shardline.schema.inference import FeatureSchema
+    from shardline.schema.file_schema import FeatureSchema
     from shardline.schema.logical_types import LogicalType
     from shardline.schema.schema import Feature, Shape
-    from shardline.sources.source import RecordSource
 
 
 def get_column_facts(feature: Feature, array: pa.Array) -> FeatureFacts | None:
@@ -77,9 +70,6 @@ def _is_utf8(values: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-_DECLARE = Hint.of("declare the schema")
 
 
 @dataclass(slots=True)
@@ -244,40 +234,8 @@ class SchemaFinder:
         return replace(feature, shape=shape, meaning=meaning)
 
 
-def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool = False) -> Schema:
-    """The schema that the rows of all these sources suggest, and that all of them fit.
-
-    No number loses a digit before the decimal point, unless `allow_rounding` is set. Raises
-    SchemaMismatchError where no kind keeps all of them, or sources differ in the kind of a feature.
-    """
-    merged: Schema | None = None
-    first = ""
-    marks: set[Hashable] = set()
-    for source in sources:
-        mark = _get_schema_mark(source)
-        if mark is not None and mark in marks:
-            continue  # to merge the same schema again changes nothing
-        marks.add(mark)
-        found = source.infer(allow_rounding=True) if allow_rounding else source.infer()
-        if not found.features and found.payload != "opaque":
-            continue  # nothing is in it, so it tells nothing
-        if merged is None:
-            merged, first = found, source.shown
-        else:
-            merged = _merge_schemas(merged, found, f"{first} and {source.shown}")
-    return merged or Schema()
-
-
-def _get_schema_mark(source: RecordSource) -> Hashable | None:
-    """Return what decides the schema that a small file suggests; None if that must be inferred."""
-    small = source.read_small() if isinstance(source, JoinableSource) else None
-    if small is None or not isinstance(source, JoinableSource):
-        return None
-    mark = source.schema_mark(small)
-    return None if mark is None else (type(source), mark)
-
-
-def _merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
+def merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
+    """Return the schema that rows of both schemas fit; `shown` names the two for errors."""
     mine = {feature.key: feature for feature in one.features}
     theirs = {feature.key: feature for feature in other.features}
     features = []
@@ -354,3 +312,6 @@ def _unify_number_facts(facts: Iterable[FeatureFacts]) -> list[FeatureFacts]:
         ),
     )
     return list(merged.values())
+
+
+_DECLARE = Hint.of("declare the schema")

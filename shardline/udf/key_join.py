@@ -257,7 +257,7 @@ def get_table_column(held: LookupTable, feature: Feature) -> pa.Array:
     return column.array
 
 
-def joined_fields(
+def table_join(
     table: object,
     key: str,
     *,

@@ -136,9 +136,9 @@ def test_busy_tasks_stop_soon_after_someone_asks(workers: int) -> None:
     errors: list[BaseException] = []
 
     def run() -> None:
-        engine = ThreadExecutor(workers, cancellation=cancellation)
+        executor = ThreadExecutor(workers, cancellation=cancellation)
         try:
-            list(engine.run(lambda _, running: busy(running, started), counts(4)))
+            list(executor.run(lambda _, running: busy(running, started), counts(4)))
         except CancelledError as error:
             errors.append(error)
 
@@ -260,10 +260,10 @@ def test_a_task_that_waits_to_be_tried_again_stops_soon(who: str) -> None:
             raise ValueError("the real fault")
 
     def run() -> None:
-        engine = ThreadExecutor(2, cancellation=cancellation, pause=1000)
+        executor = ThreadExecutor(2, cancellation=cancellation, pause=1000)
         expected = CancelledError if who == "someone" else ValueError
         with pytest.raises(expected):
-            list(engine.run(work, counts(2)))
+            list(executor.run(work, counts(2)))
 
     within(SOON, run)
 

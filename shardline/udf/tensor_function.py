@@ -319,7 +319,7 @@ _BATCH = 4096
 SEVERAL_VALUES = "holds a list of {} values, and one value belongs there"
 
 
-def tensor_fields(
+def tensor_udf(
     *features: Feature,
     reads: Sequence[str],
     code: str | None = None,
@@ -453,7 +453,7 @@ class TensorFunctionCall(BatchCall):
             raise FieldsError(
                 f"{self.shown}: TensorFlow cannot trace it: {why}",
                 code="udf-trace-failed",
-                hint=Hint.of("use TensorFlow operations only, or declare it with `batch_fields`"),
+                hint=Hint.of("use TensorFlow operations only, or declare it with `batch_udf`"),
             ) from error
 
     def _put_together(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:

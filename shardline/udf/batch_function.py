@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shardline.schema.conversion import ConvertedColumn
 
 
-def batch_fields(
+def batch_udf(
     *features: Feature,
     reads: Sequence[str],
     code: str | None = None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
-def record_fields(
+def record_udf(
     *features: Feature,
     reads: Sequence[str] | None = None,
     code: str | None = None,

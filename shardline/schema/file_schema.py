@@ -1,4 +1,4 @@
-"""What records show of their features, and the schema that this suggests."""
+"""Schemas of standalone files: what all records show, and how files differ."""
 
 from __future__ import annotations
 
