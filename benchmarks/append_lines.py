@@ -230,7 +230,7 @@ def _again_and_again(root: Path, landed: Path, appends: int, what: str) -> Side:
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(kept, root)
         version = Version(root, NAME)
-        version.newest() if version.state.snapshot else version.schema
+        version.latest() if version.state.snapshot else version.schema
 
     def run() -> int:
         for source in sources:
@@ -254,7 +254,7 @@ def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Tar
     version = Version(root, NAME)
     append(version, [source.path for source in sources], on_duplicate="append")
     check_version(version)
-    records = version.newest().records
+    records = version.latest().records
     into = Version(root, "digits/single")
 
     def prepare() -> None:
@@ -270,12 +270,12 @@ def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Tar
 
     shards = [
         RecordSet(root / version.shard_name(shard), shard.records, shard.bytes)
-        for shard in version.newest().shards
+        for shard in version.latest().shards
     ]
     few = shards if records < _QUICK_ENOUGH else shards[:1]
     return Line(
         name,
-        version.newest().bytes / records,
+        version.latest().bytes / records,
         (tensorflow_side.copy_records(few, folder / "tensorflow"),),
         (_pipe(shards, folder / "copy"),),
         Side("rebuild", run, prepare=prepare),

@@ -46,7 +46,7 @@ def all_lines(folder: Path, size: int, only: str = "") -> Iterator[Line]:
         return
     version = Version(folder / "root", "bench/v1")
     append(version, [small_table(size // _ROW_BYTES)], batch="all")
-    snapshot = version.newest()
+    snapshot = version.latest()
     limit = Side("its columns read by to_arrow", partial(_read, snapshot))
     for number, name in enumerate(names):
         suite = folder / f"suite{number}.json"

@@ -260,7 +260,7 @@ def _check(count: int, size: int, folder: Path) -> Side:
 
 
 def _take(count: int, size: int, records: int, times: int, folder: Path) -> Side:
-    snapshot = _version(folder, count, size).newest()
+    snapshot = _version(folder, count, size).latest()
     numbers = np.sort(np.random.default_rng(1).integers(0, snapshot.records, records))
 
     def run() -> int:
@@ -272,7 +272,7 @@ def _take(count: int, size: int, records: int, times: int, folder: Path) -> Side
 
 
 def _to_arrow(count: int, size: int, folder: Path) -> Side:
-    snapshot = _version(folder, count, size).newest()
+    snapshot = _version(folder, count, size).latest()
 
     def run() -> int:
         return sum(batch.num_rows for batch in snapshot.to_arrow(workers=1))

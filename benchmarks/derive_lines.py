@@ -83,7 +83,7 @@ def _base(folder: Path, size: int, table: pa.Table) -> tuple[Version, RecordSet]
 def _extending(name: str, folder: Path, size: int, mode: TransformMode, table: pa.Table) -> Line:
     base, source = _base(folder, size, table)
     root = folder / "root"
-    records, total = base.newest().records, base.newest().bytes
+    records, total = base.latest().records, base.latest().bytes
     into = Version(root, "digits/v2")
 
     def prepare() -> None:
@@ -140,8 +140,8 @@ def _read_bytes() -> int:
 
 def _copying(base: Version, path: Path) -> Side:
     """Copy the shards, and sync the copy."""
-    shards = [Path(file) for file in base.newest().files()]
-    records = base.newest().records
+    shards = [Path(file) for file in base.latest().files()]
+    records = base.latest().records
 
     def run() -> int:
         with path.open("xb", buffering=0) as copy:
@@ -158,7 +158,7 @@ def _copying(base: Version, path: Path) -> Side:
 
 def _reading(name: str, folder: Path, size: int, table: pa.Table) -> Line:
     base, _ = _base(folder, size, table)
-    records = base.newest().records
+    records = base.latest().records
     sides = {}
     for mode, version in (("overlay", "digits/v2"), ("rewrite", "digits/v3")):
         into = Version(folder / "root", version)
@@ -169,7 +169,7 @@ def _reading(name: str, folder: Path, size: int, table: pa.Table) -> Line:
     by_hand = recipes.parse_files(plain.files(), to_tf_spec(plain.schema), _BATCH, records)
     return Line(
         name,
-        base.newest().bytes / records,
+        base.latest().bytes / records,
         (by_hand,),
         (sides["rewrite"],),
         sides["overlay"],

@@ -85,14 +85,14 @@ def _open(name: str, folder: Path, short: _Made, long: _Made) -> Line:
 
     def opener(made: _Made) -> Side:
         def run() -> int:
-            _expect(Version(made.root, NAME).newest().totals.shards >= made.appends)
+            _expect(Version(made.root, NAME).latest().totals.shards >= made.appends)
             return 1
 
         return Side(made.what, run)
 
     def requests(made: _Made) -> int:
         store = CountingStore(made.root)
-        Version(store, NAME).newest()
+        Version(store, NAME).latest()
         return store.requests.total()
 
     remark = _requests_remark(requests(short), requests(long))
@@ -141,7 +141,7 @@ def _list(name: str, folder: Path, short: _Made, long: _Made) -> Line:
     del folder, short
 
     def run() -> int:
-        shards = Version(long.root, NAME).newest().shards
+        shards = Version(long.root, NAME).latest().shards
         _expect(len(shards) >= long.appends)
         return len(shards)
 
@@ -190,7 +190,7 @@ class _Attester(_Writer):
     """Attests the newest shards of a version, one by one."""
 
     def run(self) -> int:
-        shards = self.version.newest().shards
+        shards = self.version.latest().shards
         for number in range(self.made.commits):
             name = shards[-1 - number % len(shards)].name
             told = [Attestation(check, passed=True, shards=(name,)) for check in _CHECKS]

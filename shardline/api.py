@@ -165,9 +165,9 @@ class Version(StoredVersion):
 
     snapshot_type = Snapshot
 
-    def newest(self) -> Snapshot:
+    def latest(self) -> Snapshot:
         """Return the latest snapshot, published or not."""
-        return cast("Snapshot", super().newest())
+        return cast("Snapshot", super().latest())
 
     def published(self) -> Snapshot:
         """Return the latest published snapshot: the one to read."""
@@ -185,6 +185,6 @@ class Version(StoredVersion):
         """Return the snapshot that was the latest at a time. A time without a zone is in UTC."""
         return cast("Snapshot", super().at(time))
 
-    def find(self, which: str | int = "newest") -> Snapshot:
+    def find(self, which: str | int = "latest") -> Snapshot:
         """Return a snapshot as people name it: newest, published, a number, a tag, or a time."""
         return cast("Snapshot", super().find(which))

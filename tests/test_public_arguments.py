@@ -47,10 +47,10 @@ CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
     "version.restore": lambda x, v, f: v.restore(x),
     "version.reject": lambda x, v, f: v.reject(x),
     "version.create": lambda x, v, f: Version(v.store, "a/v9").create(x),
-    "snapshot.take": lambda x, v, f: v.newest().take(x),
-    "snapshot.take columns": lambda x, v, f: v.newest().take([0], x),
-    "snapshot.to_arrow": lambda x, v, f: v.newest().to_arrow(x).read_all(),
-    "snapshot.consumed_by": lambda x, v, f: v.newest().consumed_by(x),
+    "snapshot.take": lambda x, v, f: v.latest().take(x),
+    "snapshot.take columns": lambda x, v, f: v.latest().take([0], x),
+    "snapshot.to_arrow": lambda x, v, f: v.latest().to_arrow(x).read_all(),
+    "snapshot.consumed_by": lambda x, v, f: v.latest().consumed_by(x),
     "append version": lambda x, v, f: shardline.append(x, f),
     "append sources": lambda x, v, f: shardline.append(v, x),
     "append target_bytes": lambda x, v, f: shardline.append(v, f, target_bytes=x),
@@ -94,7 +94,7 @@ CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
     "erase dataset": lambda x, v, f: shardline.plan_erase(v.store, x, key="id", values=[1]),
     "erase values": lambda x, v, f: shardline.plan_erase(v.store, "a", key="id", values=x),
     "vacuum": lambda x, v, f: shardline.vacuum(v.store, x),
-    "diff": lambda x, v, f: shardline.diff(v.newest(), x),
+    "diff": lambda x, v, f: shardline.diff(v.latest(), x),
 }
 
 

@@ -32,7 +32,7 @@ _SPELLING = (
 )
 _MAX_SNAPSHOT_LENGTH = 64
 _EXAMPLES = (
-    "write `digits/v1`, or with a snapshot `digits/v1@7`: a number, a tag, `published`, `newest` "
+    "write `digits/v1`, or with a snapshot `digits/v1@7`: a number, a tag, `published`, `latest` "
     "or a UTC time like `2026-11-16T04:00`"
 )
 
@@ -50,7 +50,7 @@ class Reference:
     @property
     def which(self) -> str:
         """The snapshot that is meant: the newest if nothing was said."""
-        return self.snapshot or "newest"
+        return self.snapshot or "latest"
 
     @property
     def readable(self) -> str:

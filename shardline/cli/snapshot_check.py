@@ -32,7 +32,7 @@ class SnapshotCheck:
 
     report: CheckReport
     after: StoredSnapshot
-    newest: StoredSnapshot
+    latest: StoredSnapshot
 
     @property
     def ok(self) -> bool:
@@ -67,7 +67,7 @@ def check_snapshot(
 
 def get_snapshot_check(version: StoredVersion, report: CheckReport) -> SnapshotCheck:
     """What a check found, with its snapshot and its version as they stand now."""
-    return SnapshotCheck(report, version.snapshot(report.snapshot.number), version.newest())
+    return SnapshotCheck(report, version.snapshot(report.snapshot.number), version.latest())
 
 
 def serialize_check(checked: SnapshotCheck) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def serialize_check(checked: SnapshotCheck) -> dict[str, Any]:
         "missing": list(report.missing),
         "failed": list(report.failed),
         "rejected": list(report.rejected),
-        "newest": checked.newest.number,
+        "latest": checked.latest.number,
         "published": report.published,
     }
 
@@ -137,7 +137,7 @@ def _recreate_command(checked: SnapshotCheck) -> str:
     from shardline.log.version import StoredVersion
     from shardline.provenance.commands import get_repair_command
 
-    newest = checked.newest
+    newest = checked.latest
     held = {shard.name for shard in newest.shards}
     bad = [one.shard for one in checked.report.shards if one.problems and one.shard.name in held]
     if not bad:
@@ -153,7 +153,7 @@ def _print_publication(checked: SnapshotCheck) -> None:
         plural = "s" if len(report.rejected) > 1 else ""
         click.echo(
             f"rejected snapshot{plural} {snapshots}; without what came with it, the newest is "
-            f"{checked.newest}"
+            f"{checked.latest}"
         )
     elif not all(shard.ok for shard in report.shards):
         click.echo(
@@ -179,7 +179,7 @@ def print_next_steps(
 ) -> None:
     """The end of work on a version: which snapshot it made, and whether that is of plain files."""
     if snapshot is None:
-        newest = into.newest()
+        newest = into.latest()
         if not newest.published:
             status = render_next_command("status", into.name)
             click.echo(f"{newest} is not published. To see why: {status}")

@@ -285,4 +285,4 @@ def find_check_snapshot(
     number = find_run_snapshot(instance, run_id, key)
     if number is not None:
         return version.snapshot(number)
-    return version.newest() if version.exists and version.state.snapshot else None
+    return version.latest() if version.exists and version.state.snapshot else None

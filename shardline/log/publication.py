@@ -142,7 +142,7 @@ class PublicationTracker:
             if row.since >= policy.since:
                 return
 
-    def newest(self) -> int | None:
+    def latest(self) -> int | None:
         """The newest published snapshot; None if there is none."""
         self._catch_up()
         head = len(self._made)

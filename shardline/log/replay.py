@@ -123,7 +123,7 @@ class Replay:
         self._mark(entry)
         published = self.published
         if may_publish(entry, self.checks):
-            published = self.so_far.newest()
+            published = self.so_far.latest()
         wrong = []
         if entry.totals != self.totals:
             wrong.append("totals")

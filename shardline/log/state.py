@@ -98,7 +98,7 @@ class State:
         told = [policy.checks for policy in self.policies if policy.since <= snapshot]
         return told[-1] if told else Checks()
 
-    def newest(self) -> SnapshotRow:
+    def latest(self) -> SnapshotRow:
         """The newest snapshot's row, without loading the others' and without what checks said."""
         return SnapshotRow(
             self.snapshot,

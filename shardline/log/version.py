@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from shardline.log.state import State
     from shardline.storage import Store
 
-_NEWEST, _PUBLISHED = "newest", "published"
+_LATEST, _PUBLISHED = "latest", "published"
 _NAME = re.compile(r"([^/@]+)/([^/@]+)")
 _MAX_DIGITS = 19
 _PACKING_OPERATIONS = frozenset({"append", "rebuild"})
@@ -144,7 +144,7 @@ class StoredVersion:
             return str(given)
         packed = _last_packing(one.shard for one in reversed(entry.added))
         if packed is None:  # nothing was added, as by a rejection
-            packed = _last_packing(reversed(self.newest().shards))
+            packed = _last_packing(reversed(self.latest().shards))
         return packed
 
     def refresh(self) -> list[Entry]:
@@ -155,7 +155,7 @@ class StoredVersion:
             self._known = state
             return new
 
-    def newest(self) -> StoredSnapshot:
+    def latest(self) -> StoredSnapshot:
         """The newest snapshot, published or not."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if not self.state.snapshot:
@@ -199,7 +199,7 @@ class StoredVersion:
     def _snapshot(self, state: State, schema: Schema, number: int) -> StoredSnapshot:
         if not 1 <= number <= state.snapshot:
             raise get_snapshot_missing_error(state, number)
-        moment = state.newest() if number == state.snapshot else state.timeline.moment(number)
+        moment = state.latest() if number == state.snapshot else state.timeline.moment(number)
         older = number < (state.published or 0)
         return self.snapshot_type(
             self.name,
@@ -253,11 +253,11 @@ class StoredVersion:
             )
         return self.snapshot(number)
 
-    def find(self, which: str | int = _NEWEST) -> StoredSnapshot:
+    def find(self, which: str | int = _LATEST) -> StoredSnapshot:
         """A snapshot as people name it: newest, published, a number, a tag, or a time."""
         which = str(which)
-        if which == _NEWEST:
-            return self.newest()
+        if which == _LATEST:
+            return self.latest()
         if which == _PUBLISHED:
             return self.published()
         if which.isascii() and which.isdigit() and len(which) < _MAX_DIGITS:
@@ -385,7 +385,7 @@ class StoredVersion:
     def tag(self, tag: str, snapshot: int | None) -> Entry | None:
         """Let a tag name a snapshot, whichever it named before; None takes it away."""
         validate_name(tag, "tag")
-        if tag in {_NEWEST, _PUBLISHED} or tag.isdigit() or _as_time(tag) is not None:
+        if tag in {_LATEST, _PUBLISHED} or tag.isdigit() or _as_time(tag) is not None:
             raise InvalidNameError(
                 f"reserved tag {tag!r}: it already names a snapshot",
                 code="reserved-name",

@@ -63,7 +63,7 @@ class CheckReport:
 
 def check_version(
     version: StoredVersion,
-    which: str = "newest",
+    which: str = "latest",
     *,
     again: bool = False,
     look: bool = False,

@@ -286,7 +286,7 @@ class _EraseRun:
     def _task(self, version: StoredVersion, part: ShardErasure) -> EraseTask:
         shard = part.shard
         base = self._base(part)
-        snapshot = version.newest()
+        snapshot = version.latest()
         records: Records = open_shard_file(snapshot, shard)
         if shard.base is not None and base is None:
             alone = replace(snapshot, list_shards=lambda: (shard,))
@@ -374,5 +374,5 @@ class _EraseRun:
         for owner in owners:
             base = self.plan.history.versions[owner].version
             base.refresh()
-            found.append(DerivedFrom(base, base.newest()))
+            found.append(DerivedFrom(base, base.latest()))
         return found

@@ -124,7 +124,7 @@ def repair(
     for report in reports:
         shard = report.shard
         if report.index_problem and not dry_run:
-            rebuild_index(open_shard_file(version.newest(), shard), limits)
+            rebuild_index(open_shard_file(version.latest(), shard), limits)
         if not report.problems:
             continue
         if shard.base is not None or shard.virtual:
@@ -162,18 +162,18 @@ def _join_errors(errors: Sequence[WrongShardError]) -> WrongShardError:
 
 def _choose_shards(version: StoredVersion, names: Iterable[str] | None) -> list[Shard]:
     """The shards of the newest snapshot, or those of them that are named."""
-    there = version.newest().shards
+    there = version.latest().shards
     if names is None:
         return list(there)
     wanted = set(names)
     unknown = wanted - {shard.name for shard in there}
     if unknown:
         raise LogError(
-            f"{version.newest()}: no shard {min(unknown)}",
+            f"{version.latest()}: no shard {min(unknown)}",
             code="shard-not-found",
             path=min(unknown),
             version=version.name,
-            snapshot=version.newest().number,
+            snapshot=version.latest().number,
         )
     return [shard for shard in there if shard.name in wanted]
 

@@ -48,7 +48,7 @@ def restore_version(version: StoredVersion, which: str, *, dry_run: bool = False
     ConflictError, if vacuum took a shard of it or of those.
     """
     refuse_no_version(version=version)
-    restored, head = version.find(which), version.newest()
+    restored, head = version.find(which), version.latest()
     _validate_dependencies(restored)
     if dry_run:
         made = build_entry(

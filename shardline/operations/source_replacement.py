@@ -149,7 +149,7 @@ class _SalvagedRelation:
 def _make_task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
     """A shard to be written once more, without the rows that go."""
     log = version.log
-    records = open_shard_file(version.newest(), shard)
+    records = open_shard_file(version.latest(), shard)
     return EraseTask(
         version.store,
         log.dataset,

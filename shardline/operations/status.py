@@ -58,7 +58,7 @@ class VersionStatus:
 
     version: str
     entries: int
-    newest: StoredSnapshot | None
+    latest: StoredSnapshot | None
     published: StoredSnapshot | None
     held: tuple[BlockedSnapshot, ...]
     tags: dict[str, int]
@@ -83,7 +83,7 @@ def get_status(version: StoredVersion) -> VersionStatus:
     return VersionStatus(
         version.name,
         state.number,
-        version.newest() if state.snapshot else None,
+        version.latest() if state.snapshot else None,
         published,
         tuple(_list_blocked(version, number) for number in rejected + waiting),
         {name: hold.snapshot or 0 for name, hold in sorted(state.tags.items())},

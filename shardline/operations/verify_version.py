@@ -58,7 +58,7 @@ class VersionReport:
 
 def verify_version(
     version: StoredVersion,
-    which: str = "newest",
+    which: str = "latest",
     *,
     quick: bool = False,
     limits: Limits = DEFAULT_LIMITS,

@@ -91,7 +91,7 @@ def _iter_input_commands(store: Store, entry: Entry, lost: str) -> Iterator[Comm
     """The commands for those inputs that are themselves read from what is lost."""
     for told in dict.fromkeys(one.shown for one in entry.inputs) if lost else ():
         version = StoredVersion(store, told)
-        newest = version.newest()
+        newest = version.latest()
         if any(get_shard_object(one) == lost for one in list_dependency_layers(newest)):
             made = find_deriving_entry(version, newest.number)
             if made is not None:
@@ -194,7 +194,7 @@ def get_release_hint(version: StoredVersion, snapshot: int, lost: Collection[str
 
     Nothing makes them anew for it, but the newest may do without them.
     """
-    newest = version.newest()
+    newest = version.latest()
     if snapshot >= newest.number or _needs_lost_shard(newest, lost):
         return None
     old = f"{version.name}@{snapshot}"

@@ -228,7 +228,7 @@ def release_erased_pins(into: StoredVersion, base: StoredVersion, now: datetime)
     What a version needs is that of its kept snapshots; an old one with a tag still needs the old.
     """
     state = base.state
-    newest = {shard.name for shard in base.newest().shards}
+    newest = {shard.name for shard in base.latest().shards}
     needed = Dependencies(base.store, now, timedelta(0)).by(into.name, base) - newest
     for name, number in list(list_pins(base, into.name)):
         held = {shard.name for shard in base.snapshot(number).shards}

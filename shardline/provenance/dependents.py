@@ -71,7 +71,7 @@ class _DependentSearch:
         """A version that does, and the entry that made it."""
         if not version.exists or not version.state.snapshot or version.name == self.origin:
             return None
-        snapshot = version.newest()
+        snapshot = version.latest()
         entry = find_deriving_entry(version, snapshot.number)
         if entry is None:
             return None

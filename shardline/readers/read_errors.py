@@ -45,7 +45,7 @@ def get_dependency_hint(store: Store, snapshot: str, owner: str, shard: Shard) -
 
 def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
     try:
-        return shard.name in {one.name for one in StoredVersion(store, owner).newest().shards}
+        return shard.name in {one.name for one in StoredVersion(store, owner).latest().shards}
     except ShardlineError:
         return True
 

@@ -85,7 +85,7 @@ def file_names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir() if file.name != "__pycache__")
 
 
-def numbers_of(version: Version, which: str = "newest") -> list[int]:
+def numbers_of(version: Version, which: str = "latest") -> list[int]:
     """The `x` of every record of a snapshot, as TensorFlow reads them from its files."""
     snapshot = version.find(which)
     spec = {"x": tf.io.FixedLenFeature([], tf.int64)}

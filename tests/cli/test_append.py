@@ -66,7 +66,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     told = result.json
     version = Version(tmp_path / "root", NAME)
-    (shard,) = version.newest().shards
+    (shard,) = version.latest().shards
     assert told["snapshot"]["snapshot"] == 1
     assert told["check"]["ok"] is True
     assert told["seconds"] > 0
@@ -164,12 +164,12 @@ def test_a_check_that_fails_is_code_1_and_says_what_mends_it(tmp_path: Path) -> 
     path = write_rows(tmp_path / "a.jsonl", range(3))
     assert on(tmp_path, "append", NAME, path).code == 0
     version = Version(tmp_path, NAME)
-    damage(tmp_path / version.shard_name(version.newest().shards[0]))
+    damage(tmp_path / version.shard_name(version.latest().shards[0]))
     assert on(tmp_path, "check", NAME, "--again").code == 1
     result = on(tmp_path, "append", NAME, write_rows(tmp_path / "b.jsonl", range(4)))
     assert result.code == 1
     version.refresh()
-    assert (version.newest().number, version.newest().published) == (2, False)
+    assert (version.latest().number, version.latest().published) == (2, False)
     assert result.commands == [["repair", NAME]]
 
 
@@ -356,7 +356,7 @@ def test_duplicate_is_skipped_with_a_warning(tmp_path: Path) -> None:
     (told,) = on(tmp_path, "status", "--json").json["versions"][0]["duplicates"]
     assert (told["path"], told["first"], told["landed"]) == (str(copy), str(first), 2)
     assert on(tmp_path, "append", NAME, copy, "--on-duplicate", "append").code == 0
-    assert Version(tmp_path, NAME).newest().records == 6
+    assert Version(tmp_path, NAME).latest().records == 6
 
 
 def test_a_terminal_gets_a_bar_for_each_step(tmp_path: Path) -> None:

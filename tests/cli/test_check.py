@@ -69,7 +69,7 @@ def test_a_record_that_does_not_fit_is_told_and_its_snapshot_rejected_with_code_
     assert all(words in lines[1] for words in ("record 1", "feature 'x'"))
     assert f"({BAD_SIZE} bytes)" in lines[2]
     assert lines[-1].endswith(" digits/v1@3")
-    assert (Version(tmp_path, NAME).newest().number, published(tmp_path)) == (3, 3)
+    assert (Version(tmp_path, NAME).latest().number, published(tmp_path)) == (3, 3)
     assert Version(tmp_path, NAME).snapshot(2).rejected
 
 
@@ -83,7 +83,7 @@ def test_damage_that_came_later_unpublishes_with_code_1(tmp_path: Path) -> None:
     assert all(words in result.out for words in ("2 shards checked", "missing"))
     assert result.out.endswith(": none\n")
     version = Version(tmp_path, NAME)
-    assert (published(tmp_path), version.newest().rejected) == (None, False)
+    assert (published(tmp_path), version.latest().rejected) == (None, False)
 
 
 def test_what_was_rejected_before_is_not_said_to_be_rejected_now(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_was_rejected_before_is_not_said_to_be_rejected_now(tmp_path: Path)
     assert "nothing was rejected" in result.out
     assert "is rejected\n" in result.out
     told = on(tmp_path, "check", f"{NAME}@2", "--json").json
-    assert (told["rejected"], told["newest"], told["published"]) == ([], 3, 3)
+    assert (told["rejected"], told["latest"], told["published"]) == ([], 3, 3)
 
 
 def test_json_tells_each_shard_and_what_became_of_the_snapshot(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_json_tells_each_shard_and_what_became_of_the_snapshot(tmp_path: Path) -
         "missing": [],
         "failed": [],
         "rejected": [2],
-        "newest": 3,
+        "latest": 3,
         "published": 3,
     }
 
@@ -150,7 +150,7 @@ def test_checks_that_run_elsewhere_are_told_until_they_have_passed(tmp_path: Pat
     told = on(tmp_path, "check", NAME, "--json").json
     assert (told["missing"], told["shards"]) == (["counts"], [])
     version.refresh()
-    version.attest([Attestation("counts", passed=True, content=version.newest().content)])
+    version.attest([Attestation("counts", passed=True, content=version.latest().content)])
     result = on(tmp_path, "check", NAME)
     assert "missing" not in result.out
     assert published(tmp_path) == 1

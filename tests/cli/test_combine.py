@@ -349,7 +349,7 @@ def test_a_virtual_combination_writes_a_plan_that_is_read_as_the_pairs(tmp_path:
     asked = ("combine", NAME, NAME, "--into", "pairs/v1", *prefixes, "--once", "--mode", "virtual")
     result = on(tmp_path, *asked)
     assert result.code == 0, result.err
-    records = version.newest().records
+    records = version.latest().records
     assert f"{records * (records - 1) // 2} pairs" in result.out
     assert result.shows("rebuild", "pairs/v1", "--into", "v1-plain")
     told = on(tmp_path, "head", "pairs/v1", "-n", "1")

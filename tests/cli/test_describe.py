@@ -65,7 +65,7 @@ def test_croissant_is_written_into_a_folder_with_what_it_is_read_with(tmp_path: 
     assert [int(one["records/id"]) for one in records] == [0, 1, 2, 3]
     alone = on(version.store.uri, "describe", "numbers/v1", "--as", "croissant", "--no-copy")
     (file,) = json.loads(alone.out)["distribution"]
-    assert file["contentUrl"] == version.shard_name(version.newest().shards[0])
+    assert file["contentUrl"] == version.shard_name(version.latest().shards[0])
 
 
 def test_json_tells_what_was_written_and_holds_what_was_not(tmp_path: Path) -> None:

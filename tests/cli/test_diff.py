@@ -84,7 +84,7 @@ def test_snapshots_go_by_number_tag_time_and_name(tmp_path: Path) -> None:
     version.tag("train-1", 1)
     for old, new, numbers in (
         ("@1", "@3", (1, 3)),
-        ("@train-1", "@newest", (1, 3)),
+        ("@train-1", "@latest", (1, 3)),
         ("@2026-03-01T00:30", "@2026-03-01T01:30:00+00:00", (1, 2)),
         ("@2026-03-01T03:30+02:00", "", (2, 3)),
         ("@2", f"{NAME}@1", (2, 1)),

@@ -48,8 +48,8 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
     assert done.shows("vacuum", "digits", "--delete", "--keep", "0")
     assert done.shows("erase", "digits", "--proof", "proof.md")
     v1, v2 = Version(root, "digits/v1"), Version(root, "digits/v2")
-    assert (v1.newest().number, v1.newest().published) == (2, True)
-    assert (v2.newest().number, v2.newest().published) == (2, True)
+    assert (v1.latest().number, v1.latest().published) == (2, True)
+    assert (v2.latest().number, v2.latest().published) == (2, True)
     assert ids(v1) == [0, 1, 2, 3, 4, 6]
     entries = on(root, "log", "digits/v1", "--json").json["entries"]
     (entry,) = [one for one in entries if one["operation"] == "erase"]
@@ -207,7 +207,7 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
 
 def test_a_damaged_shard_is_told_with_the_command_that_repairs_it(root: Path) -> None:
     v1 = Version(root, "digits/v1")
-    damage(root / v1.shard_name(v1.newest().shards[1]))
+    damage(root / v1.shard_name(v1.latest().shards[1]))
     result = shardline("erase", "digits", "--where", "id == 5", "--yes", "--root", root, "--json")
     assert result.problem == (1, "corrupt-shard")
     assert (result.error["record"], result.error["offset"]) == (0, 0)
@@ -338,4 +338,4 @@ def test_erase_again_checks_what_a_stopped_erase_left(root: Path) -> None:
     assert Version(root, "digits/v1").state.published is None
     assert on(root, "erase", "digits", *chosen).code == 0
     for name in ("digits/v1", "digits/v2"):
-        assert Version(root, name).newest().published
+        assert Version(root, name).latest().published

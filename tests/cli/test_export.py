@@ -22,7 +22,7 @@ def test_the_published_snapshot_becomes_one_file_once(tmp_path: Path) -> None:
     assert read_by_tensorflow(tmp_path / "out.tfrecord") == FITTING
     again = on(tmp_path / "root", "export", NAME, "out.tfrecord", "--json", cwd=tmp_path).json
     assert (again["ok"], again["written"], again["snapshot"]) == (True, False, 1)
-    newer = f"{NAME}@newest"
+    newer = f"{NAME}@latest"
     told = on(tmp_path / "root", "export", newer, "out.tfrecord", "--json", cwd=tmp_path).json
     assert (told["ok"], told["written"], told["snapshot"], told["records"]) == (True, True, 2, 6)
     assert (told["file"], told["version"], told["compression"]) == ("out.tfrecord", NAME, "none")

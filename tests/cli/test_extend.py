@@ -103,7 +103,7 @@ def test_a_module_is_found_in_the_current_folder_and_json_tells_all(tmp_path: Pa
     )  # fmt: skip
     assert (result.code, result.err) == (0, "")
     told = result.json
-    (shard,) = Version(tmp_path, "digits/v2").newest().shards
+    (shard,) = Version(tmp_path, "digits/v2").latest().shards
     assert [one["name"] for one in told["shards"]] == [shard.name]
     kept = ("ok", "dry_run", "version", "mode", "created", "records", "reused_shards", "published")
     assert {name: told[name] for name in kept} == {
@@ -178,7 +178,7 @@ def test_a_table_is_joined_by_its_key(tmp_path: Path, what: str) -> None:
     version = landed(root, "one")
     land(version, "two", [example_of(x=2)])
     made(tmp_path / "w.csv", b"number,word,size\n2,two,3\n0,zero,4\n1,one,3\n")
-    command = ("extend", f"{NAME}@newest", "--into", "v2", "--join", "w.csv", "--key", "x")
+    command = ("extend", f"{NAME}@latest", "--into", "v2", "--join", "w.csv", "--key", "x")
     result = on(root, *command, "--table-key", "number", *options, cwd=tmp_path)
     assert result.code == 0, result.err
     assert contents(root) == {"x": [0, 1, 2, 2], **fields}

@@ -27,12 +27,12 @@ def test_the_published_files_are_listed_in_order_ready_for_a_shell(tmp_path: Pat
     paths = [str(file_of(tmp_path, label)) for label in ("one", "two", "three")]
     result = on(tmp_path, "files", NAME)
     assert (result.code, result.err, result.out.splitlines()) == (0, "", paths[:2])
-    assert on(tmp_path, "files", f"{NAME}@newest").out.splitlines() == paths
+    assert on(tmp_path, "files", f"{NAME}@latest").out.splitlines() == paths
     assert on(tmp_path, "files", f"{NAME}@1", "-0").out == f"{paths[0]}\0"
 
 
 def test_json_tells_records_bytes_and_digest(tmp_path: Path) -> None:
-    (shard,) = landed(tmp_path, "one").newest().shards
+    (shard,) = landed(tmp_path, "one").latest().shards
     told = on(tmp_path, "files", NAME, "--json").json
     assert (told["ok"], told["snapshot"]["snapshot"]) == (True, 1)
     assert told["files"] == [

@@ -83,11 +83,11 @@ def test_rebuilds_snapshot_checks_and_vacuums_are_told_too(tmp_path: Path) -> No
     clock = Clock()
     version = make_version(tmp_path, clock=clock, checks=Checks((), ("counts",)))
     append(version, "a", "bb")
-    content = version.newest().content
+    content = version.latest().content
     version.attest([Attestation("counts", passed=True, content=content)])
     rebuild(version, ["a", "bb"], "abb")
     version.attest([Attestation("counts", passed=False, content=content, detail="too few")])
-    content = version.newest().content
+    content = version.latest().content
     version.attest([Attestation("counts", passed=True, content=content)])
     clock.move(days=30)
     vacuum(tmp_path, "digits", delete=True, clock=clock)
@@ -155,7 +155,7 @@ ODD_PARAMETERS: dict[str, tuple[str, dict[str, object], str]] = {
 def test_what_others_say_of_what_they_derived_is_no_trouble(tmp_path: Path, what: str) -> None:
     operation, parameters, words = ODD_PARAMETERS[what]
     version = landed(tmp_path, "one")
-    names = [shard.name for shard in version.newest().shards]
+    names = [shard.name for shard in version.latest().shards]
     version.commit(
         Derive(head=1, removed=names, added=[], operation=operation, parameters=parameters)
     )

@@ -23,8 +23,8 @@ def test_in_place_one_shard_takes_the_place_of_all_and_is_published(tmp_path: Pa
     assert (result.code, result.err) == (0, "")
     assert result.commands == [["files", NAME]]
     version.refresh()
-    assert (version.newest().number, version.state.published) == (4, 4)
-    assert (len(version.newest().shards), numbers_of(version, "published")) == (1, before)
+    assert (version.latest().number, version.state.published) == (4, 4)
+    assert (len(version.latest().shards), numbers_of(version, "published")) == (1, before)
     log = squeezed(on(tmp_path, "log", NAME).out)
     assert all(words in log for words in ("rebuild 4 3", "3 shards", "9 records"))
     report = on(tmp_path, "rebuild", NAME, "--json").json
@@ -36,7 +36,7 @@ def test_into_another_version_which_then_follows(tmp_path: Path) -> None:
     result = on(tmp_path, "rebuild", NAME, "--into", "v2", "--target-size", "64")
     assert result.code == 0, result.err
     made_of = Version(tmp_path, "digits/v2")
-    assert len(made_of.newest().shards) > 2
+    assert len(made_of.latest().shards) > 2
     assert numbers_of(made_of, "published") == numbers_of(version)
     told = on(tmp_path, "rebuild", NAME, "--into", "digits/v3", "--json").json
     assert (told["ok"], told["created"], told["published"], told["records"]) == (
@@ -77,7 +77,7 @@ def test_what_was_left_behind_cannot_be_rebuilt_in_place(tmp_path: Path) -> None
     result = on(tmp_path, "rebuild", f"{NAME}@2", "--json")
     assert result.problem == (2, "stale-snapshot")
     assert (result.error["version"], result.error["snapshot"]) == (NAME, 2)
-    assert result.hint == [["rebuild", f"{NAME}@newest"]]
+    assert result.hint == [["rebuild", f"{NAME}@latest"]]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])

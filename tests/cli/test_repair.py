@@ -25,7 +25,7 @@ def appended(root: Path, *names: str) -> Version:
 
 def shards_of(root: Path) -> list[Path]:
     version = Version(root, NAME)
-    return [root / version.shard_name(shard) for shard in version.newest().shards]
+    return [root / version.shard_name(shard) for shard in version.latest().shards]
 
 
 def test_nothing_to_repair_is_told(tmp_path: Path) -> None:

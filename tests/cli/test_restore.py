@@ -22,7 +22,7 @@ def test_an_old_snapshot_becomes_the_newest_and_is_published_at_once(tmp_path: P
     assert ["shards", "+0", "-1", "(2", "→", "1)"] in rows
     assert ["records", "-3", "(6", "→", "3)"] in rows
     version = Version(tmp_path, NAME)
-    assert (version.newest().number, version.published().number) == (3, 3)
+    assert (version.latest().number, version.published().number) == (3, 3)
     assert names_at(version.state, 3) == [shard_name("one")]
 
 
@@ -31,7 +31,7 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(tmp_path: Path) -> None:
     result = narrow(tmp_path, "restore", f"{NAME}@1", "--dry-run")
     assert result.code == 0
     assert result.commands == [["restore", "digits/v1@1"]]
-    assert Version(tmp_path, NAME).newest().number == 2
+    assert Version(tmp_path, NAME).latest().number == 2
     dry = on(tmp_path, "restore", f"{NAME}@1", "--dry-run", "--json").json
     real = on(tmp_path, "restore", f"{NAME}@1", "--json").json
     assert (dry.pop("dry_run"), real.pop("dry_run")) == (True, False)
@@ -81,12 +81,12 @@ def test_restoring_what_was_rejected_says_so(tmp_path: Path) -> None:
 
 def test_what_is_the_newest_already_is_left_alone(tmp_path: Path) -> None:
     landed(tmp_path, "one")
-    for snapshot in ("1", "newest", "published"):
+    for snapshot in ("1", "latest", "published"):
         result = on(tmp_path, "restore", f"{NAME}@{snapshot}")
         assert (result.code, "nothing to do" in result.out) == (0, True)
     told = on(tmp_path, "restore", f"{NAME}@1", "--json").json
     assert (told["ok"], told["snapshot"], told["entry"]) == (True, None, None)
-    assert Version(tmp_path, NAME).newest().number == 1
+    assert Version(tmp_path, NAME).latest().number == 1
 
 
 def test_what_went_to_vacuum_is_refused_with_code_2_and_nothing_changed(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_went_to_vacuum_is_refused_with_code_2_and_nothing_changed(tmp_path
         result = on(tmp_path, "restore", f"{NAME}@2", "--json", *arguments)
         assert result.problem == (2, "tombstoned-shard")
         assert "entry 7" in result.error["message"]
-    assert Version(tmp_path, NAME).newest().number == 3
+    assert Version(tmp_path, NAME).latest().number == 3
 
 
 def test_which_snapshot_must_be_told(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_every_version_in_the_root_is_told_in_one_row(tmp_path: Path) -> None:
     rows = [line.split() for line in result.out.splitlines()]
     size = str(file_of(tmp_path, "one").stat().st_size)
     double = str(2 * int(size))
-    assert rows[0] == ["version", "newest", "published", "records", "bytes", "shards", "tags"]
+    assert rows[0] == ["version", "latest", "published", "records", "bytes", "shards", "tags"]
     assert rows[2:5] == [
         ["digits/v1", "2", "2", "6", double, "bytes", "2", "train-1", "→", "1"],
         ["digits/v2", "1", "1", "3", size, "bytes", "1"],
@@ -109,7 +109,7 @@ def test_what_holds_a_rejected_shard_says_so(tmp_path: Path) -> None:
     version.restore(3)
     told = on(tmp_path, "status", "--json").json["versions"][0]
     last = told["held"][-1]
-    assert last["snapshot"] == version.newest().number
+    assert last["snapshot"] == version.latest().number
     assert "schema" in {obstacle["check"] for obstacle in last["obstacles"]}
     (failed,) = [one for one in last["obstacles"] if one["what"] == "failed"]
     assert (failed["check"], failed["shards"]) == ("schema", 1)
@@ -137,7 +137,7 @@ def test_json_tells_snapshots_tags_and_obstacles(tmp_path: Path) -> None:
     assert result.code == 0
     assert (result.json["ok"], result.json["root"]) == (True, str(tmp_path))
     (told,) = result.json["versions"]
-    assert (told.pop("newest")["snapshot"], told.pop("published")["snapshot"]) == (2, 1)
+    assert (told.pop("latest")["snapshot"], told.pop("published")["snapshot"]) == (2, 1)
     assert told == {
         "version": NAME,
         "entries": 6,
@@ -158,7 +158,7 @@ def test_json_tells_snapshots_tags_and_obstacles(tmp_path: Path) -> None:
         ],
     }
     empty = on(make_version(tmp_path / "other").store.uri, "status", "--json").json["versions"][0]
-    assert (empty["newest"], empty["published"], empty["held"]) == (None, None, [])
+    assert (empty["latest"], empty["published"], empty["held"]) == (None, None, [])
 
 
 def test_a_log_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_each_failed_check_is_told_with_its_own_reason_whichever_failed_last(
     version = landed(tmp_path, "one")
     version.require(Checks((), ("expectations", "drift")))
     land(version, "two")
-    content = version.newest().content
+    content = version.latest().content
     for check, why in (("expectations", "too dark"), ("drift", "moved")):
         version.attest([Attestation(check, passed=False, content=content, detail=why)])
     out = on(tmp_path, "status").out

@@ -76,7 +76,7 @@ def test_a_tag_names_a_snapshot_wherever_one_is_named(tmp_path: Path) -> None:
         ([f"{NAME}@1", "--delete", "a"], "unexpected-snapshot"),
         ([NAME, "--delete", "missing"], "tag-not-found"),
         ([f"{NAME}@9", "a"], "snapshot-not-found"),
-        ([NAME, "newest"], "reserved-name"),
+        ([NAME, "latest"], "reserved-name"),
         ([NAME, "7"], "reserved-name"),
         ([NAME, "Train 1"], "invalid-name"),
         ([NAME, HOSTILE], "invalid-name"),

@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     append(
         version, as_json_lines(tmp_path / "in.jsonl", 0, 20), schema=SCHEMA, quarantine_share=0.5
     )
-    extend(version, double, Version(root, "digits/v2"), which="newest")
+    extend(version, double, Version(root, "digits/v2"), which="latest")
     return root
 
 
@@ -99,7 +99,7 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
 def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root: Path) -> None:
     version, pairs = Version(root, "digits/v1"), Version(root, "pairs/v1")
     combine(version, version, pairs, **PREFIXES)
-    rebuild(pairs, "newest", into=Version(root, "zebra/v1"))
+    rebuild(pairs, "latest", into=Version(root, "zebra/v1"))
     result = on(root, "trace", "digits/v1@1", "8", "--down")
     lines = result.out.splitlines()[1:]
     assert [line.split()[:3] for line in lines[:5]] == [
@@ -136,11 +136,11 @@ def test_where_a_record_was_lost_on_the_way_is_told(root: Path) -> None:
 
 def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
     one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
-    rebuild(one, "newest", compression="gzip")
-    extend(one, double, two, which="newest")
+    rebuild(one, "latest", compression="gzip")
+    extend(one, double, two, which="latest")
     old: dict[str, Any] = {**PREFIXES, "which_left": 1, "which_right": 1, "on": "id"}
     combine(one, one, Version(root, "pairs/v1"), **old)
-    number = one.newest().take([8]).to_pydict()["id"][0]
+    number = one.latest().take([8]).to_pydict()["id"][0]
     assert on(root, "erase", "digits", "--where", f"id == {number}", "--yes").code == 1
     for version, snapshot, steps in (
         ("digits/v1", 1, 1),
@@ -164,7 +164,7 @@ def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
 
 
 def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> None:
-    number = Version(root, "digits/v1").newest().take([8]).to_pydict()["id"][0]
+    number = Version(root, "digits/v1").latest().take([8]).to_pydict()["id"][0]
     on(root, "erase", "digits", "--where", f"id == {number}", "--yes")
     for record in (7, 9):
         shown = on(root, "trace", "digits/v2@1", f"{record}").out
@@ -177,7 +177,7 @@ def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> N
 
 
 def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
-    number = Version(root, "digits/v1").newest().take([8]).to_pydict()["id"][0]
+    number = Version(root, "digits/v1").latest().take([8]).to_pydict()["id"][0]
     on(root, "erase", "digits", "--where", f"id == {number}", "--yes")
     on(root, "vacuum", "digits", "--delete", "--keep", "0")
     on(root, "vacuum", "digits", "--delete", "--keep", "0")
@@ -190,10 +190,10 @@ def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
 
 def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> None:
     one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
-    rebuild(one, "newest", compression="gzip")
-    extend(one, double, two, which="newest")
+    rebuild(one, "latest", compression="gzip")
+    extend(one, double, two, which="latest")
     restore_version(one, "1")
-    extend(one, double, two, which="newest")
+    extend(one, double, two, which="latest")
     (step, _) = on(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
     assert (step["operation"], step["entry"], step["reused_in"]) == ("extend", 2, 4)
     assert on(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith(" entry 4")

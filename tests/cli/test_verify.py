@@ -167,7 +167,7 @@ def test_json_tells_the_log_and_each_shard(tmp_path: Path) -> None:
     assert set(result.json) == {"ok", "versions"}
     assert result.json["ok"] is True
     (told,) = result.json["versions"]
-    assert told.pop("snapshot")["content"] == version.newest().content
+    assert told.pop("snapshot")["content"] == version.latest().content
     assert told == {
         "version": NAME,
         "ok": True,

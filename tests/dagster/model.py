@@ -323,7 +323,7 @@ class Model:
             assert event.asset_materialization is not None
             told = event.asset_materialization.metadata
             assert told["snapshot"].value == number
-            assert told["digest"].value == version.newest().content
+            assert told["digest"].value == version.latest().content
         self._assert_followed()
 
     def _assert_followed(self) -> None:

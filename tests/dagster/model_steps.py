@@ -205,10 +205,10 @@ def restore(model: Model) -> None:
 
 def repair_shard(model: Model) -> None:
     """Flip a bit in a shard, and repair it as well as possible."""
-    while not model.has_snapshot or not model.base.newest().shards:
+    while not model.has_snapshot or not model.base.latest().shards:
         commit_outside(model)
     version = model.base
-    shard = model.draw.choice(version.newest().shards)
+    shard = model.draw.choice(version.latest().shards)
     path = model.folder / "root" / version.shard_name(shard)
     flip_bit(path, model.draw.randrange(path.stat().st_size))
     try:

@@ -68,4 +68,4 @@ def snapshot_of(
     **options: Any,  # noqa: ANN401 - those of append
 ) -> Snapshot:
     """The newest snapshot of such a version."""
-    return append_rows(root, *batches, schema=schema, **options).newest()
+    return append_rows(root, *batches, schema=schema, **options).latest()

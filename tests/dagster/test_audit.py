@@ -22,7 +22,7 @@ def test_what_runs_made_agrees_with_what_dagster_recorded(
     root = notes.folder / "root"
     report = audit(Catalog(root), recorded=InstanceRecords(instance))
     assert (report.findings, report.versions) == ((), ("notes/single", "notes/v1"))
-    _cut_off(root / "notes/single/log", notes.version("notes/single").newest().entry)
+    _cut_off(root / "notes/single/log", notes.version("notes/single").latest().entry)
     (found,) = audit(Catalog(root), recorded=InstanceRecords(instance)).findings
     assert (found.kind, found.place) == ("event-without-snapshot", "snapshot 2")
     shutil.rmtree(root / "notes/single")

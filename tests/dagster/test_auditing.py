@@ -47,7 +47,7 @@ def test_an_untouched_history_is_green_and_has_a_page(
 def test_a_byte_that_was_changed_turns_the_check_red_with_the_place_and_what_to_do(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
-    (path,) = (Path(file) for file in notes.version().newest().files())
+    (path,) = (Path(file) for file in notes.version().latest().files())
     content = bytearray(path.read_bytes())
     content[40] ^= 1
     path.write_bytes(content)

@@ -136,7 +136,7 @@ def test_invalid_follow_interval_raises(monkeypatch: pytest.MonkeyPatch, text: s
 @dg.asset_check(asset=GROWING, blocking=True)
 def few_notes(shardline: ShardlineResource) -> dg.AssetCheckResult:
     """A check of a user, which allows six rows."""
-    return dg.AssetCheckResult(passed=shardline.version("notes/v1").newest().records <= 6)
+    return dg.AssetCheckResult(passed=shardline.version("notes/v1").latest().records <= 6)
 
 
 def test_failing_check_of_a_user_is_not_followed(

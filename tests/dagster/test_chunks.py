@@ -33,7 +33,7 @@ def assert_same_rows(snapshot: Snapshot, names: list[str], chunk_rows: int) -> N
 @pytest.mark.parametrize("chunk_rows", [1, 16, 40, 1000])
 def test_chunks_hold_every_row_once(tmp_path: Path, chunk_rows: int) -> None:
     batches = [digits(0, 5), digits(5, 45), digits(45, 46)]
-    snapshot = append_rows(tmp_path, *batches).newest()
+    snapshot = append_rows(tmp_path, *batches).latest()
     every = [column.name for column in get_flat_columns(snapshot.schema)]
     for names in (every, ["strokes__max", "label"], ["scan__bytes"]):
         assert_same_rows(snapshot, names, chunk_rows)
@@ -42,7 +42,7 @@ def test_chunks_hold_every_row_once(tmp_path: Path, chunk_rows: int) -> None:
 
 
 def test_chunks_of_some_shards_hold_their_rows(tmp_path: Path) -> None:
-    snapshot = append_rows(tmp_path, digits(0, 5), digits(5, 12)).newest()
+    snapshot = append_rows(tmp_path, digits(0, 5), digits(5, 12)).latest()
     (frame,) = read_chunks(snapshot, snapshot.shards[1:], ["label"])
     assert frame["label"].tolist() == [5, 6, 7, 8, 9, 0, 1]
     assert list(read_chunks(snapshot, (), ["label"])) == []
@@ -50,7 +50,7 @@ def test_chunks_of_some_shards_hold_their_rows(tmp_path: Path) -> None:
 
 
 def test_chunks_end_at_their_bytes(tmp_path: Path) -> None:
-    snapshot = append_rows(tmp_path, *[digits(n, n + 10) for n in range(0, 50, 10)]).newest()
+    snapshot = append_rows(tmp_path, *[digits(n, n + 10) for n in range(0, 50, 10)]).latest()
     frames = list(read_chunks(snapshot, snapshot.shards, ["writer"], chunk_bytes=1))
     assert [len(frame) for frame in frames] == [10] * 5
 
@@ -60,4 +60,4 @@ def test_chunks_of_opaque_records_hold_sizes(tmp_path: Path) -> None:
     shardline.write_records(source, [bytes(size) for size in range(20, 90)])
     version = shardline.Version(tmp_path / "root", NAME)
     shardline.append(version, source, schema=shardline.Schema.opaque())
-    assert_same_rows(version.newest(), ["record__bytes"], 33)
+    assert_same_rows(version.latest(), ["record__bytes"], 33)

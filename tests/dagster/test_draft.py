@@ -29,11 +29,11 @@ def test_a_drafted_suite_passes_on_its_snapshot_and_fails_on_shifted_data(tmp_pa
     version = append_rows(tmp_path / "root", digits(0, 200))
     path = tmp_path / "suite.json"
     assert draft(tmp_path, "--output", str(path)).exit_code == 0
-    verdict = judge(version.newest(), path, docs=None)
+    verdict = judge(version.latest(), path, docs=None)
     assert verdict.passed, verdict.description
     shifted = [digit(number, weight=5.0, writer="eve", scan=b"x" * 99) for number in range(200)]
     append_rows(tmp_path / "root", shifted)
-    verdict = judge(shardline.Version(tmp_path / "root", NAME).newest(), path, docs=None)
+    verdict = judge(shardline.Version(tmp_path / "root", NAME).latest(), path, docs=None)
     assert (verdict.passed, verdict.warns) == (False, True)
     failed = [one for one in verdict.metadata["results"].records if not one.data["passed"]]  # type: ignore[union-attr]
     assert sorted({str(one.data["column"]) for one in failed}) == [
@@ -126,7 +126,7 @@ def test_opaque_records_get_a_suite_on_their_sizes(tmp_path: Path) -> None:
     shardline.write_records(source, [bytes(size) for size in range(20, 90)])
     version = shardline.Version(tmp_path / "root", NAME)
     shardline.append(version, source, schema=shardline.Schema.opaque())
-    snapshot = version.newest()
+    snapshot = version.latest()
     suite = draft_suite(snapshot, take_sample(snapshot))
     assert {name for one in suite.expectations for name in one.columns} == {"record__bytes"}
     assert suite.expectations[-1].kwargs["min_value"] == 10

@@ -47,8 +47,8 @@ def samples(
 ) -> tuple[Sample, Sample]:
     """The rows that were added, and those before."""
     version = append_rows(root, old, new, **options)
-    added = [one.shard for one in version.log.entry(version.newest().entry).added]
-    return take_sample(version.newest(), shards=added), take_sample(version.snapshot(1))
+    added = [one.shard for one in version.log.entry(version.latest().entry).added]
+    return take_sample(version.latest(), shards=added), take_sample(version.snapshot(1))
 
 
 def found_in(verdict: CheckOutcome) -> dict[str, str]:
@@ -148,14 +148,14 @@ def test_without_a_published_snapshot_there_is_nothing_to_compare_with(tmp_path:
 
 def test_nor_without_new_rows(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 10))
-    verdict = drift(take_sample(version.newest(), shards=[]), take_sample(version.newest()))
+    verdict = drift(take_sample(version.latest(), shards=[]), take_sample(version.latest()))
     assert verdict.passed
     assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (0, 10)
     assert "columns" not in verdict.metadata
 
 
 def test_a_column_that_only_one_side_has_is_drift(tmp_path: Path) -> None:
-    snapshot = append_rows(tmp_path, digits(0, 50)).newest()
+    snapshot = append_rows(tmp_path, digits(0, 50)).latest()
     verdict = drift(take_sample(snapshot), take_sample(snapshot, columns=["label", "weight"]))
     assert "only the added" in found_in(verdict)["age"]
     verdict = drift(take_sample(snapshot, columns=["label"]), take_sample(snapshot))

@@ -112,7 +112,7 @@ def test_what_was_rejected_comes_in_again_when_someone_says_so(
     assert not expecting.run(instance, GROWING).success
     write_suite(expecting.folder / "notes.json", at_most("id", 3000))
     assert not expecting.run(instance, GROWING).success, "nothing is published"
-    assert expecting.version().newest().records == 0, "it stays out by itself"
+    assert expecting.version().latest().records == 0, "it stays out by itself"
     result = expecting.run(instance, GROWING, config={"reland": True})
     assert result.success
     assert expecting.version().published().records == 1
@@ -226,8 +226,8 @@ def test_materializing_with_nothing_new_reports_the_snapshot_that_stands(
 def test_files_and_a_limit_can_be_asked_for(notes: Platform, instance: dg.DagsterInstance) -> None:
     paths = [notes.land(name, range(n, n + 1)) for n, name in enumerate("abc")]
     notes.run(instance, GROWING, config={"files": [str(paths[1])]})
-    assert notes.version().newest().records == 1
+    assert notes.version().latest().records == 1
     notes.run(instance, GROWING, config={"limit": 1})
-    assert notes.version().newest().records == 2
+    assert notes.version().latest().records == 2
     notes.run(instance, GROWING)
-    assert notes.version().newest().records == 3
+    assert notes.version().latest().records == 3

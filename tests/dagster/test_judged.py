@@ -50,7 +50,7 @@ def append(tmp_path: Path, name: str, first: int, last: int, **other: object) ->
 
 def check(tmp_path: Path, version: Version, number: int | None = None) -> CheckOutcome:
     version.refresh()
-    snapshot = version.newest() if number is None else version.snapshot(number)
+    snapshot = version.latest() if number is None else version.snapshot(number)
     suite = tmp_path / "digits_v1.json"
     no_folder = suite  # so that no time goes into a page
     selected = ("integrity", "schema", EXPECTATIONS)
@@ -72,10 +72,10 @@ def test_bad_batch_after_good_rows_is_rejected(tmp_path: Path) -> None:
     verdict = check(tmp_path, version)
     assert (verdict.passed, verdict.warns) == (False, False)
     assert version.snapshot(2).rejected
-    assert version.published().records == version.newest().records == 300
+    assert version.published().records == version.latest().records == 300
     append(tmp_path, "next", 300, 310)
     assert check(tmp_path, version).passed
-    assert version.state.published == version.newest().number
+    assert version.state.published == version.latest().number
 
 
 def test_one_bad_row_among_many_is_found(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_changed_suite_judges_all_rows(tmp_path: Path) -> None:
     warning = {**WEIGHTS, "severity": "warning"}
     for changed in ([WEIGHTS], [LABELS], [warning], [WEIGHTS, WEIGHTS], [MOSTLY]):
         digest = read_suite(suite_of(tmp_path, *changed)).digest
-        shards = list_unchecked_shards(version, version.newest(), digest)
+        shards = list_unchecked_shards(version, version.latest(), digest)
         assert len(shards) == (1 if changed == [WEIGHTS] else 2)
 
 
@@ -139,8 +139,8 @@ def test_changed_suite_keeps_published_rows(tmp_path: Path) -> None:
     suite_of(tmp_path, WEIGHTS, LABELS)
     append(tmp_path, "b", 40, 45)
     assert not check(tmp_path, version).passed
-    assert not version.newest().rejected, "its own rows hold"
-    assert (version.newest().records, version.state.published) == (35, 1)
+    assert not version.latest().rejected, "its own rows hold"
+    assert (version.latest().records, version.state.published) == (35, 1)
     suite_of(tmp_path, WEIGHTS)
     assert check(tmp_path, version).passed
     assert version.state.published == 2
@@ -154,7 +154,7 @@ def test_unjudged_bad_batch_below_is_the_rejected_batch(tmp_path: Path) -> None:
     append(tmp_path, "good", 30, 40)
     assert not check(tmp_path, version).passed
     assert [version.snapshot(number).rejected for number in (2, 3)] == [True, False]
-    assert version.newest().records == 40
+    assert version.latest().records == 40
     assert check(tmp_path, version).passed
     assert version.published().records == 40
 
@@ -162,13 +162,13 @@ def test_unjudged_bad_batch_below_is_the_rejected_batch(tmp_path: Path) -> None:
 def test_attestation_without_digest_does_not_count(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, WEIGHTS)
     version = append(tmp_path, "a", 0, 30)
-    content = version.newest().content
+    content = version.latest().content
     version.attest([shardline.Attestation(EXPECTATIONS, passed=True, content=content)])
     append(tmp_path, "b", 30, 37)
     version.refresh()
     digest = read_suite(suite).digest
     assert (
-        sum(one.records for one in list_unchecked_shards(version, version.newest(), digest)) == 37
+        sum(one.records for one in list_unchecked_shards(version, version.latest(), digest)) == 37
     )
 
 
@@ -178,7 +178,7 @@ def test_rebuilt_rows_are_judged_again(tmp_path: Path) -> None:
     append(tmp_path, "b", 30, 40)
     assert check(tmp_path, version).passed
     shardline.rebuild(version)
-    assert len(version.newest().shards) == 1
+    assert len(version.latest().shards) == 1
     assert rows_checked(tmp_path, version) == 40
 
 
@@ -227,7 +227,7 @@ def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
     shardline.append(version, [digits(0, 12, weight=9.0)], batch="c")
     version.refresh()
     shardline.check_version(version)
-    snapshot = version.newest()
+    snapshot = version.latest()
     examination = CheckRun(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
     verdict = examination.verdict("drift")
     assert (verdict.passed, verdict.warns) == (False, True)

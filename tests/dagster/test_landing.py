@@ -102,7 +102,7 @@ def test_the_schedule_appends_all_that_has_landed_in_one_snapshot(
     notes.land("b", range(5, 9))
     (request,) = tick_schedule(notes, instance).run_requests
     assert execute(notes, instance, request).success
-    newest = notes.version().newest()
+    newest = notes.version().latest()
     assert (newest.number, newest.records) == (1, 9)
 
 
@@ -134,7 +134,7 @@ def test_the_sensor_asks_for_what_has_arrived_since(
     first = tick_sensor(notes, instance)
     (request,) = first.run_requests
     assert execute(notes, instance, request).success
-    assert notes.version().newest().records == 5
+    assert notes.version().latest().records == 5
     idle = tick_sensor(notes, instance, first.cursor)
     assert not idle.run_requests
     assert "nothing new" in (idle.skip_message or "")
@@ -145,7 +145,7 @@ def test_the_sensor_asks_for_what_has_arrived_since(
         str((notes.landing / "b.jsonl").resolve())
     ]
     assert execute(notes, instance, request).success
-    assert notes.version().newest().records == 9
+    assert notes.version().latest().records == 9
 
 
 def test_no_run_is_requested_while_one_is_unfinished(
@@ -241,7 +241,7 @@ def test_resetting_the_cursor_recovers_what_did_not_land(
     first, again = (tick_sensor(notes, instance, None).run_requests[0] for _ in range(2))
     assert first.run_key == again.run_key, "a tick that is repeated asks for the same run"
     assert execute(notes, instance, first).success
-    assert notes.version().newest().records == 5
+    assert notes.version().latest().records == 5
     assert not tick_sensor(notes, instance, None).run_requests
 
 
@@ -326,7 +326,7 @@ def test_when_the_schedule_and_the_sensor_both_fire_each_file_lands_once(
     (by_schedule,) = tick_schedule(notes, instance).run_requests
     for request in (by_sensor, by_schedule, by_sensor):
         assert execute(notes, instance, request).success
-    newest = notes.version().newest()
+    newest = notes.version().latest()
     assert (newest.number, newest.records) == (1, 9)
 
 

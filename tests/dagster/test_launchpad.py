@@ -64,10 +64,10 @@ def test_a_target_size_makes_shards_of_that_size(
     notes.land("a", range(12_000))
     whole = notes.run(instance, GROWING)
     assert whole.success
-    assert len(notes.version().newest().shards) == 1
+    assert len(notes.version().latest().shards) == 1
     notes.land("b", range(12_000, 60_000))
     assert notes.run(instance, GROWING, config={"target_shard_mb": 1}).success
-    added = notes.version().newest().shards[1:]
+    added = notes.version().latest().shards[1:]
     assert len(added) > 1
     assert all(shard.bytes <= 1024 * 1024 for shard in added)
 

@@ -38,7 +38,7 @@ def test_small_bad_batch_among_many_rows_is_rejected(tmp_path: Path) -> None:
         assert told.metadata["rows"].value == MANY + 5
         assert float(str(told.metadata["rows_per_second"].value)) > 0
         assert notes.version().published().records == MANY
-        assert notes.version("notes/single").newest().records == MANY
+        assert notes.version("notes/single").latest().records == MANY
         assert len(reported(instance, REBUILT)) == 1
         notes.land("twice", [MANY, 0])
         assert not verdicts(notes.run(instance, GROWING))["notes_v1:expectations"].passed

@@ -69,7 +69,7 @@ def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> N
     told = read_back(build_snapshot_metadata(version, done))
     root = str(tmp_path / "root")
     (status,) = run_command("status", NAME, "--json", "--root", root).json["versions"]
-    newest = status["newest"]
+    newest = status["latest"]
     assert told["dagster/row_count"].value == newest["records"] == 18
     assert told["bytes"].value == newest["bytes"]
     assert told["shards"].value == newest["shards"] == 2
@@ -175,7 +175,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
     single = Version(tmp_path / "root", "digits/single")
     report = shardline.rebuild(version, into=single)
     assert report.entry is not None
-    metadata = build_snapshot_metadata(single, StepReport(single.newest()))
+    metadata = build_snapshot_metadata(single, StepReport(single.latest()))
     told = read_back(metadata)
     (parent,) = [record.data for record in told["parents"].value.records]
     (listed,) = report.entry.inputs
@@ -207,7 +207,7 @@ def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(
     shardline.rebuild(version, into=single)
     for file in (tmp_path / "root" / NAME / "log").iterdir():
         file.unlink()
-    told = read_back(build_snapshot_metadata(single, StepReport(single.newest())))
+    told = read_back(build_snapshot_metadata(single, StepReport(single.latest())))
     (parent,) = [record.data for record in told["parents"].value.records]
     assert (parent["version"], parent["snapshot"], parent["entry"]) == (NAME, 1, None)
 
@@ -242,7 +242,7 @@ def test_what_a_rejection_leaves_does_not_claim_the_sources_that_it_took_out(
     entry = version.reject(2)
     assert entry is not None
     assert len(entry.sources) == 1
-    metadata = build_snapshot_metadata(version, StepReport(version.newest()))
+    metadata = build_snapshot_metadata(version, StepReport(version.latest()))
     assert (metadata["snapshot"], metadata["dagster/row_count"]) == (3, 5)
     assert "sources" not in metadata
 

@@ -65,7 +65,7 @@ def test_migrated_version_follows_its_base(tmp_path: Path, instance: dg.DagsterI
     notes.land("b", [7])
     assert notes.run(instance, GROWING, MIGRATED).success
     assert [row["title"] for row in rows(notes)] == ["note 0", "note 1", "note 7"]
-    newest = notes.version("notes/v2").newest()
+    newest = notes.version("notes/v2").latest()
     assert [shard.name for shard in newest.shards][:1] == [
         shard.name for shard in notes.version("notes/v2").snapshot(1).shards
     ], "what was migrated before is used again"

@@ -64,7 +64,7 @@ class Page:
 
 def page_of(version: Version, number: int | None = None) -> Page:
     """The pictures of a snapshot, the newest unless told."""
-    snapshot = version.newest() if number is None else version.snapshot(number)
+    snapshot = version.latest() if number is None else version.snapshot(number)
     markdown = picture(version, snapshot, version.log.entry(snapshot.entry))
     assert len(markdown) < MAX_CHARACTERS
     pictures, text = [], ""
@@ -234,7 +234,7 @@ def test_sizes_and_rows_are_found_in_plain_and_packed_shards_with_and_without_in
     version = Version(tmp_path, NAME)
     values = [b"v" * (n % 7) for n in range(500)]
     appended(version, table(x=range(500), v=values), batch="one", compression=compression)
-    snapshot = version.newest()
+    snapshot = version.latest()
     if not indexed:
         for index in tmp_path.rglob("*.index"):
             index.unlink()
@@ -254,7 +254,7 @@ def test_sizes_and_rows_are_found_in_plain_and_packed_shards_with_and_without_in
 def test_a_look_at_large_records_takes_few_of_them(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(x=[b"." * 10_000] * 200), batch="one")
-    snapshot = version.newest()
+    snapshot = version.latest()
     (file,) = select_shards(snapshot, snapshot.shards)
     rows = read_some_rows(file, snapshot.schema.features, 4096, 100_000)
     assert 8 <= rows.num_rows <= 10
@@ -264,7 +264,7 @@ def test_a_look_at_large_records_takes_few_of_them(tmp_path: Path) -> None:
 def test_a_look_at_many_shards_takes_some_from_the_first_to_the_last(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(x=[b"." * 1000] * 40), batch="one", target_bytes=1000)
-    snapshot = version.newest()
+    snapshot = version.latest()
     assert snapshot.totals.shards == 40
     files = select_shards(snapshot, snapshot.shards)
     assert len(files) == 8
@@ -297,7 +297,7 @@ def test_a_damaged_shard_is_a_note_and_the_others_are_drawn(tmp_path: Path) -> N
     version = Version(tmp_path / "root", NAME)
     folders = [image_folder(tmp_path / color, colors=[color]) for color in ("red", "blue")]
     appended(version, folders)
-    path = Path(version.newest().files()[0])
+    path = Path(version.latest().files()[0])
     path.write_bytes(flipped(path.read_bytes(), 8 * 100))
     page = page_of(version)
     assert "some rows." in page.text
@@ -315,7 +315,7 @@ def test_a_shard_that_is_not_there_is_a_note_too(tmp_path: Path) -> None:
     page = page_of(version)
     assert page.pictures == []
     assert "record sizes." in page.text
-    assert version.newest().shards[0].name in page.text
+    assert version.latest().shards[0].name in page.text
 
 
 def test_a_snapshot_that_brought_nothing_shows_all_that_it_has(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_snapshot_that_brought_nothing_shows_all_that_it_has(tmp_path: Path) -
     appended(version, table(y=[1, 2, 2, 2]), batch="one")
     appended(version, table(y=[1] * 4), batch="two")
     version.restore(1)
-    assert version.log.entry(version.newest().entry).added == ()
+    assert version.log.entry(version.latest().entry).added == ()
     shares = page_of(version).of("Bar chart: shares of y in 4 rows")
     assert shares_in(shares.alt) == {"1": 25.0, "2": 75.0}
 

@@ -117,7 +117,7 @@ def test_restore_is_reported_with_its_content(reconciler: Reconciling) -> None:
     notes, instance = reconciler.platform, reconciler.instance
     notes.land("a", range(5))
     notes.run(instance)
-    content = notes.version().newest().content
+    content = notes.version().latest().content
     notes.land("b", range(5, 9))
     notes.run(instance)
     reconciler.settle()
@@ -221,7 +221,7 @@ def test_unpublished_by_verification_turns_red(reconciler: Reconciling) -> None:
     notes.land("a", range(5))
     assert notes.run(instance).success
     assert reconciler.settle() == []
-    Path(notes.version().newest().files()[0]).unlink()
+    Path(notes.version().latest().files()[0]).unlink()
     check_version(notes.version(), again=True)
     (request,) = reconciler.tick()
     assert describe(request) == "notes_v1 published"
@@ -323,16 +323,16 @@ def test_followers_of_a_repaired_input_are_made_again(
     notes.land("a", range(5))
     assert notes.run(instance).success
     assert reconciler.settle() == []
-    content = bytearray(Path(notes.version().newest().files()[0]).read_bytes())
+    content = bytearray(Path(notes.version().latest().files()[0]).read_bytes())
     content[40] ^= 1
-    Path(notes.version().newest().files()[0]).write_bytes(content)
+    Path(notes.version().latest().files()[0]).write_bytes(content)
     assert repair(notes.version()).repaired
     names = ("notes/v2", "pairs/v1")
     requested = reconciler.settle()
     assert set(requested) >= {"notes_v2 published", "pairs_v1 published", "notes_v2", "pairs_v1"}
     for name in names:
         version = notes.version(name)
-        assert version.published().number == version.newest().number == 2
+        assert version.published().number == version.latest().number == 2
         assert version.published().to_arrow().read_all().num_rows > 0
     assert reconciler.settle() == []
 

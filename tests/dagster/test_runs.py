@@ -51,7 +51,7 @@ def test_a_snapshot_whose_run_was_killed_before_it_could_tell_is_adopted(
 ) -> None:
     notes.land("a", range(5))
     assert start(notes, home, "2").wait() == -signal.SIGKILL
-    assert notes.version().newest().records == 5
+    assert notes.version().latest().records == 5
     assert reported(instance, GROWING) == [], "nobody has told Dagster"
     result = notes.run(instance, GROWING)
     assert result.success

@@ -146,7 +146,7 @@ def test_steps_are_counted_and_a_name_in_both_parts_gives_columns_of_both(tmp_pa
     shardline.write_records(path, [example(context) + feature_lists(entry("x", steps))])
     version = shardline.Version(tmp_path / "root", "steps/v1")
     shardline.append(version, path, schema=schema)
-    row = take_sample(version.newest()).frame.loc[0]
+    row = take_sample(version.latest()).frame.loc[0]
     assert (row["x__len"], row["x__max"]) == (2, 9)
     assert (row["x__steps__len"], row["x__steps__min"], row["x__steps__mean"]) == (3, 1.0, 3.5)
     assert row["y__len"] == 77, "the feature of that name, and not the length of y"
@@ -157,12 +157,12 @@ def test_of_opaque_records_the_sizes_are_told(tmp_path: Path) -> None:
     shardline.write_records(path, [bytes(size) for size in range(200)])
     version = shardline.Version(tmp_path / "root", "blobs/v1")
     shardline.append(version, path, schema=shardline.Schema.opaque())
-    assert take_sample(version.newest()).frame["record__bytes"].to_list() == list(range(200))
-    some = take_sample(version.newest(), limit=50).frame["record__bytes"].to_list()
+    assert take_sample(version.latest()).frame["record__bytes"].to_list() == list(range(200))
+    some = take_sample(version.latest(), limit=50).frame["record__bytes"].to_list()
     assert len(set(some)) == 50
     assert some == sorted(some)
     with raises(SchemaMismatchError, "opaque-records"):
-        take_sample(version.newest(), columns=["x"])
+        take_sample(version.latest(), columns=["x"])
 
 
 def test_a_sample_over_the_limit_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
@@ -268,13 +268,13 @@ def test_of_large_records_fewer_are_taken(tmp_path: Path) -> None:
 def test_some_shards_only(tmp_path: Path) -> None:
     rows = numbered(90)
     version = append_rows(tmp_path, rows[:30], rows[30:90], schema=NUMBERED)
-    added = [one.shard for one in version.log.entry(version.newest().entry).added]
-    taken = take_sample(version.newest(), shards=added)
+    added = [one.shard for one in version.log.entry(version.latest().entry).added]
+    taken = take_sample(version.latest(), shards=added)
     assert (taken.of, numbers_in(taken)) == (60, list(range(30, 90)))
-    assert set(numbers_in(take_sample(version.newest(), shards=added, limit=7))) < set(
+    assert set(numbers_in(take_sample(version.latest(), shards=added, limit=7))) < set(
         range(30, 90)
     )
-    none = take_sample(version.newest(), shards=[])
+    none = take_sample(version.latest(), shards=[])
     assert (none.rows, none.whole, none.said) == (0, True, "0 rows")
     assert list(none.frame.columns) == list(taken.frame.columns)
     fields = {"path": added[0].name, "version": "digits/v1", "snapshot": 1}
@@ -324,8 +324,8 @@ def test_so_is_one_that_is_no_example(tmp_path: Path) -> None:
     shardline.write_records(path, [b"\xff no example"] * 100)
     version = shardline.Version(tmp_path / "root", "blobs/v1")
     shardline.append(version, path, schema=shardline.Schema.opaque())
-    with pytest.raises(ExampleError, match=version.newest().shards[0].name) as caught:
-        take_sample(replace(version.newest(), schema=NUMBERED), limit=10)
+    with pytest.raises(ExampleError, match=version.latest().shards[0].name) as caught:
+        take_sample(replace(version.latest(), schema=NUMBERED), limit=10)
     assert caught.value.record > 0
 
 

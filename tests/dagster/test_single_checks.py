@@ -24,7 +24,7 @@ def attested(notes: Platform, after: int = 0) -> set[str]:
 
 
 def the_shard(notes: Platform) -> Path:
-    (path,) = notes.version().newest().files()
+    (path,) = notes.version().latest().files()
     return Path(path)
 
 
@@ -141,8 +141,8 @@ def test_without_checks_downstream_takes_what_is_published(
     job = published.defs.resolve_implicit_global_asset_job_def()
     subset = job.get_subset(asset_selection={GROWING, REBUILT}, asset_check_selection=set())
     assert subset.execute_in_process(instance=instance).success
-    assert published.version().newest().records == 9
-    assert published.version("notes/single").newest().records == 5
+    assert published.version().latest().records == 9
+    assert published.version("notes/single").latest().records == 5
 
 
 def edit(notes: Platform, entry: int) -> None:

@@ -25,7 +25,7 @@ def notes(tmp_path: Path, instance: dg.DagsterInstance) -> Platform:
 
 
 def shard_files(version: Version) -> list[Path]:
-    return [Path(path) for path in version.newest().files()]
+    return [Path(path) for path in version.latest().files()]
 
 
 def run(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def volume_of(root: Path, *counts: int) -> CheckOutcome:
     version = append_rows(root, *[digits(0, count) for count in counts])
-    return volume(version, version.newest())
+    return volume(version, version.latest())
 
 
 def test_the_first_append_is_as_usual(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_what_was_rejected_is_not_usual(tmp_path: Path) -> None:
     version.reject(4, reason="for this test")
     append_rows(tmp_path, digits(0, 13))
     version = shardline.Version(tmp_path, NAME)
-    verdict = volume(version, version.newest())
+    verdict = volume(version, version.latest())
     assert (verdict.metadata["appends_compared"], verdict.metadata["usual_rows"]) == (3, 11.0)
 
 
@@ -77,7 +77,7 @@ def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
     shardline.check_version(version)
     shardline.rebuild(version)
-    verdict = volume(version, version.newest())
+    verdict = volume(version, version.latest())
     assert verdict.passed
     assert "'rebuild'" in verdict.description
     assert verdict.metadata["added_rows"] == 0
@@ -87,4 +87,4 @@ def test_the_log_alone_is_read(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
     for shard in (tmp_path / "digits" / "shards").iterdir():
         shard.unlink()
-    assert volume(version, version.newest()).metadata["added_rows"] == 30
+    assert volume(version, version.latest()).metadata["added_rows"] == 30

@@ -92,7 +92,7 @@ def test_a_task_to_rebuild_a_shard_that_was_sent_makes_the_same_shard(
 ) -> None:
     version = Version(store, NAME)
     append(version, sources_of(tmp_path), schema=SCHEMA, target_bytes=300)
-    (output, *_) = number_outputs(plan_rebuild(store, list_whole_slices(version.newest()), 1000))
+    (output, *_) = number_outputs(plan_rebuild(store, list_whole_slices(version.latest()), 1000))
     task = RebuildTask(store, "digits", "v2", output, Compression.GZIP, DEFAULT_LIMITS)
     (made,) = ThreadExecutor(1).run(make_rebuilt_shard, [sent(task)])
     assert made.shard is not None
@@ -108,7 +108,7 @@ def run_on(
     """A version of some sources and one that is rebuilt from it, by a cluster or here."""
     version, single = Version(store, NAME), Version(store, "digits/single")
     append(version, sources, schema=SCHEMA, target_bytes=300, executor=cluster)
-    rebuild(version, "newest", into=single, executor=cluster)
+    rebuild(version, "latest", into=single, executor=cluster)
     return version, single
 
 

@@ -30,7 +30,7 @@ def stored_rows(version: Version) -> list[Row]:
 
 def stored_payloads(version: Version) -> list[bytes]:
     """Return the payloads of the newest snapshot, from the bytes of its files."""
-    snapshot = version.newest()
+    snapshot = version.latest()
     return [
         payload
         for shard in snapshot.shards

@@ -177,10 +177,10 @@ def tell_of_pets(root: Path) -> Shard:
     g = story.shard("g", pets(14, 1), landed(5))
     story.append([g], [landed(5)])
     story.passed(g)
-    version.attest([Attestation("drift", passed=True, content=version.newest().content)])
+    version.attest([Attestation("drift", passed=True, content=version.latest().content)])
     version.log.write_checkpoint(version.state)
     version.restore(5)
-    version.attest([Attestation("drift", passed=True, content=version.newest().content)])
+    version.attest([Attestation("drift", passed=True, content=version.latest().content)])
     version.tag("first", None)
     version.tag("best", 2)
     version.tag("best", 6)
@@ -190,7 +190,7 @@ def tell_of_pets(root: Path) -> Shard:
     again = story.shard("d.1", pets(9, 1), monday)
     story.append([again], [monday], reland=True)
     story.passed(again)
-    version.attest([Attestation("drift", passed=False, content=version.newest().content)])
+    version.attest([Attestation("drift", passed=False, content=version.latest().content)])
     story.vacuum()
     return a
 

@@ -326,14 +326,14 @@ def _new_record(name: str) -> object:
 @pytest.mark.parametrize("name", APPENDED)
 def test_append_rows_publishes(root: Path, name: str, tmp_path: Path) -> None:
     version = Version(root, name)
-    before = records_of(version.newest())
+    before = records_of(version.latest())
     if name == "blobs/v1":
         write_records(tmp_path / "more.tfrecord", [b"\xfe"])
         append(version, tmp_path / "more.tfrecord")
     else:
         feature = "text" if name.startswith("notes") else "name"
         append(version, [{"id": 99, feature: "new"}], batch="new in a later release")
-    assert check_version(version).published == version.newest().number
+    assert check_version(version).published == version.latest().number
     after = records_of(version.published())
     assert after[:-1] == before
     assert after[-1] == _new_record(name)
@@ -373,7 +373,7 @@ def test_pets_grow_and_derived_versions_follow(root: Path) -> None:
     ]  # fmt: skip
     for number in (2, 3, 4, 5, 7):
         version = Version(root, f"pets/v{number}")
-        assert check_version(version).published == version.newest().number
+        assert check_version(version).published == version.latest().number
         assert version.published().records == pets.published().records
     report = audit(Catalog(root))
     assert [one.kind for one in report.findings] == ["lost-records"]
@@ -396,7 +396,7 @@ def test_damaged_shard_is_repaired_from_its_source(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = Version(root, "photos/v1")
-    (shard,) = version.newest().shards
+    (shard,) = version.latest().shards
     path = root / version.shard_name(shard)
     path.write_bytes(path.read_bytes()[:-1])
     monkeypatch.chdir(root.parent)
@@ -405,4 +405,4 @@ def test_damaged_shard_is_repaired_from_its_source(
     assert (repaired.how, repaired.lost) == ("source", 0)
     assert repaired.made is not None
     assert repaired.made.sha256 == shard.sha256
-    assert digest_of(version.newest()) == EXPECTED["photos/v1"]["snapshots"][0]["sha256"]
+    assert digest_of(version.latest()) == EXPECTED["photos/v1"]["snapshots"][0]["sha256"]

@@ -85,7 +85,7 @@ def json_lines(path: str, rows: list[dict[str, Any]]) -> None:
 def flip(version: str, position: int) -> None:
     """Flip a bit in a shard of the latest snapshot, as a bad disk does."""
     opened = Version("root", version)
-    path = Path("root", opened.shard_name(opened.newest().shards[position]))
+    path = Path("root", opened.shard_name(opened.latest().shards[position]))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -143,12 +143,12 @@ def reject_and_append_again() -> None:
     json_lines("landing/few.jsonl", pets(25, 1))
     run("append pets/v1 landing/few.jsonl --no-check")
     version.refresh()
-    content = version.newest().content
+    content = version.latest().content
     failed = Attestation("volume", passed=False, content=content, detail="1 record is too few")
-    version.reject(version.newest().number, [failed], reason="volume failed")
+    version.reject(version.latest().number, [failed], reason="volume failed")
     run("reland pets/v1 landing/few.jsonl --no-check")
     version.refresh()
-    volume = Attestation("volume", passed=True, content=version.newest().content)
+    volume = Attestation("volume", passed=True, content=version.latest().content)
     version.attest([volume])
     run("check pets/v1")
     version.refresh()

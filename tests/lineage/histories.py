@@ -147,8 +147,8 @@ PREFIXES: dict[str, Any] = {
     "on_collision": "prefix",
     "left_prefix": "a_",
     "right_prefix": "b_",
-    "which_left": "newest",
-    "which_right": "newest",
+    "which_left": "latest",
+    "which_right": "latest",
 }
 PAIRS: dict[str, dict[str, Any]] = {
     "all": {"target_bytes": 4000},
@@ -199,8 +199,8 @@ class History:
 def erased(version: Version, gone: Callable[[int], bool]) -> None:
     """An erasure of records by their number, as an entry tells of it."""
     added, removed, of, first = [], [], [], 0
-    for place, shard in enumerate(version.newest().shards):
-        payloads = records_of(Path(version.newest().files()[place]))
+    for place, shard in enumerate(version.latest().shards):
+        payloads = records_of(Path(version.latest().files()[place]))
         lost = [at for at in range(len(payloads)) if gone(first + at)]
         first += len(payloads)
         if not lost:
@@ -240,7 +240,7 @@ def lived(folder: Path) -> History:
     base = history.version("digits/v1")
     history.append("digits/v1", as_json_lines, "a.jsonl", 0, 60)
     history.append("digits/v1", as_csv, "b.csv", 60, 100)
-    rebuild(base, "newest", target_bytes=2000)
+    rebuild(base, "latest", target_bytes=2000)
     _derive(history)
     history.append("digits/v1", as_parquet, "c.parquet", 100, 140)
     history.append("digits/v1", as_records, "d.tfrecord", 140, 180)
@@ -249,7 +249,7 @@ def lived(folder: Path) -> History:
     base.restore(rejected)
     before = base.state.snapshot
     erased(base, lambda number: number % 13 == 5)
-    rebuild(base, "newest", compression="gzip", target_bytes=3000)
+    rebuild(base, "latest", compression="gzip", target_bytes=3000)
     _derive(history)
     history.append("digits/v1", as_json_lines, "e.jsonl", 200, 210)
     base.restore(before)
@@ -261,14 +261,14 @@ def lived(folder: Path) -> History:
 def _derive(history: History) -> None:
     """Versions that follow the first, each time it has changed."""
     base = history.version("digits/v1")
-    rebuild(base, "newest", into=history.version("digits/single"))
-    rebuild(base, "newest", into=history.version("digits/even"), target_bytes=1500)
+    rebuild(base, "latest", into=history.version("digits/single"))
+    rebuild(base, "latest", into=history.version("digits/even"), target_bytes=1500)
     overlay, rewritten = history.version("digits/v2"), history.version("digits/v3")
-    share: dict[str, Any] = {"which": "newest", "quarantine_share": 0.5}
+    share: dict[str, Any] = {"which": "latest", "quarantine_share": 0.5}
     extend(base, [half, double], overlay, **share)
     extend(overlay, _third, rewritten, mode="rewrite", **share)
     steps = MigrationSpec(rename={"name": "title"}, cast={"id": "float"})
-    migrate(rewritten, history.version("other/v1"), steps, which="newest")
+    migrate(rewritten, history.version("other/v1"), steps, which="latest")
 
 
 @record_udf(Feature("third", "int64"), reads=["id"], code="1")

@@ -67,7 +67,7 @@ class Histories:
 
 def input_of(base: Version) -> Input:
     """The newest snapshot of a version, as one that is made of it tells."""
-    newest = base.newest()
+    newest = base.latest()
     digest = base.log.entry(newest.entry).digest
     return Input(base.log.dataset, base.log.version, newest.number, digest)
 
@@ -82,7 +82,7 @@ def tell(root: Path) -> Histories:
     for label, passed in (("first", True), ("bad", False), ("third", True)):
         told.clock.move(hours=5)
         append(base, label)
-        content = base.newest().content
+        content = base.latest().content
         attest_shards(base, label, checks=["schema"])
         counts = Attestation("counts", passed=True, content=content)
         if passed:
@@ -90,7 +90,7 @@ def tell(root: Path) -> Histories:
         else:
             names = shard_results([label])[0].shards
             failure = Attestation("integrity", False, names, detail=f"record 7: {HOSTILE}")  # noqa: FBT003
-            base.reject(base.newest().number, [failure])
+            base.reject(base.latest().number, [failure])
             colour = Attestation("colour", False, content=content, detail="too dark")  # noqa: FBT003
             base.attest([colour])
     base.tag("gold", 1)

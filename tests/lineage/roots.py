@@ -58,7 +58,7 @@ class Root:
 
     def shard_file(self, place: int = 0, name: str = BASE) -> Path:
         """Where a shard of the newest snapshot lies."""
-        shard = self.version(name).newest().shards[place]
+        shard = self.version(name).latest().shards[place]
         return self.folder / self.version(name).shard_name(shard)
 
     def findings(self, *names: str, **options: Any) -> list[Finding]:  # noqa: ANN401 - as they come
@@ -95,10 +95,10 @@ def make_root(folder: Path) -> Root:
     _land(root, base, "a", rows(0, 20))
     _land(root, base, "b", [*rows(20, 38), {"id": "none"}, *rows(39, 40)])
     _land(root, base, "wrong", rows(100, 103), check=False)
-    base.reject(base.newest().number, reason="not wanted")
+    base.reject(base.latest().number, reason="not wanted")
     _land(root, base, "c", rows(40, 60))
-    base.restore(base.newest().number - 1)
-    base.restore(base.newest().number - 1)
+    base.restore(base.latest().number - 1)
+    base.restore(base.latest().number - 1)
     append(base, rows(60, 64), batch="four", schema=SCHEMA)
     assert check_version(base).ok
     for name in (WIDE, WHOLE, RENAMED, SINGLE, PAIRS, PLANNED):
@@ -108,7 +108,7 @@ def make_root(folder: Path) -> Root:
         _derive(root, name)
     rebuild(base, target_bytes=900)
     assert check_version(base).ok
-    base.tag("good", base.newest().number)
+    base.tag("good", base.latest().number)
     for name in (WHOLE, RENAMED, SINGLE):
         _derive(root, name)
     vacuum(root.folder, "digits", keep=timedelta(), delete=True)

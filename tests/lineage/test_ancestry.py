@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from shardline.api import Version
 
-NEWEST: dict[str, Any] = {"which": "newest"}
+NEWEST: dict[str, Any] = {"which": "latest"}
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def base(tmp_path: Path) -> Version:
     extended, other = version_in(tmp_path), version_in(tmp_path, "other/v1")
     extend(base, double, extended)
     migrate(extended, other, MigrationSpec(rename={"name": "title"}, drop=["double"]), **NEWEST)
-    rebuild(base, "newest")
+    rebuild(base, "latest")
     grown(base, tmp_path / "landing", (6, 8))
-    pairs: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    pairs: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
     prefixes: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
     combine(base, other, version_in(tmp_path, "pairs/v1"), **pairs, **prefixes)
     return base
@@ -119,7 +119,7 @@ def test_a_shard_that_is_reused_has_its_records_once(tmp_path: Path) -> None:
     base, extended = base_of(tmp_path, (0, 3)), version_in(tmp_path)
     extend(base, double, extended)
     grown(base, tmp_path / "landing", (3, 5))
-    rebuild(base, "newest")
+    rebuild(base, "latest")
     extend(base, double, extended, **NEWEST)
     restore_version(base, "1")
     extend(base, double, extended, **NEWEST)
@@ -148,12 +148,12 @@ def test_a_snapshot_is_made_of_those_that_its_shards_were_made_of(base: Version)
 
 def test_shards_are_made_of_shards_and_those_of_sources(tmp_path: Path, base: Version) -> None:
     pairs = version_in(tmp_path, "pairs/v1")
-    (made,) = pairs.newest().shards
+    (made,) = pairs.latest().shards
     graph = told(pairs, level="shards", down=False)
     assert graph.start == (f"pairs/{made.name}",)
     of = {edge.of for edge in graph.parents(graph.start[0])}
-    other = version_in(tmp_path, "other/v1").newest().shards
-    rebuilt, grown_by = base.newest().shards
+    other = version_in(tmp_path, "other/v1").latest().shards
+    rebuilt, grown_by = base.latest().shards
     assert of == {
         *(f"digits/{shard.name}" for shard in (rebuilt, grown_by)),
         *(f"other/{shard.name}" for shard in other),
@@ -166,7 +166,7 @@ def test_shards_are_made_of_shards_and_those_of_sources(tmp_path: Path, base: Ve
     assert source.of == f"source {tmp_path}/landing/000000-000003.jsonl"
     down = told(base, 1, level="shards", up=False)
     assert {edge.made for edge in down.children(f"digits/{first[1].name}")} == {
-        f"digits/{version_in(tmp_path).newest().shards[1].name}",
+        f"digits/{version_in(tmp_path).latest().shards[1].name}",
         f"digits/{rebuilt.name}",
     }
 

@@ -133,7 +133,7 @@ def test_a_source_that_was_changed_for_an_erasure_is_explained(tmp_path: Path) -
 
 def test_only_what_came_since_is_told_but_the_chain_is_proved_whole(root: Root) -> None:
     version = root.version()
-    shard = version.newest().shards[0]
+    shard = version.latest().shards[0]
     (root.folder / version.shard_name(shard)).unlink()
     landed = version.state.stays.named([shard.name])[shard.name].landed
     snapshot = version.state.timeline.of_entry(landed)
@@ -166,7 +166,7 @@ def test_a_version_that_is_not_there_is_told_by_what_was_made_of_it(root: Root) 
 def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     append(base, rows(5, 8), batch="more")
-    rebuild(base, "newest", into=into)
+    rebuild(base, "latest", into=into)
     catalog = Catalog(tmp_path / "root")
     (found,) = audit(catalog).findings
     assert (found.severity, found.kind, found.version) == (
@@ -191,7 +191,7 @@ def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root
     """Shard, entry, receipt and chain all agree; only what it was made of tells."""
     into = root.version("digits/forged")
     rebuild(root.version(), into=into)
-    (made,) = into.newest().shards
+    (made,) = into.latest().shards
     place = root.folder / into.shard_name(made)
     first, *others = records_of(place)
     data = framed(*others, first)
@@ -287,7 +287,7 @@ def test_a_function_that_is_not_deterministic_says_so_in_the_log(tmp_path: Path)
 
 def test_what_was_repaired_is_explained_and_can_be_made_again(tmp_path: Path) -> None:
     base = base_of(tmp_path, (0, 5))
-    Path(base.newest().files()[0]).write_bytes(b"")
+    Path(base.latest().files()[0]).write_bytes(b"")
     assert repair(base).repaired
     report = audit(Catalog(tmp_path / "root"), deep=RecomputeOptions())
     assert [(one.severity, one.kind) for one in report.findings] == [("note", "repaired-shard")]

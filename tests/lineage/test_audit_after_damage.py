@@ -242,7 +242,7 @@ def test_of_a_damaged_log_nothing_is_made_again_and_the_reason_says_so(
 def test_a_false_attestation_of_an_old_shard_is_ended_by_what_is_advised(tmp_path: Path) -> None:
     version = landed(tmp_path, "a")
     land(version, "b", MISFIT)
-    name = version.newest().shards[-1].name
+    name = version.latest().shards[-1].name
     version.attest(
         [Attestation(check, passed=True, shards=(name,)) for check in (INTEGRITY, SCHEMA)]
     )

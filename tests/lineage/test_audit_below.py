@@ -160,7 +160,7 @@ def test_a_damaged_shard_that_was_derived_is_made_anew_by_what_is_advised(
     base: Version, tmp_path: Path, name: str
 ) -> None:
     root, version = tmp_path / "root", Version(base.store, name)
-    damage(root / version.shard_name(version.newest().shards[0]))
+    damage(root / version.shard_name(version.latest().shards[0]))
     (found,) = audited(base, name).findings
     assert (found.severity, found.kind, found.version) == ("error", "damaged-shard", name)
     first, command = found.advice.commands

@@ -32,7 +32,7 @@ def base(tmp_path: Path) -> Version:
     combine(base, base, pairs, on="id", on_collision="keep-left")
     assert check_version(pairs).ok
     landed.unlink()
-    damage(Path(base.newest().files()[0]))
+    damage(Path(base.latest().files()[0]))
     (repaired,) = repair(base, lossy=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 1)
     assert check_version(base).ok
@@ -52,7 +52,7 @@ def test_a_row_map_that_is_gone_or_damaged_is_told(
     base: Version, name: str, place: int, *, listed: bool
 ) -> None:
     assert found(base) == found(base, shards=False) == []
-    row_map = Path(f"{Version(base.store, name).newest().files()[place]}.rows")
+    row_map = Path(f"{Version(base.store, name).latest().files()[place]}.rows")
     shard = f"shard {row_map.stem}"
     damage(row_map, 8 * 20)
     assert found(base) == [("warning", "damaged-row-map", shard)]
@@ -67,9 +67,9 @@ def test_pairs_without_a_row_map_are_combined_into_another_version_as_advised(
     base: Version, tmp_path: Path
 ) -> None:
     lost, pairs = version_in(tmp_path, "pairs/v1"), version_in(tmp_path, "pairs/v2")
-    Path(f"{lost.newest().files()[0]}.rows").unlink()
+    Path(f"{lost.latest().files()[0]}.rows").unlink()
     (told,) = audit(Catalog(base.store), ["pairs/v1"], sources=False).findings
-    (shard,) = lost.newest().shards
+    (shard,) = lost.latest().shards
     assert (told.kind, told.place) == ("missing-row-map", f"shard {shard.name}")
     combine(base, base, pairs, on="id", on_collision="keep-left")
     assert check_version(pairs).ok
@@ -80,7 +80,7 @@ def test_a_missing_receipt_is_told_by_what_it_was_for(tmp_path: Path) -> None:
     base, wide = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     extend(base, double, wide)
     for version in (base, wide):
-        shard = version.shard_name(version.newest().shards[0])
+        shard = version.shard_name(version.latest().shards[0])
         (tmp_path / "root" / f"{shard}.receipt").unlink()
     told = {one.version: one for one in audit(Catalog(base.store)).findings}
     assert {(one.kind, one.version) for one in told.values()} == {

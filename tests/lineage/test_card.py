@@ -134,7 +134,7 @@ def test_labels_of_texts_and_of_lists_are_counted_as_they_are_declared(tmp_path:
     version.create(schema)
     rows = [{"colour": "red", "tags": [0, 1, 1]}, {"colour": "red", "tags": []}]
     append(version, rows, batch="all")
-    assert count_labels(version.newest()) == [
+    assert count_labels(version.latest()) == [
         LabelCounts("colour", {"red": 2, "blue": 0}),
         LabelCounts("tags", {"a": 1, "b": 2}),
     ]
@@ -146,7 +146,7 @@ def test_a_text_that_would_be_markup_stays_a_text(tmp_path: Path) -> None:
     version.create(Schema((Feature(hostile, "int64", doc=hostile),), doc=hostile))
     append(version, [{hostile: 1}], batch="all")
     text = format_dataset_card(
-        Catalog(tmp_path), version.newest(), about=DatasetTerms(license=hostile)
+        Catalog(tmp_path), version.latest(), about=DatasetTerms(license=hostile)
     )
     assert "\\<script\\>\\|\\`x\\` \\#\\# no�\\[31m" in text
     assert not any(line.startswith("## no") for line in text.splitlines())
@@ -175,7 +175,7 @@ def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
         assert HOW_TO_READ not in text
     lost = "4 of its 9 records"
     assert lost in card_of(tmp_path, 2)
-    assert HOW_TO_READ in format_dataset_card(Catalog(tmp_path), version.newest())
+    assert HOW_TO_READ in format_dataset_card(Catalog(tmp_path), version.latest())
     fields = {"path": second.name, "version": version.name, "snapshot": 2}
     with raises(UnreadableSnapshotError, "snapshot-erased", **fields):
         sha256sums(version.snapshot(2))

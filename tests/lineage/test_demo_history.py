@@ -105,7 +105,7 @@ def _names(snapshot: Snapshot) -> set[str]:
 )
 def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name: str) -> None:
     tracer, sources = RecordTracer(Catalog(root)), Sources()
-    snapshot = Version(root, name).newest()
+    snapshot = Version(root, name).latest()
     numbers = random.Random(name).sample(range(snapshot.records), min(RECORDS, snapshot.records))
     steps = [tracer.back(snapshot, number) for number in numbers]
     found = [
@@ -121,9 +121,9 @@ def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name
 
 
 def test_none_of_the_erased_digits_is_left_in_any_version(root: Path) -> None:
-    v1, v3 = Version(root, "digits/v1").newest(), Version(root, "digits/v3").newest()
+    v1, v3 = Version(root, "digits/v1").latest(), Version(root, "digits/v3").latest()
     labels = v1.to_arrow(["label"]).read_all()["label"].to_pylist()
     assert len(labels) > RECORDS // 2
     assert "3" not in labels
     assert "3" not in v3.to_arrow(["digit"]).read_all()["digit"].to_pylist()
-    assert Version(root, "digit_pairs/v1").newest().records == len(labels) * (len(labels) - 1) // 2
+    assert Version(root, "digit_pairs/v1").latest().records == len(labels) * (len(labels) - 1) // 2

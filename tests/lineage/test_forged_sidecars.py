@@ -77,14 +77,14 @@ def traces(root: Root) -> list[str]:
     catalog = Catalog(root.folder)
     found = []
     for name in NAMES:
-        snapshot = root.version(name).newest()
+        snapshot = root.version(name).latest()
         found += [repr(trace(catalog, snapshot, number)) for number in range(snapshot.records)]
     return [one.replace(str(root.folder), "ROOT") for one in found]
 
 
 def content(root: Root) -> dict[str, object]:
     """The records of each version."""
-    return {name: table(root.version(name).newest()) for name in NAMES}
+    return {name: table(root.version(name).latest()) for name in NAMES}
 
 
 TAMPERS = (forging.flip, forging.truncate, forging.delete, forging.swap, forging.forge)
@@ -103,7 +103,7 @@ def test_entries_commit_digests_of_all_sidecars(root: Root) -> None:
 
 
 def test_erase_refuses_a_forged_receipt(root: Root) -> None:
-    shard = root.version("digits/v2").newest().shards[0]
+    shard = root.version("digits/v2").latest().shards[0]
     path = root.folder / "digits/shards" / f"{shard.name}.receipt"
     forging.forge(path)
     before = root.state()
@@ -132,9 +132,9 @@ def test_no_tampered_sidecar_is_believed(
     except ShardlineError:
         assert root.state() == before
         return
-    assert table(root.version("digits/v1").newest())["id"] == [0, 1, 2, 4, 5]
-    assert table(root.version("digits/v2").newest())["id"] == [0, 2, 4, 5]
-    if table(root.version("digits/v3").newest())["number"] != [0, 2, 4, 5]:
+    assert table(root.version("digits/v1").latest())["id"] == [0, 1, 2, 4, 5]
+    assert table(root.version("digits/v2").latest())["id"] == [0, 2, 4, 5]
+    if table(root.version("digits/v3").latest())["number"] != [0, 2, 4, 5]:
         assert "unsearched" in {one.kind for one in report.open}
 
 

@@ -44,16 +44,16 @@ def changes() -> list[Callable[[dict[str, Any]], object]]:
 def test_audit_and_trace_survive_malformed_receipts(tmp_path: Path) -> None:
     base, wide = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     extend(base, double, wide)
-    path = Path(f"{base.newest().files()[0]}.receipt")
+    path = Path(f"{base.latest().files()[0]}.receipt")
     whole = path.read_bytes()
-    name = f"{base.shard_name(base.newest().shards[0])}.receipt"
+    name = f"{base.shard_name(base.latest().shards[0])}.receipt"
     for change in changes():
         path.write_bytes(whole)
         forge(path, change)
         with suppress(ShardlineError):
             read_receipt(base.store, name)
-            trace(Catalog(base.store), wide.newest(), 3)
-            trace_descendants(Catalog(base.store), base.newest(), 3)
+            trace(Catalog(base.store), wide.latest(), 3)
+            trace_descendants(Catalog(base.store), base.latest(), 3)
     for key in KEYS[:2]:
         path.write_bytes(whole)
         forge(path, partial(_set, key=key, value=[["x", None]]))

@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 def told(tmp_path: Path, version: Version) -> dict[str, tuple[str, list[str], str]]:
     """Of each feature how it was made, what of, and by what."""
     catalog = Catalog(tmp_path / "root")
-    entry = catalog.made_by(version.name, version.newest().number)
+    entry = catalog.made_by(version.name, version.latest().number)
     return {
         name: (one.how, [f"{of}:{feature}" for of, feature in one.of], one.by)
         for name, one in catalog.origins(entry).items()
@@ -79,8 +79,8 @@ def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Pa
         return dict.fromkeys(names, record["id"])
 
     extend(base_of(tmp_path, (0, 2)), made, into)
-    migrate(into, last, MigrationSpec(drop=["id"]), which="newest")
-    kept = [feature.name for feature in into.newest().schema.features if feature.name != "id"]
+    migrate(into, last, MigrationSpec(drop=["id"]), which="latest")
+    kept = [feature.name for feature in into.latest().schema.features if feature.name != "id"]
     assert list(told(tmp_path, last)) == kept
 
 
@@ -93,7 +93,7 @@ def test_a_pair_tells_the_side_and_the_name_there(tmp_path: Path) -> None:
     single = version_in(tmp_path, "digits/single")
     rebuild(base, into=single)
     prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_", "fields": added}
-    combine(base, single, into, which_right="newest", on_collision="prefix", **prefixes)
+    combine(base, single, into, which_right="latest", on_collision="prefix", **prefixes)
     assert told(tmp_path, into) == {
         "a_id": ("renamed", ["digits/v1:id"], ""),
         "a_name": ("renamed", ["digits/v1:name"], ""),
@@ -109,13 +109,13 @@ def test_what_was_restored_or_rebuilt_in_place_comes_from_where_it_came_from(
 ) -> None:
     base, into = base_of(tmp_path, (0, 2), (2, 4)), version_in(tmp_path)
     extend(base, double, into)
-    rebuild(into, "newest")
+    rebuild(into, "latest")
     into.restore(1)
     catalog = Catalog(tmp_path / "root")
     found = [dict(catalog.origins_of(into.snapshot(number))) for number in (1, 2, 3)]
     assert found[0] == found[1] == found[2]
     assert found[0]["double"].of == (("digits/v1", "id"),)
-    assert catalog.origins_of(base.newest()) == {}
+    assert catalog.origins_of(base.latest()) == {}
 
 
 def test_of_a_version_with_itself_a_new_field_names_each_origin_once(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_only_one_side_keeps_comes_from_that_side(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
     other = version_in(tmp_path, "digits/v2")
     migrate(base, other, MigrationSpec(rename={"name": "title"}))
-    combine(base, other, into, which_right="newest", on_collision="keep-right")
+    combine(base, other, into, which_right="latest", on_collision="keep-right")
     found = {name: of for name, (_, of, _) in told(tmp_path, into).items()}
     assert found == {
         "id": ["digits/v2:id"],

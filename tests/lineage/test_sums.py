@@ -77,7 +77,7 @@ def test_one_bit_that_was_flipped_is_found(tmp_path: Path) -> None:
 def test_in_a_bucket_names_begin_at_the_root(tmp_path: Path, s3_root: str) -> None:
     version = versions.make_version(s3_root)
     versions.append(version, "a")
-    snapshot = version.newest()
+    snapshot = version.latest()
     line = f"{snapshot.shards[0].sha256}  {version.shard_name(snapshot.shards[0])}\n"
     assert sha256sums(snapshot) == sha256sums(snapshot, tmp_path) == line
 
@@ -89,7 +89,7 @@ def test_a_snapshot_without_files_and_one_whose_base_is_unknown_are_refused(
     versions.append(version, "a")
     version.reject(1)
     with raises(UnreadableSnapshotError, "snapshot-empty", version=version.name, snapshot=2):
-        sha256sums(version.newest())
+        sha256sums(version.latest())
     wide = Version(make_history(tmp_path / "more"), "numbers/wide").published()
     shutil.rmtree(tmp_path / "more" / "root" / "numbers" / "v1")
     with raises(UnreadableSnapshotError, "layer-mismatch", version="numbers/wide") as caught:

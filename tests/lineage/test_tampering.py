@@ -248,11 +248,11 @@ def log_of_a_pin_moved_away(root: Root) -> None:
 
 def records_lost_in_a_rebuild(root: Root) -> None:
     version = root.version()
-    old = version.newest().shards[0]
+    old = version.latest().shards[0]
     data = framed(*records_of(root.shard_file())[1:])
     shard = Shard(shard_name("fewer"), old.records - 1, len(data), sha256(data).hexdigest())
     version.store.create(version.shard_name(shard), data)
-    told = {"compression": "none", "snapshot": version.newest().number}
+    told = {"compression": "none", "snapshot": version.latest().number}
     version.commit(Replace(removed=[old.name], added=[shard], parameters=told))
 
 
@@ -429,7 +429,7 @@ def large(tmp_path: Path) -> tuple[Version, list[Path]]:
     many = [{"id": number, "name": f"{number:03}" * 500} for number in range(100)]
     append(version, many, batch="many", schema=schema, target_bytes=80_000)
     assert check_version(version).ok
-    shards = version.newest().shards
+    shards = version.latest().shards
     return version, [tmp_path / "large" / f"digits/shards/{one.name}.index" for one in shards]
 
 
@@ -441,7 +441,7 @@ def test_deleted_index_is_no_finding_and_read_again(tmp_path: Path) -> None:
     before = path.read_bytes()
     path.unlink()
     assert audit(Catalog(tmp_path / "large")).ok
-    assert version.newest().take(NUMBERS)["id"].to_pylist() == NUMBERS
+    assert version.latest().take(NUMBERS)["id"].to_pylist() == NUMBERS
     assert path.read_bytes() == before
 
 
@@ -453,7 +453,7 @@ def test_take_writes_a_bad_index_again(
     before = path.read_bytes()
     tamper(path, other)
     assert not verify_version(version).ok
-    assert version.newest().take(NUMBERS)["id"].to_pylist() == NUMBERS
+    assert version.latest().take(NUMBERS)["id"].to_pylist() == NUMBERS
     assert path.read_bytes() == before
     assert verify_version(version).ok
 
@@ -464,7 +464,7 @@ def test_repair_writes_a_forged_index_again(tmp_path: Path) -> None:
     forging.forge(path)
     assert [one.kind for one in audit(Catalog(tmp_path / "large")).findings] == ["wrong-index"]
     assert not verify_version(version).ok
-    assert repair(version).indexes == (version.newest().shards[0].name,)
+    assert repair(version).indexes == (version.latest().shards[0].name,)
     assert path.read_bytes() == before
     assert repair(version).indexes == ()
 
@@ -472,15 +472,15 @@ def test_repair_writes_a_forged_index_again(tmp_path: Path) -> None:
 def test_take_of_forged_index_that_cuts_records_is_right(tmp_path: Path) -> None:
     version, (path, _) = large(tmp_path)
     forging.forge(path)
-    last = version.newest().shards[0].records - 1
-    assert version.newest().take([last])["id"].to_pylist() == [last]
+    last = version.latest().shards[0].records - 1
+    assert version.latest().take([last])["id"].to_pylist() == [last]
 
 
 def test_readers_refuse_a_large_swapped_shard(tmp_path: Path) -> None:
     version, indexes = large(tmp_path)
     shard = indexes[0].with_suffix("")
     forging.forge(shard)
-    snapshot = version.newest()
+    snapshot = version.latest()
     for index in (True, False):
         if not index:
             indexes[0].unlink()
@@ -496,7 +496,7 @@ def test_readers_refuse_a_large_swapped_shard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_readers_refuse_a_swapped_layer(root: Root, place: int) -> None:
-    snapshot = root.version(WIDE).newest()
+    snapshot = root.version(WIDE).latest()
     path = (root.shard_file(0), root.shard_file(0, WIDE))[place]
     base = snapshot.shards[0].base
     assert base is not None
@@ -520,7 +520,7 @@ def test_readers_refuse_a_swapped_layer(root: Root, place: int) -> None:
 
 def test_readers_refuse_a_forged_plan(root: Root) -> None:
     forging.forge(root.shard_file(0, PLANNED))
-    snapshot = root.version(PLANNED).newest()
+    snapshot = root.version(PLANNED).latest()
     with raises(UnreadableSnapshotError, "invalid-plan"):
         snapshot.to_arrow().read_all()
 
@@ -676,7 +676,7 @@ def test_entries_that_were_cut_off_are_told_by_the_dagster_record(root: Root) ->
     instance = dg.DagsterInstance.ephemeral()
     report(instance, root, PAIRS)
     version = root.version(PAIRS)
-    last = version.newest()
+    last = version.latest()
     for number in range(last.entry, version.state.number + 1):
         root.entry_file(number, PAIRS).unlink()
     assert root.findings(PAIRS) == []  # a chain does not tell that its end is missing
@@ -695,7 +695,7 @@ def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
 
 def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterInstance) -> None:
     version = root.version()
-    event = build_materialization(get_asset_key(BASE), version, version.newest(), added_rows=0)
+    event = build_materialization(get_asset_key(BASE), version, version.latest(), added_rows=0)
     told = {**event.metadata, "snapshot": dg.MetadataValue.int(99)}
     instance.report_runless_asset_event(event._replace(metadata=told))
     (found,) = root.findings(recorded=InstanceRecords(instance))
@@ -715,7 +715,7 @@ def test_a_snapshot_that_dagster_was_not_told_of_is_named(
     assert check_version(version).ok
     (found,) = root.findings(recorded=InstanceRecords(instance))
     assert (found.severity, found.kind) == ("warning", "unreported-snapshot")
-    assert found.place == f"snapshot {version.newest().number}"
+    assert found.place == f"snapshot {version.latest().number}"
 
 
 def test_events_of_another_root_are_not_held_against_this_one(

@@ -56,7 +56,7 @@ def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
 def test_what_a_record_was_made_of_leads_to_it_again(history: History) -> None:
     tracer = RecordTracer(Catalog(history.root))
     for version in history.versions:
-        for step in assert_traced(tracer, version.newest(), 2, 1):
+        for step in assert_traced(tracer, version.latest(), 2, 1):
             for one in step.steps:
                 origin = history.version(one.version).snapshot(one.snapshot)
                 places = tracer.down(origin, one.record)

@@ -105,10 +105,10 @@ def long_history(root: Path, shards: int) -> Snapshot:
             added=[Added(made)],
             operation="migrate",
             parameters={"of": [whole.name]},
-            inputs=(DerivedFrom(base, base.newest()).input(),),
+            inputs=(DerivedFrom(base, base.latest()).input(),),
         )
     )
-    return changed.newest()
+    return changed.latest()
 
 
 def test_as_many_small_objects_are_read_whatever_the_number_of_shards(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_trace_reads_a_row_map_once_for_its_digest(tmp_path: Path) -> None:
         into = Version(root, "pairs/v1")
         combine(left, right, into, on="id", **PREFIXES)
         store = WatchedStore(root)
-        step = trace(Catalog(store), into.newest(), count // 2 - 1)
+        step = trace(Catalog(store), into.latest(), count // 2 - 1)
         assert [leaf.row for leaf in step.leaves if isinstance(leaf, SourceRow)] == [
             count - 2,
             count // 2 - 1,
@@ -148,7 +148,7 @@ def test_trace_reads_a_row_map_once_for_its_digest(tmp_path: Path) -> None:
 
 def source_numbers(version: Version) -> list[int | None]:
     """The number that stands in the line from which each record came, None if not known."""
-    tracer, snapshot = RecordTracer(Catalog(version.store)), version.newest()
+    tracer, snapshot = RecordTracer(Catalog(version.store)), version.latest()
     found: list[int | None] = []
     for record in range(snapshot.records):
         (leaf,) = tracer.back(snapshot, record).leaves
@@ -161,7 +161,7 @@ def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path
     rot(version, 1)
     assert [one.how for one in repair(version).repaired] == ["source"]
     assert source_numbers(version) == list(range(ROWS))
-    rebuild(version, "newest")
+    rebuild(version, "latest")
     assert check_version(version).ok
     rot(version, 0)
     assert [one.how for one in repair(version).repaired] == ["inputs"]
@@ -187,7 +187,7 @@ def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
     rot(version, 0, damage)
     (repaired,) = repair(version, lossy=True).repaired
     assert repaired.how == "salvage"
-    kept = [int.from_bytes(payload[-1:], "big") for payload in held(version.newest())]
+    kept = [int.from_bytes(payload[-1:], "big") for payload in held(version.latest())]
     assert source_numbers(version) == kept
     (place, *others) = trace_descendants(Catalog(version.store), version.snapshot(1), kept[-1])
     assert [one.record for one in others] == [len(kept) - 1]
@@ -201,7 +201,7 @@ def test_what_was_appended_of_a_damaged_file_has_the_rows_that_were_read(tmp_pat
     source = write_by_tensorflow(tmp_path / "in.tfrecord", RECORDS)
     flip(source)
     version = appended(tmp_path, source, salvage=True, target_bytes=TARGET)
-    payloads = held(version.newest())
+    payloads = held(version.latest())
     assert len(payloads) == ROWS - 1
     assert [RECORDS[number or 0] for number in source_numbers(version)] == payloads
 
@@ -216,7 +216,7 @@ def digits(tmp_path: Path, rows: int = 40) -> Version:
 
 def test_rows_before_it_are_counted_with_those_in_quarantine(tmp_path: Path) -> None:
     version = digits(tmp_path)
-    (leaf,) = trace(Catalog(version.store), version.newest(), 37).leaves
+    (leaf,) = trace(Catalog(version.store), version.latest(), 37).leaves
     assert isinstance(leaf, SourceRow)
     assert (leaf.without_record, leaf.refused) == (8 + 6, 6)
     assert leaf.where == f"line {37 + 8 + 6 + 1}"
@@ -251,7 +251,7 @@ def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
 ) -> None:
     version = digits(tmp_path)
     hurt(version)
-    (leaf,) = trace(Catalog(version.store), version.newest(), 20).leaves
+    (leaf,) = trace(Catalog(version.store), version.latest(), 20).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == code
     assert "in.jsonl" in leaf.why
@@ -260,9 +260,9 @@ def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
 def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "other/v1")
-    rebuild(version, "newest", into=into)
+    rebuild(version, "latest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
-    (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
+    (leaf,) = trace(Catalog(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "version-not-found"
     assert leaf.why.startswith("digits/v1 ")
@@ -271,10 +271,10 @@ def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
 def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "other/v1")
-    rebuild(version, "newest", into=into)
+    rebuild(version, "latest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
     digits(tmp_path)
-    (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
+    (leaf,) = trace(Catalog(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "log-rewritten"
     assert leaf.why.startswith("digits/v1@1 ")
@@ -287,7 +287,7 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     into = Version(tmp_path / "root", "pairs/v1")
     combine(version, version, into, on="id", **PREFIXES)
     lose(".rows")(into)
-    (leaf,) = trace(Catalog(tmp_path / "root"), into.newest(), 3).leaves
+    (leaf,) = trace(Catalog(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "row-map-not-found"
     assert leaf.hint is not None
@@ -295,7 +295,7 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     assert again.arguments[:3] == ("combine", "digits/v1@1", "digits/v1@1")
     assert leaf.to_dict()["code"] == leaf.code
     assert leaf.to_dict()["hint"]["commands"] == [list(again.words())]
-    places = trace_descendants(Catalog(tmp_path / "root"), version.newest(), 3)
+    places = trace_descendants(Catalog(tmp_path / "root"), version.latest(), 3)
     assert [(one.version, one.record) for one in places] == [("digits/v1", 3), ("pairs/v1", None)]
     assert (places[1].code, places[1].hint) == ("row-map-not-found", leaf.hint)
     assert places[1].to_dict()["code"] == "row-map-not-found"
@@ -306,9 +306,9 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "digits/pairs")
     combine(version, version, into, on="id", **PREFIXES)
-    rebuild(into, "newest", compression="gzip")
-    rebuild(version, "newest", compression="gzip")
-    before = [trace(Catalog(version.store), one.newest(), 30).leaves for one in (version, into)]
+    rebuild(into, "latest", compression="gzip")
+    rebuild(version, "latest", compression="gzip")
+    before = [trace(Catalog(version.store), one.latest(), 30).leaves for one in (version, into)]
     orphan = f"digits/shards/v1.{'0' * 32}.tfrecord.rows"
     version.store.create(orphan, b"of a shard that was never committed")
     later = datetime.now(UTC) + timedelta(days=1)
@@ -316,7 +316,7 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     names = [file.name for file in report.files]
     assert len([name for name in names if name.endswith(".tfrecord")]) >= 5
     assert [name for name in names if name.endswith((".rows", RECEIPT))] == [orphan]
-    after = [trace(Catalog(version.store), one.newest(), 30).leaves for one in (version, into)]
+    after = [trace(Catalog(version.store), one.latest(), 30).leaves for one in (version, into)]
     assert after == before
     assert all(isinstance(leaf, SourceRow) for leaves in after for leaf in leaves)
 
@@ -344,11 +344,11 @@ def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
     append(version, [row(99)], batch="more")
     version.pin("consumer other", 2)
     catalog = Catalog(tmp_path / "root")
-    (old,) = trace_descendants(catalog, version.newest(), 3)
+    (old,) = trace_descendants(catalog, version.latest(), 3)
     assert (old.held, old.consumers) == (((1, 2),), ("nightly training", "other"))
-    (new,) = trace_descendants(catalog, version.newest(), 40)
+    (new,) = trace_descendants(catalog, version.latest(), 40)
     assert new.consumers == ("other",)
-    (leaf,) = trace(catalog, version.newest(), 40).leaves
+    (leaf,) = trace(catalog, version.latest(), 40).leaves
     assert isinstance(leaf, SourceRow)
     assert (leaf.source.batch, leaf.where) == ("more", "row 0")
 
@@ -361,20 +361,20 @@ def test_a_number_that_no_record_has_is_refused(tmp_path: Path) -> None:
             "record-not-found",
             record=record,
             version=version.name,
-            snapshot=version.newest().number,
+            snapshot=version.latest().number,
         ):
-            trace(Catalog(version.store), version.newest(), record)
+            trace(Catalog(version.store), version.latest(), record)
 
 
 def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path: Path) -> None:
     version = digits(tmp_path)
     pairs, more = Version(version.store, "pairs/v1"), Version(version.store, "more/v1")
     combine(version, version, pairs, **PREFIXES)
-    rebuild(pairs, "newest", into=more)
-    rebuild(more, "newest", compression="gzip")
+    rebuild(pairs, "latest", into=more)
+    rebuild(more, "latest", compression="gzip")
     tracer = RecordTracer(Catalog(version.store))
-    assert len(tracer.down(version.newest(), 3)) == 1 + 79 + 2 * 79
-    found = tracer.descendants(version.newest(), 3, 10)
+    assert len(tracer.down(version.latest(), 3)) == 1 + 79 + 2 * 79
+    found = tracer.descendants(version.latest(), 3, 10)
     told = [(one.version, one.now, one.ever, one.held, one.listed) for one in found.versions]
     assert told == [
         ("digits/v1", 1, 1, ((1, 1),), 1),
@@ -397,9 +397,9 @@ def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
     combine(pairs, pairs, some, on="b_id", **names)
     tracer = RecordTracer(Catalog(version.store))
     for record in range(5):
-        places = tracer.down(version.newest(), record)
+        places = tracer.down(version.latest(), record)
         for one in (pairs, every, some):
-            newest = one.newest()
+            newest = one.latest()
             expected = [
                 number
                 for number in range(newest.records)

@@ -82,8 +82,8 @@ def make_history(folder: Path) -> Path:
     base.require(Checks(("integrity", "schema"), ("counts",)))
     grown_on = json_lines(landing / "bad.jsonl", [row(99)])
     append(base, [grown_on])
-    content = base.newest().content
+    content = base.latest().content
     failed = Attestation("counts", False, content=content, detail=f"found {PERSON}")  # noqa: FBT003
-    base.reject(base.newest().number, [failed])
+    base.reject(base.latest().number, [failed])
     base.snapshot(2).consumed_by("number-net", run="run-42", commit="1f3c9d2")
     return root

@@ -563,7 +563,7 @@ def test_an_entry_that_removes_unknown_shards_names_its_version(tmp_path: Path) 
     versions.rebuild(version, "ab", "r")
     unknown = [versions.shard_name("y"), versions.shard_name("z")]
     resealed(entry_path(tmp_path, 4), lambda told: told.update(removed=unknown))
-    assert damaged(lambda: Version(tmp_path, NAME).newest().shards) == 4
+    assert damaged(lambda: Version(tmp_path, NAME).latest().shards) == 4
 
 
 def test_entry_is_known_by_its_digest(root: Path) -> None:

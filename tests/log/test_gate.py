@@ -327,5 +327,5 @@ def test_restore_brings_the_old_content_digest_back(tmp_path: Path) -> None:
     for label in "abc":
         versions.append(version, label)
     version.restore(2)
-    assert version.newest().content == version.snapshot(2).content
-    assert version.newest().totals == version.snapshot(2).totals
+    assert version.latest().content == version.snapshot(2).content
+    assert version.latest().totals == version.snapshot(2).totals

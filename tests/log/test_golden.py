@@ -109,8 +109,8 @@ def test_schema_and_head_are_what_they_were(root: Path, name: str) -> None:
 
 def test_names_lead_to_the_snapshots_that_they_led_to(root: Path) -> None:
     pets = Version(root, "pets/v1")
-    found = {which: pets.find(which).number for which in ("newest", "published", "best")}
-    assert found == {"newest": 12, "published": 11, "best": 6}
+    found = {which: pets.find(which).number for which in ("latest", "published", "best")}
+    assert found == {"latest": 12, "published": 11, "best": 6}
     assert pets.find("2025-03-01T14:30:00").number == 1
     assert set(pets.state.tags) == {"best"}
     assert pets.state.pins["training-12"].snapshot == 6
@@ -121,7 +121,7 @@ def test_names_lead_to_the_snapshots_that_they_led_to(root: Path) -> None:
 
 def test_an_overlay_tells_its_base_and_its_input(root: Path) -> None:
     version = Version(root, "pets/v2")
-    (shard,) = version.newest().shards
+    (shard,) = version.latest().shards
     (base,) = Version(root, "pets/v1").snapshot(1).shards
     assert shard.base is not None
     assert (shard.base.name, shard.base.sha256) == (base.name, base.sha256) == (A, base.sha256)
@@ -163,7 +163,7 @@ def test_tensorflow_reads_every_record(root: Path) -> None:
     version = Version(root, "pets/v1")
     spec = to_tf_spec(version.schema)
     records: list[dict[str, Any]] = []
-    for shard in version.newest().shards:
+    for shard in version.latest().shards:
         path = str(root / version.shard_name(shard))
         packed = "" if shard.compression == "none" else shard.compression.upper()
         read = [
@@ -189,7 +189,7 @@ def test_tensorflow_reads_sequence_examples(root: Path) -> None:
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
     version = Version(root, "walks/v1")
-    (shard,) = version.newest().shards
+    (shard,) = version.latest().shards
     data = tf.data.TFRecordDataset(str(root / version.shard_name(shard)))
     read = [tf.io.parse_single_sequence_example(one, *to_tf_spec(version.schema)) for one in data]
     assert [context["walker"].numpy() for context, _ in read] == [b"ann", b"bo"]

@@ -242,7 +242,7 @@ def test_a_version_that_could_not_be_opened_opens_when_the_store_is_back(
     store = FaultyStore(inner, {(operation, 1): Fault.FAILED})
     again = Version(store, NAME)
     with pytest.raises(StorageError, match="503"):
-        again.newest()
+        again.latest()
     assert held(again) == ["a"]
 
 
@@ -273,7 +273,7 @@ def test_a_checkpoint_that_cannot_be_written_takes_nothing_from_the_commit(
 ) -> None:
     clean = Version(inner, NAME)
     for number in range(clean.state.number + 1, CHECKPOINT_INTERVAL):
-        clean.tag("latest", 1 if number % 2 else None)
+        clean.tag("stable", 1 if number % 2 else None)
     version = on(inner, {("replace", request_number): fault})
     entry = append(version, "b")
     assert entry is not None
@@ -365,7 +365,7 @@ def test_whatever_the_store_answers_every_kind_of_commit_is_done_once(
         try:
             version.commit(versions.rebuild_of("ab", "r"))
         except ConflictError:
-            assert version.newest().shards[0].name == shard_name("r")
+            assert version.latest().shards[0].name == shard_name("r")
 
     def untag_once() -> None:
         try:

@@ -120,7 +120,7 @@ def test_threads_that_share_an_open_version_commit_everything_once(tmp_path: Pat
 
     def commit(label: str) -> None:
         assert version.commit(versions.append_of(label)) is not None
-        snapshot = version.newest()
+        snapshot = version.latest()
         assert shard_name(label) in {shard.name for shard in snapshot.shards}
 
     with ThreadPoolExecutor(8) as pool:

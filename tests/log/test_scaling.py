@@ -62,7 +62,7 @@ def requests(store: Store, act: Callable[[Version], object]) -> int:
 
 
 def open_head(version: Version) -> None:
-    newest = version.newest()
+    newest = version.latest()
     assert newest.totals.shards == version.state.number - 1
     assert newest.records > 0
     assert version.schema == SCHEMA
@@ -70,7 +70,7 @@ def open_head(version: Version) -> None:
 
 
 def list_head(version: Version) -> None:
-    assert len(version.newest().shards) == version.newest().totals.shards
+    assert len(version.latest().shards) == version.latest().totals.shards
 
 
 def append_one(version: Version) -> None:

@@ -145,7 +145,7 @@ class Model:
         self.landings.setdefault(label, []).append(landing)
         return landing
 
-    def newest(self, label: str) -> Landing:
+    def latest(self, label: str) -> Landing:
         """A shard as it is brought back."""
         return self.landings[label][-1]
 
@@ -193,7 +193,7 @@ class Model:
             if places:
                 taken = [shard for shard in before if shard.label not in made.labels]
                 back[places[0] : places[0]] = [s for s in taken if s.label not in head.labels]
-        newest = [s if s in head.shards else self.newest(s.label) for s in back]
+        newest = [s if s in head.shards else self.latest(s.label) for s in back]
         return [s for s in newest if s in head.shards or s.marks.get(REJECTION) is not False]
 
     def let_go(self, entry: Entry) -> None:
@@ -360,9 +360,9 @@ class Play:
         lifted = [
             label
             for label in target.labels
-            if model.newest(label).marks.get(REJECTION) is False and label not in head
+            if model.latest(label).marks.get(REJECTION) is False and label not in head
         ]
-        made = model.make([model.newest(label) for label in target.labels], "restore", entry)
+        made = model.make([model.latest(label) for label in target.labels], "restore", entry)
         made.lifted = lifted
         model.mark_shards(lifted, REJECTION, entry.number, passed=True)
         return entry
@@ -565,8 +565,8 @@ def test_what_is_tried_and_not_committed_leaves_no_trace(tmp_path: Path) -> None
         versions.append(version, label)
     version.restore(2)
     versions.append(version, "d")
-    content = version.newest().content
-    names = tuple(shard.name for shard in version.newest().shards)
+    content = version.latest().content
+    names = tuple(shard.name for shard in version.latest().shards)
     *_, (replayed, _) = version.log.replay()
     true = facts_of(replayed)
     for change in (

@@ -199,7 +199,7 @@ def grow(version: Version, changes: Iterable[Change], *, checkpoints_from: int =
 
 def held(version: Version, snapshot: Snapshot | None = None) -> list[str]:
     """The labels that a snapshot holds, the newest unless told, as its files have them."""
-    shown = snapshot or version.newest()
+    shown = snapshot or version.latest()
     return [version.store.read(version.shard_name(shard)).decode() for shard in shown.shards]
 
 

@@ -116,7 +116,7 @@ def read_on(root: str) -> list[dict[str, Any]]:
     seen = []
     while True:
         last = not going_on()
-        for which in ("published", "newest"):
+        for which in ("published", "latest"):
             version = Version(root, NAME)
             try:
                 snapshot = version.find(which)

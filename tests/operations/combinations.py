@@ -67,13 +67,13 @@ def side(root: Path, name: str, schema: Schema, *contents: Sequence[bytes]) -> V
 
 def combined(left: Version, right: Version, into: Version, **options: Any) -> CombineReport:  # noqa: ANN401 - as they come
     """Combine the newest snapshots."""
-    newest: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    newest: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
     return combine(left, right, into, **{**newest, **options})
 
 
 def contents(version: Version, snapshot: Snapshot | None = None) -> list[list[bytes]]:
     """The records of each shard of a snapshot, the newest unless told."""
-    files = (snapshot or version.newest()).files()
+    files = (snapshot or version.latest()).files()
     return [records_of(Path(file)) for file in files]
 
 

@@ -82,7 +82,7 @@ def how(report: RepairReport) -> list[str]:
 
 def rot(version: Version, at: int, damage: Callable[[Path], None] = flip) -> Path:
     """Damage a shard that had passed its checks, and let that be seen."""
-    path = paths(version.newest())[at]
+    path = paths(version.latest())[at]
     damage(path)
     published = version.state.published
     assert not check_version(version, again=True).ok

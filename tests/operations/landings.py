@@ -42,7 +42,7 @@ def json_lines(path: Path, content: Iterable[object]) -> Path:
 def payloads(version: Version, snapshot: Snapshot | None = None) -> list[bytes]:
     """Every record of a snapshot, the newest unless told, in order."""
     held = []
-    for shard in (snapshot or version.newest()).shards:
+    for shard in (snapshot or version.latest()).shards:
         with RecordFile(StoredFile(version.store, version.shard_name(shard))) as file:
             held += [bytes(payload) for payload in file]
     return held
@@ -67,7 +67,7 @@ def stored(version: Version, folder: str = "") -> dict[str, bytes]:
 
 def shard_bytes(version: Version) -> list[bytes]:
     """The files of the newest snapshot, in order."""
-    return [version.store.read(version.shard_name(shard)) for shard in version.newest().shards]
+    return [version.store.read(version.shard_name(shard)) for shard in version.latest().shards]
 
 
 @dataclass

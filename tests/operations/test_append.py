@@ -135,7 +135,7 @@ def test_an_empty_source_lands_without_a_shard_and_not_again(
     assert report.entry is not None
     assert [source.path for source in report.entry.sources] == [str(empty)]
     assert (report.snapshot, report.records, version.state.snapshot) == (None, 0, 1)
-    assert len(version.newest().shards) == 1
+    assert len(version.latest().shards) == 1
     again = append(version, empty)
     assert again.entry is None
     assert [(skipped.code, skipped.entry) for skipped in again.skipped] == [("appended", 3)]
@@ -195,14 +195,14 @@ def test_a_rejected_source_lands_again_only_when_someone_says_so(
     first, second = (json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 2)) for n in (0, 2))
     append(version, first)
     append(version, second)
-    rejected = version.newest().shards[1]
+    rejected = version.latest().shards[1]
     version.reject(2)
     report = append(version, second)
     assert report.entry is None
     assert (report.skipped[0].code, report.skipped[0].entry) == ("rejected", 4)
     append(version, second, reland=True)
     assert ids(version) == [0, 1, 2, 3]
-    relanded = version.newest().shards[1]
+    relanded = version.latest().shards[1]
     assert relanded.sha256 == rejected.sha256
     assert relanded.name != rejected.name, "what the log says of the old one is not true of it"
     assert check_version(version).published == version.state.snapshot
@@ -214,7 +214,7 @@ def test_shards_are_cut_where_the_next_record_would_take_them_over_the_target(
     content = [bytes([n]) * (n % 7 * 10) for n in range(100)]
     append(version, Payloads("a", content, sizes=(7, 1, 30)), target_bytes=200)
     assert payloads(version) == content
-    shards = version.newest().shards
+    shards = version.latest().shards
     firsts = np.cumsum([0, *(shard.records for shard in shards)])
     for shard, behind in zip(shards, firsts[1:], strict=True):
         assert shard.bytes <= 200
@@ -227,7 +227,7 @@ def test_a_record_larger_than_the_target_has_a_shard_to_itself(version: Version)
     content = [b"a", b"b" * 500, b"c", b"d" * 500]
     append(version, Payloads("a", content), target_bytes=100)
     assert payloads(version) == content
-    assert [shard.records for shard in version.newest().shards] == [1, 1, 1, 1]
+    assert [shard.records for shard in version.latest().shards] == [1, 1, 1, 1]
 
 
 def test_a_packed_shard_ends_with_the_member_that_reaches_the_target(version: Version) -> None:
@@ -235,7 +235,7 @@ def test_a_packed_shard_ends_with_the_member_that_reaches_the_target(version: Ve
     content = [chance.bytes(10_000) for _ in range(600)]
     append(version, Payloads("a", content), target_bytes=1_500_000, compression="gzip")
     assert payloads(version) == content
-    shards = version.newest().shards
+    shards = version.latest().shards
     assert [shard.compression for shard in shards] == ["gzip"] * len(shards)
     assert len(shards) == 3
     for shard in shards[:-1]:
@@ -250,7 +250,7 @@ def test_tensorflow_reads_the_shards_in_order_and_their_indexes_work(
     target = 20_000 if compression == "none" else 1
     append(version, source, target_bytes=target, compression=compression)
     found = []
-    for shard in version.newest().shards:
+    for shard in version.latest().shards:
         path = tmp_path / "root" / version.shard_name(shard)
         read = read_by_tensorflow(path, "GZIP" if compression == "gzip" else "")
         found += read
@@ -345,7 +345,7 @@ def test_an_append_to_an_object_store_is_the_same(remote: Version, tmp_path: Pat
     append(remote, first, target_bytes=5000)
     append(remote, [first, json_lines(tmp_path / "b.jsonl", rows(500, 510))], compression="gzip")
     assert ids(Version(remote.store.uri, NAME)) == list(range(510))
-    assert len(remote.newest().shards) > 3
+    assert len(remote.latest().shards) > 3
     assert verify_version(remote).ok
     local = Version(tmp_path / "root", NAME)
     append(local, first, target_bytes=5000)

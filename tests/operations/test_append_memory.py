@@ -43,7 +43,7 @@ version = Version(root, "digits/v1")
 if what == "append":
     report = append(version, Path(rest[0]), compression=rest[1], target_bytes=int(rest[2]))
 else:
-    report = rebuild(version, "newest", target_bytes=int(rest[0]) if rest else None)
+    report = rebuild(version, "latest", target_bytes=int(rest[0]) if rest else None)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, report.records)
 """
 BETWEEN = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]], check=True)"
@@ -136,6 +136,6 @@ def test_nor_does_a_rebuild_into_one_file_or_back_into_several(folder: Path) -> 
         peak, again = peak_of("rebuild", root, str(size // 4))
         several.append(peak)
         assert again == records
-        assert len(Version(root, "digits/v1").newest().shards) in {4, 5}
+        assert len(Version(root, "digits/v1").latest().shards) in {4, 5}
     assert one[1] - one[0] < ALLOWED // 2
     assert several[1] - several[0] < ALLOWED // 2

@@ -134,7 +134,7 @@ def test_each_shard_has_its_own_quarantine_and_refused_rows_go_where_they_stood(
     content = [b"x" * 84 if n % 10 else None for n in range(100)]
     report = append(version, Payloads("a", content, (7,)), quarantine_share=0.1, target_bytes=1000)
     assert payloads(version) == [b"x" * 84] * 90
-    assert [shard.records for shard in version.newest().shards] == [10] * 9
+    assert [shard.records for shard in version.latest().shards] == [10] * 9
     assert report.refused == 10
     told = [[line["row"] for line in lines_of(version, name)] for name in report.quarantine]
     assert [row for one in told for row in one] == list(range(0, 100, 10))

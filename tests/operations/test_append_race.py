@@ -62,7 +62,7 @@ def test_appends_of_the_same_sources_race_with_rebuilds_and_readers(tmp_path: Pa
     committed = [number for told in entries for number in told if number is not None]
     assert sorted(committed) == sorted(added), "who was told of an entry made it"
     everything = [r for at, path in enumerate(paths) if str(path) in landed for r in records_of(at)]
-    newest = contents(version, version.newest())
+    newest = contents(version, version.latest())
     assert newest == {
         "told": len(everything),
         "read": len(everything),

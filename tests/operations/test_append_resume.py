@@ -103,10 +103,10 @@ def test_finished_shards_are_not_written_again(tmp_path: Path, row: int) -> None
         now = path.stat()
         assert (now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     new = [name for name in store.created if name.endswith(".tfrecord")]
-    assert len(new) == len(version.newest().shards) - len(finished)
+    assert len(new) == len(version.latest().shards) - len(finished)
     assert len(store.created) == len(set(store.created))
     names = {path.name for path in finished}
-    assert names < {shard.name for shard in version.newest().shards}
+    assert names < {shard.name for shard in version.latest().shards}
 
 
 def test_a_finished_shard_that_begins_at_another_row_is_not_used(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_finished_shard_that_begins_at_another_row_is_not_used(tmp_path: Path)
     told.create(name, replace(receipt, first=receipt.first + 1).encode())
     run(tmp_path)
     version = assert_landed_once(tmp_path)
-    assert first.name in {shard.name for shard in version.newest().shards}
-    assert others[0].name not in {shard.name for shard in version.newest().shards}
+    assert first.name in {shard.name for shard in version.latest().shards}
+    assert others[0].name not in {shard.name for shard in version.latest().shards}
 
 
 def test_an_append_stopped_before_its_commit_only_has_to_commit(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_write_whose_answer_was_lost_is_not_done_twice(tmp_path: Path) -> None
         root = tmp_path / str(number)
         run(FaultyStore(open_store(root), {("create", number): Fault.REPLY_LOST}))
         version = assert_landed_once(root)
-        held = {shard.name for shard in version.newest().shards}
+        held = {shard.name for shard in version.latest().shards}
         assert {path.name for path in (root / DATASET / "shards").glob("*.tfrecord")} == held
 
 
@@ -190,7 +190,7 @@ def test_what_vacuum_took_of_a_stopped_append_is_made_anew(tmp_path: Path) -> No
     assert {name.rpartition("/")[2] for name in (file.name for file in report.files)} > taken
     run(tmp_path)
     version = assert_landed_once(tmp_path)
-    assert not taken & {shard.name for shard in version.newest().shards}
+    assert not taken & {shard.name for shard in version.latest().shards}
 
 
 def test_shards_that_vacuum_announces_before_they_are_committed_are_made_anew(
@@ -218,7 +218,7 @@ def test_shards_that_vacuum_announced_and_did_not_delete_yet_are_not_used(tmp_pa
         path.write_bytes(data)
     run(tmp_path)
     version = assert_landed_once(tmp_path)
-    assert not {path.name for path in finished} & {s.name for s in version.newest().shards}
+    assert not {path.name for path in finished} & {s.name for s in version.latest().shards}
 
 
 def test_a_rotten_shard_of_a_stopped_append_is_not_used(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_rotten_shard_of_a_stopped_append_is_not_used(tmp_path: Path) -> None:
     rotten.write_bytes(flipped(rotten.read_bytes(), 4000))
     run(tmp_path)
     version = assert_landed_once(tmp_path)
-    names = {shard.name for shard in version.newest().shards}
+    names = {shard.name for shard in version.latest().shards}
     assert rotten.name not in names
     assert {path.name for path in sound} < names
 
@@ -248,19 +248,19 @@ def test_a_shard_without_its_receipt_is_not_trusted(tmp_path: Path, what: str) -
         receipt.write_bytes(changed)
     run(tmp_path)
     version = assert_landed_once(tmp_path)
-    assert version.newest().shards[0].name == shard.name.replace(".tfrecord", ".1.tfrecord")
+    assert version.latest().shards[0].name == shard.name.replace(".tfrecord", ".1.tfrecord")
 
 
 def test_a_name_that_is_taken_by_other_bytes_gets_another_attempt(tmp_path: Path) -> None:
     run(tmp_path / "first")
-    names = [shard.name for shard in Version(tmp_path / "first", NAME).newest().shards]
+    names = [shard.name for shard in Version(tmp_path / "first", NAME).latest().shards]
     folder = tmp_path / "root" / DATASET / "shards"
     folder.mkdir(parents=True)
     for name in (names[2], names[2].replace(".tfrecord", ".1.tfrecord")):
         (folder / name).write_bytes(b"someone else's")
     run(tmp_path / "root")
     version = assert_landed_once(tmp_path / "root")
-    found = [shard.name for shard in version.newest().shards]
+    found = [shard.name for shard in version.latest().shards]
     names[2] = names[2].replace(".tfrecord", ".2.tfrecord")
     assert found == names
     assert (folder / names[2].replace(".2.", ".1.")).read_bytes() == b"someone else's"
@@ -287,7 +287,7 @@ def test_shards_too_large_to_be_created_if_absent_have_names_that_are_drawn_and_
     run(store)
     version = Version(store, NAME)
     assert payloads(version) == KEPT
-    names = [version.shard_name(shard) for shard in version.newest().shards]
+    names = [version.shard_name(shard) for shard in version.latest().shards]
     assert all(re.search(r"[.][0-9]+[.]tfrecord$", name) for name in names)
     finished = {name.removesuffix(".receipt") for name in left if name.endswith(".receipt")} & left
     assert finished

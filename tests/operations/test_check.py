@@ -43,7 +43,7 @@ def test_several_bad_batches_are_each_rejected_and_the_good_ones_published(tmp_p
     assert (report.ok, report.rejected) == (False, (2, 4))
     published = [shard.name for shard in version.published().shards]
     assert published == [shard_name("good"), shard_name("also good")]
-    assert version.published().number == version.newest().number
+    assert version.published().number == version.latest().number
 
 
 def test_a_shard_that_rots_unpublishes_and_is_not_taken_out(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_shard_that_rots_unpublishes_and_is_not_taken_out(tmp_path: Path) -> N
     damage(file_of(tmp_path, "b"))
     report = check_version(version, again=True)
     assert (report.ok, report.rejected, report.published) == (False, (), 1)
-    assert version.newest().number == 2
+    assert version.latest().number == 2
 
 
 def test_a_rejected_snapshot_that_is_restored_and_fails_again_is_undone(tmp_path: Path) -> None:
@@ -59,11 +59,11 @@ def test_a_rejected_snapshot_that_is_restored_and_fails_again_is_undone(tmp_path
     land(version, "bad", MISFIT)
     assert check_version(version).rejected == (2,)
     version.restore(2)
-    assert version.newest().number == 4
+    assert version.latest().number == 4
     assert version.state.published == 3
     report = check_version(version)
     assert (report.ok, report.rejected, report.published) == (False, (4,), 5)
-    assert [shard.name for shard in version.newest().shards] == [shard_name("a")]
+    assert [shard.name for shard in version.latest().shards] == [shard_name("a")]
 
 
 def test_a_check_that_is_not_required_is_not_run(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_had_passed_once_is_not_rejected_however_often_it_fails(tmp_path: P
 def test_a_check_that_failed_elsewhere_is_no_success(tmp_path: Path) -> None:
     version = make_version(tmp_path, checks=Checks(("integrity",), ("drift",)))
     land(version, "a")
-    content = version.newest().content
+    content = version.latest().content
     version.attest([Attestation("drift", passed=False, content=content)])
     report = check_version(version)
     assert (report.ok, report.failed, report.missing) == (False, ("drift",), ())

@@ -80,8 +80,8 @@ def test_pairs_come_by_shards_the_left_record_outside(tmp_path: Path, compressio
     left, right, into = two(tmp_path)
     report = combined(left, right, into, compression=compression, target_bytes=1500)
     assert flat(contents(into)) == all_pairs()
-    assert (report.records, report.bytes) == (54, into.newest().bytes)
-    assert_whole(into.newest())
+    assert (report.records, report.bytes) == (54, into.latest().bytes)
+    assert_whole(into.latest())
     assert check_version(into).ok
     assert into.published().records == 54
 
@@ -94,7 +94,7 @@ def test_the_published_snapshots_are_combined_unless_others_are_named(tmp_path: 
         assert check_version(version).ok
     land_shards(left, lefts(9, 12))
     assert combine(left, right, into).records == 54
-    assert combine(left, right, into, which_left="newest").records == 18
+    assert combine(left, right, into, which_left="latest").records == 18
 
 
 def test_examples_and_sequence_examples_are_read_alike_by_everyone(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_examples_and_sequence_examples_are_read_alike_by_everyone(tmp_path: Pat
     combined(left, right, into)
     assert check_version(into).ok
     assert flat(contents(into)) == nested(lefts(0, 3), steps)
-    ours = into.newest().to_arrow(["a", "b", "frames"]).read_all().to_pylist()
+    ours = into.latest().to_arrow(["a", "b", "frames"]).read_all().to_pylist()
     assert ours == [{"a": a, "b": b, "frames": [[1] * b, [2]]} for a in range(3) for b in range(3)]
     theirs = [
         {"a": int(context["a"]), "b": int(context["b"]), "frames": lists["frames"].to_list()}
@@ -130,8 +130,8 @@ def test_records_that_lie_in_layers_are_combined_whole(tmp_path: Path) -> None:
         return {"double": [2 * one.as_py() for one in batch["a"]]}
 
     layered = Version(tmp_path, "lefts/v2")
-    extend(left, double, layered, which="newest")
-    assert all(shard.base is not None for shard in layered.newest().shards)
+    extend(left, double, layered, which="latest")
+    assert all(shard.base is not None for shard in layered.latest().shards)
     combined(layered, right, into)
     whole = [
         [
@@ -145,8 +145,8 @@ def test_records_that_lie_in_layers_are_combined_whole(tmp_path: Path) -> None:
 
 def test_packed_inputs_are_combined_and_estimated_by_what_is_in_them(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
-    rebuild(left, "newest", compression="gzip")
-    options: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    rebuild(left, "latest", compression="gzip")
+    options: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
     plan = plan_combine(left, right, into, **options)
     report = combined(left, right, into)
     assert plan.estimate.pairs == report.records == 54
@@ -280,7 +280,7 @@ def test_a_version_with_another_schema_or_with_records_of_its_own_is_refused(
     other = side(tmp_path, "others/v1", RIGHT)
     with raises(SchemaMismatchError, "schema-mismatch", version="others/v1"):
         combined(left, right, other)
-    options: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    options: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
     with raises(SchemaMismatchError, "schema-mismatch", version="others/v1"):
         plan_combine(left, right, other, **options)
     both = Schema((*LEFT.features, *RIGHT.features))
@@ -292,9 +292,9 @@ def test_a_version_with_another_schema_or_with_records_of_its_own_is_refused(
 def test_the_plan_reads_nothing_and_changes_nothing(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
     for version in (left, right):
-        for shard in version.newest().shards:
+        for shard in version.latest().shards:
             (tmp_path / version.shard_name(shard)).unlink()
-    options: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    options: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
     plan = plan_combine(left, right, into, **options, target_bytes=1500)
     assert (plan.estimate.pairs, plan.reuse, plan.drop, plan.incremental) == (54, 0, 0, True)
     assert plan.compute > 1

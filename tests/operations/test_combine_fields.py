@@ -73,7 +73,7 @@ def two(root: Path, left: int = 2, right: int = 2) -> tuple[Version, Version, Ve
 
 def sums(version: Version) -> list[tuple[int, int]]:
     """The numbers of both records of each pair."""
-    found = version.newest().to_arrow(["a", "b"]).read_all()
+    found = version.latest().to_arrow(["a", "b"]).read_all()
     return list(zip(found["a"].to_pylist(), found["b"].to_pylist(), strict=True))
 
 
@@ -121,7 +121,7 @@ def test_functions_with_a_code_version_compute_only_what_is_new(tmp_path: Path) 
     land_shards(left, lefts(10, 12))
     more = combined(left, right, into, **options)
     assert (more.reused, more.records) == (first.made, 6)
-    assert into.newest().records == 40
+    assert into.latest().records == 40
 
 
 def test_a_function_without_a_code_version_computes_all_anew(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_where_there_is_no_match_functions_see_nothing_of_the_right(tmp_path: Pa
         return {"seen": repr((record.get("b"), record.get("word"))).encode()}
 
     combined(left, right, into, on={"a": "b"}, how="left", fields=seen)
-    found = into.newest().to_arrow(["seen"]).read_all()["seen"].to_pylist()
+    found = into.latest().to_arrow(["seen"]).read_all()["seen"].to_pylist()
     assert found == [b"(None, None)"] * 3 + [b"(3, b'')", b"(4, b'r')"]
 
 
@@ -290,7 +290,7 @@ def test_pairs_of_large_records_are_looked_at_a_few_at_a_time(tmp_path: Path) ->
     into = Version(tmp_path, "pairs/v1")
     combined(left, right, into, where=divides, fields=both)
     assert [
-        len(one) for one in into.newest().to_arrow(["both"]).read_all()["both"].to_pylist()
+        len(one) for one in into.latest().to_arrow(["both"]).read_all()["both"].to_pylist()
     ] == [700_000 + b % 3 for a in range(4) for b in range(9) if (a + b) % 3 == 0]
     assert len(nested(big, rights(0, 9))) == 36
 

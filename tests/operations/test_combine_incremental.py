@@ -54,12 +54,12 @@ def test_a_shard_more_on_either_side_of_a_hundred_computes_its_pairs_alone(tmp_p
     land_shards(left, lefts(101, 102))
     land_shards(right, rights(101, 102))
     plan = plan_combine(
-        left, right, into, which_left="newest", which_right="newest", target_bytes=target
+        left, right, into, which_left="latest", which_right="latest", target_bytes=target
     )
     both = combined(left, right, into, target_bytes=target)
     assert plan.estimate.pairs == both.records == 101 + 101 + 1
     assert (plan.compute, plan.reuse, plan.drop) == (len(both.made), len(both.reused), 0)
-    assert into.newest().records == 102 * 102
+    assert into.latest().records == 102 * 102
     assert Counter(flat(contents(into))) == Counter(nested(lefts(0, 102), rights(0, 102)))
     assert combined(left, right, into, target_bytes=target).entry is None
 
@@ -67,7 +67,7 @@ def test_a_shard_more_on_either_side_of_a_hundred_computes_its_pairs_alone(tmp_p
 def test_small_pairs_of_shards_are_gathered_into_shards_of_the_target_size(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 6, 5)
     size = combined(left, right, into).bytes
-    (whole,) = into.newest().shards
+    (whole,) = into.latest().shards
     assert (whole.records, whole.bytes) == (120, size)
     shards = (
         [lefts(n * 2, n * 2 + 2) for n in range(6)],
@@ -126,11 +126,11 @@ def test_what_is_gone_from_an_input_goes_and_what_is_left_is_not_made_again(
     combined(left, right, into)
     land_shards(left, lefts(2, 4))
     combined(left, right, into)
-    before = into.newest().shards
+    before = into.latest().shards
     left.restore(1)
     report = combined(left, right, into)
     assert (report.made, report.reused) == ((), before[:1])
-    assert into.newest().shards == before[:1]
+    assert into.latest().shards == before[:1]
     left.restore(2)
     back = combined(left, right, into)
     assert (back.made, back.reused) == ((), before)
@@ -151,7 +151,7 @@ def test_the_pairs_that_are_left_of_a_shard_that_goes_are_made_anew(tmp_path: Pa
 def test_an_input_that_was_rebuilt_is_combined_anew(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 2, 2)
     combined(left, right, into)
-    rebuild(left, "newest")
+    rebuild(left, "latest")
     report = combined(left, right, into)
     assert (report.reused, report.records) == ((), 16)
     assert flat(contents(into)) == by_shards([lefts(0, 4)], [rights(0, 2), rights(2, 4)])
@@ -172,7 +172,7 @@ def test_what_was_made_under_a_rule_before_is_found_again(tmp_path: Path) -> Non
     left, _, into = two(tmp_path, 2, 2)
     options = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_"}
     combined(left, left, into, **options)
-    whole = into.newest().shards
+    whole = into.latest().shards
     combined(left, left, into, **options, once=True)
     again = combined(left, left, into, **options)
     assert (again.made, again.reused) == ((), whole)
@@ -212,7 +212,7 @@ def test_a_triangle_over_the_target_size_is_cut_where_its_pairs_are_even(tmp_pat
 def test_a_rejected_snapshot_is_made_anew_under_other_names(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 1, 1)
     combined(left, right, into)
-    bad = {shard.name for shard in into.newest().shards}
+    bad = {shard.name for shard in into.latest().shards}
     into.reject(1, reason="someone looked")
     report = combined(left, right, into)
     assert (report.records, report.reused) == (4, ())
@@ -234,7 +234,7 @@ def test_a_damaged_input_stops_it_and_what_was_made_is_used_when_it_is_mended(
     tmp_path: Path,
 ) -> None:
     left, right, into = two(tmp_path, 2, 1)
-    path = tmp_path / left.shard_name(left.newest().shards[1])
+    path = tmp_path / left.shard_name(left.latest().shards[1])
     good = path.read_bytes()
     path.write_bytes(good[:-1] + b"!")
     with raises(CorruptFileError, "corrupt-file", path=str(path), record=1):

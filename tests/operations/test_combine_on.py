@@ -129,7 +129,7 @@ def test_a_left_that_grew_is_matched_alone_and_a_right_that_grew_matches_all_ane
 ) -> None:
     left, right, into = matched(tmp_path, 4, 3)
     options: dict[str, Any] = {"on": INT, "target_bytes": 1500}
-    plan = plan_combine(left, right, into, which_left="newest", which_right="newest", **options)
+    plan = plan_combine(left, right, into, which_left="latest", which_right="latest", **options)
     first = combined(left, right, into, **options)
     assert (plan.estimate.pairs, plan.compute) == (first.records, len(first.made)) == (30, 2)
     assert abs(plan.estimate.bytes - first.bytes) < 0.1 * first.bytes
@@ -147,7 +147,7 @@ def test_left_shards_without_a_match_are_not_looked_at_again(tmp_path: Path) -> 
     land_shards(left, some(50, 60, "n", "key"))
     report = combined(left, right, into, on=INT, target_bytes=300)
     assert report.records == 10
-    assert into.newest().shards[-1].records == 0
+    assert into.latest().shards[-1].records == 0
     assert combined(left, right, into, on=INT, target_bytes=300).entry is None
 
 
@@ -173,7 +173,7 @@ def test_many_duplicates_give_all_combinations_in_bounded_lots(tmp_path: Path) -
         on=INT,
     )
     assert report.records == 120_000
-    found = into.newest().to_arrow(["n", "m"]).read_all()
+    found = into.latest().to_arrow(["n", "m"]).read_all()
     assert found["n"].to_pylist() == [at for at in range(300) for _ in range(400)]
     assert found["m"].to_pylist() == list(range(400)) * 300
 
@@ -199,7 +199,7 @@ def test_a_limit_takes_the_first_matches_in_one_shard(tmp_path: Path) -> None:
     left, right, into = matched(tmp_path, 3, 3)
     report = combined(left, right, into, on=INT, limit=15, target_bytes=1)
     assert [shard.records for shard in report.made] == [15]
-    assert into.newest().to_arrow(["n"]).read_all()["n"].to_pylist() == list(range(15))
+    assert into.latest().to_arrow(["n"]).read_all()["n"].to_pylist() == list(range(15))
 
 
 @pytest.mark.parametrize(

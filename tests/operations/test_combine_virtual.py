@@ -198,7 +198,7 @@ def test_a_plan_that_leads_nowhere_is_told_by_readers_verify_and_check(tmp_path:
     with pytest.raises(UnreadableSnapshotError, match=plan.name):
         table(snapshot)
     plan.write_bytes(good)
-    (file,) = [tmp_path / "root" / base.shard_name(shard) for shard in base.newest().shards]
+    (file,) = [tmp_path / "root" / base.shard_name(shard) for shard in base.latest().shards]
     file.unlink()
     assert not verify_version(into).ok
     with pytest.raises(ShardlineError, match=file.name):

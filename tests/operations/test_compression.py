@@ -48,7 +48,7 @@ def test_append_keeps_compression_of_version(tmp_path: Path) -> None:
         _ = version.published().compression
     assert table(version.published(), ["id"])["id"] == [0, 1, 2, 10, 11, 12, 20, 21, 22]
     add(version, tmp_path, 30)
-    assert packings(version.newest()) == ["gzip", "gzip", "none", "none"]
+    assert packings(version.latest()) == ["gzip", "gzip", "none", "none"]
 
 
 def test_append_after_rejection_keeps_compression(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_append_after_rejection_keeps_compression(tmp_path: Path) -> None:
     version.reject(2)
     assert version.compression == "gzip"
     add(version, tmp_path, 20)
-    assert packings(version.newest()) == ["gzip", "gzip"]
+    assert packings(version.latest()) == ["gzip", "gzip"]
 
 
 DERIVED: dict[str, Callable[..., object]] = {
@@ -82,11 +82,11 @@ def test_derived_version_keeps_its_compression(
     base = add(Version(tmp_path / "root", "digits/v1"), tmp_path, 0, compression=other)
     into = Version(tmp_path / "root", "digits/v2")
     DERIVED[operation](base, into, compression=packing)
-    before = {shard.name for shard in into.newest().shards}
+    before = {shard.name for shard in into.latest().shards}
     add(base, tmp_path, 10)
     DERIVED[operation](base, into)
-    assert set(packings(into.newest())) == {packing}
-    assert before <= {shard.name for shard in into.newest().shards}
+    assert set(packings(into.latest())) == {packing}
+    assert before <= {shard.name for shard in into.latest().shards}
 
 
 def test_extend_mixed_version_computes_only_new_shards(tmp_path: Path) -> None:
@@ -94,17 +94,17 @@ def test_extend_mixed_version_computes_only_new_shards(tmp_path: Path) -> None:
     add(base, tmp_path, 10, compression="none")
     into = Version(tmp_path / "root", "digits/v2")
     extend(base, length, into, mode="rewrite")
-    assert packings(into.newest()) == ["gzip", "none"]
+    assert packings(into.latest()) == ["gzip", "none"]
     add(base, tmp_path, 20)
     report = extend(base, length, into, mode="rewrite")
     assert (len(report.made), len(report.reused)) == (1, 2)
-    assert packings(into.newest()) == ["gzip", "none", "none"]
+    assert packings(into.latest()) == ["gzip", "none", "none"]
 
 
 def test_rebuild_mixed_snapshot_packs_as_latest(tmp_path: Path) -> None:
     base = add(Version(tmp_path / "root", "digits/v1"), tmp_path, 0)
     add(base, tmp_path, 10, compression="gzip")
     rebuild(base)
-    assert base.newest().compression == "GZIP"
+    assert base.latest().compression == "GZIP"
     grown(base, tmp_path / "more", (30, 33))
-    assert base.newest().compression == "GZIP"
+    assert base.latest().compression == "GZIP"

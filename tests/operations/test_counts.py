@@ -56,13 +56,13 @@ STEPS = MigrationSpec(cast={"part": "int64"})
 TABLE = pa.table({"id": [999], "name": ["x"]})
 STOPPED: dict[str, Callable[[Path], object]] = {
     "extend function": lambda folder: extend(
-        base(folder), failing, Version(folder, "a/v2"), which="newest"
+        base(folder), failing, Version(folder, "a/v2"), which="latest"
     ),
     "extend join": lambda folder: extend(
-        base(folder), table_join(TABLE, key="id"), Version(folder, "a/v2"), which="newest"
+        base(folder), table_join(TABLE, key="id"), Version(folder, "a/v2"), which="latest"
     ),
     "migrate cast": lambda folder: migrate(
-        base(folder), Version(folder, "a/v2"), STEPS, which="newest"
+        base(folder), Version(folder, "a/v2"), STEPS, which="latest"
     ),
     "extend file": lambda folder: extend_file(loose(folder), folder / "out", failing),
     "migrate file": lambda folder: migrate_file(loose(folder), folder / "out", STEPS),

@@ -29,7 +29,7 @@ def test_repaired_base_breaks_overlays_and_plans(tmp_path: Path) -> None:
     combine(base, base, version_in(tmp_path, "pairs/plan"), **PREFIXES)  # type: ignore[arg-type]
     derived = ("digits/v2", "digits/v3", "pairs/plan", "digits/whole")
     assert [problems(tmp_path, name) for name in derived] == [[], [], [], []]
-    damage(Path(base.newest().files()[1]))
+    damage(Path(base.latest().files()[1]))
     (repaired,) = repair(base).repaired
     broken = [("digits/v1", "integrity")]
     assert [problems(tmp_path, name) for name in derived] == [broken, broken, broken, []]
@@ -42,13 +42,13 @@ def test_remade_overlay_depends_on_the_repaired_shard(tmp_path: Path) -> None:
     derived, plan = version_in(tmp_path), version_in(tmp_path, "pairs/plan")
     extend(base, double, derived)
     combine(base, base, plan, **PREFIXES)  # type: ignore[arg-type]
-    damage(Path(base.newest().files()[1]))
+    damage(Path(base.latest().files()[1]))
     repair(base)
     assert check_version(base).ok
     extend(base, double, derived)
     combine(base, base, plan, **PREFIXES)  # type: ignore[arg-type]
     for version in (derived, plan):
-        assert version.newest().number == 2
+        assert version.latest().number == 2
         assert list_broken_dependencies(version, 2) == []
         assert list_broken_dependencies(version, 1) != []
 

@@ -74,9 +74,9 @@ def test_only_the_shards_that_hold_the_records_are_written_anew_each_in_its_plac
     tmp_path: Path,
 ) -> None:
     version = landed(tmp_path, (0, 4), (4, 8), (8, 12))
-    old = version.newest().shards
+    old = version.latest().shards
     report = erase(tmp_path / "root", "digits", where="id in [5, 7]", request="ticket 81")
-    new = opened(version).newest().shards
+    new = opened(version).latest().shards
     assert (new[0], new[2]) == (old[0], old[2])
     assert ids(opened(version)) == [0, 1, 2, 3, 4, 6, 8, 9, 10, 11]
     entry = report.versions[0].entry
@@ -125,7 +125,7 @@ def test_a_shard_of_which_every_record_goes_stays_as_an_empty_one(tmp_path: Path
     left = opened(version).published()
     assert [shard.records for shard in left.shards] == [2, 0]
     assert [int(one["id"]) for one in left.to_tf()] == [0, 1]
-    other = Version(tmp_path / "root", "digits/v2").newest()
+    other = Version(tmp_path / "root", "digits/v2").latest()
     assert [shard.records for shard in other.shards] == [2, 0]
     assert table(other)["double"] == [0, 2]
 
@@ -138,7 +138,7 @@ def test_overlays_stay_overlays_beside_the_bases_without_the_records(tmp_path: P
     extend(v2, length, v3)
     check_version(v3)
     erased(tmp_path, 5)
-    tops = [opened(one).newest().shards[1] for one in (v1, v2, v3)]
+    tops = [opened(one).latest().shards[1] for one in (v1, v2, v3)]
     assert [one.base and one.base.name for one in tops] == [None, tops[0].name, tops[1].name]
     assert table(opened(v3).published())["double"] == [0, 2, 4, 6, 8, 12, 14]
     emptied(tmp_path)
@@ -155,7 +155,7 @@ def test_an_overlay_whose_base_was_rebuilt_since_is_folded_in(tmp_path: Path) ->
     check_version(v1)
     report = erased(tmp_path, 5)
     assert [len(one.plan.given_up) for one in report.versions] == [1, 0]
-    shards = opened(v2).newest().shards
+    shards = opened(v2).latest().shards
     assert [shard.base is None for shard in shards] == [False, True]
     assert table(opened(v2).published())["id"] == [0, 1, 2, 3, 4, 6, 7]
     emptied(tmp_path)
@@ -177,7 +177,7 @@ def test_records_are_followed_where_their_features_are_gone_and_some_were_refuse
     check_version(v2)
     migrate(v2, v3, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}))
     check_version(v3)
-    assert table(v3.newest()) == {"number": [0, 2, 3, 4, 5]}
+    assert table(v3.latest()) == {"number": [0, 2, 3, 4, 5]}
     erased(tmp_path, 1, 3)
     assert table(opened(v3).published()) == {"number": [0, 2, 4, 5]}
     emptied(tmp_path)
@@ -216,7 +216,7 @@ def test_what_was_erased_cannot_come_back(tmp_path: Path) -> None:
     with pytest.raises(ConflictError, match="snapshot 2"):
         extend(version, double, Version(tmp_path / "root", "digits/v2"), which=2, mode="rewrite")
     # A check that fails on what the erase left is told; nothing comes back by that either.
-    failure = Attestation("counts", passed=False, content=version.newest().content)
+    failure = Attestation("counts", passed=False, content=version.latest().content)
     entry = version.reject(3, [failure])
     assert entry is not None
     assert (entry.operation, entry.rejects) == ("attest", None)
@@ -312,14 +312,14 @@ def test_an_erase_that_was_stopped_between_two_versions_is_finished_by_the_next(
         execute_erase_plan(plan)
     assert ids(opened(v1)) == [0, 1, 3]
     emptied(tmp_path)
-    assert table(opened(v2).newest())["double"] == [0, 2, 4, 6], "its base is still needed"
+    assert table(opened(v2).latest())["double"] == [0, 2, 4, 6], "its base is still needed"
     assert not prove_erasure(root, "digits").complete
     report = erased(tmp_path, 2)
     assert [one.plan.version for one in report.versions] == ["digits/v2", "digits/v3"]
-    assert opened(v2).newest().shards[0].base is not None
+    assert opened(v2).latest().shards[0].base is not None
     emptied(tmp_path)
     assert files_with(root, marker(2)) == []
-    assert table(opened(v2).newest())["double"] == [0, 2, 6]
+    assert table(opened(v2).latest())["double"] == [0, 2, 6]
     assert erased(tmp_path, 2).versions == ()
 
 
@@ -331,7 +331,7 @@ def test_an_erase_fails_if_someone_appends_meanwhile_and_does_it_when_asked_agai
     landed(tmp_path, (4, 6))
     with raises(ConflictError, "commit-conflict", version="digits/v1", snapshot=2):
         execute_erase_plan(plan)
-    assert ids(version, opened(version).newest()) == [0, 1, 2, 3, 4, 5]
+    assert ids(version, opened(version).latest()) == [0, 1, 2, 3, 4, 5]
     erased(tmp_path, 2)
     assert ids(opened(version)) == [0, 1, 3, 4, 5]
 
@@ -361,7 +361,7 @@ def test_a_virtual_combination_is_told_of_and_gone_when_it_was_made_anew(tmp_pat
     assert kinds(tmp_path, 2) == ["virtual"]
     erased(tmp_path, 2)
     emptied(tmp_path)
-    assert table(opened(pairs).newest())["a_id"] == [0, 0, 0, 1, 1, 2]
+    assert table(opened(pairs).latest())["a_id"] == [0, 0, 0, 1, 1, 2]
     combined()
     emptied(tmp_path)
     assert files_with(tmp_path / "root", marker(2)) == []
@@ -376,7 +376,7 @@ def test_whoever_still_holds_the_records_is_listed(tmp_path: Path) -> None:
     check_version(version)
     faces = Version(root, "faces/v1")
     extend(version, double, faces, mode="rewrite")
-    extend(faces, length, Version(root, "noses/v1"), mode="rewrite", which="newest")
+    extend(faces, length, Version(root, "noses/v1"), mode="rewrite", which="latest")
     version.tag("train", 2)
     version.pin("consumer digits-model", 2, "run 17")
     version.pin("someone", 2)
@@ -431,7 +431,7 @@ def test_older_shards_that_cannot_be_read_are_given_up_and_newest_ones_must_be_r
     tmp_path: Path,
 ) -> None:
     version = landed(tmp_path, (0, 4))
-    (old,) = version.newest().shards
+    (old,) = version.latest().shards
     path = tmp_path / "root" / version.shard_name(old)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     where = {"path": str(path), "record": 3, "version": "digits/v1"}
@@ -450,7 +450,7 @@ def test_the_source_of_a_shard_that_cannot_be_read_may_hold_the_records(tmp_path
     version = landed(tmp_path, (0, 4))
     source = json_lines(tmp_path / "late.jsonl", marked(4, 8))
     append(version, source)
-    path = root / version.shard_name(version.newest().shards[1])
+    path = root / version.shard_name(version.latest().shards[1])
     damaged = path.read_bytes()
     path.write_bytes(damaged.replace(marker(5).encode(), b"?" * len(marker(5))))
     kept = source.read_bytes()
@@ -490,7 +490,7 @@ def test_an_erase_in_an_object_store(tmp_path: Path) -> None:
     check_version(version)
     extend(version, double, Version(store, "digits/v2"))
     erase(store, "digits", where="id == 3")
-    assert table(Version(store, "digits/v2").newest())["double"] == [0, 2, 4, 8, 10]
+    assert table(Version(store, "digits/v2").latest())["double"] == [0, 2, 4, 8, 10]
     vacuum(store, "digits", keep=timedelta(0), delete=True)
     assert prove_erasure(store, "digits").holders[0].kind == "source"
     assert not prove_erasure(store, "digits").files
@@ -552,7 +552,7 @@ def test_rows_are_carried_from_shard_to_shard_and_back() -> None:
 def test_the_proof_tells_which_shards_and_snapshots_are_gone(tmp_path: Path) -> None:
     version = landed(tmp_path, (0, 4))
     root = tmp_path / "root"
-    (old,) = version.newest().shards
+    (old,) = version.latest().shards
     erased(tmp_path, 2, request="ticket 81")
     before = prove_erasure(root, "digits")
     assert before.files == [f"digits/shards/{old.name}", f"digits/shards/{old.name}.index"]
@@ -580,7 +580,7 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_records(tmp_path: Pa
     with pytest.raises(InvalidRecordsError, match="function 'one'") as caught:
         plan_erase(tmp_path / "root", "digits", where=one)
     assert (caught.value.record, caught.value.bad) == (0, 5)
-    assert str(caught.value.path).endswith(version.newest().shards[0].name)
+    assert str(caught.value.path).endswith(version.latest().shards[0].name)
 
 
 def test_a_function_that_gives_other_numbers_than_0_and_1_chooses_nothing(tmp_path: Path) -> None:

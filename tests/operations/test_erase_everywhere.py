@@ -64,7 +64,7 @@ def everything(tmp_path: Path) -> dict[str, Version]:
 
 def test_no_byte_of_erased_records_is_left_and_all_others_are_unchanged(tmp_path: Path) -> None:
     versions = everything(tmp_path)
-    before = {name: records(version.newest()) for name, version in versions.items()}
+    before = {name: records(version.latest()) for name, version in versions.items()}
     gone = (3, 7, 11)
     report = erased(tmp_path, *gone, request="ticket 81")
     assert {one.plan.version for one in report.versions} == {f"digits/{name}" for name in versions}
@@ -78,4 +78,4 @@ def test_no_byte_of_erased_records_is_left_and_all_others_are_unchanged(tmp_path
         left = [one for one in before[name] if not texts & {value for _, value in one}]
         assert len(left) < len(before[name])
         assert records(opened(version).published()) == left, name
-        assert len(opened(version).newest().shards) == len(version.newest().shards)
+        assert len(opened(version).latest().shards) == len(version.latest().shards)

@@ -119,7 +119,7 @@ def test_each_shard_of_a_side_is_read_once_however_many_plans_pair_it(tmp_path: 
     faces(tmp_path, (3, 5))
     landed(tmp_path, (4, 8))
     pairs = combined(digits, other, "digits/pairs", mode="virtual", **PREFIXES)
-    assert len(pairs.newest().shards) > 2
+    assert len(pairs.latest().shards) > 2
     history = read_dataset_history(pairs.store, "digits")
     search = search_pair_plans(history, WhereCondition("b_id == 2"), DEFAULT_LIMITS)
     assert len(search.tasks) == 2
@@ -153,14 +153,14 @@ def test_pairs_with_erased_records_are_gone_when_all_that_is_advised_was_done(
 def test_a_plan_whose_side_cannot_be_read_is_told_not_to_be_searched(tmp_path: Path) -> None:
     digits, other = landed(tmp_path, (0, 4)), faces(tmp_path, (10, 13))
     combined(digits, other, "digits/pairs", mode="virtual", **PREFIXES)
-    path = tmp_path / "root" / other.shard_name(other.newest().shards[0])
+    path = tmp_path / "root" / other.shard_name(other.latest().shards[0])
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     (holder,) = holders(tmp_path, "b_id == 11")
     assert (holder.kind, holder.certain, holder.open) == ("unsearched", False, True)
     assert "record 2" in holder.what
     assert [one.kind for one in planned(tmp_path, "id == 2").holders] == ["virtual"]
     erase(tmp_path / "root", "digits", where="id == 2")
-    assert ids(digits, opened(digits).newest()) == [0, 1, 3]
+    assert ids(digits, opened(digits).latest()) == [0, 1, 3]
 
 
 @batch_udf(Feature("keep", "int64"), reads=["a_id", "b_id"], code="1")
@@ -195,7 +195,7 @@ def test_chosen_pairs_are_followed_by_what_their_row_map_tells(
 
 
 def _ids(version: Version) -> tuple[list[int], list[int]]:
-    read = table(opened(version).newest())
+    read = table(opened(version).latest())
     return read["a_id"], read["b_id"]
 
 
@@ -204,7 +204,7 @@ def test_chosen_pairs_without_their_row_map_are_told_not_to_be_searched(tmp_path
     v2 = Version(tmp_path / "root", "digits/v2")
     extend(v1, double, v2, mode="rewrite")
     pairs = combined(v1, v1, "digits/pairs", on="id", **PREFIXES)
-    (shard,) = pairs.newest().shards
+    (shard,) = pairs.latest().shards
     path = tmp_path / "root" / f"{pairs.shard_name(shard)}{ROWS}"
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
@@ -378,7 +378,7 @@ def test_records_of_older_snapshots_alone_are_followed_to_what_they_were_made_of
 def test_without_a_row_map_the_origins_may_hold_the_records(tmp_path: Path) -> None:
     digits, others = landed(tmp_path, (0, 2), (2, 4)), faces(tmp_path, (1, 3))
     matched = combined(digits, others, "matched/v1", **PREFIXES, on=["id"])
-    for shard in matched.newest().shards:
+    for shard in matched.latest().shards:
         (tmp_path / "root" / f"{matched.shard_name(shard)}{ROWS}").unlink()
     report = erase(tmp_path / "root", "matched", where="a_id == 2")
     assert [(one.kind, one.where, one.certain, one.open) for one in report.holders] == [

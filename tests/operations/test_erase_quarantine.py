@@ -250,7 +250,7 @@ def test_strike_names_lines_by_content(tmp_path: Path) -> None:
 
 def test_erase_clears_reasons_in_the_receipt(tmp_path: Path) -> None:
     version = land(tmp_path, file_with(tmp_path, "jsonl", b'{"id": 5, "name": {}}\n'))
-    (shard,) = version.newest().shards
+    (shard,) = version.latest().shards
     name = version.shard_name(shard) + RECEIPT
     before = parse_receipt(version.store.read(name))
     assert before is not None
@@ -312,7 +312,7 @@ def test_shard_of_a_dead_append_is_found(tmp_path: Path) -> None:
 
 def test_leftovers_that_cannot_be_read_are_doubtful(tmp_path: Path) -> None:
     version = land(tmp_path, [FINE, {"id": 5, "name": "Ann"}])
-    (shard,) = version.newest().shards
+    (shard,) = version.latest().shards
     folder = tmp_path / "root/digits"
     data = (folder / "shards" / shard.name).read_bytes()
     stem = "0" * 32

@@ -68,7 +68,7 @@ def test_what_is_committed_right_behind_an_erase_is_taken_back_at_once(
         WAYS[way](Version(store, "digits/v1"), into)
     assert "digits/v1@1 were erased" in str(caught.value)
     assert store.left == []
-    assert not opened(into).newest().shards
+    assert not opened(into).latest().shards
     for dataset in ("digits", "faces") if name == "faces/v1" else ("digits",):
         emptied(tmp_path, dataset)
     assert files_with(root, marker(2)) == []
@@ -91,7 +91,7 @@ def test_what_others_made_of_the_records_since_an_erase_was_planned_is_erased_to
     report = execute_erase_plan(plan)
     late = [] if way == "virtual" else ["digits/v2"]
     assert [one.plan.version for one in report.versions] == ["digits/v1", *late]
-    assert ids(v1, opened(v1).newest()) == [0, 1, 3]
+    assert ids(v1, opened(v1).latest()) == [0, 1, 3]
     if way == "virtual":
         assert [(one.kind, one.where) for one in report.open] == [("virtual", "digits/v2@1")]
         assert not prove_erasure(root, "digits").complete

@@ -91,11 +91,11 @@ def test_an_overlay_holds_the_new_fields_alone_and_copies_nothing(tmp_path: Path
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     before = stored(base, "shards")
     extend(base, double, into)
-    (shard,) = into.newest().shards
+    (shard,) = into.latest().shards
     assert shard.base is not None
     assert (shard.base.name, shard.base.sha256) == (
-        base.newest().shards[0].name,
-        base.newest().shards[0].sha256,
+        base.latest().shards[0].name,
+        base.latest().shards[0].sha256,
     )
     held = [tf.train.Example.FromString(payload) for payload in payloads(into)]
     assert [list(example.features.feature) for example in held] == [["double"], ["double"]]
@@ -130,7 +130,7 @@ def test_one_more_shard_in_a_base_of_a_hundred_is_all_that_is_computed(
     assert report.entry is not None
     assert report.entry.parameters["computed"] == 1
     assert report.entry.parameters["reused"] == 100
-    assert table(into.newest(), ["double"])["double"] == [2 * number for number in range(102)]
+    assert table(into.latest(), ["double"])["double"] == [2 * number for number in range(102)]
     assert extend(base, double, into, mode=mode).entry is None
 
 
@@ -154,7 +154,7 @@ def test_another_code_version_is_computed_anew(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     extend(base, double, into)
     assert len(extend(base, other, into).made) == 1
-    assert table(into.newest(), ["double"])["double"] == [0, 1]
+    assert table(into.latest(), ["double"])["double"] == [0, 1]
 
 
 def test_a_restored_base_drops_what_is_gone_and_takes_it_back_without_computing(
@@ -166,7 +166,7 @@ def test_a_restored_base_drops_what_is_gone_and_takes_it_back_without_computing(
     base.restore(1)
     report = extend(base, double, into)
     assert (len(report.made), len(report.reused)) == (0, 1)
-    assert table(into.newest(), ["double"])["double"] == [0, 2]
+    assert table(into.latest(), ["double"])["double"] == [0, 2]
     base.restore(2)
     report = extend(base, double, into)
     assert (len(report.made), len(report.reused)) == (0, 2)
@@ -181,7 +181,7 @@ def test_a_rebuilt_base_is_computed_anew(tmp_path: Path) -> None:
     assert check_version(base).ok
     report = extend(base, double, into)
     assert (len(report.made), len(report.reused)) == (1, 0)
-    assert table(into.newest(), ["double"])["double"] == [0, 2, 4, 6]
+    assert table(into.latest(), ["double"])["double"] == [0, 2, 4, 6]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -196,11 +196,11 @@ def test_a_function_that_raises_tells_the_record_and_the_error_and_commits_nothi
     before = stored(base)
     with raises(InvalidRecordsError, "invalid-rows", record=2, bad=1) as caught:
         extend(base, inverse, into, mode=mode, executor=ThreadExecutor(1))
-    assert str(caught.value.path).endswith(base.newest().shards[1].name)
+    assert str(caught.value.path).endswith(base.latest().shards[1].name)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert not version_in(tmp_path).exists
     left = set(stored(base)) - set(before)
-    assert not any(base.newest().shards[1].name in name for name in left)
+    assert not any(base.latest().shards[1].name in name for name in left)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -215,14 +215,14 @@ def test_a_result_that_is_no_dict_of_the_declared_fields_names_the_record_or_goe
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     with raises(InvalidRecordsError, "invalid-rows", record=2) as caught:
         extend(base, forgets, into, mode=mode)
-    assert str(caught.value.path).endswith(base.newest().shards[0].name)
+    assert str(caught.value.path).endswith(base.latest().shards[0].name)
     assert "function 'forgets'" in str(caught.value)
     report = extend(base, forgets, into, mode=mode, quarantine_share=0.4)
     assert report.refused == 2
     told = into.store.read(report.quarantine[0]).decode()
     assert "'y'" in told
     kept = {"overlay": [1, 1, None, 1, None], "rewrite": [1, 1, 1]}
-    assert table(into.newest(), ["x"])["x"] == kept[mode]
+    assert table(into.latest(), ["x"])["x"] == kept[mode]
 
 
 def _short_from(wrong: int) -> Callable[[pa.RecordBatch], dict[str, Any]]:
@@ -247,7 +247,7 @@ def test_a_batch_function_that_gives_too_few_rows_tells_the_file_and_the_records
     with pytest.raises(InvalidRecordsError, match="function 'short'") as caught:
         extend(base, short, into, mode=mode, executor=ThreadExecutor(1))
     error = caught.value
-    assert str(error.path).endswith(base.newest().shards[1].name)
+    assert str(error.path).endswith(base.latest().shards[1].name)
     assert error.record is not None
     assert error.record <= 70 < error.record + error.bad
     numbers = re.findall(r"\d+", str(error).rpartition("'short'")[2])
@@ -266,7 +266,7 @@ def test_a_tensor_function_that_gives_too_few_rows_tells_the_file_and_the_record
     with pytest.raises(InvalidRecordsError, match="function 'short'") as caught:
         extend(base, short, into, executor=ThreadExecutor(1))
     assert (caught.value.record, caught.value.bad) == (20, 10)
-    assert str(caught.value.path).endswith(base.newest().shards[1].name)
+    assert str(caught.value.path).endswith(base.latest().shards[1].name)
     assert (caught.value.bad, len(caught.value.refused)) == (10, 1)
 
 
@@ -295,7 +295,7 @@ def test_whole_numbers_become_floats_as_they_do_when_they_are_appended(tmp_path:
     extend(base, large, into)
     other = version_in(tmp_path, "others/v1")
     append(other, [{"x": 2**53 + 1}] * 2, batch="1", schema=Schema((Feature("x", "float"),)))
-    assert table(into.newest(), ["x"]) == table(other.newest()) == {"x": [2.0**53] * 2}
+    assert table(into.latest(), ["x"]) == table(other.latest()) == {"x": [2.0**53] * 2}
 
 
 WRONG_VALUES = [
@@ -350,7 +350,7 @@ def test_fields_of_every_kind_and_shape_are_read_as_they_were_made(
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     extend(base, made, into, mode=mode)
     assert check_version(into).ok
-    (first, _) = table(into.newest(), ["x"])["x"]
+    (first, _) = table(into.latest(), ["x"])["x"]
     assert np.array_equal(np.array(first), np.array(value))
 
 
@@ -365,7 +365,7 @@ def test_refused_records_go_to_quarantine_and_are_missing_in_a_rewrite(tmp_path:
     assert not version_in(tmp_path).exists
     report = extend(base, half, into, mode="rewrite", quarantine_share=0.5)
     assert (report.refused, report.records) == (3, 3)
-    assert table(into.newest(), ["id", "half"]) == {"id": [0, 2, 4], "half": [0, 1, 2]}
+    assert table(into.latest(), ["id", "half"]) == {"id": [0, 2, 4], "half": [0, 1, 2]}
     (name,) = report.quarantine
     lines = [json.loads(line) for line in into.store.read(name).splitlines()]
     assert [(line["row"], line["feature"]) for line in lines] == [
@@ -388,7 +388,7 @@ def test_refused_records_stay_in_an_overlay_without_the_new_field(tmp_path: Path
     report = extend(base, half, into, quarantine_share=0.5)
     assert (report.refused, report.records) == (2, 4)
     assert check_version(into).ok
-    assert table(into.newest(), ["id", "half"]) == {"id": [0, 1, 2, 3], "half": [0, None, 1, None]}
+    assert table(into.latest(), ["id", "half"]) == {"id": [0, 1, 2, 3], "half": [0, None, 1, None]}
     with raises(InvalidArgumentError, "conflicting-arguments") as caught:
         extend(base, double, version_in(tmp_path, "digits/v3"), quarantine_share=0.5)
     assert caught.value.hint is not None
@@ -410,7 +410,7 @@ def test_a_field_that_is_there_already_is_refused_unless_it_is_replaced(tmp_path
     assert refused.value.hint is not None
     assert Option("mode", "rewrite") in refused.value.hint.parts
     extend(base, shifted, into, mode="rewrite", replaces=["id"], drop=["name"])
-    assert table(into.newest()) == {"id": [100, 101]}
+    assert table(into.latest()) == {"id": [100, 101]}
     assert check_version(into).ok
 
 
@@ -465,7 +465,7 @@ def test_a_version_cannot_be_extended_into_itself_or_beside_another_dataset(tmp_
     with raises(InvalidArgumentError, "root-mismatch", version="digits/v2"):
         extend(base, double, Version(tmp_path / "elsewhere", "digits/v2"))
     extend(base, double, version_in(tmp_path, "letters/v1"), mode="rewrite")
-    assert table(version_in(tmp_path, "letters/v1").newest(), ["double"])["double"] == [0, 2]
+    assert table(version_in(tmp_path, "letters/v1").latest(), ["double"])["double"] == [0, 2]
 
 
 def test_what_was_appended_to_is_not_extended_into(tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_opaque_records_cannot_be_extended(tmp_path: Path) -> None:
     base = Version(tmp_path / "root", "blobs/v1")
     base.create(Schema.opaque())
     with pytest.raises(ShardlineError):
-        extend(base, double, version_in(tmp_path, "blobs/v2"), which="newest")
+        extend(base, double, version_in(tmp_path, "blobs/v2"), which="latest")
 
 
 def test_an_unpublished_base_is_not_read_unless_it_is_named(tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_an_unpublished_base_is_not_read_unless_it_is_named(tmp_path: Path) -> N
     append(base, [{"id": 9, "name": "x"}], batch="unchecked")
     into = version_in(tmp_path)
     assert extend(base, double, into).records == 2
-    assert extend(base, double, into, which="newest").records == 1
+    assert extend(base, double, into, which="latest").records == 1
 
 
 def test_context_features_of_sequence_examples_are_extended(tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ def test_context_features_of_sequence_examples_are_extended(tmp_path: Path) -> N
         into = version_in(tmp_path, name)
         extend(base, double, into, mode=mode)  # type: ignore[arg-type]
         assert check_version(into).ok
-        assert table(into.newest()) == {
+        assert table(into.latest()) == {
             "double": [0, 2, 4],
             "id": [0, 1, 2],
             "steps": [[[0.5] * number, []] for number in range(3)],
@@ -536,7 +536,7 @@ def test_a_tensorflow_function_and_a_table_make_fields(tmp_path: Path) -> None:
     names.write_text("id,label\n0,zero\n1,one\n2,two\n")
     base, into = base_of(tmp_path, (0, 2), (2, 3)), version_in(tmp_path)
     report = extend(base, [square, table_join(names, key="id")], into)
-    assert table(into.newest(), ["square", "label"]) == {
+    assert table(into.latest(), ["square", "label"]) == {
         "square": [0, 1, 4],
         "label": ["zero", "one", "two"],
     }
@@ -545,12 +545,12 @@ def test_a_tensorflow_function_and_a_table_make_fields(tmp_path: Path) -> None:
     names.write_text("id,label\n0,null\n1,eins\n2,zwei\n")
     again = extend(base, [square, table_join(names, key="id")], into)
     assert len(again.made) == 2
-    assert table(into.newest(), ["label"])["label"] == ["null", "eins", "zwei"]
+    assert table(into.latest(), ["label"])["label"] == ["null", "eins", "zwei"]
 
 
 def test_a_damaged_base_stops_it_with_file_record_offset_and_what_to_do(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 3)), version_in(tmp_path)
-    (path,) = [tmp_path / "root" / base.shard_name(shard) for shard in base.newest().shards]
+    (path,) = [tmp_path / "root" / base.shard_name(shard) for shard in base.latest().shards]
     whole = path.read_bytes()
     path.write_bytes(flipped(whole, 8 * (len(whole) - 20)))
     for mode in MODES:
@@ -568,12 +568,12 @@ def test_the_base_of_an_overlay_is_kept_from_vacuum(tmp_path: Path) -> None:
     rebuild(base)
     assert check_version(base).ok
     vacuum(base.store, "digits", keep=AT_ONCE, delete=True)
-    assert table(into.newest()) == table_of(4)
+    assert table(into.latest()) == table_of(4)
     assert verify_version(into).ok
     extend(base, double, into)
     assert check_version(into).ok
     vacuum(base.store, "digits", keep=AT_ONCE, delete=True)
-    assert table(into.newest()) == table_of(4)
+    assert table(into.latest()) == table_of(4)
 
 
 def table_of(count: int) -> dict[str, list[Any]]:
@@ -653,8 +653,8 @@ def test_content_changes_with_the_lowest_base_of_a_stack(tmp_path: Path) -> None
             base.reject(1)
             grown(base, tmp_path / "landing", span)
         extend(base, one, second)
-        extend(second, two, third, which="newest")
-        contents.add(third.newest().content)
+        extend(second, two, third, which="latest")
+        contents.add(third.latest().content)
     assert len(contents) == 2
 
 
@@ -676,7 +676,7 @@ def test_two_who_extend_into_one_version_at_once_leave_one_list(tmp_path: Path) 
 
     report = extend(base, double, into, executor=Meddling(1))
     assert report.entry is not None
-    assert table(into.newest(), ["double"])["double"] == [0, 2]
+    assert table(into.latest(), ["double"])["double"] == [0, 2]
     assert verify_version(into).ok
 
 
@@ -726,7 +726,7 @@ def test_a_stopped_run_on_an_object_store_goes_on_with_the_shards_that_are_left(
     stop[0] = False
     extend(base, interrupted, into, executor=ThreadExecutor(1))
     assert computed == [0, 1, 2, 3, 4]
-    assert table(into.newest(), ["double"])["double"] == [0, 1, 2, 3, 4]
+    assert table(into.latest(), ["double"])["double"] == [0, 1, 2, 3, 4]
     assert check_version(into).ok
 
 
@@ -741,7 +741,7 @@ def test_a_shard_of_which_every_record_is_refused_stays_in_the_list_and_is_not_t
 
     base, into = base_of(tmp_path, (0, 4), (4, 8)), version_in(tmp_path)
     first = extend(base, small, into, mode="rewrite", quarantine_share=0.5)
-    assert (first.refused, [shard.records for shard in into.newest().shards]) == (4, [4, 0])
+    assert (first.refused, [shard.records for shard in into.latest().shards]) == (4, [4, 0])
     assert extend(base, small, into, mode="rewrite", quarantine_share=0.5).entry is None
     grown(base, tmp_path / "landing", (8, 9))
     with raises(InvalidRecordsError, "invalid-rows", bad=1, rows=1) as caught:
@@ -760,7 +760,7 @@ def test_a_version_of_which_every_record_is_refused_has_a_snapshot_with_none(
 
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     report = extend(base, never, into, mode="rewrite", quarantine_share=1)
-    assert (report.snapshot, report.refused, into.newest().records) == (1, 2, 0)
+    assert (report.snapshot, report.refused, into.latest().records) == (1, 2, 0)
     assert check_version(into).ok
     assert by_tensorflow(into.published()) == []
 
@@ -779,31 +779,31 @@ def test_a_record_that_gets_too_large_by_what_is_new_is_refused_or_goes_to_quara
     assert re.search(r"much.*200", str(caught.value.refused[0]))
     report = extend(base, padded, into, mode="rewrite", limits=limits, quarantine_share=0.5)
     assert report.refused == 1
-    assert table(into.newest(), ["id"])["id"] == [0, 2]
+    assert table(into.latest(), ["id"])["id"] == [0, 2]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_rebuild_in_place_stays_when_the_base_grows(tmp_path: Path, mode: TransformMode) -> None:
     base, into = base_of(tmp_path, (0, 2), (2, 4)), version_in(tmp_path)
     extend(base, double, into, mode=mode)
-    rebuild(into, "newest")
-    (folded,) = into.newest().shards
+    rebuild(into, "latest")
+    (folded,) = into.latest().shards
     assert extend(base, double, into, mode=mode).entry is None
     grown(base, tmp_path / "landing", (4, 6))
     report = extend(base, double, into, mode=mode)
     assert (len(report.made), report.reused) == (1, (folded,))
-    rebuild(into, "newest")
+    rebuild(into, "latest")
     assert extend(base, double, into, mode=mode).entry is None
-    assert table(into.newest(), ["double"])["double"] == [0, 2, 4, 6, 8, 10]
+    assert table(into.latest(), ["double"])["double"] == [0, 2, 4, 6, 8, 10]
     base.restore(1)
     check_version(base)
     assert len(extend(base, double, into, mode=mode).reused) == 2
-    assert table(into.newest(), ["double"])["double"] == [0, 2, 4, 6]
+    assert table(into.latest(), ["double"])["double"] == [0, 2, 4, 6]
 
 
 def test_what_others_hold_of_a_shard_of_the_same_length_is_noticed(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 3), (3, 6)), version_in(tmp_path)
-    first, second = [tmp_path / "root" / base.shard_name(s) for s in base.newest().shards]
+    first, second = [tmp_path / "root" / base.shard_name(s) for s in base.latest().shards]
     assert first.stat().st_size == second.stat().st_size
     first.write_bytes(second.read_bytes())
     with pytest.raises(ShardlineError) as caught:
@@ -822,10 +822,10 @@ def test_the_bytes_do_not_depend_on_how_many_threads_made_them(
 ) -> None:
     base, into = base_of(tmp_path, (0, 3000)), version_in(tmp_path)
     extend(base, [double, length], into, mode="rewrite", executor=executor())
-    (shard,) = into.newest().shards
+    (shard,) = into.latest().shards
     other = version_in(tmp_path, "digits/v3")
     extend(base, [double, length], other, mode="rewrite")
-    assert other.newest().shards[0].sha256 == shard.sha256
+    assert other.latest().shards[0].sha256 == shard.sha256
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -855,7 +855,7 @@ def test_large_records_are_computed_many_at_a_time_and_still_told_by_their_numbe
         extend(base, up_to, into, mode=mode, executor=ThreadExecutor(1))
     last, given = 30, []
     extend(base, up_to, into, mode=mode, executor=ThreadExecutor(1))
-    assert table(into.newest(), ["double"])["double"] == [2 * number for number in range(30)]
+    assert table(into.latest(), ["double"])["double"] == [2 * number for number in range(30)]
     assert given == [30] if mode == "overlay" else max(given) < 10
 
 

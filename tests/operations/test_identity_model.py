@@ -162,7 +162,7 @@ class Model:
                 self.append(place, self.draw.choice([self.content[place], self.fresh()]))
             case "rebuild" if self.now.landings:
                 size = self.draw.choice([None, None, 200])
-                rebuild(self.version, "newest", target_bytes=size)
+                rebuild(self.version, "latest", target_bytes=size)
                 self.note()
             case "reject" if len(self.snapshots) > 1:
                 self.reject()
@@ -175,7 +175,7 @@ class Model:
                 self.twice()
 
     def reject(self) -> None:
-        newest = self.version.newest()
+        newest = self.version.latest()
         if self.version.log.entry(newest.entry).operation in {"append", "rebuild"}:
             self.version.reject(newest.number)
             self.now = self.snapshots[-2]
@@ -199,7 +199,7 @@ class Model:
         wanted = Counter((one.place, id_) for one in self.now.landings for id_ in one.ids)
         found: Counter[tuple[str, int]] = Counter()
         if version.state.snapshot:
-            snapshot, tracer = version.newest(), RecordTracer(Catalog(version.store))
+            snapshot, tracer = version.latest(), RecordTracer(Catalog(version.store))
             ids = snapshot.to_arrow(columns=["id"]).read_all()["id"].to_pylist()
             assert Counter(ids) == Counter(id_ for _, id_ in wanted.elements())
             for number, id_ in enumerate(ids):
@@ -232,7 +232,7 @@ def test_random_deliveries_match_model(tmp_path: Path, seed: int) -> None:
     report = audit(Catalog(model.version.store), sources=False)
     assert [one for one in report.findings if one.severity != "note"] == []
     version = Version(model.version.store, "digits/v1")
-    for snapshot in [version.newest()] if version.state.snapshot else []:
+    for snapshot in [version.latest()] if version.state.snapshot else []:
         ids = snapshot.to_arrow(columns=["id"]).read_all()["id"].to_pylist()
         left = [id_ for one in model.now.landings for id_ in one.ids if id_ >= 0]
         assert sorted(ids) == sorted(left)

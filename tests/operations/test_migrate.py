@@ -59,7 +59,7 @@ def migrated(tmp_path: Path, steps: MigrationSpec) -> Version:
 
 def column(version: Version, name: str) -> list[Any]:
     """One column of the newest snapshot."""
-    return table(version.newest(), [name])[name]
+    return table(version.latest(), [name])[name]
 
 
 def test_a_renamed_feature_keeps_its_values_under_another_name(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_steps_that_do_not_fit_the_schema_are_refused(
 def test_a_plan_tells_what_would_be_done_without_reading_a_record(tmp_path: Path) -> None:
     base, into = old_one(tmp_path), version_in(tmp_path, "people/v2")
     steps = MigrationSpec(rename={"age": "years"}, drop=["name"])
-    (path,) = base.newest().files()
+    (path,) = base.latest().files()
     tmp_path.joinpath(path).write_bytes(b"nobody looks")
     plan = prepare_migration(base, into, steps).plan()
     assert (plan.compute, plan.reuse, plan.records) == (1, 0, 2)
@@ -241,7 +241,7 @@ def test_the_new_version_follows_the_old_one(tmp_path: Path) -> None:
     assert report.entry is not None
     assert report.entry.parameters == {
         "drop": ["name"], "cast": {"weight": "int64"}, "computed": 1, "reused": 1,
-        "of": [base.newest().shards[-1].name],
+        "of": [base.latest().shards[-1].name],
     }  # fmt: skip
     assert column(into, "weight") == [2, 3, 2, 3]
     assert migrate(base, into, steps).entry is None
@@ -258,7 +258,7 @@ def test_features_of_the_feature_lists_are_renamed_and_dropped_but_not_cast(
     into = version_in(tmp_path, "walks/v2")
     migrate(base, into, MigrationSpec(rename={"a": "c"}, drop=["b"]))
     assert check_version(into).ok
-    assert table(into.newest()) == {"id": [1], "c": [[1, 2]]}
+    assert table(into.latest()) == {"id": [1], "c": [[1, 2]]}
     for wrong in (MigrationSpec(cast={"a": "float"}), MigrationSpec(default={"a": 1})):
         with raises(SchemaMismatchError, "unsupported-feature", feature="a"):
             migrate(base, version_in(tmp_path, "walks/v3"), wrong)

@@ -52,7 +52,7 @@ def test_a_sound_stack_verifies_with_each_base_once(tmp_path: Path, *, quick: bo
     assert sorted(owners) == ["v1"] * len(SIZES) + ["v2"] * len(SIZES)
     assert len({one.name for one in report.bases}) == 2 * len(SIZES)
     files = (tmp_path / "digits" / "shards").glob("*.tfrecord")
-    assert count_bytes_to_verify(version.newest()) == sum(file.stat().st_size for file in files)
+    assert count_bytes_to_verify(version.latest()) == sum(file.stat().st_size for file in files)
 
 
 BAD: dict[str, tuple[bytes, str]] = {
@@ -82,7 +82,7 @@ def test_a_record_with_anything_but_its_own_features_is_a_violation(
 
 def test_a_layer_in_the_middle_is_held_to_its_own_features_too(tmp_path: Path) -> None:
     base = published(tmp_path, NUMBERS, numbers(0, 2))
-    below = lay(base, "digits/v2", SCORED, [score(0), example_of(score=0.5, x=7)]).newest()
+    below = lay(base, "digits/v2", SCORED, [score(0), example_of(score=0.5, x=7)]).latest()
     version = lay(below, "digits/v3", extended(SCORED, TAGS), [tags(0), tags(1)])
     report = verify_version(version)
     assert all(one.ok for one in report.shards)

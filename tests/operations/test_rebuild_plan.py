@@ -54,8 +54,8 @@ def test_a_shard_whose_index_is_damaged_is_read_instead(
 ) -> None:
     monkeypatch.setattr("shardline.tfrecord.index._OFFSETS_AT_ONCE", 100)
     version = landed(tmp_path, [b"%04d" % number * (number % 5) for number in range(1000)])
-    (path,) = paths(version.newest())
-    inputs = list_whole_slices(version.newest())
+    (path,) = paths(version.latest())
+    inputs = list_whole_slices(version.latest())
     bare = plan_rebuild(version.store, inputs, 3000)
     assert len(bare) > 5
     write_index(path)

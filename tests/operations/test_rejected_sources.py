@@ -175,7 +175,7 @@ def test_sources_of_a_rejected_snapshot_are_open(
 ) -> None:
     land(version, put("a", 1))
     land(version, put("b", 2))
-    failed = Attestation("expectations", False, content=version.newest().content, detail="too old")  # noqa: FBT003
+    failed = Attestation("expectations", False, content=version.latest().content, detail="too old")  # noqa: FBT003
     version.reject(2, [failed])
     (listed,) = open_sources(version).rejected
     assert (_stem(listed.source), listed.snapshot) == ("b", 2)
@@ -308,7 +308,7 @@ def test_dismissal_passes_verify_audit_and_trace(history: Version) -> None:
     check_version(history)
     assert verify_version(history).ok
     assert audit(Catalog(history.store)).ok
-    assert trace(Catalog(history.store), history.newest(), 0) is not None
+    assert trace(Catalog(history.store), history.latest(), 0) is not None
 
 
 @pytest.mark.parametrize(

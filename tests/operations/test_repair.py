@@ -59,7 +59,7 @@ def test_a_shard_is_made_anew_of_its_source(
     target: int,
 ) -> None:
     version = appended(tmp_path, source(tmp_path), target_bytes=target)
-    before = version.newest()
+    before = version.latest()
     assert len(before.shards) == (4 if target == TARGET else 1)
     at = len(before.shards) // 2
     bad = before.shards[at]
@@ -75,15 +75,15 @@ def test_a_shard_is_made_anew_of_its_source(
     assert repaired.made is not None
     assert (repaired.made.sha256, repaired.made.source) == (bad.sha256, bad.source)
     assert repaired.made.name != bad.name
-    assert held(version.newest()) == RECORDS
-    assert check_version(version).published == version.newest().number
-    assert_whole(version.newest())
+    assert held(version.latest()) == RECORDS
+    assert check_version(version).published == version.latest().number
+    assert_whole(version.latest())
     assert repair(version).repaired == ()
 
 
 def test_the_entry_tells_which_shard_how_and_what_was_lost(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
-    bad = version.newest().shards[1]
+    bad = version.latest().shards[1]
     rot(version, 1)
     (repaired,) = repair(version).repaired
     assert repaired.entry is not None
@@ -95,13 +95,13 @@ def test_the_entry_tells_which_shard_how_and_what_was_lost(tmp_path: Path) -> No
 
 def test_several_shards_are_each_an_entry(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
-    for path in paths(version.newest())[1:3]:
+    for path in paths(version.latest())[1:3]:
         flip(path)
     report = repair(version)
     assert how(report) == ["source", "source"]
     numbers = [one.entry.number for one in report.repaired if one.entry is not None]
     assert numbers[1] == numbers[0] + 1
-    assert held(version.newest()) == RECORDS
+    assert held(version.latest()) == RECORDS
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_without_its_receipt_the_rows_of_a_shard_are_counted_if_none_was_refused
     tmp_path: Path, source: Callable[[Path], Path], target: int, wanted: str
 ) -> None:
     version = appended(tmp_path, source(tmp_path), target_bytes=target)
-    at = len(version.newest().shards) // 2
-    flip(paths(version.newest())[at])
-    for shard in version.newest().shards:
+    at = len(version.latest().shards) // 2
+    flip(paths(version.latest())[at])
+    for shard in version.latest().shards:
         version.store.delete(version.shard_name(shard) + RECEIPT)
     report = repair(version, lossy=True)
     assert how(report) == [wanted]
-    assert (held(version.newest()) == RECORDS) == (wanted == "source")
+    assert (held(version.latest()) == RECORDS) == (wanted == "source")
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
@@ -142,7 +142,7 @@ def test_when_the_source_is_gone_or_another_what_is_intact_is_kept(
     assert repaired.how == "salvage"
     assert repaired.made is not None
     assert repaired.lost == ROWS - repaired.made.records > 0
-    kept = held(version.newest())
+    kept = held(version.latest())
     assert kept == (RECORDS[1:] if compression == "none" else RECORDS[: len(kept)])
     assert repaired.quarantine is not None
     lines = version.store.read(repaired.quarantine).splitlines()
@@ -154,14 +154,14 @@ def test_when_the_source_is_gone_or_another_what_is_intact_is_kept(
         "quarantine": [{"rows": len(lines), "files": [repaired.quarantine]}],
     }
     assert all("lost" in json.loads(line)["reason"] for line in lines)
-    assert check_version(version).published == version.newest().number
+    assert check_version(version).published == version.latest().number
 
 
 def test_nothing_is_given_up_unless_that_is_asked_for(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
     land(version, "batch", RECORDS[:4])
     land(version, "other", RECORDS[:5])
-    files = paths(version.newest())
+    files = paths(version.latest())
     for path in (files[1], files[-2]):
         path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     files[-1].unlink()
@@ -173,18 +173,18 @@ def test_nothing_is_given_up_unless_that_is_asked_for(tmp_path: Path) -> None:
         (5, "salvage", 5, None),
     ]
     assert [(one.how, one.lost) for one in report.repaired if one.entry] == [("source", 0)]
-    assert version.newest().records == ROWS + 9
+    assert version.latest().records == ROWS + 9
     assert [one.lost for one in repair(version, lossy=True).repaired] == [1, 5]
-    assert held(version.newest()) == RECORDS + RECORDS[1:4]
+    assert held(version.latest()) == RECORDS + RECORDS[1:4]
 
 
 def test_damage_that_touches_no_record_is_no_loss(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:3])
-    (path,) = paths(version.newest())
+    (path,) = paths(version.latest())
     path.write_bytes(path.read_bytes() + b"junk")
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost, repaired.changes) == ("salvage", 0, False)
-    assert held(version.newest()) == RECORDS[:3]
+    assert held(version.latest()) == RECORDS[:3]
 
 
 def test_a_gzip_shard_whose_first_bytes_are_damaged_keeps_its_other_members(
@@ -192,28 +192,28 @@ def test_a_gzip_shard_whose_first_bytes_are_damaged_keeps_its_other_members(
 ) -> None:
     version = make_version(tmp_path)
     land(version, "a", RECORDS, "members")
-    (path,) = paths(version.newest())
+    (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 0))
     (repaired,) = repair(version, lossy=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 2)
-    assert held(version.newest()) == RECORDS[2:]
+    assert held(version.latest()) == RECORDS[2:]
 
 
 def test_a_shard_that_is_gone_with_its_source_leaves_the_list(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:5])
     for damage in (Path.unlink, lambda path: path.write_bytes(b"")):
-        damage(paths(version.newest())[0])
+        damage(paths(version.latest())[0])
         (repaired,) = repair(version, lossy=True).repaired
         assert (repaired.how, repaired.made, repaired.quarantine) == ("salvage", None, None)
         assert repaired.lost == repaired.old.records
-    assert (version.newest().shards, version.newest().records) == ((), 0)
+    assert (version.latest().shards, version.latest().records) == ((), 0)
 
 
 def test_a_shard_of_a_batch_can_only_be_salvaged(tmp_path: Path) -> None:
     version = appended(tmp_path, [{"x": number} for number in range(ROWS)], batch="monday")
     rot(version, 0, lambda path: made(path, flipped(path.read_bytes(), 8 * 14)).touch())
     assert how(repair(version, lossy=True)) == ["salvage"]
-    assert held(version.newest()) == RECORDS[1:]
+    assert held(version.latest()) == RECORDS[1:]
 
 
 @pytest.mark.parametrize("records", [RECORDS[:2], RECORDS[10:13], [example_of(y=1.5)], RECORDS])
@@ -221,10 +221,10 @@ def test_another_intact_file_is_not_taken_for_what_is_left(
     tmp_path: Path, records: list[bytes]
 ) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
-    other, flipped_too = paths(version.newest())
+    other, flipped_too = paths(version.latest())
     other.write_bytes(framed(*records))
     before = objects(tmp_path)
-    where = {"path": version.shard_name(version.newest().shards[0]), "version": version.name}
+    where = {"path": version.shard_name(version.latest().shards[0]), "version": version.name}
     with raises(WrongShardError, "unrepairable-shard", **where):
         repair(version, shards=[other.name])
     with pytest.raises(WrongShardError):
@@ -234,7 +234,7 @@ def test_another_intact_file_is_not_taken_for_what_is_left(
     flip(flipped_too)
     with pytest.raises(WrongShardError):
         repair(version, lossy=True)
-    assert version.newest().shards[1].records == 2
+    assert version.latest().shards[1].records == 2
 
 
 @pytest.mark.parametrize("records", [RECORDS[5:10], [example_of(y=1.5)]])
@@ -242,7 +242,7 @@ def test_another_damaged_file_is_not_taken_for_what_is_left_if_that_can_be_seen(
     tmp_path: Path, records: list[bytes]
 ) -> None:
     version = landed(tmp_path, RECORDS[:3])
-    (other,) = paths(version.newest())
+    (other,) = paths(version.latest())
     other.write_bytes(framed(*records) + b"junk")
     with raises(WrongShardError, "unrepairable-shard", version=version.name):
         repair(version)
@@ -251,14 +251,14 @@ def test_another_damaged_file_is_not_taken_for_what_is_left_if_that_can_be_seen(
 
 def test_a_repaired_shard_is_repaired_again_from_the_first_source(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
-    names = {version.newest().shards[1].name}
+    names = {version.latest().shards[1].name}
     for damage in DAMAGES:
         rot(version, 1, damage)
         assert how(repair(version)) == ["source"]
         assert check_version(version).ok
-        names.add(version.newest().shards[1].name)
+        names.add(version.latest().shards[1].name)
     assert len(names) == 5
-    assert held(version.newest()) == RECORDS
+    assert held(version.latest()) == RECORDS
 
 
 def test_what_a_repair_had_lost_comes_back_with_the_source(tmp_path: Path) -> None:
@@ -268,10 +268,10 @@ def test_what_a_repair_had_lost_comes_back_with_the_source(tmp_path: Path) -> No
     rot(version, 0)
     assert repair(version, lossy=True).repaired[0].lost > 0
     away.rename(source)
-    flip(paths(version.newest())[0])
+    flip(paths(version.latest())[0])
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost) == ("source", 0)
-    assert held(version.newest()) == RECORDS
+    assert held(version.latest()) == RECORDS
 
 
 def test_a_name_that_the_log_knows_is_not_used_twice(tmp_path: Path) -> None:
@@ -291,24 +291,24 @@ def test_a_dry_run_says_what_would_be_tried_and_changes_nothing(tmp_path: Path) 
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
     land(version, "batch", RECORDS[:4])
     rebuild(version, 1, into=Version(version.store, "digits/v2"))
-    flip(paths(version.newest())[1])
-    flip(paths(version.newest())[-1])
+    flip(paths(version.latest())[1])
+    flip(paths(version.latest())[-1])
     before = objects(tmp_path)
     report = repair(version, dry_run=True)
     assert (how(report), report.dry_run, report.read) == (["source", "salvage"], True, 5)
     assert [one.entry for one in report.repaired] == [None, None]
     into = Version(version.store, "digits/v2")
-    flip(paths(into.newest())[0])
+    flip(paths(into.latest())[0])
     assert how(repair(into, dry_run=True)) == ["inputs"]
-    flip(paths(into.newest())[0])
+    flip(paths(into.latest())[0])
     assert objects(tmp_path) == before
 
 
 def test_only_the_shards_that_are_named_are_read_and_repaired(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
-    for path in paths(version.newest())[:2]:
+    for path in paths(version.latest())[:2]:
         flip(path)
-    named = version.newest().shards[1].name
+    named = version.latest().shards[1].name
     report = repair(version, shards=[named])
     assert (report.read, [one.old.name for one in report.repaired]) == (1, [named])
     assert len(repair(version).repaired) == 1
@@ -343,7 +343,7 @@ def test_a_shard_is_not_damaged_because_its_records_are_larger_than_the_limit(
 
 def test_what_a_stopped_repair_salvaged_is_not_used_for_another_file(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:9])
-    (path,) = paths(version.newest())
+    (path,) = paths(version.latest())
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     assert repair(version, lossy=True).repaired[0].lost > 1
@@ -353,12 +353,12 @@ def test_what_a_stopped_repair_salvaged_is_not_used_for_another_file(tmp_path: P
     path.write_bytes(flipped(data, 8 * 14))
     version = Version(tmp_path, NAME)
     assert repair(version, lossy=True).repaired[0].lost == 1
-    assert held(version.newest()) == RECORDS[1:9]
+    assert held(version.latest()) == RECORDS[1:9]
 
 
 def test_overlays_are_refused(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:1])
-    (base,) = version.newest().shards
+    (base,) = version.latest().shards
     source = source_of("overlay")
     name = base.name.replace(base.name[3:11], "0" * 8)
     overlay = Shard(name, 1, 4, base.sha256, source=source.key, base=Base(base.name, base.sha256))
@@ -374,20 +374,20 @@ def test_repairs_work_on_a_store_that_is_no_disk(tmp_path: Path) -> None:
     version = Version("memory://repair", NAME)
     append(version, json_lines(tmp_path), schema=SCHEMA, target_bytes=TARGET, compression="gzip")
     assert check_version(version).ok
-    bad = version.shard_name(version.newest().shards[0])
+    bad = version.shard_name(version.latest().shards[0])
     data = version.store.read(bad)
     version.store.replace(bad, data[:-9])
     assert how(repair(version)) == ["source"]
-    (repaired,) = version.newest().shards
+    (repaired,) = version.latest().shards
     assert version.store.read(version.shard_name(repaired)) == data
     assert check_version(version).published == 2
 
 
 def test_the_index_of_a_repaired_shard_leads_to_its_records(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:8], kind="members")
-    (path,) = paths(version.newest())
+    (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 20))
     repair(version, lossy=True)
-    (path,) = paths(version.newest())
+    (path,) = paths(version.latest())
     with IndexedFile(path) as indexed:
         assert [indexed[at] for at in range(len(indexed))] == RECORDS[2:8]

@@ -54,8 +54,8 @@ def test_nothing_is_lost_and_the_command_that_is_told_makes_it_whole(
     harm: Callable[[Path], None],
 ) -> None:
     derived = derived_by(tmp_path, make)
-    before, records = table(derived.published()), derived.newest().shards[0].records
-    harm(Path(derived.newest().files()[0]))
+    before, records = table(derived.published()), derived.latest().shards[0].records
+    harm(Path(derived.latest().files()[0]))
     root = tmp_path / "root"
     told, foreseen = (on(root, "repair", derived.name, *dry) for dry in ([], ["--dry-run"]))
     assert (told.code, foreseen.code, told.out) == (1, 0, foreseen.out)
@@ -72,18 +72,18 @@ def test_nothing_is_lost_and_the_command_that_is_told_makes_it_whole(
         assert "shardline repair" not in on(root, other, derived.name).out
     assert on(root, *shlex.split(again)[1:]).code == 0
     derived.refresh()
-    assert derived.published().number == derived.newest().number
+    assert derived.published().number == derived.latest().number
     assert table(derived.published()) == before
     entry = derived.log.entry(derived.published().entry)
     assert (entry.parameters["computed"], entry.parameters["reused"]) == (
         1,
-        len(derived.newest().shards) - 1,
+        len(derived.latest().shards) - 1,
     )
 
 
 def test_what_is_left_is_kept_only_if_that_is_asked_for(tmp_path: Path) -> None:
     derived = derived_by(tmp_path, extended)
-    damage(Path(derived.newest().files()[0]))
+    damage(Path(derived.latest().files()[0]))
     (left,) = repair(derived).left
     assert (left.how, left.lost, left.entry) == ("again", 1, None)
     assert left.again is not None
@@ -100,7 +100,7 @@ def test_a_copy_that_was_rebuilt_makes_a_derived_shard_anew(tmp_path: Path) -> N
     derived = derived_by(tmp_path, extended)
     before = table(derived.published())
     rebuild(derived, into=version_in(tmp_path, "digits/plain"))
-    Path(derived.newest().files()[0]).unlink()
+    Path(derived.latest().files()[0]).unlink()
     (repaired,) = repair(derived).repaired
     assert (repaired.how, repaired.lost) == ("copies", 0)
     assert check_version(derived).ok
@@ -109,7 +109,7 @@ def test_a_copy_that_was_rebuilt_makes_a_derived_shard_anew(tmp_path: Path) -> N
 
 def test_another_file_in_its_place_is_no_reason_to_give_anything_up(tmp_path: Path) -> None:
     derived = derived_by(tmp_path, extended)
-    first, second, _ = map(Path, derived.newest().files())
+    first, second, _ = map(Path, derived.latest().files())
     first.write_bytes(second.read_bytes())
     (left,) = repair(derived).left
     assert (left.how, left.lost) == ("again", left.old.records)

@@ -49,7 +49,7 @@ def base(tmp_path: Path) -> Version:
     extend(base, double, version_in(tmp_path, "digits/whole"), mode="rewrite")
     for name in ("digits/v3", "pairs/plan", "digits/whole"):
         assert check_version(version_in(tmp_path, name)).ok
-    damage(Path(base.newest().files()[1]))
+    damage(Path(base.latest().files()[1]))
     return base
 
 
@@ -149,11 +149,11 @@ def test_what_was_made_of_other_snapshots_or_shards_does_not_hold_the_old_record
     base.restore(1)
     whole = version_in(tmp_path, "digits/whole")
     extend(base, double, whole, mode="rewrite")
-    for shard in base.newest().shards:
+    for shard in base.latest().shards:
         (told,) = list_dependents(base, [], [shard.name])
         assert (told.snapshot, told.reads) == ("digits/whole@1", False)
-    made = base.newest().shards[1].name
-    whole.commit(Replace(removed=[whole.newest().shards[1].name], added=[], operation="erase"))
+    made = base.latest().shards[1].name
+    whole.commit(Replace(removed=[whole.latest().shards[1].name], added=[], operation="erase"))
     assert list_dependents(base, [], [made]) == [], "what was made of it is no longer there"
 
 
@@ -161,7 +161,7 @@ def test_what_holds_the_only_copies_is_told_before_they_are_given_up(
     base: Version, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
-    Path(base.newest().files()[1]).unlink()
+    Path(base.latest().files()[1]).unlink()
     for source in base.log.entry(base.snapshot(1).entry).sources:
         Path(str(source.path)).unlink()
     first = on(root, "repair", base.name)
@@ -209,13 +209,13 @@ def test_an_old_snapshot_that_nothing_mends_is_let_go_of(base: Version, tmp_path
 def test_a_reader_says_what_makes_a_shard_of_its_own_anew(base: Version, tmp_path: Path) -> None:
     root = tmp_path / "root"
     with pytest.raises(CorruptFileError) as caught:
-        table(base.newest())
+        table(base.latest())
     assert commands_of(caught.value)[0] == "shardline repair digits/v1"
     assert "shardline repair digits/v1" in on(root, "head", "digits/v1", "-n", "9").err
     whole = version_in(tmp_path, "digits/whole")
-    damage(Path(whole.newest().files()[0]))
+    damage(Path(whole.latest().files()[0]))
     told = on(root, "head", "digits/whole").err
     check = "shardline check digits/whole --again"
     assert told.index(check) < told.index(EXTEND_WHOLE)
-    Path(whole.newest().files()[0]).unlink()
+    Path(whole.latest().files()[0]).unlink()
     assert "shardline verify digits/whole@1" in on(root, "head", "digits/whole").err

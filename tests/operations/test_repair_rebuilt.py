@@ -60,22 +60,22 @@ def test_a_rebuilt_shard_is_made_anew_of_its_inputs(
     rebuilt = made_by(version)
     assert check_version(rebuilt).ok
     source.unlink()
-    bad = rebuilt.newest().shards[1]
+    bad = rebuilt.latest().shards[1]
     rot(rebuilt, 1, damage)
     (repaired,) = repair(rebuilt).repaired
     assert (repaired.old, repaired.how, repaired.lost) == (bad, "inputs", 0)
     assert repaired.made is not None
     assert repaired.made.sha256 == bad.sha256
-    assert held(rebuilt.newest()) == RECORDS
-    assert check_version(rebuilt).published == rebuilt.newest().number
+    assert held(rebuilt.latest()) == RECORDS
+    assert check_version(rebuilt).published == rebuilt.latest().number
 
 
 def test_inputs_of_the_same_bytes_are_told_apart(tmp_path: Path) -> None:
     version = landed(tmp_path, *[RECORDS[:5]] * 3)
-    rebuild(version, "newest", target_bytes=100, compression="gzip")
-    flip(paths(version.newest())[2])
+    rebuild(version, "latest", target_bytes=100, compression="gzip")
+    flip(paths(version.latest())[2])
     assert how(repair(version)) == ["inputs"]
-    assert held(version.newest()) == RECORDS[:5] * 3
+    assert held(version.latest()) == RECORDS[:5] * 3
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -88,39 +88,39 @@ def test_when_vacuum_took_the_inputs_their_sources_are_used(
     append(version, other)
     assert check_version(version).ok
     rebuild(version)
-    rebuild(version, "newest", compression="gzip")
-    rebuild(version, "newest", compression="none")
+    rebuild(version, "latest", compression="gzip")
+    rebuild(version, "latest", compression="none")
     assert check_version(version).ok
     vacuum(version.store, "digits", keep=timedelta(0), delete=True)
     rot(version, 0, damage)
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost) == ("inputs", 0)
-    assert held(version.newest()) == [*RECORDS, example_of(x=1000)]
-    assert check_version(version).published == version.newest().number
+    assert held(version.latest()) == [*RECORDS, example_of(x=1000)]
+    assert check_version(version).published == version.latest().number
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_input_is_not_used(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
-    inputs = paths(version.newest())
-    rebuild(version, "newest")
-    (path,) = paths(version.newest())
+    inputs = paths(version.latest())
+    rebuild(version, "latest")
+    (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     damage(inputs[1])
     (repaired,) = repair(version, lossy=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 1)
-    assert held(version.newest()) == RECORDS[1:6]
+    assert held(version.latest()) == RECORDS[1:6]
 
 
 def test_a_part_of_a_swapped_input_is_not_used(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:6])
-    (input_,) = paths(version.newest())
-    rebuild(version, "newest", target_bytes=3 * len(framed(RECORDS[0])))
+    (input_,) = paths(version.latest())
+    rebuild(version, "latest", target_bytes=3 * len(framed(RECORDS[0])))
     input_.write_bytes(framed(*RECORDS[10:16]))
-    path = paths(version.newest())[1]
+    path = paths(version.latest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     assert how(repair(version, lossy=True)) == ["salvage"]
-    assert held(version.newest()) == RECORDS[:3] + RECORDS[4:6]
+    assert held(version.latest()) == RECORDS[:3] + RECORDS[4:6]
 
 
 @pytest.mark.parametrize("made_by", [rebuilt_in_place, rebuilt_into])
@@ -134,58 +134,58 @@ def test_a_shard_is_made_anew_of_what_was_rebuilt_from_it(
 ) -> None:
     source = json_lines(tmp_path)
     version = appended(tmp_path, source, target_bytes=5 * TARGET // 12, compression=compression)
-    before = version.newest()
+    before = version.latest()
     at = len(before.shards) // 2
     assert check_version(made_by(version)).ok
     version.restore(before.number)
     source.unlink()
-    bad = version.newest().shards[at]
+    bad = version.latest().shards[at]
     rot(version, at, damage)
     assert how(repair(version, dry_run=True)) == ["copies"]
     (repaired,) = repair(version).repaired
     assert (repaired.old, repaired.how, repaired.lost) == (bad, "copies", 0)
     assert repaired.made is not None
     assert compression == "gzip" or repaired.made.sha256 == bad.sha256
-    assert held(version.newest()) == RECORDS
-    assert check_version(version).published == version.newest().number
+    assert held(version.latest()) == RECORDS
+    assert check_version(version).published == version.latest().number
 
 
 def test_a_copy_of_what_an_earlier_repair_had_left_is_used(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
-    path = paths(version.newest())[1]
+    path = paths(version.latest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     assert repair(version, lossy=True).repaired[0].lost == 1
-    rebuild(version, "newest")
+    rebuild(version, "latest")
     version.restore(3)
-    paths(version.newest())[1].unlink()
+    paths(version.latest())[1].unlink()
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost, repaired.changes) == ("copies", 0, False)
-    assert held(version.newest()) == RECORDS[:3] + RECORDS[4:6]
+    assert held(version.latest()) == RECORDS[:3] + RECORDS[4:6]
 
 
 def test_a_damaged_copy_is_not_used(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
-    rebuild(version, "newest")
-    flip(paths(version.newest())[0])
+    rebuild(version, "latest")
+    flip(paths(version.latest())[0])
     version.restore(2)
-    paths(version.newest())[1].unlink()
+    paths(version.latest())[1].unlink()
     (left,) = repair(version).left
     assert (left.how, left.lost) == ("salvage", 3)
 
 
 def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) -> None:
     version, into = landed(tmp_path, RECORDS[:3], RECORDS[3:6]), Version(tmp_path, "digits/v2")
-    rebuild(version, "newest", into=into)
+    rebuild(version, "latest", into=into)
     shutil.rmtree(tmp_path / "digits" / "v1")
-    (path,) = paths(into.newest())
+    (path,) = paths(into.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     assert how(repair(into, lossy=True)) == ["salvage"]
 
 
 def test_a_repaired_shard_is_repaired_again_from_the_first_inputs(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
-    rebuild(version, "newest")
+    rebuild(version, "latest")
     for damage in DAMAGES:
-        damage(paths(version.newest())[0])
+        damage(paths(version.latest())[0])
         assert how(repair(version)) == ["inputs"]
-    assert held(version.newest()) == RECORDS[:6]
+    assert held(version.latest()) == RECORDS[:6]

@@ -92,7 +92,7 @@ def test_a_pair_cannot_have_a_name_on_both_sides(tmp_path: Path, rule: str) -> N
     assert Option("on_collision", "prefix") in caught.value.hint.parts
     assert not into.exists
     combined(left, right, into, on_collision="prefix", left_prefix="a_")
-    assert table(into.newest()) == {"a_tok": [3], "id": [1], "tok": [[5, 6]]}
+    assert table(into.latest()) == {"a_tok": [3], "id": [1], "tok": [[5, 6]]}
 
 
 def test_a_field_of_a_pair_cannot_have_the_name_of_a_feature_list(tmp_path: Path) -> None:
@@ -122,11 +122,11 @@ def test_records_that_have_such_names_are_read_and_extended(tmp_path: Path) -> N
     base, into = walks(tmp_path, BOTH, BOTH_WALK), Version(tmp_path, "walks/v2")
     migrate(base, into, MigrationSpec(rename={"id": "number"}))
     assert check_version(into).ok
-    assert into.newest().to_arrow().read_all().column_names == ["number", "tok", "tok"]
+    assert into.latest().to_arrow().read_all().column_names == ["number", "tok", "tok"]
     paired = Version(tmp_path, "pairs/v1")
     left = side(tmp_path, "others/v1", Schema((Feature("x", "int64"),)), [example_of(x=3)])
     combined(left, base, paired)
-    assert paired.newest().records == 1
+    assert paired.latest().records == 1
 
 
 WAYS: dict[str, tuple[list[str], dict[str, list[Any]], tuple[str, str]]] = {

@@ -61,14 +61,14 @@ def batch(version: Version, *ids: int, **options: Any) -> AppendReport:  # noqa:
 
 def ids(version: Version, snapshot: int | None = None) -> list[int]:
     version = Version(version.store, NAME)
-    held = version.newest() if snapshot is None else version.snapshot(snapshot)
+    held = version.latest() if snapshot is None else version.snapshot(snapshot)
     found: list[int] = held.to_arrow(columns=["id"]).read_all()["id"].to_pylist()
     return found
 
 
 def leaves(version: Version) -> list[tuple[str, int]]:
     """The file and the row of each record of the newest snapshot."""
-    snapshot = Version(version.store, NAME).newest()
+    snapshot = Version(version.store, NAME).latest()
     found = []
     for record in range(snapshot.records):
         (leaf,) = trace(Catalog(version.store), snapshot, record).to_list()[-1]["of"]
@@ -140,7 +140,7 @@ def test_copied_folder_is_duplicate_and_grown_folder_changed(
     with raises(ChangedSourceError, "changed-since-append", path=str(folder)):
         append(version, folder)
     append(version, folder, on_changed="replace")
-    assert version.newest().records == 2
+    assert version.latest().records == 2
 
 
 def test_changed_source_is_rejected_with_options(
@@ -181,7 +181,7 @@ def test_replace_exchanges_records_in_one_commit(
     for name, content in (("a", (1, 2)), ("b", (3, 4)), ("c", (5, 6))):
         land(version, put(name, *content))
     if rebuilt:
-        rebuild(version, "newest")
+        rebuild(version, "latest")
         land(version, put("d", 7))
     before = version.state.snapshot
     number = version.state.number
@@ -210,15 +210,15 @@ def test_cut_shard_is_repaired_rebuilt_and_erased_from(
 ) -> None:
     for name, content in (("a", (1, 2)), ("b", (3, 4)), ("c", (5, 6))):
         land(version, put(name, *content))
-    rebuild(version, "newest")
+    rebuild(version, "latest")
     land(version, put("b", 30), on_changed="replace")
-    cut = version.newest().shards[0]
+    cut = version.latest().shards[0]
     file = tmp_path / "root" / version.shard_name(cut)
     file.chmod(0o600)
     file.write_bytes(b"\x00" * 10)
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost) == ("inputs", 0)
-    rebuild(version, "newest", target_bytes=60)
+    rebuild(version, "latest", target_bytes=60)
     land(version, put("c", 50), on_changed="replace")
     assert sorted(ids(version)) == [1, 2, 30, 50]
     assert sorted(leaves(version)) == [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
@@ -407,7 +407,7 @@ def test_racing_contents_of_a_path_have_one_outcome(
 def test_racing_replacements_leave_one(version: Version, put: Callable[..., Path]) -> None:
     for name in "abc":
         land(version, put(name, ord(name)))
-    rebuild(version, "newest")
+    rebuild(version, "latest")
     path = put("b", 1)
     other = Version(version.store, NAME)
 
@@ -416,7 +416,7 @@ def test_racing_replacements_leave_one(version: Version, put: Callable[..., Path
         put("b", 2)
         land(other, path, on_changed="replace")
         path.write_bytes(data)
-        rebuild(other, "newest")
+        rebuild(other, "latest")
 
     land(version, path, executor=Racing(race), on_changed="replace")
     assert sorted(ids(version)) == [1, ord("a"), ord("c")]

@@ -174,7 +174,7 @@ def test_combine_pairs_onto_unset_name(tmp_path: Path, mode: str) -> None:
     )
     into = Version(tmp_path, "pairs/v1")
     combined(left, side(tmp_path, "rights/v1", other, [record]), into, mode=mode)
-    read = table(into.newest())
+    read = table(into.latest())
     assert read == {"double": [7] * 3, "id": IDS, "key": [8] * 3, "note": NOTES}
     if mode == "materialized":
         wanted = [{"double", "id", "key", "note"}, *[{"double", "id", "key"}] * 2]
@@ -191,7 +191,7 @@ def test_combine_collision_with_unset_name(tmp_path: Path, rule: str) -> None:
     wanted = (
         {"id": IDS, "note": NOTES} if rule == "keep-left" else {"id": [9] * 3, "note": [None] * 3}
     )
-    assert table(into.newest()) == wanted
+    assert table(into.latest()) == wanted
     assert all(set(names) <= {"id", "note"} for names in names_in(contents(into)[0]))
 
 

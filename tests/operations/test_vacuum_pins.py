@@ -66,7 +66,7 @@ def shards_in(root: Path, dataset: str = "digits") -> set[str]:
 
 
 def newest_shards(*versions: Version) -> set[str]:
-    return {shard.name for one in versions for shard in opened(one).newest().shards}
+    return {shard.name for one in versions for shard in opened(one).latest().shards}
 
 
 def whys(report: VacuumReport) -> list[tuple[str, str]]:
@@ -129,7 +129,7 @@ def test_a_shard_goes_though_its_pin_shares_others_with_one_that_is_needed(tmp_p
     assert len(opened(base).state.pins) == 2, "a dry run changes nothing"
     assert at_once(root).let_go == ["digits/v1: digits/v2 on 2"]
     assert shards_in(root) == newest_shards(base, into)
-    assert table(opened(into).newest())["double"] == [0, 2]
+    assert table(opened(into).latest())["double"] == [0, 2]
 
 
 def test_a_version_that_was_rolled_back_itself_keeps_less_when_it_is_made_anew(
@@ -153,7 +153,7 @@ def test_the_damaged_shard_goes_when_what_lies_on_it_follows_its_repair(tmp_path
     root = tmp_path / "root"
     base = base_of(tmp_path, (0, 4), (4, 8))
     into = extended(base, version_in(tmp_path))
-    bad = Path(base.newest().files()[0])
+    bad = Path(base.latest().files()[0])
     damage(bad)
     repair(base)
     assert check_version(base).ok
@@ -229,7 +229,7 @@ def test_a_plan_that_is_lost_keeps_all_that_it_may_need(tmp_path: Path) -> None:
     v1 = landed(tmp_path, (0, 4), (4, 8))
     pairs = planned(v1, version_in(tmp_path, "digits/pairs"))
     erased(tmp_path, 2)
-    (shard,) = pairs.newest().shards
+    (shard,) = pairs.latest().shards
     (root / pairs.shard_name(shard)).unlink()
     report = at_once(root)
     assert report.files == []
@@ -251,7 +251,7 @@ def test_what_vacuum_takes_while_a_plan_is_made_is_never_read_with_it(tmp_path: 
     with raises(TombstonedShardError, "tombstoned-shard", version="other/pairs", snapshot=1):
         planned(Version(store, "digits/v1"), into)
     into = version_in(tmp_path, "other/pairs")
-    assert into.newest().records == 0
+    assert into.latest().records == 0
     planned(opened(base), into)
     at_once(root)
     assert into.published().records == 6
@@ -265,7 +265,7 @@ def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
     root = tmp_path / "root"
     base = base_of(tmp_path, (0, 2), (2, 4))
     into = extended(base, version_in(tmp_path))
-    old = {shard.name for shard in base.newest().shards}
+    old = {shard.name for shard in base.latest().shards}
     rebuild(base)
     assert check_version(base).ok
     extended(opened(base), opened(into))
@@ -280,5 +280,5 @@ def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
     assert report.let_go == ([] if step == 1 else ["digits/v1: digits/v2 on 1"])
     assert old <= shards_in(root)
     assert "digits/v2 on 1" in opened(base).state.pins
-    assert table(opened(into).newest())["double"] == [0, 2, 4, 6]
+    assert table(opened(into).latest())["double"] == [0, 2, 4, 6]
     assert old <= shards_in(root)

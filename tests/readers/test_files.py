@@ -49,11 +49,11 @@ def test_in_an_object_store_they_are_uris() -> None:
 
 def test_an_older_snapshot_has_its_own(tmp_path: Path) -> None:
     version = make_version(tmp_path, NUMBERS, SHARDS[0])
-    before = version.newest().files()
+    before = version.latest().files()
     later = write_shard(version, "later", SHARDS[1])
     version.commit(Append(shards=[later], sources=[source_of("later")]))
     assert version.snapshot(1).files() == before
-    assert version.newest().files() == [*before, str(tmp_path / version.shard_name(later))]
+    assert version.latest().files() == [*before, str(tmp_path / version.shard_name(later))]
 
 
 def test_shards_packed_in_several_ways_are_listed_but_have_no_one_compression(

@@ -75,7 +75,7 @@ def test_an_object_that_is_missing_is_named_by_every_reader() -> None:
 
 def test_a_payload_that_is_no_example_never_reaches_tensorflow() -> None:
     bad = number(1)[:-1] + b"\xff"
-    snapshot = make_version("memory://bad", NUMBERS, [number(0), bad]).newest()
+    snapshot = make_version("memory://bad", NUMBERS, [number(0), bad]).latest()
     with pytest.raises(tf.errors.OpError, match=r"example\b.*\b1\b") as caught:
         list(snapshot.to_tf(unchecked=True))
     assert "größe" not in str(caught.value)

@@ -58,7 +58,7 @@ def laid(root: Path, schema: Schema, base: Shard, count: int = 3) -> Snapshot:
     version.create(schema)
     return commit(
         version, pinned(write_shard(version, "over", [score(x) for x in range(count)]), base)
-    ).newest()
+    ).latest()
 
 
 def unknown(root: Path) -> Snapshot:
@@ -85,7 +85,7 @@ def other_content_below(root: Path) -> Snapshot:
     version = Version(root, "digits/v3")
     version.create(extended(SCORED, TAGS))
     overlay = write_shard(version, "over", [tags(x) for x in range(3)])
-    return commit(version, pinned(overlay, moved)).newest()
+    return commit(version, pinned(overlay, moved)).latest()
 
 
 def other_records(root: Path) -> Snapshot:
@@ -98,7 +98,7 @@ def other_records_below(root: Path) -> Snapshot:
     version = Version(root, "digits/v3")
     version.create(extended(SCORED, TAGS))
     overlay = write_shard(version, "over", [tags(x) for x in range(2)])
-    return commit(version, pinned(overlay, below.shards[0])).newest()
+    return commit(version, pinned(overlay, below.shards[0])).latest()
 
 
 def other_kind(root: Path) -> Snapshot:
@@ -137,7 +137,7 @@ def twice_in_a_stack(root: Path) -> Snapshot:
     """The version in the middle does not declare what lies below it, and the last one adds it."""
     (base,) = base_in(root).shards
     below = laid(root, Schema((SCORE,)), base)
-    return lay(below, "digits/v3", SCORED, [example_of(x=1, name=b"")] * 3).newest()
+    return lay(below, "digits/v3", SCORED, [example_of(x=1, name=b"")] * 3).latest()
 
 
 def damaged_log(root: Path) -> Snapshot:

@@ -271,7 +271,7 @@ def test_so_is_a_payload_that_is_no_example(tmp_path: Path) -> None:
 def unchecked_scores(root: Path, payloads: list[bytes], count: int = 3) -> Snapshot:
     """Three numbers, and beside them these records, at which no check has looked."""
     base = published(root, NUMBERS, numbers(0, count))
-    return lay(base, "digits/v2", extended(NUMBERS, SCORE), payloads).newest()
+    return lay(base, "digits/v2", extended(NUMBERS, SCORE), payloads).latest()
 
 
 @pytest.mark.parametrize("name", ["x", "other"])
@@ -331,7 +331,7 @@ def test_a_file_that_is_not_there_or_cut_is_told_at_once(tmp_path: Path) -> None
 def test_a_base_that_has_not_passed_its_checks_is_kept_from_tensorflow(tmp_path: Path) -> None:
     snapshot = scored(tmp_path)
     below = Version(tmp_path, "digits/v1")
-    name = below.newest().shards[0].name
+    name = below.latest().shards[0].name
     below.attest([Attestation("integrity", passed=False, shards=(name,), detail="rot")])
     where = {"path": f"digits/shards/{name}", "version": "digits/v2", "snapshot": 1}
     with raises(UnreadableSnapshotError, "check-failed", **where) as caught:

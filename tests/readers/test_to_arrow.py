@@ -85,7 +85,7 @@ def test_the_type_of_each_feature_is_known_before_anything_is_read(
         record = sequence_of({}, a=[]) if feature.sequence else example_of(a=1)
         snapshot = make_version(
             tmp_path / str(required), Schema((told,), payload), [record]
-        ).newest()
+        ).latest()
         snapshot.store.delete(snapshot.shard_name(snapshot.shards[0]))
         schema = snapshot.to_arrow().schema
         assert schema.equals(pa.schema([pa.field("a", TYPES[feature], nullable=not required)]))
@@ -138,7 +138,7 @@ def test_columns_that_cannot_be_are_refused_at_once(mixed: Snapshot, tmp_path: P
     with raises(InvalidArgumentError, "invalid-argument") as caught:
         mixed.to_arrow(batch_bytes=0)
     assert "batch_bytes 0" in caught.value.message
-    opaque = make_version(tmp_path, Schema.opaque(), [b"a"]).newest()
+    opaque = make_version(tmp_path, Schema.opaque(), [b"a"]).latest()
     with raises(SchemaMismatchError, "opaque-records") as refused_all:
         opaque.to_arrow()
     assert "to_tf(parse=False)" in str(refused_all.value.hint)
@@ -197,7 +197,7 @@ def test_more_or_fewer_records_than_the_log_says_are_never_taken_for_all(
     version = make_version(tmp_path, NUMBERS, numbers(0, 1))
     shard = replace(write_shard(version, "wrong", SHARDS[0]), records=told)
     version.commit(Append(shards=[shard], sources=[source_of("wrong")]))
-    snapshot = version.newest()
+    snapshot = version.latest()
     where = {"path": snapshot.files()[-1], "version": "digits/v1", "snapshot": 2}
     with raises(StorageError, "shard-mismatch", **where) as caught:
         snapshot.to_arrow().read_all()
@@ -215,7 +215,7 @@ def test_a_file_of_another_length_is_refused_before_its_records_are_read(tmp_pat
 def refused(root: Path, feature: Feature, good: bytes, bad: bytes) -> ColumnError:
     """What is raised for the fifth record of a file, published or not."""
     schema = Schema((feature,), "sequence_example" if feature.sequence else "example")
-    snapshot = make_version(root, schema, [*[good] * 4, bad, good]).newest()
+    snapshot = make_version(root, schema, [*[good] * 4, bad, good]).latest()
     with pytest.raises(ColumnError) as caught:
         snapshot.to_arrow(batch_bytes=100).read_all()
     assert caught.value.path == snapshot.files()[0]
@@ -256,7 +256,7 @@ def test_a_record_that_does_not_fit_the_schema_is_named_without_its_values(tmp_p
 
 
 def test_a_payload_that_is_no_example_is_damage(tmp_path: Path) -> None:
-    snapshot = make_version(tmp_path, NUMBERS, [*SHARDS[0], b"\xff\xff"]).newest()
+    snapshot = make_version(tmp_path, NUMBERS, [*SHARDS[0], b"\xff\xff"]).latest()
     with pytest.raises(CorruptFileError) as caught:
         snapshot.to_arrow().read_all()
     error = caught.value
@@ -280,7 +280,7 @@ def test_a_program_ends_with_a_reader_half_read(mixed: Snapshot) -> None:
     program = """
 import sys
 from shardline.api import Version
-reader = Version(sys.argv[1], "digits/v1").newest().to_arrow(workers=4, batch_bytes=500)
+reader = Version(sys.argv[1], "digits/v1").latest().to_arrow(workers=4, batch_bytes=500)
 print(reader.read_next_batch().num_rows > 0)
 """
     result = subprocess.run(

@@ -284,10 +284,10 @@ def test_records_larger_than_a_chunk_are_read_one_by_one(tmp_path: Path) -> None
 
 def test_a_snapshot_of_nothing_has_no_element_of_the_same_kind(tmp_path: Path) -> None:
     version = make_version(tmp_path, FLAT, FLAT_RECORDS)
-    full = version.newest()
+    full = version.latest()
     names = [shard.name for shard in full.shards]
     version.commit(Derive(head=1, removed=names, added=[], operation="erase"))
-    empty = version.newest()
+    empty = version.latest()
     assert empty.records == 0
     assert empty.files() == []
     assert empty.compression == ""
@@ -305,11 +305,11 @@ def test_a_snapshot_that_is_not_published_is_refused_unless_the_risk_is_taken(
     for parse in (True, False):
         where = {"version": "digits/v1", "snapshot": 1}
         with raises(UnreadableSnapshotError, "snapshot-unpublished", **where) as caught:
-            version.newest().to_tf(parse=parse)
+            version.latest().to_tf(parse=parse)
         assert caught.value.hint is not None
         assert caught.value.hint.commands == (Command.of("check", "digits/v1"),)
         assert Option("unchecked", value=True) in caught.value.hint.parts
-    assert xs(version.newest().to_tf(unchecked=True)) == [0, 1, 2, 3, 4]
+    assert xs(version.latest().to_tf(unchecked=True)) == [0, 1, 2, 3, 4]
     assert check_version(version).ok
     assert xs(version.published().to_tf()) == [0, 1, 2, 3, 4]
 

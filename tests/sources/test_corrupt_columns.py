@@ -70,7 +70,7 @@ def test_join_corrupt_table_raises(tmp_path: Path, in_file: bool) -> None:  # no
     if in_file:
         table = write_arrow(tmp_path / "bad.arrow", corrupt_table("index"))
     with raises(SourceError, "corrupt-columns", feature="bad"):
-        extend(base, table_join(table, "id"), Version(tmp_path, "a/v2"), which="newest")
+        extend(base, table_join(table, "id"), Version(tmp_path, "a/v2"), which="latest")
 
 
 def as_batch(batch: pa.RecordBatch) -> object:
@@ -96,7 +96,7 @@ def test_udf_with_corrupt_result_raises(
 ) -> None:
     bad = batch_udf(Feature("bad", "bytes"), reads=["id"], processes=processes)(result)
     with raises(InvalidRecordsError, "corrupt-columns", feature="bad"):
-        extend(base_version(tmp_path), bad, Version(tmp_path, "a/v2"), which="newest")
+        extend(base_version(tmp_path), bad, Version(tmp_path, "a/v2"), which="latest")
 
 
 def test_corrupt_reply_of_process_raises() -> None:
@@ -123,7 +123,7 @@ def test_text_that_is_not_unicode_is_a_problem_of_its_row(tmp_path: Path) -> Non
     path = write_arrow(tmp_path / "text.arrow", table)
     report = append(version, path, schema=SCHEMAS["text"])
     assert report.records == 2
-    assert version.newest().take([1])["bad"].to_pylist() == [b"\xff"]
+    assert version.latest().take([1])["bad"].to_pylist() == [b"\xff"]
 
 
 def base_version(root: Path) -> Version:

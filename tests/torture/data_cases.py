@@ -46,7 +46,7 @@ def prepare_version(folder: Path) -> None:
     version = Version(folder / "root", NAME)
     version.create(Schema.opaque())
     append(version, Payloads("old", OLD), target_bytes=150)
-    assert version.newest().totals.shards == 3
+    assert version.latest().totals.shards == 3
 
 
 def records(folder: Path, name: str = NAME) -> list[bytes]:
@@ -60,7 +60,7 @@ def records(folder: Path, name: str = NAME) -> list[bytes]:
     report = verify_version(version)
     assert report.ok, report
     held = []
-    for shard in version.newest().shards:
+    for shard in version.latest().shards:
         held += payloads(StoredFile(version.store, version.shard_name(shard)))
     return held
 

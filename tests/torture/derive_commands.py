@@ -47,7 +47,7 @@ def _extend(folder: Path, mode: TransformMode) -> None:
         Version(root, BASE),
         double,
         Version(root, DERIVED),
-        which="newest",
+        which="latest",
         mode=mode,
         executor=executor,
     )
@@ -68,7 +68,7 @@ def migrate_version(folder: Path) -> None:
     root = folder / "root"
     steps = MigrationSpec(rename={"x": "number"})
     executor = ThreadExecutor(1, pause=0)
-    migrate(Version(root, BASE), Version(root, DERIVED), steps, which="newest", executor=executor)
+    migrate(Version(root, BASE), Version(root, DERIVED), steps, which="latest", executor=executor)
 
 
 def extend_loose(folder: Path) -> None:
@@ -89,7 +89,7 @@ def combine_version(folder: Path) -> None:
     """Write all pairs of the records of a version, in several shards."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
     executor = ThreadExecutor(1, pause=0)
-    newest: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    newest: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
     combine(base, base, into, **newest, **_PREFIXES, target_bytes=500, executor=executor)
 
 
@@ -97,7 +97,7 @@ def combine_virtual(folder: Path) -> None:
     """Write the plan of each two records of a version."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
     executor = ThreadExecutor(1, pause=0)
-    newest: dict[str, Any] = {"which_left": "newest", "which_right": "newest"}
+    newest: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
     combine(base, base, into, **newest, **_PREFIXES, mode="virtual", once=True, executor=executor)
 
 
@@ -109,7 +109,7 @@ def combine_loose(folder: Path) -> None:
 
 def fold_overlays(folder: Path) -> None:
     """Make one plain shard of all overlays."""
-    rebuild(Version(folder / "root", DERIVED), "newest", executor=ThreadExecutor(1, pause=0))
+    rebuild(Version(folder / "root", DERIVED), "latest", executor=ThreadExecutor(1, pause=0))
 
 
 def erase_records(folder: Path) -> None:

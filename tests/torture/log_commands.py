@@ -35,7 +35,7 @@ def attest_new(root: str) -> None:
 def restore_first(root: str) -> None:
     """Make the first snapshot the head, unless it is already."""
     version = Version(root, NAME)
-    if version.newest().content != version.snapshot(1).content:
+    if version.latest().content != version.snapshot(1).content:
         version.restore(1)
 
 

@@ -202,18 +202,18 @@ class Worker:
     def reject(self) -> Outcome:
         """Reject the latest snapshot of the base."""
         version = self.version(BASE)
-        return _entry(version.reject(version.newest().number, reason="stress"))
+        return _entry(version.reject(version.latest().number, reason="stress"))
 
     def restore(self) -> Outcome:
         """Restore an older snapshot of the base."""
         version = self.version(BASE)
-        latest = version.newest().number
+        latest = version.latest().number
         return _entry(version.restore(self.random.randint(max(1, latest - 5), latest)))
 
     def tag(self) -> Outcome:
         """Set or remove a tag on a recent snapshot."""
         version = self.version(self.random.choice([BASE, WIDE, PAIRED]))
-        latest = version.newest().number
+        latest = version.latest().number
         number = self.random.choice([None, self.random.randint(max(1, latest - 3), latest)])
         tag = self.random.choice(["best", "model", "paper"])
         return {"version": version.name, **_entry(version.tag(tag, number))}

@@ -60,7 +60,7 @@ def held(folder: Path, name: str = DERIVED) -> dict[str, Any]:
         return {}
     report = verify_version(version)
     assert report.ok, report
-    columns: dict[str, Any] = version.newest().to_arrow().read_all().to_pydict()
+    columns: dict[str, Any] = version.latest().to_arrow().read_all().to_pydict()
     return columns
 
 
@@ -120,7 +120,7 @@ def pairs(folder: Path) -> list[tuple[int, int]]:
 
 def shards_and_columns(folder: Path) -> tuple[int, dict[str, Any]]:
     columns = held(folder)
-    return Version(folder / "root", DERIVED).newest().totals.shards, columns
+    return Version(folder / "root", DERIVED).latest().totals.shards, columns
 
 
 def loose_records(folder: Path) -> list[bytes]:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.sweep(keep=6, of="torture")
 
 def shards_and_records(folder: Path) -> tuple[int, list[bytes]]:
     held = records(folder)
-    return Version(folder / "root", NAME).newest().totals.shards, held
+    return Version(folder / "root", NAME).latest().totals.shards, held
 
 
 def judge_in_place(folder: Path, outcome: Outcome) -> None:
@@ -78,7 +78,7 @@ def prepare_older_export(folder: Path) -> None:
     """An export of a snapshot with fewer records than the newest."""
     prepare_version(folder)
     version = Version(folder / "root", NAME)
-    export(version, folder / "out.tfrecord", "newest")
+    export(version, folder / "out.tfrecord", "latest")
     append(version, Payloads("more", A))
 
 

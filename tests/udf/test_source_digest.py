@@ -165,7 +165,7 @@ def test_extend_fixed_function_leaves_no_old_results(folder: Path) -> None:
     report = extend(base, fixed, into)
     assert (len(report.made), report.found) == (2, 0)
     ids = list(range(9))
-    assert into.newest().take(ids)["much"].to_pylist() == [3 * number for number in ids]
+    assert into.latest().take(ids)["much"].to_pylist() == [3 * number for number in ids]
 
 
 def test_extend_stopped_same_function_uses_its_shards(folder: Path) -> None:
@@ -186,7 +186,7 @@ def test_combine_fixed_function_leaves_no_old_results(folder: Path) -> None:
     fixed = loaded(folder, (">= 0", "> 0"), "keep")
     report = combine(base, base, into, where=fixed, **options)
     assert report.found == 0
-    assert into.newest().records == 5 * 4
+    assert into.latest().records == 5 * 4
 
 
 def test_combine_changed_function_raises(folder: Path) -> None:
@@ -206,7 +206,7 @@ def test_combine_changed_function_raises(folder: Path) -> None:
 def test_extend_unrecorded_function_is_accepted(folder: Path) -> None:
     base, into = base_of(folder, (0, 5)), version_in(folder)
     extend(base, loaded(folder), into)
-    entry = into.log.entry(into.newest().entry)
+    entry = into.log.entry(into.latest().entry)
     assert entry.parameters["functions"] == [
         {"function": f"{NAME}:much", "code": "1", "source": loaded(folder).source_digest()}
     ]

@@ -18,7 +18,7 @@ Examples:
   shardline check digits/v1@7 --again      read every shard once more
   shardline status digits/v1               what is published, and what is not
 
-SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).
+SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).
 
 'shardline verify NAME/VERSION' reads as much and writes nothing.""",
 )

@@ -396,7 +396,7 @@ that are declared as for 'shardline extend'; they read the features of the pair 
 When a version has grown, the same command makes only the pairs of its new shards. With --limit or
 --sample all is made anew, and so it is with --on if RIGHT has changed.
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
+SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
 )
 @click.argument("left", metavar="LEFT")
 @click.argument("right", metavar="RIGHT")

@@ -40,7 +40,7 @@ In a training script:
   snapshot = Version(root, "digits/v1").published()
   snapshot.consumed_by("digits-cnn", run=run_id, commit=commit)
 
-SNAPSHOT is a number, a tag, 'published' (the default to register), 'newest' or a time (UTC).""",
+SNAPSHOT is a number, a tag, 'published' (the default to register), 'latest' or a time (UTC).""",
 )
 @click.argument("name", metavar="[NAME[/VERSION[@SNAPSHOT]]]", required=False)
 @click.option("--register", metavar="CONSUMER", help="Say that this one reads the snapshot.")

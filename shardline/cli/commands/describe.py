@@ -32,7 +32,7 @@ Examples:
   shardline describe digits/v1 --as croissant -o told/      told/croissant.json
   shardline describe digits/v1 --as croissant -o told/ --no-copy
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).
+SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).
 
 \b
 card        Markdown with the header that Hugging Face reads: fields, counts, checks, history, what

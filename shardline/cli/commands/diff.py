@@ -25,7 +25,7 @@ from shardline.hints import Command, Hint
 Examples:
   shardline diff digits/v1@3                     from snapshot 3 to the newest
   shardline diff digits/v1@3 @7                  from snapshot 3 to snapshot 7
-  shardline diff digits/v1@published @newest     what waits to be published
+  shardline diff digits/v1@published @latest     what waits to be published
   shardline diff digits/v1@2026-11-15T04:00      what came since then
   shardline diff digits/v1 digits/v2             two versions, with fields""",
 )
@@ -37,7 +37,7 @@ Examples:
 def diff(old: str, new: str | None, *, every: bool, root: str | None, as_json: bool) -> None:
     """Tell what came and what went from one snapshot to another.
 
-    A snapshot is a number, a tag, 'published', 'newest' or a time (UTC). B may be of the same
+    A snapshot is a number, a tag, 'published', 'latest' or a time (UTC). B may be of the same
     version or of another one; left out, it is the newest snapshot of the same. Nothing is read but
     the logs. Exits with 0 whether or not the two differ.
     """

@@ -31,7 +31,7 @@ Examples:
   shardline export digits/v1 digits.tfrecord
   shardline export digits/v1@7 seventh.tfrecord --compression gzip
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).
+SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).
 
 Beside OUT lies OUT.export, which says what is in it. Run again, the command does nothing if nothing
 is new, and else replaces the file: whoever reads it sees the old one or the new one, whole.""",

@@ -53,7 +53,7 @@ used again when more was appended to the old version. Change it when the functio
 A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; anything else is text:
 --default age=18, --default split=train, --default 'code="007"'.
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
+SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
 )
 @target_options
 @udf_option

@@ -25,7 +25,7 @@ Examples:
   shardline verify $(shardline files digits/v1@7)
   shardline files digits/v1 --python > input_pipeline.py
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
+SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.option("null", "-0", is_flag=True, help="End each name with a NUL byte, for xargs -0.")

@@ -36,7 +36,7 @@ Examples:
   shardline head digits/v1                 the newest snapshot of a version
   shardline head digits/v1@published -n 3
 
-SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).""",
+SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).""",
 )
 @click.argument("argument", metavar="FILE|NAME/VERSION[@SNAPSHOT]")
 @click.option(

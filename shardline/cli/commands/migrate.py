@@ -43,7 +43,7 @@ A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; any
 Each feature is named as the old version calls it. If the context and the feature_lists of
 SequenceExamples both have a NAME, write context:NAME or feature_lists:NAME.
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).""",
+SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
 )
 @target_options
 @click.option(

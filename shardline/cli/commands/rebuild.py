@@ -132,7 +132,7 @@ Examples:
   shardline rebuild 'train-*' --output train.tfrecord
   shardline rebuild data/ --output even/ --target-size 64MB
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'newest' or a time (UTC).
+SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).
 
 Older snapshots keep the old shards, until 'shardline vacuum' finds that nobody needs them.""",
 )
@@ -264,13 +264,13 @@ def _parse_version(arguments: tuple[str, ...]) -> Reference:
 
 def _validate_snapshot(version: StoredVersion, snapshot: StoredSnapshot) -> None:
     """Refuse to rebuild in place what the newest snapshot no longer holds."""
-    newest = version.newest()
+    newest = version.latest()
     if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in newest.shards}:
         raise UsageError(
             f"{newest} no longer contains all of {snapshot}",
             code="stale-snapshot",
             hint=Hint.of(
-                "run ", Command.of("rebuild", f"{version.name}@newest"), " or add `--into VERSION`"
+                "run ", Command.of("rebuild", f"{version.name}@latest"), " or add `--into VERSION`"
             ),
             version=version.name,
             snapshot=snapshot.number,

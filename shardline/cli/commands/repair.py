@@ -113,7 +113,7 @@ def repair(
     done = [one for one in report.repaired if one.entry is not None]
     checked = None
     if done and not no_check:
-        last = opened.newest().number
+        last = opened.latest().number
         checked = check_snapshot(opened, last, limits=within, workers=workers)
     followers = _list_dependents(opened, done)
     lost = any(one.lost for one in report.repaired)
@@ -127,7 +127,7 @@ def repair(
     elif checked is not None:
         print_check(checked)
     elif done:
-        check = render_next_command("check", str(opened.newest()))
+        check = render_next_command("check", str(opened.latest()))
         click.echo(f"To check it, and so publish it: {check}")
     if not as_json:
         _print_dependents([one for one in followers if one not in copies])

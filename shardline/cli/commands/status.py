@@ -114,7 +114,7 @@ def _serialize_status(told: VersionStatus | _UnreadableVersion) -> dict[str, Any
     return {
         "version": told.version,
         "entries": told.entries,
-        "newest": told.newest and serialize_snapshot(told.newest),
+        "latest": told.latest and serialize_snapshot(told.latest),
         "published": told.published and serialize_snapshot(told.published),
         "tags": told.tags,
         "pins": told.pins,
@@ -133,13 +133,13 @@ def _serialize_status(told: VersionStatus | _UnreadableVersion) -> dict[str, Any
 
 
 def _print_status(told: list[VersionStatus | _UnreadableVersion]) -> None:
-    numbers = ("newest", "published", "records", "bytes", "shards")
+    numbers = ("latest", "published", "records", "bytes", "shards")
     table = create_table("version", *numbers, "tags", right=numbers, wide="tags")
     for one in told:
         if isinstance(one, _UnreadableVersion):
             table.add_row(one.version, "?", "?")
             continue
-        newest = one.newest
+        newest = one.latest
         table.add_row(
             one.version,
             f"{newest.number}" if newest else "-",
@@ -165,7 +165,7 @@ def _format_remarks(told: VersionStatus | _UnreadableVersion) -> Iterator[str]:
         return
     yield from _format_rejected_sources(told)
     yield from _format_duplicates(told)
-    if told.newest is None:
+    if told.latest is None:
         yield f"{told.version} has no snapshot yet: nothing was appended"
         return
     for held in told.held:

@@ -35,7 +35,7 @@ Examples:
   shardline diff digits/v1@train-1       use it wherever a snapshot is named
   shardline tag digits/v1 --delete train-1
 
-SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).""",
+SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).""",
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.argument("name", metavar="[TAG]", required=False)

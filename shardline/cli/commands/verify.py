@@ -169,7 +169,7 @@ def _print_recreation(
     from shardline.provenance.commands import get_release_hint, get_repair_command
 
     version = StoredVersion(snapshot.store, snapshot.version)
-    held = {shard.name for shard in version.newest().shards}
+    held = {shard.name for shard in version.latest().shards}
     mine = [one.shard for one in damaged if one.shard.name in held]
     if mine and not (lies_on and all(shard.base or shard.virtual for shard in mine)):
         command = get_repair_command(version, mine)
@@ -230,7 +230,7 @@ Examples:
   shardline verify digits/v1               the log and the newest snapshot
   shardline verify digits/v1@7 --quick     are its shards there, and whole?
 
-SNAPSHOT is a number, a tag, 'published', 'newest' (the default) or a time (UTC).
+SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).
 
 A loose file cut exactly between two records looks clean: only a count kept elsewhere can tell. A
 dataset's log keeps one.""",

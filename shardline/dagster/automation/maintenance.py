@@ -45,7 +45,7 @@ def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
                 context.log.info("%s has no snapshot yet", name)
                 continue
             found = verify_and_attest(version)
-            context.log.info("%s: %d problems", version.newest(), len(found))
+            context.log.info("%s: %d problems", version.latest(), len(found))
             problems += found
         if problems:
             columns = [dg.TableColumn(name) for name in ("version", "where", "problem")]

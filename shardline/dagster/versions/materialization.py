@@ -307,7 +307,7 @@ def get_latest_report(
     """
     if not version.exists or not version.state.snapshot:
         return None
-    snapshot = version.newest()
+    snapshot = version.latest()
     told = find_last_reported(instance, key)
     adopted = told is None or told < snapshot.number
     return StepReport(snapshot, adopted=adopted, is_known=not adopted)

@@ -66,14 +66,14 @@ def find_log_faults(history: AuditedLog, now: datetime) -> Iterator[Finding]:
             one.entry,
         )
     ledger = history.ledger
-    if history.whole and ledger.so_far.newest() != ledger.published:
+    if history.whole and ledger.so_far.latest() != ledger.published:
         yield Finding(
             "error",
             "false-entry",
             name,
             f"entry {ledger.number}",
             f"snapshot {ledger.published} is told to be the newest published one, and by what the "
-            f"entries attest it is {ledger.so_far.newest()}",
+            f"entries attest it is {ledger.so_far.latest()}",
             Hint.of("to attest again what passes, run ", Command.of("check", name)),
             ledger.number,
         )

@@ -142,7 +142,7 @@ def _list_records(
     one: VersionHistory, shards: Sequence[Shard], wanted: Sequence[Feature]
 ) -> list[tuple[Shard, Records]]:
     """The records of shards; an old overlay that does not belong to its base is read alone."""
-    part = replace(one.version.newest(), list_shards=lambda: tuple(shards))
+    part = replace(one.version.latest(), list_shards=lambda: tuple(shards))
     try:
         return list(zip(shards, list_records(part, wanted), strict=True))
     except UnreadableSnapshotError:
@@ -273,7 +273,7 @@ class PairPlanSearch:
         """Search one plan, as one view has the features that are asked for."""
         store, name = self.history.store, one.version.shard_name(shard)
         wanted = frozenset(feature.key for feature in view.features)
-        records = VirtualShard(str(one.version.newest()), shard, store, name, wanted)
+        records = VirtualShard(str(one.version.latest()), shard, store, name, wanted)
         try:
             opened = records.opened
         except UnreadableSnapshotError as error:

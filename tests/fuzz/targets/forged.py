@@ -78,7 +78,7 @@ def _results(root: Path) -> Results:
     catalog = Catalog(root)
     for name in FORGED:
         try:
-            snapshot = Version(root, name).newest()
+            snapshot = Version(root, name).latest()
         except ShardlineError:
             continue
         try:
@@ -135,7 +135,7 @@ def _check(case: Case, folder: Path) -> str:
         if _state(root) != before and not _is_resumable(root, before):
             raise Finding("a failed erase changed the root") from None
         return "rejected"
-    left = [row["id"] for row in Version(root, FORGED[0]).newest().take(range(11)).to_pylist()]
+    left = [row["id"] for row in Version(root, FORGED[0]).latest().take(range(11)).to_pylist()]
     if left != [number for number in range(12) if number != ERASED]:
         raise Finding("erase destroyed the wrong record")
     return "erased"

@@ -33,11 +33,11 @@ def _operations(root: Path, name: str) -> dict[str, Callable[[], Any]]:
     catalog = Catalog(root)
 
     def take() -> Any:  # noqa: ANN401 - any result
-        snapshot = Version(root, name).newest()
+        snapshot = Version(root, name).latest()
         return [snapshot.take(range(min(snapshot.records, 64))).to_pylist(), snapshot.records]
 
     def trace_back() -> Any:  # noqa: ANN401 - any result
-        snapshot = catalog.version(name).newest()
+        snapshot = catalog.version(name).latest()
         return [str(trace(catalog, snapshot, number)) for number in range(min(snapshot.records, 3))]
 
     def verify() -> None:

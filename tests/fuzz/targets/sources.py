@@ -123,10 +123,10 @@ def _join(case: Case, folder: Path) -> str:
     target = Version(folder / "root", "fuzz/v2")
     declared = [Feature("name", "bytes", required=False)]
     fields = table_join(path, "id", features=declared, missing="absent", doubled="first")
-    extend(version, fields, target, which="newest")
+    extend(version, fields, target, which="latest")
     if path.suffix not in _READERS:
         return "accepted"
-    joined = target.newest().take(range(len(rows)), columns=["name"])["name"].to_pylist()
+    joined = target.latest().take(range(len(rows)), columns=["name"])["name"].to_pylist()
     note_oracle()
     try:
         table = _READERS[path.suffix](path)
