@@ -1,4 +1,4 @@
-"""Where the records of an append come from: files, folders and rows in memory."""
+"""Sources of an append: files, folders and rows in memory."""
 
 from shardline.schema.encoding import EncodedRows, QuarantinedRow
 from shardline.sources.source import Chunk, RecordSource, infer_source_schema

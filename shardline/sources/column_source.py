@@ -1,4 +1,4 @@
-"""Batches from elsewhere, each valid, with the errors of pyarrow as errors of ours."""
+"""Validated column batches from outside, with pyarrow errors translated to Shardline errors."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _RAISED = (
     ArithmeticError,
     MemoryError,
 )
-"""What pyarrow raises for data that it cannot read."""
+"""Exceptions that pyarrow raises for unreadable data."""
 GET_AGAIN_HINT = Hint.of("get the data again from its origin, or write it again")
 
 
 def iter_valid_batches(shown: str, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
-    """Yield the batches after their columns are validated; SourceError if they are corrupt."""
+    """Yield the batches after validating their columns; SourceError if they are corrupt."""
     with translate_arrow_errors(shown):
         for batch in batches:
             validate_batch(shown, batch.rows, batch.first)
@@ -54,7 +54,7 @@ def iter_valid_batches(shown: str, batches: Iterable[SourceBatch]) -> Iterator[S
 
 
 def validate_batch(shown: str, rows: pa.RecordBatch, first: int) -> None:
-    """Raise SourceError if a column leads out of its memory; `first` is the number of a row."""
+    """Raise SourceError if a column exceeds its buffers; `first` is the first row number."""
     fault = find_fault(rows.columns)
     if fault is not None:
         column = rows.schema.names[fault.position]
@@ -63,7 +63,7 @@ def validate_batch(shown: str, rows: pa.RecordBatch, first: int) -> None:
 
 @contextmanager
 def translate_arrow_errors(shown: str, feature: str | None = None) -> Iterator[None]:
-    """Turn what pyarrow raises into a SourceError, without values."""
+    """Translate pyarrow exceptions to a SourceError without values."""
     try:
         yield
     except ShardlineError:
@@ -100,9 +100,9 @@ def make_corrupt_columns_error(
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """Rows as they were read: `first` is the number of the first one.
+    """Rows as read; `first` is the number of the first row.
 
-    Columns of Python values, which have no type of their own, are apart, in `objects`.
+    Columns of Python values have no Arrow type and are kept separately, in `objects`.
     """
 
     rows: pa.RecordBatch
@@ -111,14 +111,14 @@ class SourceBatch:
     objects: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def slice(self, start: int, count: int | None = None) -> SourceBatch:
-        """Some of the rows."""
+        """Return `count` rows from `start`, or all remaining rows."""
         end = None if count is None else start + count
         objects = {name: values[start:end] for name, values in self.objects.items()}
         rows = self.rows.slice(start, count)
         return SourceBatch(rows, self.first + start, self.position, objects)
 
     def whole(self, shown: str, *, allow_rounding: bool = False) -> pa.RecordBatch:
-        """All columns, with the types that Arrow finds for Python values."""
+        """Return all columns, with inferred Arrow types for Python values."""
         rows = self.rows
         for name, values in self.objects.items():
             column = infer_column(shown, name, values, self.first, allow_rounding=allow_rounding)
@@ -127,29 +127,29 @@ class SourceBatch:
 
 
 class ColumnReader(Protocol):
-    """Whoever reads columns of one type, batch by batch."""
+    """Reader of typed columns, batch by batch."""
 
     def types(self) -> pa.Schema:
-        """The type of each column, null if it has none."""
+        """Return the type of each column, null if it has none."""
         ...
 
     def batches(self, start: int, schema: Schema | None = None) -> Iterator[SourceBatch]:
-        """Yield the rows from number `start` on, in order; `schema` is what they are read for.
+        """Yield the rows from number `start` in order; `schema` is the target schema.
 
-        Without a schema they are read to infer one, and the values of bytes may be empty.
+        Without a schema, rows are read for inference, and bytes values may be empty.
         """
         ...
 
 
 class ColumnSource(Source):
-    """Rows that are read as columns of known types."""
+    """Source whose rows are read as columns of known types."""
 
     def __init__(self, origin: SourceIdentity, columns: ColumnReader, limits: Limits) -> None:
         super().__init__(origin, limits)
         self._columns = columns
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
-        """Return the schema that all rows fit, from the types of the columns."""
+        """Infer a schema that all rows fit, from the column types."""
         finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
         for batch in iter_valid_batches(self.shown, self._columns.batches(0)):
             with translate_arrow_errors(self.shown):
@@ -166,7 +166,7 @@ class ColumnSource(Source):
 
 
 def split_batch(batch: SourceBatch) -> Iterator[SourceBatch]:
-    """The rows in parts of about the size of a chunk."""
+    """Yield the rows in parts of about one chunk each."""
     rows = batch.rows.num_rows
     if not rows:
         return
@@ -174,7 +174,7 @@ def split_batch(batch: SourceBatch) -> Iterator[SourceBatch]:
     for start in range(0, rows, step):
         part = batch.slice(start, step)
         if part.rows.num_rows > 1 and part.rows.nbytes > 4 * CHUNK_BYTES:
-            half = part.rows.num_rows // 2  # few rows are most of the bytes
+            half = part.rows.num_rows // 2  # A few rows hold most of the bytes.
             yield from split_batch(part.slice(0, half))
             yield from split_batch(part.slice(half))
         else:
@@ -183,7 +183,7 @@ def split_batch(batch: SourceBatch) -> Iterator[SourceBatch]:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """Some rows as columns."""
+    """Chunk of rows in columns."""
 
     schema: Schema
     limits: Limits
@@ -192,17 +192,17 @@ class ColumnChunk:
 
     @property
     def position(self) -> int:
-        """How much of the source has been read."""
+        """Bytes of the source read so far."""
         return self.batch.position
 
     @property
     def end(self) -> int:
-        """The number of the first row behind this chunk."""
+        """Number of the first row after this chunk."""
         rows: int = self.batch.rows.num_rows
         return self.batch.first + rows
 
     def frames(self) -> EncodedRows:
-        """Its records."""
+        """Return the framed records."""
         first, size = self.batch.first, self.batch.rows.nbytes
         if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
             nothing = np.zeros(0, np.int64)
@@ -234,7 +234,7 @@ class ColumnChunk:
 
 
 def _get_python_value(column: pa.Array) -> object:
-    """Return the only value of a column; text that is not UTF-8 as bytes."""
+    """Return the only value of a column; bytes for text that is not UTF-8."""
     try:
         return column[0].as_py()
     except UnicodeDecodeError:
@@ -246,7 +246,7 @@ def _get_python_value(column: pa.Array) -> object:
 
 
 def convert_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
-    """Python values as a column; SchemaMismatchError if they have no kind in common."""
+    """Convert Python values to a column; SchemaMismatchError if no kind holds all of them."""
     try:
         return column_of(values)
     except MISMATCH:
@@ -261,9 +261,9 @@ def convert_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
 def infer_column(
     shown: str, name: str, values: Sequence[object], first: int, *, allow_rounding: bool
 ) -> pa.Array:
-    """Return Python values as a column to infer a kind from; `first` is the first row.
+    """Convert Python values to a column for inference; `first` is the first row number.
 
-    Raises SchemaMismatchError if they have no kind in common, or if an integer would lose digits.
+    Raises SchemaMismatchError if no kind holds all values, or if an integer would lose digits.
     """
     try:
         column = convert_column(shown, name, values)
@@ -277,7 +277,7 @@ def infer_column(
 
 
 def format_row_as_json(row: object) -> bytes:
-    """A row as JSON, for people to look at: bytes that are no text are told in base64."""
+    """Format a row as JSON for people; bytes that are not text become base64."""
     return json.dumps(row, default=_encode_json_value, ensure_ascii=False, skipkeys=True).encode(
         "utf-8", "backslashreplace"
     )
@@ -295,18 +295,18 @@ def _encode_json_value(value: object) -> object:
 
 
 class ArrowTable:
-    """A table in memory, or record batches that others make one at a time."""
+    """Columns of an in-memory table, or of record batches from a reader."""
 
     def __init__(self, table: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> None:
         self._table = table
         self._taken = False
 
     def types(self) -> pa.Schema:
-        """The type of each column."""
+        """Return the type of each column."""
         return self._table.schema
 
     def batches(self, start: int, _schema: Schema | None = None) -> Iterator[SourceBatch]:
-        """The rows from number `start` on."""
+        """Yield the rows from number `start`."""
         first = 0
         for rows in self._whole():
             skipped = min(max(start - first, 0), rows.num_rows)
@@ -331,10 +331,10 @@ class ArrowTable:
 
 
 class SinglePassSource(ColumnSource):
-    """Rows that can be read once, so that a schema must be there before."""
+    """Source whose rows can be read only once and therefore need a declared schema."""
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
-        """Refuse: no rows would be left to append."""
+        """Raise SchemaMismatchError: inference would leave no rows to append."""
         del allow_rounding
         raise SchemaMismatchError(
             f"{self.shown}: cannot infer a schema from rows that can be read once",

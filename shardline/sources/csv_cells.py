@@ -1,4 +1,4 @@
-"""Cells of text into features: numbers by whole columns, one by one where some are none."""
+"""Conversion of text cells to features, by whole columns where possible."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
 )
 _CODE = r"^[+-]?0[0-9]|^\+[0-9]+$"
-"""Leading zeros and the plus of a whole number: a number does not keep them."""
+"""Leading zeros or the plus sign of a whole number, which a number does not preserve."""
 _PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
 _NUMBER_TEXT = f"^(?i:{_NUMBER.pattern})$"
 _WHOLE_TEXT = r"^[+-]?[0-9]+$"
 _PLAIN_CELL = re.compile(r"0|-?[1-9][0-9]{0,5}|-?(?:0|[1-9][0-9]{0,5})\.[0-9]{1,9}")
-"""A number that float32 does not round before the decimal point, whatever stands next to it."""
+"""Number that float32 never rounds before the decimal point, whatever else the column holds."""
 _FLOAT64_WHOLE = 2.0**53
 SHORT_COLUMN = 1024
 _MOST_DIGITS = 400
@@ -51,7 +51,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def infer_plain_kind(cells: Sequence[str]) -> str | None:
-    """Return what a column of filled cells is, where the schema depends on nothing else."""
+    """Return the kind of a column of non-empty cells if no other fact decides it."""
     if all(map(_PLAIN_CELL.fullmatch, cells)):
         return "int64" if all("." not in cell for cell in cells) else "float"
     if all(cell and cell[0].isalpha() and not _NUMBER.fullmatch(cell.strip()) for cell in cells):
@@ -60,7 +60,7 @@ def infer_plain_kind(cells: Sequence[str]) -> str | None:
 
 
 def fit_cells(feature: Feature, texts: pa.Array) -> ConvertedColumn:
-    """A column of cells as the feature. Lists are written as JSON, images in base64."""
+    """Convert a column of cells to a feature; lists are JSON, images base64."""
     if get_depth(feature):
         return _fit_each(feature, texts, _parse_list_cell)
     if feature.kind == "bytes":
@@ -75,9 +75,9 @@ def fit_cells(feature: Feature, texts: pa.Array) -> ConvertedColumn:
 
 @dataclass(frozen=True, slots=True)
 class CellColumns:
-    """Short columns of cells behind each other in a single array.
+    """Short columns of cells, concatenated in a single array.
 
-    Each call of Arrow, and each of its arrays, costs more than a column of few cells.
+    Each Arrow call, and each array, costs more than a column of a few cells.
     """
 
     array: pa.Array
@@ -90,15 +90,15 @@ class CellColumns:
 
     @property
     def rows(self) -> int:
-        """The number of cells of each column."""
+        """Number of cells per column."""
         return len(self.array) // self.columns
 
     def column(self, at: int) -> pa.Array:
-        """Return the cells of a column."""
+        """Return the cells of one column."""
         return self.array.slice(at * self.rows, self.rows)
 
     def select(self, places: Sequence[int]) -> pa.Array:
-        """Return the cells of some columns, behind each other."""
+        """Return the cells of some columns, concatenated."""
         if len(places) == self.columns and list(places) == list(range(self.columns)):
             return self.array
         cells = np.arange(len(self.array)).reshape(self.columns, self.rows)
@@ -106,7 +106,7 @@ class CellColumns:
 
 
 class FittedCells(NamedTuple):
-    """Columns ready to be written. `bad` tells why rows do not fit, by feature."""
+    """Columns ready to encode; `bad` gives the reasons of rows that do not fit, by feature."""
 
     buffers: list[ColumnBuffers]
     bad: list[tuple[Feature, dict[int, str]]]
@@ -115,7 +115,7 @@ class FittedCells(NamedTuple):
 def fit_columns(
     features: Sequence[Feature], places: Sequence[int], cells: CellColumns
 ) -> FittedCells:
-    """Fit the columns of cells at these places to features, those of one kind together."""
+    """Convert the columns of cells at these positions to features, batching each kind."""
     together: dict[Kind, list[int]] = {}
     buffers: dict[int, ColumnBuffers] = {}
     bad: dict[int, dict[int, str]] = {}
@@ -128,7 +128,7 @@ def fit_columns(
             bad[number] = fitted.bad
 
     def fit_together(numbers: Sequence[int]) -> None:
-        """Fit features of one kind; in halves, where a cell has to be looked at."""
+        """Convert features of one kind, split in halves where a cell needs inspection."""
         if len(numbers) == 1:
             fit_alone(numbers[0])
             return
@@ -156,7 +156,7 @@ def fit_columns(
 
 
 def _parse_values(kind: Kind, texts: pa.Array) -> pa.Array | None:
-    """Return the cells as values of the kind; None if some of them must be looked at."""
+    """Return the cells as values of the kind; None if some need inspection."""
     if kind == "bytes":
         return texts.cast(pa.binary())
     numbers = _parse_numbers(kind, _trim_cells(texts))
@@ -167,13 +167,13 @@ def _parse_values(kind: Kind, texts: pa.Array) -> pa.Array | None:
 
 
 def _trim_cells(texts: pa.Array) -> pa.Array:
-    """The cells without spaces around them, null where nothing else is there."""
+    """Strip whitespace from the cells; empty cells become null."""
     texts = pc.utf8_trim_whitespace(texts)
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
 def _parse_numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
-    """The cells as numbers; None if some of them are none, or must be looked at."""
+    """Return the cells as numbers; None if some are not numbers or need inspection."""
     try:
         if kind == "int64":
             hexadecimal = pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py()
@@ -183,7 +183,7 @@ def _parse_numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
         return None
     if pc.any(pc.is_inf(numbers)).as_py():
         return None
-    # Arrow takes `nan(123)` for NaN.
+    # Arrow accepts `nan(123)` as NaN.
     doubtful = pc.any(pc.is_nan(numbers)).as_py() and pc.any(pc.match_substring(texts, "(")).as_py()
     return None if doubtful else numbers
 
@@ -202,7 +202,7 @@ def _parse_number(text: str) -> object:
 
 
 def find_row_over_int64(parts: Iterable[pa.Array]) -> int | None:
-    """The first row with a number over 64 bits, in cells that are all of whole numbers."""
+    """Return the first row with a number over 64 bits, if all cells are whole numbers."""
     found, first = None, 0
     for texts in map(_trim_cells, parts):
         if _parse_numbers("int64", texts) is None:
@@ -243,21 +243,21 @@ def _fit_each(feature: Feature, texts: pa.Array, read: Callable[[str], object]) 
 def _all_match(
     cells: pa.Array, pattern: str, shape: tuple[int, int], *, none: bool = False
 ) -> NDArray[np.bool_]:
-    """Return for each column whether all of its filled cells match, or none of them."""
+    """Return, per column, whether all of its filled cells match (or, with `none`, do not)."""
     matches = pc.match_substring_regex(cells, pattern)
     matches = pc.fill_null(pc.invert(matches) if none else matches, True)  # noqa: FBT003 - Arrow's own
     return np.asarray(np.asarray(matches).reshape(shape).all(axis=1))
 
 
 def _any_marked(marked: NDArray[np.bool_], shape: tuple[int, int]) -> list[bool]:
-    """Return for each column whether one of its cells is marked."""
+    """Return, per column, whether any of its cells is marked."""
     found: list[bool] = np.asarray(marked.reshape(shape).any(axis=1)).tolist()
     return found
 
 
 @dataclass(slots=True)
 class _ColumnTally:
-    """What the cells of a column have been so far; float32 rounds some of them if `rounded`."""
+    """Facts about the cells of a column so far; `rounded` if float32 rounds some of them."""
 
     kind: Kind = "int64"
     filled: int = 0
@@ -268,7 +268,7 @@ class _ColumnTally:
 def _get_float_facts(
     cells: pa.Array, chosen: NDArray[np.bool_], shape: tuple[int, int]
 ) -> list[_ColumnTally | None]:
-    """Return what the chosen columns are as floats; None for the others and doubtful ones."""
+    """Return the selected columns' facts as floats; None for other and ambiguous columns."""
     picked = pc.if_else(pa.array(np.repeat(chosen, shape[1])), cells, None)
     try:
         numbers = picked.cast(pa.float64())
@@ -277,7 +277,7 @@ def _get_float_facts(
     values = np.asarray(pc.fill_null(numbers, 0.0))
     nan = _any_marked(np.isnan(values), shape)
     rounded = _any_marked(rounded_numbers(numbers), shape)
-    # Infinity, and numbers whose text can have more digits than the float64.
+    # Infinity, and numbers whose text can hold more digits than float64.
     doubtful = _any_marked(np.abs(values) >= _FLOAT64_WHOLE, shape)
     return [
         _ColumnTally("float", nan=nan[at], rounded=rounded[at])
@@ -289,10 +289,10 @@ def _get_float_facts(
 
 @dataclass(slots=True)
 class CellTally:
-    """Tells the schema of columns of cells: whole numbers if all are, else numbers, else text.
+    """Schema inference for cells: whole numbers if all are, else numbers, else text.
 
-    Without `allow_rounding`, cells are text where numbers would lose a digit or a sign: `00123`,
-    `+49`, integers over 64 bits, and integers next to fractions that float32 rounds.
+    Without `allow_rounding`, cells stay text where numbers would lose a digit or a sign:
+    `00123`, `+49`, integers over 64 bits, and integers next to fractions that float32 rounds.
     """
 
     names: Sequence[str]
@@ -301,7 +301,7 @@ class CellTally:
     seen: list[_ColumnTally] = field(default_factory=list)
 
     def add(self, columns: Sequence[pa.Array]) -> None:
-        """Take in some rows."""
+        """Add the facts of some rows."""
         if columns and 0 < len(columns[0]) <= SHORT_COLUMN:
             self.add_cells(CellColumns.join(columns))
             return
@@ -311,7 +311,7 @@ class CellTally:
             self._add_column(seen, texts)
 
     def add_cells(self, cells: CellColumns) -> None:
-        """Take in some rows, of which there are few."""
+        """Add the facts of a few rows."""
         self.seen = self.seen or [_ColumnTally() for _ in range(cells.columns)]
         self.rows += cells.rows
         if cells.columns > 1 and not self.allow_rounding:
@@ -329,7 +329,7 @@ class CellTally:
             seen.kind = self._look_at_floats(seen, filled)
 
     def _add_together(self, columns: CellColumns) -> None:
-        """Take in short columns; those that are plainly integers or text all at once."""
+        """Add short columns; those that are plainly integers or text in one pass."""
         cells = _trim_cells(columns.array)
         shape = (columns.columns, columns.rows)
         filled = np.asarray(cells.is_valid()).reshape(shape).sum(axis=1).tolist()
@@ -363,7 +363,7 @@ class CellTally:
         if self.allow_rounding:
             return "int64"
         if pc.any(pc.not_equal(numbers.cast(pa.string()), filled)).as_py():
-            return "float"  # minus zero, or text, which is looked at next
+            return "float"  # Minus zero, or text, which `_look_at_floats` inspects next.
         seen.rounded = seen.rounded or rounds_texts(numbers, filled)
         return "int64"
 
@@ -379,9 +379,9 @@ class CellTally:
         return "float"
 
     def schema(self, shown: str, refused: str | None = None) -> Schema:
-        """The schema that all these rows fit; SchemaMismatchError where none can be told.
+        """Return a schema that all rows fit; SchemaMismatchError if it cannot be inferred.
 
-        `refused` says where and why the first row is no CSV, if there is such a row.
+        `refused` is the location and reason of the first row that is not valid CSV, if any.
         """
         if not self.rows:
             return Schema()

@@ -1,4 +1,4 @@
-"""CSV text into rows and cells: where rows end, and what is between the commas of one."""
+"""CSV text to rows and cells: row boundaries and the cells of each row."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _ONE_ROW = re.compile(rf"(?:{_CELL})(?:,(?:{_CELL}))*+\r*+\n".encode())
 
 
 class CsvSyntaxError(Exception):
-    """Why a text is no row of CSV; `line` is the line of the row with the problem, from 0."""
+    """Reason why text is not a CSV row; `line` counts from 0 within the row."""
 
     def __init__(self, detail: str, line: int = 0) -> None:
         super().__init__(detail)
@@ -63,19 +63,21 @@ class CsvSyntaxError(Exception):
 
 
 def find_row_ends(data: bytes) -> IntArray:
-    """Behind which newlines a row ends: those that are not inside of quotes.
+    """Return the offsets after newlines that end a row, i.e. newlines outside quotes.
 
-    What follows the last one is no whole row.
+    Text after the last offset is an incomplete row.
     """
     signs = np.frombuffer(data, np.uint8)
     ends: list[IntArray] = []
-    inside = 0  # 1 if a quoted cell is open where a piece begins
-    for start in range(0, max(len(data), 1), _PIECE_BYTES):  # positions take 8 times their signs
+    inside = 0  # 1 if a quoted cell is open where a piece begins.
+    for start in range(
+        0, max(len(data), 1), _PIECE_BYTES
+    ):  # Positions take 8 times the memory of their characters.
         piece = signs[start : start + _PIECE_BYTES]
         newlines = np.flatnonzero(piece == _NEWLINE)
         quotes = np.flatnonzero(piece == _QUOTE)
         if len(quotes):
-            # Outside of quotes, each quote must open a cell, or be the second half of a doubled.
+            # Outside quotes, each quote must open a cell or be the second half of a doubled quote.
             opening = quotes[inside::2] + start
             before = signs[opening - 1]
             regular = (before == _COMMA) | (before == _NEWLINE) | (before == _QUOTE)
@@ -92,7 +94,8 @@ def find_row_ends(data: bytes) -> IntArray:
 def split_plain_cells(data: bytes, rows: int, columns: int) -> pa.Array | None:
     """Return the cells of rows without quotes, column by column in one array.
 
-    None if there are quotes, rows with more or fewer cells, or bytes that are not UTF-8.
+    Returns None if the text has quotes, rows with a different number of cells, or invalid
+    UTF-8.
     """
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
@@ -122,7 +125,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _find_row_ends_by_cells(data: bytes) -> IntArray:
-    """The same, for text in which quotes stand inside of cells too."""
+    """Find row ends in text that has quotes within cells."""
     ends: list[int] = []
     end = 0
     while end < len(data):
@@ -131,7 +134,7 @@ def _find_row_ends_by_cells(data: bytes) -> IntArray:
             following = data.find(b"\n", end)
             if following < 0 or _is_cut_off(data, end):
                 break
-            end = following + 1  # no row at all: it ends where its line does
+            end = following + 1  # Not a valid row: it ends with its line.
         else:
             end = row.end()
         ends.append(end)
@@ -139,7 +142,7 @@ def _find_row_ends_by_cells(data: bytes) -> IntArray:
 
 
 def _is_cut_off(data: bytes, start: int) -> bool:
-    """Whether the row that begins here, or a quoted cell of it, has no end in these bytes."""
+    """Return True if the row at `start`, or a quoted cell of it, does not end in these bytes."""
     at = start
     while cell := _ONE_CELL_OF_BYTES.match(data, at):
         at = cell.end() + 1
@@ -159,7 +162,7 @@ def describe_decode_error(data: bytes, error: UnicodeDecodeError, offset: int) -
 
 
 def parse_cells(row: str) -> list[str]:
-    """The cells of one row; CsvSyntaxError says why it is none."""
+    """Return the cells of one row; CsvSyntaxError if it is invalid."""
     row = row.removesuffix("\n").removesuffix("\r")
     found: list[str] = []
     at = 0
@@ -177,14 +180,14 @@ def parse_cells(row: str) -> list[str]:
 
 
 class CsvSource(JoinableSource):
-    """A CSV file, plain or packed by gzip. Rows are counted from 0 behind the header."""
+    """CSV file, plain or gzip-compressed; rows count from 0 after the header."""
 
     def __init__(self, origin: FileIdentity, limits: Limits) -> None:
         super().__init__(origin, limits)
         self._file = origin
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
-        """Return the schema that all rows fit; rows that are no CSV are left out."""
+        """Infer a schema that all rows fit, skipping rows that are not valid CSV."""
         tally: CellTally | None = None
         refused: str | None = None
         for rows in self.blocks():
@@ -233,7 +236,7 @@ class CsvSource(JoinableSource):
         return self._header(head)
 
     def schema_mark(self, file: SmallFile) -> Hashable | None:
-        """Return the names of the columns and what their cells are, if that is plain."""
+        """Return the column names and kinds of the cells, if these alone decide the schema."""
         try:
             names = self._names(file)
             rows = [line.decode().split(",") for line in file.data.splitlines()]
@@ -245,7 +248,7 @@ class CsvSource(JoinableSource):
         return None if None in kinds else (tuple(names), kinds)
 
     def blocks(self) -> Iterator[CsvRows]:
-        """Its rows as the cells that they have, some at a time."""
+        """Yield the rows as text, block by block."""
         names: list[str] | None = None
         first = line = 0
         for block in iter_text_blocks(self._file, self._limits, _find_rows_end):
@@ -305,9 +308,9 @@ def _find_rows_end(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class CsvRows:
-    """Rows as text. `first` is the number of the first row, `line` that of its line, from 0.
+    """CSV rows as text; `first` is the first row number, `line` its line, from 0.
 
-    `offset` is where the text begins in the unpacked file, without a byte order mark.
+    `offset` is where the text begins in the decompressed file, after any byte order mark.
     """
 
     names: tuple[str, ...]
@@ -320,7 +323,7 @@ class CsvRows:
 
     @cached_property
     def ends(self) -> IntArray:
-        """Where each row ends."""
+        """Offset where each row ends."""
         if self.too_long:
             return np.array([len(self.data)])
         ends = find_row_ends(self.data)
@@ -329,11 +332,11 @@ class CsvRows:
 
     @cached_property
     def starts(self) -> IntArray:
-        """Where each row begins."""
+        """Offset where each row begins."""
         return np.concatenate(([0], self.ends[:-1]))[: len(self.ends)]
 
     def behind(self, start: int) -> CsvRows:
-        """The rows from number `start` on."""
+        """Return the rows from number `start`."""
         if start <= self.first:
             return self
         begin = int(self.starts[start - self.first])
@@ -344,7 +347,7 @@ class CsvRows:
 
     @cached_property
     def filled(self) -> IntArray:
-        """The rows that are no blank lines, by their place among all of these."""
+        """Positions of the rows that are not blank lines."""
         short = np.flatnonzero(self.ends - self.starts <= 2)
         blank = [at for at in short.tolist() if not self._text(at).strip(b"\r\n")]
         return np.delete(np.arange(len(self.ends)), blank)
@@ -353,27 +356,27 @@ class CsvRows:
         return self.data[self.starts[place] : self.ends[place]]
 
     def row(self, at: int) -> bytes:
-        """The text of one of the filled rows, without its end."""
+        """Return the text of one non-blank row, without its line end."""
         return self._text(self.filled[at]).removesuffix(b"\n").removesuffix(b"\r")
 
     def where(self, at: int) -> str:
-        """In which line one of the filled rows begins."""
+        """Return the line in which a non-blank row begins, e.g. "line 18"."""
         return f"line {self._lines[self.filled[at]] + 1}"
 
     @cached_property
     def _lines(self) -> IntArray:
-        """The line in which each row begins."""
+        """Line in which each row begins."""
         newlines = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
         return self.line + np.searchsorted(newlines, self.starts)
 
     def columns(self, reasons: Reasons) -> Sequence[pa.Array]:
-        """The cells by column; in rows that are refused for a reason they are empty."""
+        """Return the cells by column; invalid rows are empty and added to `reasons`."""
         if not len(self.filled):
             return [pa.array([], pa.string()) for _ in self.names]
         return self._at_once() or self._one_by_one(reasons)
 
     def cells(self, reasons: Reasons) -> CellColumns | None:
-        """Return the same cells, of few rows; None if there are many rows, or none at all."""
+        """Return the cells of a few rows; None for many rows or no rows."""
         if not 0 < len(self.filled) <= SHORT_COLUMN:
             return None
         if len(self.filled) == len(self.ends) and len(self.data) < LARGEST_OFFSET:
@@ -383,7 +386,7 @@ class CsvRows:
         return CellColumns.join(self.columns(reasons))
 
     def tally(self, reasons: Reasons, tally: CellTally) -> None:
-        """Add the rows to those that suggest a schema."""
+        """Add the rows to the schema inference."""
         found = self.cells(reasons)
         if found is None:
             tally.add(self.columns(reasons))
@@ -417,7 +420,7 @@ class CsvRows:
         ]
 
     def _is_ended(self) -> bool:
-        """Whether the last row has an end: Arrow closes a quoted cell by itself."""
+        """Return True if the last row is complete; Arrow closes an open quoted cell silently."""
         try:
             parse_cells(self._text(len(self.ends) - 1).decode("latin-1"))
         except CsvSyntaxError:
@@ -447,7 +450,7 @@ class CsvRows:
 
 @dataclass(frozen=True)
 class CsvChunk:
-    """Some rows to be turned into records."""
+    """Chunk of CSV rows."""
 
     schema: Schema
     limits: Limits
@@ -455,16 +458,16 @@ class CsvChunk:
 
     @property
     def position(self) -> int:
-        """How much of the file has been read."""
+        """Bytes of the file read so far."""
         return self.rows.position
 
     @property
     def end(self) -> int:
-        """The number of the first row behind this chunk."""
+        """Number of the first row after this chunk."""
         return self.rows.first + len(self.rows.ends)
 
     def frames(self) -> EncodedRows:
-        """Its records."""
+        """Return the framed records."""
         if self.rows.too_long:
             nothing = np.zeros(0, np.int64)
             rows, limit = self.rows, get_max_text_row_bytes(self.limits)
@@ -495,7 +498,7 @@ class CsvChunk:
         return encode_buffers(self.schema, fitted.buffers, told, reasons, limit)
 
     def infer(self) -> Schema:
-        """The schema that its rows suggest."""
+        """Infer the schema of the rows."""
         tally = CellTally(self.rows.names, allow_rounding=True)
         self.rows.tally({}, tally)
         return tally.schema("")

@@ -1,6 +1,6 @@
-"""What a decoder reports to the process that started it, apart from rows.
+"""Fault messages that a decoder sends to its parent process.
 
-Almost nothing is imported, so that the decoder starts quickly.
+This module imports almost nothing, so that the decoder starts quickly.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 POSITION = Struct("<2q")
-"""The first row of a batch and how much of the file has been read; or an offset and a size."""
+"""First row of a batch and bytes of the file read so far; or an offset and a size."""
 _NUMBERS = Struct("<3q")
 _UNKNOWN = -1
 
 
 class DecoderFault(Exception):  # noqa: N818 - raised in the decoder, and sent
-    """A file that cannot be decoded: where, and why."""
+    """Location and reason of a file that cannot be decoded."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class DecoderFault(Exception):  # noqa: N818 - raised in the decoder, and sent
         self.size = size
 
     def pack(self) -> list[bytes]:
-        """Return the parts of a message."""
+        """Encode as the parts of a message."""
         numbers = (self.part, self.row, self.size)
         packed = _NUMBERS.pack(*(_UNKNOWN if one is None else one for one in numbers))
         column = [] if self.column is None else [_encode(self.column)]
@@ -47,7 +47,7 @@ class DecoderFault(Exception):  # noqa: N818 - raised in the decoder, and sent
 
     @classmethod
     def unpack(cls, parts: Sequence[bytes]) -> DecoderFault:
-        """Return the fault of a message."""
+        """Decode from the parts of a message."""
         packed, code, detail, *column = parts
         part, row, size = (None if one < 0 else one for one in _NUMBERS.unpack(packed))
         return cls(

@@ -1,4 +1,4 @@
-"""Folders of files: one record per file, with its path, the folder it lies in, and its bytes."""
+"""Folders of files: one record per file, with its path, parent folder and bytes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 FileListing: TypeAlias = tuple[str, int, int, int, int]
-"""A file of a folder: its path there, size, time of the last write and last change, and inode."""
+"""File in a folder: relative path, size, mtime, ctime and inode."""
 PATH, LABEL, IMAGE, CONTENT = "path", "label", "image", "content"
 
 
 class FolderIdentity:
-    """A folder: what is in it by path, size and content. Hidden files are no part of it."""
+    """Identity of a folder: its files by path, size and content, without hidden files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,23 +51,23 @@ class FolderIdentity:
 
     @property
     def shown(self) -> str:
-        """Its path."""
+        """Folder path."""
         return str(self.folder)
 
     @property
     def path(self) -> str:
-        """Its path."""
+        """Folder path."""
         return str(self.folder)
 
     @property
     def size(self) -> int:
-        """How many bytes its files have, or had when they were first listed: it is asked often."""
+        """Total size of the files in bytes, cached after the first listing."""
         if self._size is None:
             self._size = sum(one[1] for one in self.listed())
         return self._size
 
     def listed(self) -> list[FileListing]:
-        """The files by their path in the folder, in order, with size, times and inode."""
+        """List the files sorted by relative path, with size, times and inode."""
         found = []
         try:
             for root, folders, names in os.walk(self.folder, onerror=_raise_os_error):
@@ -84,7 +84,7 @@ class FolderIdentity:
         return sorted(found, key=lambda file: os.fsencode(file[0]))
 
     def identity(self, progress: Progress = None) -> Identity:
-        """Its path, the size of all files, and a digest of their paths, sizes and digests."""
+        """Return the path, total size and a digest of the files' paths, sizes and digests."""
         if self._identity is None:
             self._stamp = self.listed()
             total, lines = 0, []
@@ -111,13 +111,13 @@ class FolderIdentity:
         return digest
 
     def files(self) -> list[FileListing]:
-        """The files that `identity` read; all that are there now, if it did not."""
+        """Return the files that `identity` read, or a current listing before that."""
         return self.listed() if self._identity is None or self._stamp is None else self._stamp
 
     def content(self, inside: str, most: int) -> bytes:
-        """The bytes of a file; SourceError if they are not those that `identity` read.
+        """Return the bytes of a file; SourceError if they differ from the identified ones.
 
-        A file may grow while it is read: at most so many bytes are taken.
+        Reads at most `most` bytes, because a file may grow during the read.
         """
         try:
             with open_regular(self.folder / inside) as file:
@@ -132,12 +132,12 @@ class FolderIdentity:
         return data
 
     def note(self) -> None:
-        """Remember what is in the folder now, unless `identity` did."""
+        """Record the current state of the folder, unless `identity` did."""
         if self._identity is None:
             self._stamp = self.listed()
 
     def check_unchanged(self) -> None:
-        """Refuse a folder in which something came, went or changed meanwhile."""
+        """Raise SourceError if a file was added, removed or changed meanwhile."""
         if self._stamp is not None and self.listed() != self._stamp:
             raise make_source_changed_error(self.path)
 
@@ -147,9 +147,9 @@ def _raise_os_error(error: OSError) -> None:
 
 
 class FolderSource(Source):
-    """The files of a folder. Of `path` and `label`, those that the schema has are written.
+    """Files of a folder; `path` and `label` are written if the schema has them.
 
-    The bytes of a file are its `image`, or its `content`: the schema says which.
+    The bytes of a file become `image` or `content`, as the schema says.
     """
 
     def __init__(self, origin: FolderIdentity, limits: Limits) -> None:
@@ -157,7 +157,7 @@ class FolderSource(Source):
         self._folder = origin
 
     def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
-        """Return a schema with images if all files are images by their first bytes."""
+        """Infer a schema, with images if the first bytes of every file say so."""
         files = self._folder.listed()
         if not files:
             return Schema()
@@ -207,7 +207,7 @@ class FolderSource(Source):
                 group, held = [], 0
 
     def _content(self, inside: str, size: int) -> bytes | None:
-        """The bytes of a file, None if it is too large for a record in any case."""
+        """Return the bytes of a file, or None if it is too large for any record."""
         if size > self._limits.max_record_bytes:
             return None
         data = self._folder.content(inside, self._limits.max_record_bytes + 1)
@@ -216,7 +216,7 @@ class FolderSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """Some files with their bytes."""
+    """Chunk of files with their bytes."""
 
     schema: Schema
     limits: Limits
@@ -228,11 +228,11 @@ class FileChunk:
 
     @property
     def end(self) -> int:
-        """The number of the first file behind this chunk."""
+        """Number of the first file after this chunk."""
         return self.first + len(self.files)
 
     def frames(self) -> EncodedRows:
-        """Its records."""
+        """Return the framed records."""
         limit = self.limits.max_record_bytes
         reasons: Reasons = {
             at: (self.name, f"is larger than the limit of {limit} bytes for a record")

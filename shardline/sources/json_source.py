@@ -1,4 +1,4 @@
-"""One JSON object, read so that what JSON cannot mean twice is refused and nothing is lost."""
+"""Strict JSON parsing: ambiguous input is rejected, and no digits are lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_DIGITS = 400
 
 
 class JsonSyntaxError(Exception):
-    """Why a text is no JSON object; `feature` is the one it is about, if any."""
+    """Reason why text is not valid JSON; `feature` is the affected feature, if any."""
 
     def __init__(self, detail: str, feature: str | None = None) -> None:
         super().__init__(detail)
@@ -54,7 +54,7 @@ class JsonSyntaxError(Exception):
 
 
 def parse_json_object(text: bytes) -> dict[str, object]:
-    """The object that a text holds; JsonSyntaxError says why it holds none."""
+    """Parse a JSON object; JsonSyntaxError if the text is invalid."""
     try:
         value = _decode_json(text.decode())
     except UnicodeDecodeError:
@@ -67,7 +67,7 @@ def parse_json_object(text: bytes) -> dict[str, object]:
 
 
 def parse_json_list(text: str) -> list[object]:
-    """The list that a text holds; JsonSyntaxError says why it holds none."""
+    """Parse a JSON list; JsonSyntaxError if the text is invalid."""
     try:
         value = _decode_json(text)
     except JsonSyntaxError:
@@ -89,7 +89,7 @@ def _decode_json(text: str) -> object:
 
 
 class _DuplicateName:
-    """Stands for an object that has a name twice."""
+    """Placeholder for an object with a duplicate name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -113,7 +113,7 @@ def _parse_fraction(text: str) -> float | TooLarge:
 
 
 def _parse_whole(text: str) -> float | TooLarge:
-    """A whole number; over 64 bits it can be a float only, and so can minus zero."""
+    """Parse a whole number; over 64 bits, and minus zero, only float can represent it."""
     if len(text) > _MOST_DIGITS:
         return TooLarge()
     value = int(text)
@@ -134,18 +134,18 @@ _DECODER = json.JSONDecoder(
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _LEAST = -(2.0**63)
 _FEW_BYTES = 4096
-"""Less text than this is read faster by Python than Arrow's reader starts."""
+"""Below this size, Python parses text faster than Arrow's reader starts."""
 
 
 class JsonLinesSource(JoinableSource):
-    """A file of JSON lines, plain or packed by gzip."""
+    """JSON lines file, plain or gzip-compressed."""
 
     def __init__(self, origin: FileIdentity, limits: Limits) -> None:
         super().__init__(origin, limits)
         self._file = origin
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
-        """Return the schema that all rows fit; lines that are not JSON objects are skipped."""
+        """Infer a schema that all rows fit, skipping lines that are not JSON objects."""
         finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
         known: pa.Schema | None = None
 
@@ -155,7 +155,7 @@ class JsonLinesSource(JoinableSource):
 
         for lines, too_long in self.lines():
             table = None if too_long or known is None else lines.read(known)
-            # Arrow rounds integers next to fractions: Python reads them with all digits.
+            # Arrow rounds integers next to fractions; Python keeps all digits.
             if table is not None and not any(map(holds_large_floats, table.columns)):
                 finder.add(table)
             elif not too_long:
@@ -186,7 +186,7 @@ class JsonLinesSource(JoinableSource):
         return JoinedChunk(JsonLinesChunk(schema, self._limits, lines), ends)
 
     def schema_mark(self, file: SmallFile) -> Hashable | None:
-        """Return the names and types of the values, if each is a plain text or number."""
+        """Return the names and types of the values, if each is plain text or a plain number."""
         kinds: dict[str, str | None] = {}
         counts: dict[str, int] = {}
         lines = file.data.splitlines()
@@ -203,7 +203,7 @@ class JsonLinesSource(JoinableSource):
         return frozenset((name, kind, counts[name] == len(lines)) for name, kind in kinds.items())
 
     def lines(self) -> Iterator[tuple[JsonLines, bool]]:
-        """Its lines, some at a time, and whether they are one that is too long to be read."""
+        """Yield blocks of lines, each with a flag for a single line that exceeds the limit."""
         first = 0
         for block in iter_text_blocks(self._file, self._limits, _find_rows_end):
             if not first and block.data.lstrip()[:1] == b"[":
@@ -223,7 +223,7 @@ def _find_rows_end(data: bytes) -> int:
 
 
 def _infer_plain_kind(value: object) -> str | None:
-    """Return the kind of a value whose schema depends on nothing else; None of any other."""
+    """Return the kind of a value if no other fact decides it, else None."""
     kind = type(value)
     if kind is str:
         return "text" if _is_unicode(str(value)) else None
@@ -241,7 +241,7 @@ def _is_unicode(text: str) -> bool:
 
 @dataclass(frozen=True)
 class JsonLines:
-    """Lines of text. `first` is the number of the first one, from 0."""
+    """JSON lines as text; `first` is the number of the first line, from 0."""
 
     data: bytes
     first: int
@@ -250,18 +250,18 @@ class JsonLines:
 
     @cached_property
     def count(self) -> int:
-        """How many lines there are."""
+        """Number of lines."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
     def behind(self, start: int) -> JsonLines:
-        """The lines from number `start` on."""
+        """Return the lines from number `start`."""
         if start <= self.first:
             return self
         return JsonLines(self.data[self._spans[0][start - self.first] :], start, self.position)
 
     @cached_property
     def _spans(self) -> tuple[IntArray, IntArray]:
-        """Where each line begins and ends."""
+        """Offsets where each line begins and ends."""
         ends = np.flatnonzero(self._signs == _NEWLINE)
         if not self.data.endswith(b"\n"):
             ends = np.append(ends, len(self.data))
@@ -273,19 +273,19 @@ class JsonLines:
 
     @cached_property
     def filled(self) -> IntArray:
-        """The lines with more than spaces in them, by their place among all of these."""
+        """Positions of the lines that are not blank."""
         starts, ends = self._spans
         odd = np.flatnonzero(self._signs[np.minimum(starts, len(self.data) - 1)] != _OPEN)
         blank = [at for at in odd.tolist() if not self.data[starts[at] : ends[at]].strip()]
         return np.delete(np.arange(len(starts)), blank)
 
     def line(self, at: int) -> bytes:
-        """One of the filled lines, without its end."""
+        """Return one non-blank line without its line end."""
         place = self.filled[at]
         return self.data[self._spans[0][place] : self._spans[1][place]].removesuffix(b"\r")
 
     def rows(self) -> Iterator[dict[str, object] | None]:
-        """What each filled line holds, None where that is no JSON object."""
+        """Yield the object of each non-blank line, None if it is invalid."""
         for at in range(len(self.filled)):
             try:
                 yield parse_json_object(self.line(at))
@@ -293,7 +293,7 @@ class JsonLines:
                 yield None
 
     def read(self, types: pa.Schema) -> pa.RecordBatch | None:
-        """All lines at once as columns of these types; None if they must be read one by one."""
+        """Read all lines as columns of these types; None if they must be parsed one by one."""
         if not self._are_objects() or len(self.data) >= LARGEST_OFFSET:
             return None
         try:
@@ -307,7 +307,7 @@ class JsonLines:
             return None
         if table.num_rows != len(self.filled) or any(map(_has_doubtful_numbers, table.columns)):
             return None
-        if b"-NaN" in self.data:  # Arrow takes it, JSON does not know it
+        if b"-NaN" in self.data:  # Arrow accepts it, JSON does not.
             return None
         (batch,) = table.combine_chunks().to_batches()
         return batch
@@ -323,7 +323,7 @@ class JsonLines:
 
 
 def _has_doubtful_numbers(column: pa.ChunkedArray) -> bool:
-    """Whether a column has numbers that Arrow takes and JSON does not, or takes otherwise."""
+    """Return True if a column has numbers that Arrow and JSON read differently."""
     values = column
     while pa.types.is_list(values.type):
         values = pc.list_flatten(values)
@@ -335,7 +335,7 @@ def _has_doubtful_numbers(column: pa.ChunkedArray) -> bool:
 
 @dataclass(frozen=True)
 class JsonLinesChunk:
-    """Some lines to be turned into records."""
+    """Chunk of JSON lines."""
 
     schema: Schema
     limits: Limits
@@ -344,16 +344,16 @@ class JsonLinesChunk:
 
     @property
     def position(self) -> int:
-        """How much of the file has been read."""
+        """Bytes of the file read so far."""
         return self.lines.position
 
     @property
     def end(self) -> int:
-        """The number of the first line behind this chunk."""
+        """Number of the first line after this chunk."""
         return self.lines.first + self.lines.count
 
     def frames(self) -> EncodedRows:
-        """Its records."""
+        """Return the framed records."""
         if self.too_long:
             nothing = np.zeros(0, np.int64)
             number, lines = self.lines.first, self.lines
@@ -370,7 +370,7 @@ class JsonLinesChunk:
         return (None if few else self._at_once()) or self.one_by_one()
 
     def infer(self) -> Schema:
-        """The schema that its rows suggest."""
+        """Infer the schema of the rows."""
         finder = SchemaFinder("", allow_rounding=True)
         add_rows(finder, "", [row for row in self.lines.rows() if row is not None])
         return finder.schema()
@@ -391,7 +391,7 @@ class JsonLinesChunk:
         return build_frames(self.schema, columns, self._rows(), {}, self.limits.max_record_bytes)
 
     def one_by_one(self) -> EncodedRows:
-        """Its records, with each line read by itself."""
+        """Return the framed records, parsing each line separately."""
         reasons: Reasons = {}
         rows: list[object] = []
         for at in range(len(self.lines.filled)):
@@ -403,7 +403,7 @@ class JsonLinesChunk:
         return encode_rows(self.schema, rows, self._rows(), reasons, self.limits, base64=True)
 
     def _types(self) -> pa.Schema | None:
-        """The types to read the columns by, as the first line suggests them."""
+        """Return the column types suggested by the first line."""
         if not len(self.lines.filled):
             return None
         try:

@@ -1,4 +1,4 @@
-"""Columns in memory: NumPy arrays by name, and pandas DataFrames."""
+"""In-memory columns: NumPy arrays by name, DataFrames and tf.data datasets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 _SAMPLE = 64
-"""How many Python values are looked at to tell how large those behind them may be."""
+"""Number of Python values sampled to estimate the size of a row."""
 
 
 class ArrayColumns:
-    """Arrays whose first axis is the record; the others are the shape of a feature."""
+    """Arrays whose first axis is the record; the other axes are the feature shape."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._typed = {name: array for name, array in arrays.items() if array.dtype != object}
@@ -42,12 +42,12 @@ class ArrayColumns:
         self._rows = next(iter(lengths.values()), 0)
 
     def types(self) -> pa.Schema:
-        """The type of each column; Python values have none."""
+        """Return the type of each column; Python values have none."""
         known = [(name, _column(name, array[:1]).type) for name, array in self._typed.items()]
         return pa.schema(known + [(name, pa.null()) for name in self._objects])
 
     def batches(self, start: int, _schema: Schema | None = None) -> Iterator[SourceBatch]:
-        """The rows from number `start` on."""
+        """Yield the rows from number `start`."""
         first = start
         typed = sum(array.nbytes for array in self._typed.values()) // max(self._rows, 1)
         while first < self._rows:
@@ -60,10 +60,10 @@ class ArrayColumns:
 
 
 class FrameColumns:
-    """A pandas DataFrame. What pandas takes for missing is a feature that is not there.
+    """Columns of a pandas DataFrame; values missing in pandas are absent features.
 
-    NaN in a column of floats is such too, unless it is read for a feature that may be NaN. pandas
-    stores integers with missing values as float64, so whole floats next to NaN are integers.
+    NaN in a float column is missing too, unless the target feature allows NaN. pandas stores
+    integers with missing values as float64, so whole floats next to NaN are read as integers.
     """
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401 - pandas is not loaded for its types
@@ -90,7 +90,7 @@ class FrameColumns:
         ]
 
     def types(self) -> pa.Schema:
-        """The type of each column; Python values have none."""
+        """Return the type of each column; Python values have none."""
         part = self._frame.iloc[:1]
         return pa.schema(
             [
@@ -100,7 +100,7 @@ class FrameColumns:
         )
 
     def batches(self, start: int, schema: Schema | None = None) -> Iterator[SourceBatch]:
-        """The rows from number `start` on."""
+        """Yield the rows from number `start`."""
         features = () if schema is None else schema.features
         nan = frozenset(feature.name for feature in features if feature.nan)
         rows = len(self._frame)
@@ -147,14 +147,14 @@ def _list_values(series: Any) -> list[object]:  # noqa: ANN401 - a pandas Series
 
 
 def _make_batch(columns: list[pa.Array], names: list[str], rows: int) -> pa.RecordBatch:
-    """The columns, or as many rows without any."""
+    """Return the columns as a batch, or `rows` rows without columns."""
     if columns:
         return pa.RecordBatch.from_arrays(columns, names)
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])
 
 
 def _get_step(typed: int, objects: Mapping[str, np.ndarray[Any, Any]]) -> int:
-    """How many rows are about a chunk: so many typed bytes each, and these Python values."""
+    """Return the rows per chunk, given `typed` bytes per row and the Python values."""
     wide = typed
     for values in objects.values():
         sample = values[:_SAMPLE]
@@ -183,7 +183,7 @@ _ROWS_OF_UNKNOWN_SIZE = 256
 
 
 class TensorColumns:
-    """The elements of a tf.data.Dataset."""
+    """Columns of a tf.data.Dataset."""
 
     def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - TensorFlow is not loaded for its types
         import tensorflow as tf  # noqa: PLC0415
@@ -209,13 +209,13 @@ class TensorColumns:
         self._spec: Mapping[str, Any] = spec
 
     def types(self) -> pa.Schema:
-        """The type of each column, as the dataset declares its elements."""
+        """Return the type of each column, as the dataset declares it."""
         return pa.schema(
             [(name, infer_tensor_type(name, part)) for name, part in self._spec.items()]
         )
 
     def batches(self, start: int, _schema: Schema | None = None) -> Iterator[SourceBatch]:
-        """The rows from number `start` on."""
+        """Yield the rows from number `start`."""
         dataset = self._dataset.skip(start) if start else self._dataset
         first = start
         for elements in dataset.ragged_batch(self._rows_per_batch()):
@@ -234,7 +234,7 @@ class TensorColumns:
 
 
 def infer_tensor_type(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a TypeSpec
-    """The type that a column of these tensors will have."""
+    """Return the column type for these tensors."""
     if part.shape.rank is None:
         raise SchemaMismatchError(
             f"tf.data.Dataset: unknown rank of feature {name!r}",
@@ -261,7 +261,7 @@ def infer_tensor_type(name: str, part: Any) -> pa.DataType:  # noqa: ANN401 - a 
 
 
 def convert_tensor(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor or RaggedTensor
-    """A batch of tensors as a column, lists in lists as they are nested."""
+    """Convert a batch of tensors to a column with the same nesting."""
     import tensorflow as tf  # noqa: PLC0415
 
     if not isinstance(tensor, tf.RaggedTensor):

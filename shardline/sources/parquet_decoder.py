@@ -1,7 +1,8 @@
-"""The process that decodes Parquet and Arrow IPC files: the other side of `decoder`.
+"""Decoder process for Parquet and Arrow IPC files; the parent side is `parquet_source`.
 
-A file from elsewhere may crash pyarrow. Here that ends this process and no other. It imports
-little, because it is started for each append, and it ends with the process that started it.
+A foreign file may crash pyarrow, which then ends only this process. The module imports
+little, because each append starts a decoder, and the process exits together with its
+parent.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 60.0
 _BUFFER_BYTES = 1024 * 1024
 _MOST_ROWS = 64 * 1024
-"""Values that repeat are stored once, so that sizes in the file may say too little."""
+"""Row limit per batch: repeated values are stored once, so file sizes may be too small."""
 _BYTES_PER_COLUMN = 8 * 1024 * 1024
 _FEWER = 16
 _STREAM_BYTES = 4096
-"""What a stream has besides its schema and rows."""
+"""Bytes of a stream apart from its schema and rows."""
 ARROW_MAGIC = b"ARROW1"
 
 
 def main(requests: int, replies: int) -> None:
-    """Decode files for the process at the other ends of these pipes, until it hangs up."""
+    """Decode files for the process at the other ends of these pipes, until it closes them."""
     for number in (requests, replies):
         os.set_inheritable(number, False)  # noqa: FBT003 - the system's own
     _thread.start_new_thread(_watch, (requests,))
@@ -58,15 +59,15 @@ def main(requests: int, replies: int) -> None:
 
 
 def _watch(requests: int) -> None:
-    """End this process with the one that started it, also in the middle of work."""
+    """End this process with its parent, even during work."""
     poll = select.poll()
-    poll.register(requests, 0)  # only the end is reported
+    poll.register(requests, 0)  # Only the end is reported.
     poll.poll()
     os._exit(0)
 
 
 class _DecodeTask:
-    """One request: a file to decode."""
+    """Request to decode one file."""
 
     def __init__(
         self, request: Request, incoming: BufferedReader, outgoing: BufferedWriter
@@ -78,7 +79,7 @@ class _DecodeTask:
         self._room: pa.Buffer | None = None
 
     def run(self) -> None:
-        """Send the schema and the batches, or what is wrong."""
+        """Send the schema and the batches, or the fault."""
         try:
             with self._open() as source:
                 reader = _decode_parquet if self._request["format"] == "parquet" else _decode_arrow
@@ -104,7 +105,7 @@ class _DecodeTask:
         send(self._outgoing, b"fault", *fault.pack())
 
     def _limit(self, columns: int) -> None:
-        """Let an allocation fail that no record can need."""
+        """Limit memory, so that an allocation no record can need fails."""
         size = self._request["memory"] + columns * _BYTES_PER_COLUMN
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
@@ -120,7 +121,7 @@ class _DecodeTask:
         return pa.OSFile(path) if self._request["format"] == "parquet" else _map_file(path)
 
     def _send(self, first: int, position: int, batch: pa.RecordBatch) -> None:
-        """Send rows that are valid, in parts of about the size of a chunk."""
+        """Send validated rows in parts of about one chunk."""
         fault = find_fault(batch.columns)
         if fault is not None:
             name = batch.schema.names[fault.position]
@@ -129,7 +130,7 @@ class _DecodeTask:
             batch = _drop_bytes(batch)
         chunk = self._request["chunk"]
         size = _count_referenced_bytes(batch)
-        # A dictionary is sent with each part: parts are not smaller than it is.
+        # Each part carries the dictionary, so parts are not smaller than the dictionary.
         chunk = max(chunk, _count_dictionary_bytes(batch))
         step = max(1, batch.num_rows * chunk // max(size, 1))
         for start in range(0, batch.num_rows, step):
@@ -138,7 +139,7 @@ class _DecodeTask:
     def _send_part(self, first: int, position: int, part: pa.RecordBatch, chunk: int) -> None:
         size = _count_referenced_bytes(part)
         if part.num_rows > 1 and size > 4 * chunk:
-            half = part.num_rows // 2  # few rows are most of the bytes
+            half = part.num_rows // 2  # A few rows hold most of the bytes.
             self._send_part(first, position, part.slice(0, half), chunk)
             self._send_part(first + half, position, part.slice(half), chunk)
             return
@@ -147,7 +148,7 @@ class _DecodeTask:
         send(self._outgoing, b"batch", POSITION.pack(first, position), self._packed(part))
 
     def _packed(self, part: pa.RecordBatch) -> memoryview:
-        """Return the rows as an IPC stream, in memory that is used for the next rows too."""
+        """Return the rows as an IPC stream in a reused buffer."""
         size = pa.ipc.get_record_batch_size(part) + part.schema.serialize().size + _STREAM_BYTES
         size += 2 * _count_dictionary_bytes(part)
         if self._room is None or self._room.size < size:
@@ -156,7 +157,7 @@ class _DecodeTask:
         sink = pa.FixedSizeBufferWriter(self._room)
         try:
             _write(sink, part)
-        except (pa.ArrowException, OSError):  # dictionaries inside of lists are not counted
+        except (pa.ArrowException, OSError):  # Dictionaries inside lists are not counted.
             whole = pa.BufferOutputStream()
             _write(whole, part)
             return memoryview(whole.getvalue())
@@ -203,14 +204,14 @@ def _decode_parquet(source: Any, request: Request) -> Iterator[tuple[pa.Schema, 
 
 
 def _open_parquet(source: Any) -> Any:  # noqa: ANN401 - a file and a reader of pyarrow's
-    # Buffered: a column of a large row group is not taken into memory as a whole.
+    # Buffered, so that a column of a large row group is not loaded as a whole.
     options = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
     try:
         from pyarrow._parquet import ParquetReader  # noqa: PLC0415 - only where it is needed
 
         reader = ParquetReader()
         reader.open(source, arrow_extensions_enabled=True, **options)
-    except (ImportError, AttributeError, TypeError):  # another release of pyarrow
+    except (ImportError, AttributeError, TypeError):  # Another pyarrow release.
         from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - imports file systems, and TLS
 
         source.seek(0)
@@ -222,7 +223,7 @@ def _iter_row_groups(
     file: Any,  # noqa: ANN401 - a reader of pyarrow's
     request: Request,
 ) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
-    """Yield the rows from `start` on; row groups before that are not read."""
+    """Yield the rows from `start`, skipping earlier row groups without reading them."""
     start, first, position = request["start"], 0, 0
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
@@ -242,7 +243,7 @@ def _iter_group_rows(
     skipped: int,
     chunk: int,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of a row group; fewer at a time where they do not fit into memory."""
+    """Yield the rows of a row group; fewer at a time if they exceed memory."""
     group = file.metadata.row_group(number)
     wide = max(group.total_byte_size // max(group.num_rows, 1), 1)
     step = min(max(chunk // wide, 1), _MOST_ROWS)
@@ -289,7 +290,7 @@ def _decode_arrow(source: Any, request: Request) -> Iterator[tuple[pa.Schema, An
 def _iter_ipc_batches(
     pieces: Iterator[tuple[int, pa.RecordBatch]], start: int
 ) -> Iterator[tuple[int, int, int, pa.RecordBatch]]:
-    """Yield the rows from `start` on; batches before that are read and dropped."""
+    """Yield the rows from `start`; earlier batches are read and dropped."""
     first = 0
     for number, (position, rows) in enumerate(pieces):
         drop = min(max(start - first, 0), rows.num_rows)
@@ -299,7 +300,7 @@ def _iter_ipc_batches(
 
 
 class _RemoteFile(io.RawIOBase):
-    """A file that the other process reads: an object in a store."""
+    """Object in a store, read by the parent process."""
 
     def __init__(self, size: int, incoming: BufferedReader, outgoing: BufferedWriter) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Decode Parquet and Arrow IPC files in another process, so that a crash of pyarrow is an error.
+"""Decode Parquet and Arrow IPC files in another process, so that a pyarrow crash is an error.
 
-Decoders are processes that are started when they are needed and used again for the next file.
-They end when they are idle for a while, and with this process, however it ends. They are fresh
-interpreters, because a fork of this process would lack its threads.
+Decoders start on demand and are reused for the next file. They exit after some idle time
+and together with this process, however it ends. They are fresh interpreters, because a fork
+would lack the threads of this process.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ gc.enable()
 main(int(requests), int(replies))
 os._exit(0)  # there is nothing to clean up
 """
-"""The program of a decoder. Most of the time of its start would be modules that it does not use."""
+"""Program of a decoder; stubbing unused modules saves most of the start time."""
 _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
@@ -91,17 +91,17 @@ _ENVIRONMENT = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "OMP_NUM_THREADS": "1",
 }
-"""Memory is used again rather than given back between batches, and what is used is counted.
+"""Allocator settings: memory is reused between batches, and usage is counted.
 
-With large pages, the first use of memory takes a third of the time, and so does a short decoding.
+With huge pages, first use of memory, and hence a short decoding, takes a third of the time.
 """
 _GRACE_SECONDS = 2.0
 _COMPARED_BYTES = 4 * 1024 * 1024
 _PIPE_BYTES = 1024 * 1024
 _MEMORY_BYTES = 2**30
-"""What a decoder may take for anything but rows; see also `_BYTES_PER_COLUMN` in the child."""
+"""Memory limit of a decoder apart from rows; see also `_BYTES_PER_COLUMN` in the child."""
 _BYTES_PER_RECORD_BYTE = 8
-"""How much larger than its record a row of columns may be: 1 takes 8 bytes, and 1 in a record."""
+"""Maximum ratio of column bytes to record bytes: the integer 1 takes 8 bytes, 1 in a record."""
 
 
 def decode_types(origin: FileIdentity, encoding: Encoding, limits: Limits) -> pa.Schema:
@@ -120,25 +120,25 @@ def decode_batches(
     *,
     without_bytes: bool = False,
 ) -> Iterator[SourceBatch]:
-    """Yield the rows of a file from number `start` on.
+    """Yield the rows of a file from number `start`.
 
-    They are valid unless the decoder's memory is damaged: validate them once more. With
-    `without_bytes`, the values of binary columns are empty, which is enough to infer a schema, and
-    the file is not compared with the bytes that were hashed.
+    The rows are valid unless the decoder's memory is corrupt, so validate them again. With
+    `without_bytes`, binary values are empty, which suffices for inference, and the file is not
+    compared with the hashed bytes.
     """
     want: Want = "shapes" if without_bytes else "rows"
     return _decode(origin, encoding, limits, start=start, want=want)[1]
 
 
 def get_max_row_bytes(limits: Limits) -> int:
-    """Return how many bytes a row of columns may take."""
+    """Return the size limit of a row of columns in bytes."""
     return _BYTES_PER_RECORD_BYTE * limits.max_record_bytes
 
 
 def _decode(
     origin: FileIdentity, encoding: Encoding, limits: Limits, *, start: int = 0, want: Want
 ) -> tuple[pa.Schema, Iterator[SourceBatch]]:
-    """Return the schema of a file, and its rows while a decoder reads them."""
+    """Return the schema of a file and an iterator of its rows."""
     path = _get_local_path(origin)
     request = {
         "format": encoding,
@@ -155,7 +155,7 @@ def _decode(
 
 
 def _get_local_path(origin: FileIdentity) -> Path | None:
-    origin.open().close()  # a missing file is reported as that of any other source
+    origin.open().close()  # A missing file is reported like that of any other source.
     file = origin.file
     if isinstance(file, StoredFile):
         local = file.store.local_path(file.name)
@@ -164,7 +164,7 @@ def _get_local_path(origin: FileIdentity) -> Path | None:
 
 
 class _DecoderSession:
-    """A file that a decoder reads."""
+    """File that a decoder reads."""
 
     def __init__(
         self, origin: FileIdentity, limits: Limits, request: bytes, *, is_compared: bool
@@ -176,7 +176,7 @@ class _DecoderSession:
         self._decoder, self._first = self._begin()
 
     def _begin(self) -> tuple[_Decoder, Message]:
-        """Send the request to a decoder; to a fresh one if that was about to end, being idle."""
+        """Send the request to a decoder; retry with a new decoder if an idle one exited."""
         while True:
             decoder = _take_decoder()
             try:
@@ -198,7 +198,7 @@ class _DecoderSession:
             raise
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Yield the rows; a decoder that is not read to the end is ended."""
+        """Yield the rows; kill the decoder if the caller stops early."""
         done = False
         try:
             while True:
@@ -227,10 +227,10 @@ class _DecoderSession:
         return SourceBatch(rows, first, position)
 
     def _compare(self) -> None:
-        """Raise SourceError if the file is not the one that was hashed.
+        """Raise SourceError if the file differs from the hashed file.
 
-        A decoder opens a local file itself. So all of the file is compared after it, from the
-        page cache.
+        A decoder opens a local file itself. Therefore the whole file is compared after decoding,
+        from the page cache.
         """
         file = self._origin.open()
         try:
@@ -273,7 +273,7 @@ class _DecoderSession:
 
 
 def _make_decoder_error(shown: str, fault: DecoderFault, limits: Limits) -> SourceError:
-    """Return the error for what a decoder reports."""
+    """Return the error for a fault that a decoder reported."""
     if fault.code == "unsupported-source":
         return SourceError(
             f"{shown}: unsupported Feather version 1",
@@ -300,7 +300,7 @@ def _make_decoder_error(shown: str, fault: DecoderFault, limits: Limits) -> Sour
 
 
 class _Decoder:
-    """A decoder process and the pipes to and from it."""
+    """Decoder process and its pipes."""
 
     def __init__(self) -> None:
         self.is_fresh = True
@@ -335,28 +335,28 @@ class _Decoder:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended by itself."""
+        """Return True if the process has exited."""
         return self._process.poll() is not None
 
     def ask(self, request: bytes | None) -> Message:
-        """Send a request, if any, and wait for the reply; EOFError or OSError if it is gone."""
+        """Send a request, if any, and wait for the reply; EOFError or OSError on exit."""
         if request is not None:
             send(self._requests, request)
         return receive(self._replies, pa.allocate_buffer)
 
     def close_pipes(self) -> None:
-        """Hang up, so that the process ends by itself."""
+        """Close the pipes, so that the process exits by itself."""
         for pipe in (self._requests, self._replies):
             with suppress(OSError):
                 pipe.close()
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         self._process.kill()
         self.end()
 
     def end(self) -> int:
-        """Wait until the process has ended; returns its status and keeps it in words."""
+        """Wait for the process to exit, record the reason and return the status."""
         self.close_pipes()
         try:
             status = self._process.wait(_GRACE_SECONDS)
@@ -372,7 +372,7 @@ class _Decoder:
 
 
 def _enlarge_pipe(pipe: int) -> None:
-    """Let more fit into a pipe, so that both sides wait for each other less often."""
+    """Enlarge a pipe, so that the two sides block each other less often."""
     try:
         import fcntl  # noqa: PLC0415 - not on every system
 
@@ -411,7 +411,7 @@ def _return_decoder(decoder: _Decoder) -> None:
 
 
 def close_idle_decoders() -> None:
-    """End the decoders that wait for work."""
+    """End all idle decoders."""
     with _lock:
         idle, _idle[:] = list(_idle), []
     for decoder in idle:
@@ -421,7 +421,7 @@ def close_idle_decoders() -> None:
 
 
 def _forget_decoders() -> None:
-    """Leave the decoders of the process that this one was forked from alone."""
+    """Drop the decoders of the parent process after a fork."""
     global _lock  # noqa: PLW0603 - another thread may have held it
     _lock = Lock()
     for decoder in list(_alive):
@@ -439,7 +439,7 @@ PARQUET_MAGIC = b"PAR1"
 
 
 class FileColumnReader:
-    """The columns of a Parquet file, or of an Arrow IPC file or stream."""
+    """Columns of a Parquet file, or of an Arrow IPC file or stream."""
 
     def __init__(self, origin: FileIdentity, encoding: Encoding, limits: Limits) -> None:
         self._origin = origin
@@ -447,13 +447,13 @@ class FileColumnReader:
         self._limits = limits
 
     def types(self) -> pa.Schema:
-        """The type of each column."""
+        """Return the type of each column."""
         return decode_types(self._origin, self._encoding, self._limits)
 
     def batches(self, start: int, schema: Schema | None = None) -> Iterator[SourceBatch]:
-        """Yield the rows from number `start` on; without a schema, bytes are left out.
+        """Yield the rows from number `start`; without a schema, bytes are left out.
 
-        Validate them before a value is touched.
+        Validate the rows before reading a value.
         """
         return decode_batches(
             self._origin, self._encoding, self._limits, start, without_bytes=schema is None

@@ -1,4 +1,4 @@
-"""Python iterables of dicts, one dict per record."""
+"""Rows as Python dicts, one dict per record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_ROWS = 8192
 
 
 class RowSource(Source):
-    """Dicts of features by name; None, or a name left out, is a feature that is not there."""
+    """Dicts of features by name; None or an omitted name is an absent feature."""
 
     def __init__(self, origin: SourceIdentity, rows: Iterable[object], limits: Limits) -> None:
         super().__init__(origin, limits)
@@ -41,7 +41,7 @@ class RowSource(Source):
         self._taken = False
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
-        """Return the schema that all rows fit; only for rows that can be read twice."""
+        """Infer a schema that all rows fit; requires rows that can be read twice."""
         if not isinstance(self._rows, Sequence):
             raise SchemaMismatchError(
                 f"{self.shown}: cannot infer a schema from rows that can be read once",
@@ -72,7 +72,7 @@ class RowSource(Source):
 
 
 def _group_rows(rows: Iterator[object]) -> Iterator[tuple[int, list[object]]]:
-    """The rows in groups of about the size of a chunk, as far as rows of before tell."""
+    """Yield groups of about one chunk, sized by the rows read so far."""
     first, count = 0, _FEW_ROWS
     while group := list(islice(rows, count)):
         yield first, group
@@ -85,7 +85,7 @@ def _group_rows(rows: Iterator[object]) -> Iterator[tuple[int, list[object]]]:
 
 @dataclass(frozen=True, slots=True)
 class DictChunk:
-    """Some rows as dicts."""
+    """Chunk of rows as dicts."""
 
     schema: Schema
     limits: Limits
@@ -95,11 +95,11 @@ class DictChunk:
 
     @property
     def end(self) -> int:
-        """The number of the first row behind this chunk."""
+        """Number of the first row after this chunk."""
         return int(self.numbers[-1]) + 1
 
     def frames(self) -> EncodedRows:
-        """Its records."""
+        """Return the framed records."""
         reasons: Reasons = {
             at: (None, f"is no dict, but {_format_article(row)}")
             for at, row in enumerate(self.rows)
@@ -114,7 +114,7 @@ class DictChunk:
         return encode_rows(self.schema, self.rows, rows, reasons, self.limits)
 
     def infer(self) -> Schema:
-        """The schema that its rows suggest."""
+        """Infer the schema of the rows."""
         finder = SchemaFinder("", allow_rounding=True)
         add_rows(finder, "", [row for row in self.rows if _is_row(row)])
         return finder.schema()
@@ -137,7 +137,7 @@ def encode_rows(
     *,
     base64: bool = False,
 ) -> EncodedRows:
-    """Write dicts as records; what `reasons` refuses already need not be a dict."""
+    """Encode dicts as records; rows already in `reasons` need not be dicts."""
     names = {feature.name for feature in schema.features}
     dicts: list[Mapping[object, object]] = []
     for at, row in enumerate(rows):
@@ -168,7 +168,7 @@ def add_rows(
     rows: Sequence[object],
     note: Callable[[pa.Schema], None] | None = None,
 ) -> None:
-    """Tell a finder of dicts. `note` is told the types that their columns have."""
+    """Add dicts to schema inference and pass their column types to `note`."""
     dicts = [row for row in rows if isinstance(row, Mapping)]
     names = list(dict.fromkeys(name for row in dicts for name in row))
     arrays = [
@@ -203,5 +203,5 @@ def make_named_batch(
 
 
 def _make_empty_batch(rows: int) -> pa.RecordBatch:
-    """Rows without any column."""
+    """Return rows without columns."""
     return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])

@@ -1,7 +1,7 @@
-"""What an append asks of a source: who it is, and its records, framed, chunk by chunk.
+"""Source protocol of an append: identity, and framed records in chunks.
 
-A source reads in order and cheaply; turning what was read into records is the chunk's work, which
-an append does for several chunks side by side.
+A source reads in order and cheaply. Encoding rows as records is the work of a chunk; an
+append encodes several chunks concurrently.
 """
 
 from __future__ import annotations
@@ -31,65 +31,66 @@ if TYPE_CHECKING:
 
 
 class Chunk(Protocol):
-    """Some rows of a source, read and not yet turned into records."""
+    """Rows of a source, read but not yet encoded."""
 
     @property
     def position(self) -> int:
-        """How many bytes of the source have been read, this chunk included."""
+        """Bytes of the source read so far, including this chunk."""
         ...
 
     @property
     def end(self) -> int:
-        """The number of the first row behind this chunk."""
+        """Number of the first row after this chunk."""
         ...
 
     def frames(self) -> EncodedRows:
-        """Its records, each of which fits the schema; may be asked on any thread."""
+        """Return the framed records, each of which fits the schema; callable on any thread."""
         ...
 
 
 class RecordSource(Protocol):
-    """Where the records of an append come from."""
+    """Source of records for an append."""
 
     @property
     def shown(self) -> str:
-        """The source as people know it: its path, or the name of the batch."""
+        """Label for users: the path, or the name of the batch."""
         ...
 
     @property
     def size(self) -> int | None:
-        """How many bytes it has, for progress; None if that is not known."""
+        """Size in bytes for progress, or None if unknown."""
         ...
 
     def identity(self, progress: Callable[[int], None] | None = None) -> Identity:
-        """What tells it from other sources; a file is read for that, once."""
+        """Return the source identity; a file is read once to hash it."""
         ...
 
     def infer(self, *, allow_rounding: bool = False) -> Schema:
-        """The schema that its rows suggest and that all of them fit; reads all of it.
+        """Infer a schema that all rows fit, reading the whole source.
 
-        Raises SchemaMismatchError where none can be told, or where each would lose digits of a
-        number; `allow_rounding` accepts that.
+        Raises SchemaMismatchError if no schema can be inferred, or if every kind would lose digits
+        of a number; `allow_rounding` accepts the loss.
         """
         ...
 
     def chunks(self, schema: Schema, start: int = 0) -> Iterator[Chunk]:
-        """Its rows from number `start` on, in order, to be turned into records of this schema.
+        """Yield the rows from number `start` in order, as chunks to encode with this schema.
 
-        Raises SchemaMismatchError where it plainly has another schema, CorruptFileError where it
-        is a damaged TFRecord file, and SourceError where it cannot be read, or is no longer the
-        file that `identity` read.
+        Raises:
+            SchemaMismatchError: The source plainly has another schema.
+            CorruptFileError: A TFRecord file is corrupt.
+            SourceError: The source cannot be read, or differs from what `identity` read.
         """
         ...
 
 
 CHUNK_BYTES = 4 * 1024 * 1024
-"""About how much of a source goes into one chunk, unless a single row is larger."""
+"""Approximate size of a chunk; a single larger row forms its own chunk."""
 
 
 @contextmanager
 def add_path(path: str | None) -> Iterator[None]:
-    """Add the path of the file that is read to errors that do not have a path."""
+    """Set the path on errors that have none."""
     try:
         yield
     except ShardlineError as error:
@@ -99,7 +100,7 @@ def add_path(path: str | None) -> Iterator[None]:
 
 
 class Source(ABC):
-    """A source, around where it comes from and how its rows are read."""
+    """Base of sources: an identity and the reading of rows."""
 
     def __init__(self, origin: SourceIdentity, limits: Limits) -> None:
         self._origin = origin
@@ -107,20 +108,20 @@ class Source(ABC):
 
     @property
     def shown(self) -> str:
-        """The source as people know it."""
+        """Label for users."""
         return self._origin.shown
 
     @property
     def size(self) -> int | None:
-        """How many bytes it has, None if that is not known."""
+        """Size in bytes, or None if unknown."""
         return self._origin.size
 
     def identity(self, progress: Progress = None) -> Identity:
-        """What tells it from other sources; a file is read for that, once."""
+        """Return the source identity; a file is read once to hash it."""
         return self._origin.identity(progress)
 
     def infer(self, *, allow_rounding: bool = False) -> Schema:
-        """Return the schema that its rows suggest and that all of them fit; reads all of it.
+        """Infer a schema that all rows fit, reading the whole source.
 
         No number loses a digit before the decimal point, unless `allow_rounding` is set.
         """
@@ -132,7 +133,7 @@ class Source(ABC):
         """Infer the schema from all rows."""
 
     def chunks(self, schema: Schema, start: int = 0) -> Iterator[Chunk]:
-        """Its rows from number `start` on, in order, to be turned into records of this schema."""
+        """Yield the rows from number `start` in order, as chunks to encode with this schema."""
         with add_path(self._origin.path):
             self._origin.note()
             yield from self._read(schema, start)
@@ -140,20 +141,20 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        """The rows, by whoever knows how to read them."""
+        """Read the rows as chunks."""
 
 
 class SelfDescribingChunk(Chunk, Protocol):
-    """A chunk that can tell what schema its rows have by themselves."""
+    """Chunk that can infer a schema from its rows."""
 
     def infer(self) -> Schema:
-        """The schema that its rows suggest."""
+        """Infer the schema of the rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedChunk:
-    """A chunk whose records are made already; `of` is what it was before."""
+    """Chunk with encoded records; `of` is the original chunk."""
 
     position: int
     end: int
@@ -161,21 +162,24 @@ class EncodedChunk:
     of: SelfDescribingChunk
 
     def frames(self) -> EncodedRows:
-        """Its records."""
+        """Return the framed records."""
         return self.made
 
 
 def check_first_chunk(
     shown: str, schema: Schema, chunks: Iterator[SelfDescribingChunk], *, exact: bool = False
 ) -> Iterator[Chunk]:
-    """The chunks, unless no row of the first fits and they are plainly rows of another schema."""
+    """Yield the chunks; SchemaMismatchError if the first plainly has rows of another schema.
+
+    The error requires that no row of the first chunk fits.
+    """
     for chunk in chunks:
         made = chunk.frames()
         if made.refused and not len(made.rows):
             try:
                 own = chunk.infer()
             except SchemaMismatchError:
-                own = None  # they have no schema at all: each row is told for what it is
+                own = None  # No schema can be inferred: each row is reported separately.
             if own is not None and own.features:
                 validate_rows(shown, schema, own, exact=exact)
         yield EncodedChunk(chunk.position, chunk.end, made, chunk)
@@ -185,26 +189,26 @@ def check_first_chunk(
 
 
 class SmallFile(NamedTuple):
-    """The content of a small file: whole rows. Those of one `family` can be joined."""
+    """Content of a small file as whole rows; files of one `family` can be joined."""
 
     family: Hashable
     data: bytes
 
 
 class JoinedChunk(NamedTuple):
-    """The rows of several files as one chunk; `ends` are the numbers of the rows after each."""
+    """Rows of several files as one chunk; `ends` holds the row number after each file."""
 
     chunk: Chunk
     ends: IntArray
 
 
 class JoinableSource(Source):
-    """A file whose rows can be read together with those of others."""
+    """File whose rows can be read together with those of other files."""
 
     _file: FileIdentity
 
     def read_small(self) -> SmallFile | None:
-        """Read the file, if it is small and plain; None if it must be read by itself."""
+        """Read the file if it is small and plain; None if it must be read separately."""
         data = self._file.read_again()
         if not data or data.startswith(GZIP_MAGIC):
             return None
@@ -212,29 +216,29 @@ class JoinableSource(Source):
 
     @abstractmethod
     def _small(self, data: bytes) -> SmallFile | None:
-        """Return the content of a plain file as whole rows; None if that cannot be told."""
+        """Return a plain file as whole rows; None if row boundaries are uncertain."""
 
     @abstractmethod
     def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk | None:
-        """Return the rows of files of this family; None if they cannot be told apart."""
+        """Return the joined rows of files of this family; None if boundaries are uncertain."""
 
     @abstractmethod
     def schema_mark(self, file: SmallFile) -> Hashable | None:
-        """Return what decides the schema of a file: files with equal marks suggest the same one.
+        """Return what decides the schema of a file; equal marks mean equal schemas.
 
-        None if only inference can tell.
+        Returns None if only inference can decide.
         """
 
 
 class FileRecords(NamedTuple):
-    """The records of a whole file, each of a row of its own, and the number of its rows."""
+    """Records of a whole file, one per row, and the number of rows."""
 
     frames: EncodedRows
     rows: int
 
 
 def read_small_files(sources: Sequence[RecordSource], schema: Schema) -> list[FileRecords | None]:
-    """Return the records of small files; None for each file that must be read by itself."""
+    """Return the records of small files; None for each file that must be read separately."""
     found: list[FileRecords | None] = [None] * len(sources)
     families: dict[Hashable, list[tuple[int, SmallFile]]] = {}
     for at, source in enumerate(sources):
@@ -253,7 +257,7 @@ def read_small_files(sources: Sequence[RecordSource], schema: Schema) -> list[Fi
 def _read(
     source: JoinableSource, schema: Schema, files: Sequence[SmallFile]
 ) -> Sequence[FileRecords | None]:
-    """Read files of one family; in halves, if a row of one of them does not fit."""
+    """Read files of one family; split in halves if a row does not fit."""
     try:
         joined = source.join(schema, files)
         frames = None if joined is None else joined.chunk.frames()
@@ -268,7 +272,10 @@ def _read(
 
 
 def _split_frames(frames: EncodedRows, ends: IntArray) -> Iterator[FileRecords | None]:
-    """Share out the records; None for a file with rows that gave none, such as blank lines."""
+    """Split the records by file; None for a file with rows without a record.
+
+    Blank lines are such rows.
+    """
     data = memoryview(frames.data)
     places = np.searchsorted(frames.rows, ends).tolist()
     cuts = np.append(frames.starts - HEADER_BYTES, len(data))
@@ -295,10 +302,11 @@ def _split_frames(frames: EncodedRows, ends: IntArray) -> Iterator[FileRecords |
 
 
 def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool = False) -> Schema:
-    """The schema that the rows of all these sources suggest, and that all of them fit.
+    """Infer a schema that all rows of all these sources fit.
 
     No number loses a digit before the decimal point, unless `allow_rounding` is set. Raises
-    SchemaMismatchError where no kind keeps all of them, or sources differ in the kind of a feature.
+    SchemaMismatchError if no kind holds all values, or if sources differ in the kind of a
+    feature.
     """
     merged: Schema | None = None
     first = ""
@@ -306,11 +314,11 @@ def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool
     for source in sources:
         mark = _get_schema_mark(source)
         if mark is not None and mark in marks:
-            continue  # to merge the same schema again changes nothing
+            continue  # Merging an equal schema changes nothing.
         marks.add(mark)
         found = source.infer(allow_rounding=True) if allow_rounding else source.infer()
         if not found.features and found.payload != "opaque":
-            continue  # nothing is in it, so it tells nothing
+            continue  # An empty source suggests no schema.
         if merged is None:
             merged, first = found, source.shown
         else:
@@ -319,7 +327,7 @@ def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool
 
 
 def _get_schema_mark(source: RecordSource) -> Hashable | None:
-    """Return what decides the schema that a small file suggests; None if that must be inferred."""
+    """Return what decides the schema of a small file; None if only inference can."""
     small = source.read_small() if isinstance(source, JoinableSource) else None
     if small is None or not isinstance(source, JoinableSource):
         return None

@@ -1,4 +1,4 @@
-"""Make a source of whatever a caller gives."""
+"""Creation of a source from a path, a table or Python data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 SourceFormat: TypeAlias = Literal["jsonl", "csv", "parquet", "arrow", "folder", "tfrecord"]
-"""What a file can be, by the name to give it."""
+"""File formats of a source, by their option names."""
 
 
 def open_source(
@@ -46,10 +46,14 @@ def open_source(
     salvage: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> RecordSource:
-    """The source that a path, a stored file, or rows in memory are.
+    """Open a path, a stored file or rows in memory as a source.
 
-    `format` says what a file is, where its name does not. `batch` names rows in memory, so that
-    the same ones do not land twice. With `salvage`, damage in a TFRecord file is passed over.
+    Args:
+        what: Path, stored file or data in memory.
+        batch: Name of rows in memory, so that the same rows are appended once.
+        format: Format of a file whose name does not show it.
+        salvage: Skip corrupt parts of a TFRecord file.
+        limits: Limits for reading.
     """
     if format is not None and format not in get_args(SourceFormat):
         raise SourceError(
@@ -72,7 +76,7 @@ def open_source(
 
 
 def open_stored_file(uri: str) -> StoredFile:
-    """The object that a URI names."""
+    """Return the object that a URI names."""
     folder, _, name = uri.rpartition("/")
     return StoredFile(open_store(folder), name)
 
@@ -121,12 +125,12 @@ def _format_hint() -> Hint:
 
 
 def detect_format(origin: FileIdentity) -> SourceFormat | None:
-    """What a file is, by its name or else by its first bytes; None if neither tells."""
+    """Detect a file format from the name, else from the first bytes; None if unknown."""
     return infer_format_from_name(origin.shown) or _detect_format_from_content(origin)
 
 
 def infer_format_from_name(shown: str) -> SourceFormat | None:
-    """What a file is by its name; None if that does not tell."""
+    """Infer a file format from the name; None if unknown."""
     return cast("SourceFormat | None", infer_format(shown.rpartition("/")[2]))
 
 
@@ -191,7 +195,7 @@ def _make_array_columns(what: Mapping[object, object]) -> ArrayColumns:
 
 
 def _is_instance_of(what: object, package: str, name: str) -> bool:
-    """Whether a value is of a class, told without loading its package."""
+    """Return True if a value is an instance of a class, without importing the package."""
     return any(
         kind.__name__ == name and kind.__module__.partition(".")[0] == package
         for kind in type(what).__mro__

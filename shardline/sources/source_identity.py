@@ -1,4 +1,4 @@
-"""Who a source is: a file by its path and content, or a batch that the caller named."""
+"""Source identities: path and content of a file, or the name of a batch."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ _HASHED_BYTES = 512 * 1024
 
 
 class SourceIdentity(Protocol):
-    """What a source knows of itself apart from its rows."""
+    """Source attributes other than the rows."""
 
     @property
     def shown(self) -> str:
-        """The source as people know it."""
+        """Label for users."""
         ...
 
     @property
     def path(self) -> str | None:
-        """The path or URI of the file or folder, None for rows in memory."""
+        """Path or URI of the file or folder, None for rows in memory."""
         ...
 
     @property
     def size(self) -> int | None:
-        """How many bytes it has, None if that is not known."""
+        """Size in bytes, or None if unknown."""
         ...
 
     def identity(self, progress: Progress = None) -> Identity:
-        """What tells it from other sources."""
+        """Return the identity that distinguishes the source."""
         ...
 
     def note(self) -> None:
-        """Remember how it is now, unless `identity` did."""
+        """Record the current state, unless `identity` did."""
         ...
 
     def check_unchanged(self) -> None:
-        """Refuse it if it is no longer what it was."""
+        """Raise SourceError if the source has changed."""
         ...
 
 
 class BatchIdentity:
-    """Rows in memory, known by the name that the caller gave them."""
+    """Rows in memory, identified by the name that the caller gave."""
 
     size = None
     path = None
@@ -71,11 +71,11 @@ class BatchIdentity:
 
     @property
     def shown(self) -> str:
-        """The name of the batch."""
+        """Batch label for messages."""
         return "rows without a batch name" if self._batch is None else f"batch {self._batch}"
 
     def identity(self, _progress: Progress = None) -> Identity:
-        """The name of the batch; SourceError if it has none."""
+        """Return the batch name as identity; SourceError if it is missing."""
         if not self._batch:
             raise SourceError(
                 "rows in memory: missing batch name",
@@ -87,14 +87,14 @@ class BatchIdentity:
         return Identity(batch=self._batch)
 
     def note(self) -> None:
-        """There is nothing to remember."""
+        """Do nothing: a batch has no state to record."""
 
     def check_unchanged(self) -> None:
-        """What is in memory is the caller's."""
+        """Do nothing: the caller owns data in memory."""
 
 
 class FileIdentity:
-    """One file, on a disk or in a store."""
+    """File on a disk or in a store."""
 
     def __init__(self, file: Path | StoredFile) -> None:
         self.file = file
@@ -108,25 +108,25 @@ class FileIdentity:
 
     @property
     def shown(self) -> str:
-        """Its path, or its name in the store."""
+        """Path, or name in the store."""
         return str(self.file)
 
     @property
     def path(self) -> str:
-        """Its path or URI."""
+        """Path or URI."""
         return str(self.file)
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Size in bytes."""
         size = (self._stamp or self._look())[0]
         return size if isinstance(size, int) else 0
 
     def open(self, *, verify: bool = True) -> OpenFile:
         """Open the file for reading.
 
-        Once `identity` is known, a verified file raises SourceError for bytes that differ from
-        those that it read.
+        After `identity`, a verified file raises SourceError for bytes that differ from those
+        hashed.
         """
         file = self._open()
         if self._sums is None or not verify:
@@ -144,13 +144,13 @@ class FileIdentity:
             raise make_unreadable_source_error(self.path, error) from None
 
     def open_raw(self) -> io.RawIOBase:
-        """Open it for those who want a Python file."""
+        """Open the file as a Python raw stream."""
         return _RawFile(self.open())
 
     def identity(self, progress: Progress = None, *, records: bool = False) -> Identity:
-        """Its path, size and sha256: it is read for that, once.
+        """Return the path, size and SHA-256, reading the file once.
 
-        With `records` it is a TFRecord file, and `content` is known after that if it is plain.
+        With `records`, the file is a TFRecord file, and `content` is set if it is uncompressed.
         """
         if self._identity is None:
             sums = BlockChecksums()
@@ -172,9 +172,9 @@ class FileIdentity:
         return self._identity
 
     def read_again(self) -> bytes | None:
-        """Return the content that `identity` read; None if the file is large, or has changed.
+        """Return the content that `identity` read; None if the file is large or has changed.
 
-        Whoever opens the file then reads it in parts, or finds out what is wrong.
+        The caller then opens the file, which reads it in parts or reports the change.
         """
         small = None if self._sums is None else self._read_small()
         if small is None or self._sums is None or small[0] != self._stamp:
@@ -184,11 +184,11 @@ class FileIdentity:
         return data if is_same else None
 
     def _read_small(self) -> tuple[tuple[object, ...], bytes] | None:
-        """Read a small local file, with few system calls; None if it is another, or changes."""
+        """Read a small local file with few system calls; None if unsuitable or changing."""
         if not isinstance(self.file, Path):
             return None
         try:
-            # Where a pipe has the name, opening it must not wait for its writer.
+            # Opening a pipe of that name must not wait for a writer.
             descriptor = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
@@ -205,19 +205,19 @@ class FileIdentity:
             os.close(descriptor)
 
     def note(self) -> None:
-        """Remember how the file is now, unless `identity` did."""
+        """Record the current state of the file, unless `identity` did."""
         if self._identity is None:
             self._stamp = self._look()
 
     def check_unchanged(self) -> None:
-        """Refuse a file that was written to, or replaced, meanwhile."""
+        """Raise SourceError if the file was written to or replaced meanwhile."""
         if self._stamp is not None and self._look() != self._stamp:
             raise make_source_changed_error(self.path)
 
     def _look(self) -> tuple[object, ...]:
-        """What changes with the file: size, times, and which file it is.
+        """Return the state that changes with the file: size, times and inode.
 
-        Anyone can set the time of the last write back, but not that of the last change (ctime).
+        Anyone can reset mtime, but not ctime.
         """
         local = self.file if isinstance(self.file, Path) else None
         if isinstance(self.file, StoredFile):
@@ -245,7 +245,7 @@ class FileIdentity:
             file.close()
 
     def _note_content(self, digest: str, sums: BlockChecksums) -> None:
-        # Without the compiled kernel a checksum takes longer than the sha256 that it saves.
+        # Without the compiled kernel, a checksum costs more than the SHA-256 that it saves.
         if kernel.NAME != "reference":
             self.content = FileContent(Checksum(sums.size, sums.joined()), digest)
 
@@ -258,9 +258,9 @@ def _stamp(status: os.stat_result) -> tuple[object, ...]:
 def compute_digest(
     file: OpenFile, progress: Progress = None, *, also: Callable[[memoryview], None] | None = None
 ) -> tuple[str, int]:
-    """The sha256 of an open file, in hex, and how many bytes that is of.
+    """Return the SHA-256 of an open file in hex, and the number of bytes.
 
-    What is hashed is handed to `also`, if that is given.
+    Each hashed block is also passed to `also`, if given.
     """
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(min(_HASHED_BYTES, file.size + 1)))
@@ -289,12 +289,12 @@ def _encode_path(path: str) -> str:
 
 
 def make_source_not_found_error(path: str) -> SourceError:
-    """Return the error for a source file that does not exist."""
+    """Return the error for a missing source file."""
     return SourceError(f"{path}: file not found", code="file-not-found", path=path)
 
 
 def make_source_changed_error(path: str) -> SourceError:
-    """Return the error for a source that changed while it was read."""
+    """Return the error for a source that changed during the read."""
     return SourceError(
         f"{path}: changed while it was read",
         code="source-changed",
@@ -311,7 +311,7 @@ def make_unreadable_source_error(path: str, error: OSError) -> SourceError:
 
 
 class _RawFile(io.RawIOBase):
-    """An open file as Python's own are."""
+    """Adapter from an open file to a Python raw stream."""
 
     def __init__(self, file: OpenFile) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tell when a source plainly has another schema than the version, and how the two differ."""
+"""Schema mismatches between a source and a version."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _UNKNOWN = "not in the schema"
 
 
 class SourceSchemaError(SchemaMismatchError):
-    """A source whose schema differs from that of the version.
+    """Source whose schema differs from that of the version.
 
-    `differences` lists them as dicts: `feature`, `change` (as `schema_diff` names it, or `unfit`),
-    `old` and `new`; for an unfit column `new` is the reason.
+    `differences` lists dicts with `feature`, `change` (as `schema_diff` names it, or `unfit`),
+    `old` and `new`; for an unfit column, `new` is the reason.
     """
 
     _DETAILS = ("differences",)
@@ -62,7 +62,7 @@ class SourceSchemaError(SchemaMismatchError):
 
 
 def index_features_by_name(shown: str, schema: Schema) -> dict[str, Feature]:
-    """The features of a schema by the names that columns have."""
+    """Index the features of a schema by column name."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
             f"{shown}: only TFRecord files can be appended to opaque records",
@@ -79,7 +79,7 @@ def index_features_by_name(shown: str, schema: Schema) -> dict[str, Feature]:
 
 
 def validate_types(shown: str, schema: Schema, types: pa.Schema) -> None:
-    """Refuse columns of which no row could fit: unknown, missing, or of a wrong type."""
+    """Raise SourceSchemaError for unknown, missing or mistyped columns that no row could fit."""
     wanted = index_features_by_name(shown, schema)
     _validate_unique_names(shown, types.names)
     own: list[Feature] = []
@@ -106,7 +106,10 @@ def validate_types(shown: str, schema: Schema, types: pa.Schema) -> None:
 
 
 def validate_names(shown: str, schema: Schema, names: Sequence[str]) -> None:
-    """Refuse a header with columns that are unknown, missing, or there twice."""
+    """Raise an error for unknown, missing or duplicate columns in a header.
+
+    Unknown and missing columns raise SourceSchemaError, duplicates SchemaMismatchError.
+    """
     wanted = index_features_by_name(shown, schema)
     _validate_unique_names(shown, names)
     unfit = {name: _UNKNOWN for name in names if name not in wanted}
@@ -116,9 +119,10 @@ def validate_names(shown: str, schema: Schema, names: Sequence[str]) -> None:
 
 
 def validate_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None:
-    """Refuse rows of which none fit, if they have other features, or features of other kinds.
+    """Raise SourceSchemaError if the schema of rows that do not fit differs.
 
-    Unless they are `exact`, whole numbers are as good as others.
+    Other features or kinds count as differences; unless `exact`, integers and floats are
+    interchangeable.
     """
     told = {feature.key: feature for feature in own.features}
     made: list[Feature] = []
@@ -150,7 +154,7 @@ def _raise_schema_mismatch(
 
 
 def list_duplicate_names(names: Iterable[str]) -> list[str]:
-    """Return the names that occur more than once, in order."""
+    """Return the names that occur more than once, sorted."""
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
@@ -166,7 +170,7 @@ def _validate_unique_names(shown: str, names: Sequence[str]) -> None:
 
 
 def _is_indistinguishable(feature: Feature, made: Feature) -> bool:
-    """Whether a comparison would not show what is wrong."""
+    """Return True if a comparison would not show the difference."""
     return (feature.kind, feature.shape, feature.sequence) == (
         made.kind,
         made.shape,

@@ -1,4 +1,4 @@
-"""Text files, plain or packed, in blocks of whole rows."""
+"""Blocks of whole rows from plain or compressed text files."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _STEPS = 16
 _TEXT_PER_RECORD = 8
-"""How much longer than its record a row may be: numbers take more room as text."""
+"""Maximum ratio of row text to record size: numbers take more space as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """Whole rows. If `too_long`, it is the start of a single one, the rest of which was dropped."""
+    """Whole rows; with `too_long`, the start of a single row whose rest was dropped."""
 
     data: bytes
     position: int
@@ -45,7 +45,7 @@ class TextBlock:
 
 
 def get_max_text_row_bytes(limits: Limits) -> int:
-    """How many bytes a row may take: as text, small records may take more than the limit."""
+    """Return the row limit in bytes; small records may exceed the record limit as text."""
     most = max(limits.max_record_bytes, DEFAULT_MAX_RECORD_BYTES)
     return min(_TEXT_PER_RECORD * limits.max_record_bytes, most)
 
@@ -53,7 +53,7 @@ def get_max_text_row_bytes(limits: Limits) -> int:
 def iter_text_blocks(
     origin: FileIdentity, limits: Limits, rows_end: Callable[[bytes], int]
 ) -> Iterator[TextBlock]:
-    """The text of a file. `rows_end` says where in some of it the last whole row ends."""
+    """Yield the text of a file in blocks; `rows_end` returns the end of the last whole row."""
     file = origin.open()
     try:
         packed = file.pread(len(GZIP_MAGIC), 0) == GZIP_MAGIC
@@ -81,7 +81,8 @@ def _iter_blocks(
     while True:
         end = rows_end(left)
         if is_end and len(left) - end <= longest:
-            # A last row without an end goes with those before it: a block of its own costs as much.
+            # An unterminated last row joins the rows before it: a separate block would cost as much
+            # as a full block.
             end = len(left)
         if end:
             yield TextBlock(left[:end], stream.position, offset=offset)
@@ -89,7 +90,7 @@ def _iter_blocks(
         elif len(left) > longest:
             yield TextBlock(left[:KEPT_BYTES], stream.position, too_long=True, offset=offset)
             left, offset = _skip_line(stream, left, offset)
-        # A row that is large already is read in larger steps, but never far beyond the limit.
+        # An already large row is read in larger steps, but never far beyond the limit.
         more, is_end = _read_bytes(stream, max(CHUNK_BYTES, len(left) // _STEPS))
         if not more:
             if left:
@@ -101,7 +102,7 @@ def _iter_blocks(
 
 
 def _skip_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
-    """What follows the line that is being read, and where that begins."""
+    """Return what follows the current line, and the offset of that text."""
     while left and b"\n" not in left:
         offset += len(left)
         left, _ = _read_bytes(stream, CHUNK_BYTES)
@@ -110,10 +111,10 @@ def _skip_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def _read_bytes(stream: Stream, size: int) -> tuple[bytes, bool]:
-    """Read up to `size` bytes; returns them, and whether the stream ended with them."""
+    """Read up to `size` bytes and return them with a flag for the end of the stream."""
     if isinstance(stream, PlainStream):
-        size = min(size, max(stream.size - stream.position, 0) + 1)  # most files are small
-    view, done = np.empty(size, np.uint8).data, 0  # not set to zero
+        size = min(size, max(stream.size - stream.position, 0) + 1)  # Most files are small.
+    view, done = np.empty(size, np.uint8).data, 0  # Not zeroed.
     while done < size:
         count = stream.readinto(view[done:])
         if not count:

@@ -1,4 +1,4 @@
-"""Existing TFRecord files: every record's bytes as they are, if they fit; also around damage."""
+"""TFRecord sources: fitting records are copied byte by byte, also around corrupt parts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class TFRecordSource(JoinableSource):
-    """A TFRecord file. With `salvage`, what is damaged in it is refused and the rest kept.
+    """TFRecord file; `salvage` quarantines corrupt parts and keeps the rest.
 
-    It tells by its first bytes how it is packed, unless `compression` is given.
+    The first bytes show the compression, unless `compression` is given.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class TFRecordSource(JoinableSource):
 
     @property
     def content(self) -> FileContent | None:
-        """The bytes of the file when `identity` read it, if it is plain and nothing is passed over.
+        """Bytes of the file as `identity` read them, if uncompressed and complete.
 
-        A shard that takes in all its records, and no other, is a copy of it.
+        A shard with exactly the records of the file is a copy of it.
         """
         return None if self._salvage else self._file.content
 
     def identity(self, progress: Progress = None) -> Identity:
-        """What tells it from other sources; it is read for that, once."""
+        """Return the source identity, reading the file once."""
         return self._file.identity(progress, records=True)
 
     def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
-        """Return the schema that all records fit; logical types are not inferred."""
+        """Infer a schema that all records fit; logical types are not inferred."""
         finder = SchemaFinder(self.shown, exact=True)
         # The append that uses the schema verifies every byte again.
         with self._open(verify=False) as file:
@@ -82,7 +82,7 @@ class TFRecordSource(JoinableSource):
         return SmallFile(self._limits, data) if is_plain else None
 
     def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk | None:
-        """Return the records of several files, if each ends with a whole one."""
+        """Return the records of several files, if each ends with a whole record."""
         data = b"".join([file.data for file in files])
         scan = self._scan(data)
         if scan is None:
@@ -96,12 +96,12 @@ class TFRecordSource(JoinableSource):
         return JoinedChunk(RecordChunk(schema, self._limits, block, 0), places + 1)
 
     def _scan(self, data: bytes) -> Scan | None:
-        """Find the frames of whole files; None if something is wrong with one."""
+        """Find the frames of whole files; None if one is invalid."""
         scan = kernel.scan(data, max_record_bytes=self._limits.max_record_bytes)
         return scan if scan.fault is None else None
 
     def schema_mark(self, file: SmallFile) -> Hashable | None:
-        """Return what the records show of each feature, without their values."""
+        """Return the facts of each feature in the records, without values."""
         scan = self._scan(file.data)
         if scan is None:
             return None
@@ -153,7 +153,7 @@ class TFRecordSource(JoinableSource):
     def _parts(
         self, file: RecordFile
     ) -> Iterator[tuple[RecordBlock | None, QuarantinedRow | None]]:
-        """The blocks of the file, and behind each gap what was lost there."""
+        """Yield the blocks of the file, and after each gap the lost bytes."""
         if not self._salvage:
             for block in file.blocks():
                 yield block, None
@@ -179,14 +179,14 @@ class TFRecordSource(JoinableSource):
 
 @dataclass(slots=True)
 class _DamageGaps:
-    """The gaps behind one damage, until what comes next shows that they are whole."""
+    """Gaps after one corruption, collected until the next block completes them."""
 
     record: int = 0
     gaps: list[Gap] = field(default_factory=list)
     contents: dict[int, bytes] = field(default_factory=dict)
 
     def begin(self, damage: Corruption) -> list[QuarantinedRow]:
-        """Another damage: what belongs to the one before is whole."""
+        """Start another corruption and return the completed gaps of the previous corruption."""
         finished = self.finish()
         fault = damage.fault
         self.record = fault.record
@@ -194,7 +194,7 @@ class _DamageGaps:
         return finished
 
     def add(self, file: RecordFile, lost: LostBytes) -> None:
-        """Bytes that belong to the last damage."""
+        """Add lost bytes to the current corruption."""
         record_lost_bytes(self.gaps, lost)
         number = len(self.gaps)
         for _, data in file.bytes_of(lost):
@@ -204,7 +204,7 @@ class _DamageGaps:
             self.contents[number] = kept + bytes(data[: KEPT_BYTES - len(kept)])
 
     def finish(self) -> list[QuarantinedRow]:
-        """What was lost, gap by gap."""
+        """Return the lost bytes, gap by gap."""
         told = [
             _make_rejected_gap(self.record, gap, self.contents.get(number, b""))
             for number, gap in enumerate(self.gaps, 1)

@@ -1,7 +1,7 @@
-"""Where the new fields of records come from: functions, and tables joined by a key.
+"""Computation of new features by functions and by tables joined on a key.
 
-It knows nothing of datasets, shards or files of records: batches of features go in, columns of new
-features come out.
+This package does not depend on datasets, shards or record files: batches of features are
+input, columns of new features are output.
 """
 
 from shardline.udf.batch_function import batch_udf

@@ -1,4 +1,4 @@
-"""Functions of an Arrow record batch: the columns of features in, columns of new fields out."""
+"""UDFs on Arrow record batches: columns of features in, columns of new features out."""
 
 from __future__ import annotations
 
@@ -43,28 +43,32 @@ def batch_udf(
     deterministic: bool = True,
     check_source: bool = True,
 ) -> Callable[[BatchFunction], BatchUDF]:
-    """Declare that a function of a record batch makes these fields.
+    """Declare a function of a record batch as a UDF that computes these features.
 
-    It is given a pyarrow.RecordBatch of the features in `reads`, in the types that
-    `Snapshot.to_arrow` gives, and returns a dict of columns by name (Arrow or NumPy arrays, lists,
-    pandas Series), a RecordBatch or a Table, with one value for each row; null is a field that is
-    missing. What it makes of a row must not depend on which others are in the batch: where it
-    fails, it is called on parts of the batch until the rows are found that make it fail.
+    The function gets a pyarrow.RecordBatch with the features in `reads`, in the types of
+    `Snapshot.to_arrow`. It returns a dict of columns by name (Arrow or NumPy arrays, lists,
+    pandas Series), a RecordBatch or a Table, with one value per row; null is a missing feature.
+    The result for a row must not depend on the other rows in the batch: on failure, the
+    function is called on parts of the batch to find the failing rows.
 
-    `code` is the version of all that its results depend on: change it when they would change.
-    Without it nothing is used again that the function made before.
+    The function may be called on several threads at once. Arrow and NumPy run concurrently
+    there; processes help functions that are slow in Python itself. By default, the function
+    starts in this process and moves to worker processes after a second of computing, if batches
+    take milliseconds. A worker process has a copy of the function and of the globals that it
+    uses.
 
-    It may be called on several threads at once. Arrow and NumPy let them run side by side; for a
-    function that is slow in Python itself, there are processes: it begins in this process, and
-    goes on in processes of its own once it took a second of computing and takes milliseconds for
-    a batch; with `processes=True` it begins there, with False it stays here. There it is a copy,
-    with copies of the globals that it uses.
+    A changed function source with unchanged `code` raises an error, because one version would
+    mix results of both. If the results are equal, set `check_source=False` for the next run.
 
-    A function that may make something else of the same records another time says so with
-    `deterministic=False`: then an audit does not call it again to compare.
-
-    A function whose source has changed while its `code` has not is refused, since one version would
-    mix results of both. If the results are the same, set `check_source=False` for the next run.
+    Args:
+        features: Features that the function computes.
+        reads: Names of the features that the function needs.
+        code: Version of everything the results depend on; change it when results would change.
+            Without it, earlier results are never reused.
+        processes: True starts in worker processes, False stays in this process.
+        deterministic: False if the same records may give different results; an audit then does
+            not call the function again to compare.
+        check_source: False accepts a changed source for this run.
     """
     return partial(
         BatchUDF,
@@ -79,14 +83,14 @@ def batch_udf(
 
 @dataclass(frozen=True, slots=True)
 class BatchUDF(FunctionUDF):
-    """A function of a record batch."""
+    """UDF on a record batch."""
 
     processes: bool | None = None
 
     maker: ClassVar[str] = "batch function"
 
     def bind(self, schema: Schema) -> BoundUDF:
-        """The function for records of this schema."""
+        """Bind the function to records of this schema."""
         reads = self._found(schema)
         work = BatchFunctionCall(self.shown, self.function, self.features)
         return BoundFunctionUDF(self.shown, work, reads, self.features, self.processes)
@@ -94,28 +98,30 @@ class BatchUDF(FunctionUDF):
 
 @dataclass(frozen=True, slots=True)
 class BatchFunctionCall(BatchCall):
-    """The function, called with batches."""
+    """Call of a UDF on record batches."""
 
     shown: str
     function: BatchFunction
     features: tuple[Feature, ...]
 
     def prepare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as it is."""
+        """Return the batch unchanged."""
         return batch
 
     def call(self, prepared: pa.RecordBatch) -> Any:  # noqa: ANN401 - the function's own
-        """What the function makes of a batch."""
+        """Call the function on a batch."""
         return self.function(prepared)
 
     def fitted(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
-        """The columns that it made."""
+        """Convert the returned columns to the declared features."""
         columns = self._columns(result)
         self.refuse_names(columns)
         made = []
         for feature in self.features:
             column = columns[feature.name]
-            if isinstance(column, AbstractSet | Mapping):  # which row would a value belong to?
+            if isinstance(
+                column, AbstractSet | Mapping
+            ):  # A value without a row cannot be assigned to a record.
                 raise self._no_column(feature, column)
             self.refuse_rows(feature.name, _get_length(column), rows)
             made.append(self._fitted(feature, column))
@@ -159,7 +165,7 @@ class BatchFunctionCall(BatchCall):
             if isinstance(column, np.ndarray):
                 column = array_column(column)
             if not isinstance(column, pa.Array):
-                # Of pandas, NaN is what is missing, unless the field may be NaN.
+                # In pandas columns, NaN is missing, unless the feature allows NaN.
                 column = pa.array(column, from_pandas=not feature.nan)
         except MISMATCH:
             raise self._no_column(feature, column) from None
@@ -169,7 +175,7 @@ class BatchFunctionCall(BatchCall):
             raise self._corrupt(feature, printable(error)) from error
 
     def _valid(self, feature: Feature, column: Any) -> Any:  # noqa: ANN401 - as above
-        """Return the column in one piece, after its offsets and indices are validated."""
+        """Return the column as one array, after validating its offsets and indices."""
         if not isinstance(column, pa.Array | pa.ChunkedArray):
             return column
         fault = find_fault([column])
@@ -195,6 +201,6 @@ class BatchFunctionCall(BatchCall):
 
 
 def _get_length(column: Any) -> int | None:  # noqa: ANN401 - whatever a function gives
-    """How many rows a column has; None if it is a single value."""
+    """Return the number of rows of a column; None for a single value."""
     single = isinstance(column, str | bytes) or not getattr(column, "ndim", 1)
     return len(column) if hasattr(column, "__len__") and not single else None

@@ -1,4 +1,4 @@
-"""Calls of a function on several records at once, and the search for the records that fail."""
+"""Batched function calls, bisection of failing records and the move to worker processes."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ if TYPE_CHECKING:
 
 
 class BatchCall(ABC):
-    """A function of several records at once, and how it is called."""
+    """Call of a function on several records at once."""
 
     shown: str
     features: tuple[Feature, ...]
 
     @abstractmethod
     def prepare(self, batch: pa.RecordBatch) -> Any:  # noqa: ANN401 - whatever `call` takes
-        """What the function is given of a batch."""
+        """Convert a batch to the argument of `call`."""
 
     @abstractmethod
     def call(self, prepared: Any) -> Any:  # noqa: ANN401 - the function's own
-        """What the function makes of it. What this raises is the function's fault."""
+        """Call the function; exceptions are attributed to the function."""
 
     @abstractmethod
     def fitted(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
-        """The columns that it made; FieldsError if they are not what is declared."""
+        """Convert the result to columns; FieldsError if it differs from the declaration."""
 
     def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
-        """The new fields of these records."""
+        """Compute the new features of these records."""
         halves = _BatchBisection(self, batch, every=every)
         if batch.num_rows:
             halves.work(0, batch.num_rows)
@@ -72,7 +72,7 @@ class BatchCall(ABC):
         )
 
     def checked(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
-        """Return the columns of the rows from `first` to before `last`, or a BatchMismatchError."""
+        """Return the columns of rows `first` to `last` (exclusive), or BatchMismatchError."""
         try:
             return self.fitted(result, last - first)
         except FieldsError as error:
@@ -86,7 +86,7 @@ class BatchCall(ABC):
             ) from error.__cause__
 
     def refuse_names(self, names: Iterable[object]) -> None:
-        """Refuse results in which a field is missing, or is one too many."""
+        """Raise FieldsError for a missing or undeclared feature in the result."""
         declared = [feature.name for feature in self.features]
         given = list(names)
         for name in declared:
@@ -107,7 +107,7 @@ class BatchCall(ABC):
                 )
 
     def refuse_rows(self, name: str, found: int | None, rows: int) -> None:
-        """Refuse a column that is not as long as the batch."""
+        """Raise FieldsError for a column whose length differs from the batch."""
         if found != rows:
             returned = "a single value" if found is None else format_count(found, "row")
             raise FieldsError(
@@ -119,16 +119,16 @@ class BatchCall(ABC):
 
 
 def copy_batch(part: pa.RecordBatch) -> pa.RecordBatch:
-    """Some rows in memory of their own.
+    """Copy a slice of a batch to its own memory.
 
-    Functions may pick from what they are given, and Arrow picks garbage from slices of lists of a
-    fixed size in each other.
+    Functions may call `take` on their input, and Arrow returns garbage for slices of nested
+    lists of a fixed size.
     """
     return pa.ipc.read_record_batch(part.serialize(), part.schema)
 
 
 class _BatchBisection:
-    """How far the rows of a batch are done, and on which the function failed."""
+    """Progress through the rows of a batch, and the rows on which the function failed."""
 
     def __init__(self, work: BatchCall, batch: pa.RecordBatch, *, every: bool) -> None:
         self.parts: list[list[ConvertedColumn]] = []
@@ -139,7 +139,7 @@ class _BatchBisection:
         self._every = every
 
     def work(self, first: int, last: int) -> None:
-        """Do some of the rows, and if that fails each half of them."""
+        """Compute some rows; on failure, compute each half of them."""
         rows = last - first
         whole = rows == self._batch.num_rows
         part = self._batch if whole else copy_batch(self._batch.slice(first, rows))
@@ -179,27 +179,27 @@ _logger = logging.getLogger(__name__)
 
 _ENOUGH_SECONDS = 1.0
 _WORTH_SECONDS = 0.002
-"""A batch that is done in less than this is not worth being sent elsewhere."""
+"""Mean seconds per batch below which sending it to another process does not pay off."""
 _FIRST_ROWS = 64
 _PIECE_SECONDS = (0.05, 0.2)
-"""How long a piece should take in this process."""
+"""Target duration range of a piece in this process, in seconds."""
 _PIECES_EACH = 4
-"""Pieces of a batch for each process: one that is late is not waited for by the others."""
+"""Pieces of a batch per process, so that others do not wait for a late piece."""
 
 
 class FunctionCall(Protocol):
-    """What is done with each batch. It can be sent to another process if its function can."""
+    """Work on each batch; picklable if its function is."""
 
     def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
-        """The new fields of these records."""
+        """Compute the new features of these records."""
         ...
 
 
 class BoundFunctionUDF(BoundUDF):
-    """A function for records of one schema.
+    """Function bound to records of one schema.
 
-    `processes` says whether it runs in processes of its own: from the start, never, or, if it is
-    None, once a second of computing was spent on it.
+    `processes` selects worker processes: from the start (True), never (False), or after a
+    second of computing (None).
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class BoundFunctionUDF(BoundUDF):
                 raise error.refusal(shown) from error
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
-        """The new fields of some records."""
+        """Compute the new features of some records."""
         given = self._given(batch)
         parts: list[UDFResult] = []
         for made in self._in_pieces(given, every=every):
@@ -237,7 +237,7 @@ class BoundFunctionUDF(BoundUDF):
         return put_together(self.features, parts, given.num_rows)
 
     def _in_pieces(self, batch: pa.RecordBatch, *, every: bool) -> Iterator[UDFResult]:
-        """What becomes of a batch, piece by piece: here, until it moves, and then elsewhere."""
+        """Compute a batch piece by piece, in this process until the work moves to workers."""
         done = 0
         while self._processes is None:
             piece = batch.slice(done, self._rows)
@@ -259,7 +259,7 @@ class BoundFunctionUDF(BoundUDF):
         yield from run_tasks(work, firsts, stop=self._hurry)
 
     def _elsewhere(self, piece: pa.RecordBatch, *, every: bool) -> UDFResult:
-        """Do it in another process, if there is one."""
+        """Compute a piece in a worker process, if available."""
         made = None
         processes = self._processes
         if processes is not None:
@@ -270,21 +270,21 @@ class BoundFunctionUDF(BoundUDF):
                     if self._insists:
                         raise error.refusal(self._shown) from error
                     self._stay(error)
-        # While processes are about to start, it is done here.
+        # While workers start, compute in this process.
         return self._work(copy_batch(piece), every=every) if made is None else made
 
     def close(self) -> None:
-        """End its processes."""
+        """Stop the worker processes."""
         if self._processes is not None:
             self._processes.close()
 
     def _hurry(self) -> None:
-        # Whoever pressed Ctrl-C does not wait until a function is through with its batch.
+        # After Ctrl-C, do not wait until a function finishes its batch.
         if isinstance(sys.exception(), KeyboardInterrupt):
             self.close()
 
     def _here(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
-        """Do it in this process, and move once that has taken long enough."""
+        """Compute in this process, and move to workers after enough computing time."""
         began = thread_time()
         made = self._work(batch, every=every)
         took = thread_time() - began
@@ -302,7 +302,7 @@ class BoundFunctionUDF(BoundUDF):
         return made
 
     def _adapt(self, rows: int, took: float) -> None:
-        """Give more rows at a time, or fewer, so that a piece takes a moment."""
+        """Adjust the rows per piece to the target duration."""
         least, most = _PIECE_SECONDS
         if took < least and rows >= self._rows:
             self._rows = 2 * rows
@@ -313,7 +313,7 @@ class BoundFunctionUDF(BoundUDF):
         self._processes = WorkerPool(self._shown, self.features, pickle_work(self._work))
 
     def _stay(self, error: NotPortableError) -> None:
-        """Go on in this process after all."""
+        """Return to this process for good."""
         with self._lock:
             processes, self._processes = self._processes, None
         if processes is not None:

@@ -1,8 +1,9 @@
-"""A digest of a function's source, to notice that it changed while its `code` version did not.
+"""Digest of a function's source, to detect a change without a new `code` version.
 
-It covers the syntax of the function and of what it uses from its own module: helper functions,
-classes and literals. Comments, docstrings, annotations, decorators and positions do not count.
-Imported code, files and models are not covered: the declared code version stays the authority.
+The digest covers the syntax of the function and of everything it uses from its own module:
+helper functions, classes and literals. Comments, docstrings, annotations, decorators and
+positions do not count. Imported code, files and models are not covered: the declared code
+version remains the authority.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _MOST_PARTS = 1000
 
 
 def source_digest(function: Callable[..., Any]) -> str | None:
-    """Return a digest such as `ast:1f3c…`, None for a function that is not written in Python.
+    """Return a digest such as `ast:1f3c…`, or None for a function not written in Python.
 
-    The word before the colon is the method: digests of different methods cannot be compared.
-    Without source text, the bytecode stands in, which depends on the release of Python.
+    The word before the colon is the method: digests of different methods are not comparable.
+    Without source text, the digest covers the bytecode, which depends on the Python release.
     """
     found = _FunctionWalk()
     if not found.add(function):
@@ -42,7 +43,7 @@ def source_digest(function: Callable[..., Any]) -> str | None:
 
 
 class _FunctionWalk:
-    """A function and all that it uses from its module, each once, in the order of use."""
+    """Traversal of a function and its uses within its module, each once, in order of use."""
 
     def __init__(self) -> None:
         self.parts: list[Any] = []
@@ -51,7 +52,7 @@ class _FunctionWalk:
         self._assigned: set[str] = set()
 
     def add(self, value: object) -> bool:
-        """Add a callable; False if it is not written in Python."""
+        """Add a callable; return False if it is not written in Python."""
         value = _unwrap_function(value)
         if id(value) in self._seen or len(self.parts) > _MOST_PARTS:
             return True
@@ -81,7 +82,7 @@ class _FunctionWalk:
         for cell in function.__closure__ or ():
             try:
                 self._add_used(cell.cell_contents, function.__module__)
-            except ValueError:  # not filled yet: the function refers to itself
+            except ValueError:  # Not filled yet: the function refers to itself.
                 continue
         literals = _get_module_literals(function.__module__)
         for name in dict.fromkeys(name for code in codes for name in code.co_names):
@@ -102,7 +103,7 @@ class _FunctionWalk:
             self._add_definition(value, module)
 
     def _add_definition(self, value: object, module: str) -> None:
-        """Add a function or class of the same module: others have releases of their own."""
+        """Add a function or class of the same module; other modules have their own releases."""
         value = _unwrap_function(value)
         if isinstance(value, FunctionType | type) and value.__module__ == module:
             self.add(value)
@@ -115,7 +116,7 @@ class _FunctionWalk:
 
 
 def _unwrap_function(value: object) -> object:
-    """Return the function of an object that declares its features, else the value itself."""
+    """Return the function of a UDF object, else the value itself."""
     from shardline.udf.udf_declaration import FunctionUDF  # noqa: PLC0415 - it builds on us
 
     while isinstance(value, FunctionUDF):
@@ -124,10 +125,10 @@ def _unwrap_function(value: object) -> object:
 
 
 def _find_function_node(function: FunctionType) -> ast.AST | None:
-    """Return the syntax of a function; None without source, or if several could be meant."""
+    """Return the syntax tree of a function; None without source, or if ambiguous."""
     node = _parse_source(function)
     if node is None or function.__name__ != "<lambda>":
-        # After an edit of the file, the lines may be those of another function.
+        # After an edit of the file, the lines may belong to another function.
         is_it = getattr(node, "name", None) == function.__code__.co_name
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         return node if is_it and is_function else None
@@ -145,7 +146,7 @@ def _parse_source(value: FunctionType | type) -> ast.AST | None:
 
 
 def _encode_syntax(node: object) -> Any:  # noqa: ANN401 - nested lists of text
-    """Return syntax as JSON, without what makes no difference to results."""
+    """Return syntax as JSON, without parts that do not affect results."""
     if isinstance(node, list):
         return [_encode_syntax(one) for one in node]
     if not isinstance(node, ast.AST):
@@ -181,14 +182,14 @@ def _iter_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _assigned(code: CodeType) -> Iterator[str]:
-    """Yield the globals that code assigns: they change while it runs."""
+    """Yield the globals that code assigns, because they change at run time."""
     for one in dis.get_instructions(code):
         if one.opname in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
             yield str(one.argval)
 
 
 def _get_module_literals(name: str) -> dict[str, Any]:
-    """Return the literals that a module assigns once, at its top level, as syntax."""
+    """Return the syntax of the literals that a module assigns once at top level."""
     module = sys.modules.get(name)
     return {} if module is None else _parse_literals(module)
 

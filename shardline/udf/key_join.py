@@ -1,4 +1,4 @@
-"""Find keys in a table: whole columns at once, however large the table is."""
+"""Table joins: key lookups by whole columns, however large the table is."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 OnDuplicate: TypeAlias = Literal["fail", "first", "last"]
-"""What to do with a key that stands in a table more than once."""
+"""Handling of a key that occurs more than once in a table."""
 
 _FEW_KEYS = 2000
-"""Arrow hashes the keys for each column that is looked up: that pays for few of them only."""
+"""Arrow hashes the keys for each column looked up, which pays off only for few keys."""
 
 
 class DuplicateKeysError(Exception):
-    """How many keys stand in a table more than once, and the first two rows of the first."""
+    """Number of duplicate keys in a table, and the first two rows of the first."""
 
     def __init__(self, count: int, first: int, second: int) -> None:
         super().__init__(count, first, second)
@@ -61,15 +61,15 @@ class DuplicateKeysError(Exception):
 
 
 class KeyLookup(ABC):
-    """The rows of a table by their keys: int64 or binary, none of them null."""
+    """Rows of a table by key: int64 or binary, without nulls."""
 
     @abstractmethod
     def rows(self, column: pa.Array) -> Rows:
-        """The row of each key, -1 where there is none; null is no key."""
+        """Return the row of each key, -1 if not found; null never matches."""
 
 
 def make_key_lookup(keys: pa.Array, doubled: OnDuplicate) -> KeyLookup:
-    """Return the keys of a table. Raises DuplicateKeysError if a key repeats and must not."""
+    """Index the keys of a table. Raises DuplicateKeysError for duplicates under "fail"."""
     encoded = keys.dictionary_encode()
     codes, unique = np.asarray(encoded.indices), encoded.dictionary
     firsts = np.unique(codes, return_index=True)[1]
@@ -123,11 +123,11 @@ class _ManyTextLookup(KeyLookup):
 
 
 OnMissing: TypeAlias = Literal["fail", "default", "absent"]
-"""What becomes of a record whose key is not in the table."""
+"""Handling of a record whose key is not in the table."""
 
 
 class BoundTableJoin(BoundUDF):
-    """A table for records of one schema. With defaults, these are one more row of its columns."""
+    """Table bound to records of one schema; defaults are one more row of its columns."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class BoundTableJoin(BoundUDF):
 
 
 def validate_key(shown: str, key: Feature) -> None:
-    """Raise FieldsError for a feature that cannot be the key to a table."""
+    """Raise FieldsError if the feature cannot be a table key."""
     if key.shape or key.sequence or key.kind == "float":
         steps = " in each step" if key.sequence else ""
         raise FieldsError(
@@ -188,7 +188,7 @@ def validate_key(shown: str, key: Feature) -> None:
 def index_table_keys(
     held: LookupTable, column: str, key: Feature, doubled: OnDuplicate
 ) -> KeyLookup:
-    """The rows of a table by their keys, which are as those of the records: FieldsError if not."""
+    """Index a table by a column with the type of the record key; FieldsError if it differs."""
     where = f"{held.shown}, column {column!r}"
     large = held.large(column) if key.kind == "int64" else None
     if large is not None:
@@ -245,7 +245,7 @@ def index_table_keys(
 
 
 def get_table_column(held: LookupTable, feature: Feature) -> pa.Array:
-    """A column of a table as a field; FieldsError if a value in it is none of the field's."""
+    """Return a column of a table as a feature; FieldsError if a value does not fit."""
     column = held.fitted(feature)
     for at, why in sorted(column.bad.items()):
         raise FieldsError(
@@ -268,21 +268,22 @@ def table_join(
     defaults: Mapping[str, object] | None = None,
     format: SourceFormat | None = None,  # noqa: A002 - the word that callers and --format use
 ) -> TableJoin:
-    """Fields from a table: each record gets those of the row that has its key.
+    """Declare features from a table: each record gets those of the row with its key.
 
-    `table` is a CSV, JSON lines, Parquet or Arrow file, by its path, its URI or as a StoredFile
-    (`format` says which, where its name does not); an Arrow table; a DataFrame of pandas, or of
-    others that speak Arrow. It is held in memory, as Arrow columns. `key` names the feature that
-    is the key, an int64 or bytes of shape (), and `table_key` the column, if that is called
-    otherwise. A file's rows are read when they are needed, not before.
+    The table is held in memory as Arrow columns. The rows of a file are read on first use.
 
-    `features` are the columns to take: declared, or by their names; all but the key if it is left
-    out. Kinds that are not declared are those that the values suggest.
-
-    `missing` says what becomes of a record whose key is not in the table, or that has none: it
-    fails, it gets the `defaults`, which must have a value for each field, or the fields are absent
-    from it, and so not required. `doubled` says which row counts if a key is there twice: none,
-    the first or the last.
+    Args:
+        table: CSV, JSON lines, Parquet or Arrow file (path, URI or StoredFile), Arrow table, or
+            a DataFrame of pandas or another library with the Arrow interface.
+        key: Feature that is the key, an int64 or bytes of shape ().
+        features: Columns to take, declared or by name. All but the key by default. Kinds that
+            are not declared are inferred from the values.
+        table_key: Column of the key, if its name differs from `key`.
+        missing: Handling of a record without a key, or with an unknown key: "fail", "default"
+            (use `defaults`) or "absent" (leave the features out, which makes them optional).
+        doubled: Row to use for a duplicate key: "fail" for neither, "first" or "last".
+        defaults: Default for each feature.
+        format: Format of a file whose name does not show it.
     """
     return TableJoin(
         table,
@@ -298,7 +299,7 @@ def table_join(
 
 @dataclass(frozen=True, slots=True)
 class TableJoin:
-    """A table whose columns become fields. It is read anew each time, unless it is `settled`."""
+    """Table whose columns become features; it is read at each use unless `settled`."""
 
     table: object
     key: str
@@ -310,7 +311,7 @@ class TableJoin:
     format: SourceFormat | None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise FieldsError for invalid options."""
         for what, given, known in (
             ("missing", self.missing, get_args(OnMissing)),
             ("doubled", self.doubled, get_args(OnDuplicate)),
@@ -338,25 +339,25 @@ class TableJoin:
 
     @property
     def shown(self) -> str:
-        """The table as messages call it."""
+        """Table label for messages."""
         held = isinstance(self.table, LookupTable)
         return self.table.shown if held else get_table_label(self.table)  # type: ignore[attr-defined] # it is held
 
     @property
     def _path(self) -> str | None:
-        """The path or URI of the table, None for a table in memory."""
+        """Path or URI of the table, None for a table in memory."""
         if isinstance(self.table, LookupTable):
             return self.table.path
         return str(self.table) if isinstance(self.table, str | Path | StoredFile) else None
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The key."""
+        """Name of the key feature."""
         return (self.key,)
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns that become fields. The table is read only if they are not declared."""
+        """Columns that become features; undeclared columns require reading the table."""
         if self.declared is not None:
             return self.declared
         with add_path(self._path):
@@ -364,20 +365,20 @@ class TableJoin:
 
     @property
     def declared(self) -> tuple[Feature, ...] | None:
-        """The columns that become fields, None if the table has to be read to know them."""
+        """Columns that become features, None if the table must be read to know them."""
         features = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
         if not features or len(features) < len(self.chosen or ()):
             return None
         return tuple(self._as_made(features))
 
     def settled(self) -> TableJoin:
-        """The same, with the table read."""
+        """Return a copy with the table loaded."""
         with add_path(self._path):
             held, features = self._settled()
         return replace(self, table=held, chosen=features, format=None)
 
     def identity(self) -> Json:
-        """All that its results depend on besides the records."""
+        """Return everything the results depend on besides the records."""
         with add_path(self._path):
             held, features = self._settled()
         hashed = () if held.sha256 else (*features, *held.inferred([self.column]).values())
@@ -394,7 +395,10 @@ class TableJoin:
         }
 
     def validate(self, schema: Schema) -> None:
-        """Raise SchemaMismatchError or FieldsError if no record of this schema has such a key."""
+        """Raise an error if records of this schema lack a valid key.
+
+        Raises SchemaMismatchError for a missing key, FieldsError for an unsuitable key.
+        """
         self._key(schema)
 
     def _key(self, schema: Schema) -> Feature:
@@ -403,7 +407,7 @@ class TableJoin:
         return key
 
     def bind(self, schema: Schema) -> BoundUDF:
-        """The table for records of this schema."""
+        """Bind the table to records of this schema."""
         with add_path(self._path):
             held, features = self._settled()
         key = self._key(schema)
@@ -448,7 +452,7 @@ class TableJoin:
         return held, validate_features(self.shown, self._as_made(features))
 
     def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
-        """Return the features with what `missing` makes of them."""
+        """Return the features, optional if `missing` is "absent"."""
         if self.missing != "absent":
             return list(features)
         return [replace(feature, required=False) for feature in features]
@@ -461,7 +465,7 @@ class TableJoin:
         return read_table(self.table, self.format, wanted, declared)
 
     def _default(self, feature: Feature) -> pa.Array:
-        """The default of a field, as a column of one row."""
+        """Return the default of a feature as a column of one row."""
         value = self.defaults.get(feature.name)
         if value is None:
             raise FieldsError(
@@ -485,5 +489,5 @@ def _get_feature_name(feature: Feature | str) -> str:
 
 
 def _digest_array(array: pa.Array) -> str:
-    """A value in short: not all of them have a place in JSON."""
+    """Return a digest of a value, because JSON cannot represent every value."""
     return hashlib.sha256(repr(array.to_pylist()).encode()).hexdigest()

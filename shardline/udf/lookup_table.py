@@ -1,4 +1,4 @@
-"""Find numbers in JSON rows that have more digits than the floats they are read as."""
+"""Lookup tables: tables read from files or memory, whose columns become features."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     from shardline.sources.source_format import SourceFormat
 
     Chosen = Collection[str] | None
-    """The columns that are wanted, None for all."""
+    """Requested columns, None for all."""
     Names = dict[str, None]
-    """The columns that were found, wanted or not, in order."""
+    """Columns of the table, requested or not, in order."""
 
 
 class LargeNumberRows:
-    """The first row of each column with a number that lost digits."""
+    """First row, per column, of a number that lost digits as a float."""
 
     def __init__(self) -> None:
         self.rounded: dict[str, int] = {}
 
     def look(self, name: str, first: int, values: Sequence[object]) -> None:
-        """Look at some rows of a column that holds floats."""
+        """Inspect some rows of a column of floats."""
         if name in self.rounded:
             return
         for row, value in enumerate(values, first):
@@ -76,12 +76,16 @@ _HASHED_ROWS = 8192
 
 @dataclass(frozen=True)
 class LookupTable:
-    """A table that has been read.
+    """Table loaded in memory.
 
-    `where` tells of a row where it stands, `sha256` is that of the file it was read from. With
-    `base64`, text for images and arrays is such. `there` are all columns of the table, also those
-    that were not kept. `rounded` has the first row of each column of whole numbers in which one is
-    rounded, as it is over 64 bits. `path` is that of the file.
+    Attributes:
+        where: Formats the location of a row.
+        sha256: SHA-256 of the file that the table was read from.
+        base64: True if text for images and arrays is base64.
+        there: All columns of the table, including those not loaded.
+        rounded: First row, per column of whole numbers, of a number over 64 bits, which was
+            rounded.
+        path: Path of the file.
     """
 
     shown: str
@@ -95,16 +99,16 @@ class LookupTable:
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of its columns."""
+        """Names of the loaded columns."""
         return list(dict.fromkeys(name for batch in self.batches for name in batch.schema.names))
 
     @cached_property
     def rows(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         return sum(batch.num_rows for batch in self.batches)
 
     def known(self, name: str) -> str:
-        """The name of a column; FieldsError if there is no such."""
+        """Return the column name; FieldsError if the column is unknown."""
         if name not in self.names:
             has = ", ".join(map(repr, self.there or self.names)) or "none"
             raise FieldsError(
@@ -116,7 +120,7 @@ class LookupTable:
         return name
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
-        """The features that these columns suggest; SchemaMismatchError where none can be told."""
+        """Infer the features of these columns; SchemaMismatchError if that is impossible."""
         self._refuse_large(names)
         finder = SchemaFinder(self.shown)
         for columns in self._columns(names):
@@ -132,17 +136,17 @@ class LookupTable:
         return {feature.name: feature for feature in schema.features}
 
     def fitted(self, feature: Feature) -> ConvertedColumn:
-        """One of the columns as a feature."""
+        """Convert a column to a feature."""
         parts = [[self._fit(feature, *columns)] for columns in self._columns([feature.name])]
         return join_columns([feature], parts or [[make_null_column(feature)]])[0]
 
     def types(self, name: str) -> list[pa.DataType]:
-        """What the values of a column are, where that is known before they are read."""
+        """Return the value types of a column, as known without reading the values."""
         leaves = [unwrap_lists(columns[0].type)[1] for columns in self._columns([name])]
         return [leaf for leaf in leaves if not pa.types.is_null(leaf)]
 
     def large(self, name: str) -> int | None:
-        """The first row with a number over 64 bits, if all of the column are whole numbers."""
+        """Return the first row over 64 bits, if all numbers of the column are whole."""
         if name in self.rounded:
             return self.rounded[name]
         first = 0
@@ -160,7 +164,7 @@ class LookupTable:
         return None
 
     def digest(self, features: Sequence[Feature]) -> str:
-        """The sha256 of the file; of a table without one, that of these columns as records."""
+        """Return the SHA-256 of the file; without a file, of these columns as records."""
         if self.sha256 is not None:
             return self.sha256
         digest = hashlib.sha256()
@@ -201,12 +205,12 @@ class LookupTable:
 
 
 class CellLookupTable(LookupTable):
-    """A table whose cells are text, whatever is written in them."""
+    """Table of text cells."""
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
-        """The features that these columns suggest; SchemaMismatchError where none can be told.
+        """Infer the features of these columns; SchemaMismatchError if that is impossible.
 
-        Whole numbers of which one is over 64 bits are text, as when they are appended.
+        As in an append, whole numbers become text if one exceeds 64 bits.
         """
         tally = CellTally(names)
         for columns in self._columns(names):
@@ -214,12 +218,12 @@ class CellLookupTable(LookupTable):
         return {feature.name: feature for feature in tally.schema(self.shown).features}
 
     def types(self, name: str) -> list[pa.DataType]:
-        """Nothing is known of cells."""
+        """Return no types: cells are text."""
         del name
         return []
 
     def large(self, name: str) -> int | None:
-        """The first row with a number over 64 bits, if all of the column are whole numbers."""
+        """Return the first row over 64 bits, if all numbers of the column are whole."""
         return find_row_over_int64(column for (column,) in self._columns([name]))
 
     def _fit(self, feature: Feature, column: pa.Array) -> ConvertedColumn:
@@ -227,7 +231,7 @@ class CellLookupTable(LookupTable):
 
 
 def get_table_label(what: object) -> str:
-    """A table as messages call it."""
+    """Return the table label for messages."""
     in_file = isinstance(what, str | Path | StoredFile)
     return f"table {what}" if in_file else "the table in memory"
 
@@ -238,10 +242,13 @@ def read_table(
     chosen: Chosen,
     features: Sequence[Feature],
 ) -> LookupTable:
-    """The table that a path, a URI, a stored file, or data in memory is.
+    """Read a table from a path, a URI, a stored file or data in memory.
 
-    `asked` is the format of a file, where its name does not tell. Only the `chosen` columns are
-    kept. `features` are those that are declared for some of them.
+    Args:
+        what: Location or data of the table.
+        asked: Format of a file whose name does not show it.
+        chosen: Columns to load, None for all.
+        features: Declared features for some of the columns.
     """
     if isinstance(what, str) and "://" in what:
         what = open_stored_file(what)
@@ -443,7 +450,7 @@ def _format_row(at: int) -> str:
 
 
 def _format_csv_line(where: Path | StoredFile, at: int) -> str:
-    """In which line a row of a CSV file begins; the file is read again for that."""
+    """Return the line where a CSV row begins, reading the file again."""
     for rows in _iter_csv_blocks(CsvSource(FileIdentity(where), DEFAULT_LIMITS)):
         if at < len(rows.filled):
             return rows.where(at)

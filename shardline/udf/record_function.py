@@ -1,4 +1,4 @@
-"""Functions of one record: a dict of its features in, a dict of its new fields out."""
+"""UDFs on one record: a dict of features in, a dict of new features out."""
 
 from __future__ import annotations
 
@@ -38,26 +38,30 @@ def record_udf(
     deterministic: bool = True,
     check_source: bool = True,
 ) -> Callable[[RecordFunction], RecordUDF]:
-    """Declare that a function of one record makes these fields.
+    """Declare a function of one record as a UDF that computes these features.
 
-    It is given a dict: int, float, bytes or str; a NumPy array in the feature's shape where it has
-    one; None where the feature is missing. It returns a dict of such values, or of lists; a field
-    that is None or left out is missing, which only one that is not required may be.
-
-    `reads` names the features that it needs, and only those are decoded; without it, it is given
-    all of the context. `code` is the version of all that its results depend on: change it when
-    they would change. Without it nothing is used again that the function made before.
+    The function gets a dict: int, float, bytes or str; a NumPy array for a feature with a
+    shape; None for a missing feature. It returns a dict of such values, or of lists. A feature
+    that is None or omitted is missing, which only an optional feature allows.
 
     The function must not depend on the order of records: it may be called on several threads at
-    once, and in other processes. It begins in this process, and goes on in processes of its own
-    once it took a second of computing; with `processes=True` it begins there, with False it stays
-    here. There it is a copy, with copies of the globals that it uses.
+    once, and in other processes. By default, it starts in this process and moves to worker
+    processes after a second of computing. A worker process has a copy of the function and of
+    the globals that it uses.
 
-    A function that may make something else of the same records another time says so with
-    `deterministic=False`: then an audit does not call it again to compare.
+    A changed function source with unchanged `code` raises an error, because one version would
+    mix results of both. If the results are equal, set `check_source=False` for the next run.
 
-    A function whose source has changed while its `code` has not is refused, since one version would
-    mix results of both. If the results are the same, set `check_source=False` for the next run.
+    Args:
+        features: Features that the function computes.
+        reads: Names of the features that the function needs; only these are decoded. Without
+            it, the function gets the whole context.
+        code: Version of everything the results depend on; change it when results would change.
+            Without it, earlier results are never reused.
+        processes: True starts in worker processes, False stays in this process.
+        deterministic: False if the same records may give different results; an audit then does
+            not call the function again to compare.
+        check_source: False accepts a changed source for this run.
     """
     return partial(
         RecordUDF,
@@ -72,14 +76,14 @@ def record_udf(
 
 @dataclass(frozen=True, slots=True)
 class RecordUDF(FunctionUDF):
-    """A function of one record."""
+    """UDF on one record."""
 
     processes: bool | None = None
 
     maker: ClassVar[str] = "record function"
 
     def bind(self, schema: Schema) -> BoundUDF:
-        """The function for records of this schema."""
+        """Bind the function to records of this schema."""
         reads = self._found(schema)
         work = RecordFunctionCall(self.shown, self.function, self.features, reads)
         return BoundFunctionUDF(self.shown, work, reads, self.features, self.processes)
@@ -87,7 +91,7 @@ class RecordUDF(FunctionUDF):
 
 @dataclass(frozen=True, slots=True)
 class RecordFunctionCall:
-    """The function, called for each row of a batch."""
+    """Call of a UDF for each row of a batch."""
 
     shown: str
     function: RecordFunction
@@ -95,7 +99,7 @@ class RecordFunctionCall:
     reads: list[Feature]
 
     def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
-        """The new fields of these records."""
+        """Compute the new features of these records."""
         names = [feature.name for feature in self.reads]
         declared = {feature.name for feature in self.features}
         rows: list[Mapping[str, Any]] = []
@@ -127,7 +131,7 @@ class RecordFunctionCall:
         return make_result(self.shown, self.features, made, reasons, tried=tried, error=first)
 
     def _misfit(self, row: object, declared: set[str]) -> str:
-        """Why what it gave for a record is not a dict of its fields."""
+        """Return why the result for a record is not a dict of the declared features."""
         if not isinstance(row, Mapping):
             gave = "None" if row is None else f"a value of type {type(row).__name__}"
             return f"{self.shown} gave {gave}: it must return a dict of its fields"

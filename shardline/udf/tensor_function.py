@@ -1,6 +1,6 @@
-"""Columns as tensors, in the forms that `readers.tf_parse` lists.
+"""UDFs on TensorFlow tensors, in the forms that `readers.tf_parse` lists.
 
-They are put together inside of the graph, from dense parts: where rows are cut, and the values.
+Tensors are assembled within the graph, from dense parts: row splits and values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 Tensor: TypeAlias = Any
-"""A tf.Tensor or a tf.RaggedTensor: TensorFlow ships no types."""
+"""Tensor of type tf.Tensor or tf.RaggedTensor, untyped because TensorFlow ships no types."""
 
 if TYPE_CHECKING:
     TensorFunction: TypeAlias = Callable[[dict[str, Tensor]], Mapping[str, Tensor]]
@@ -62,7 +62,7 @@ _DTYPES = {"int64": "int64", "float": "float32", "bytes": "string"}
 
 
 def import_tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without types
-    """TensorFlow, which takes seconds to load."""
+    """Import TensorFlow on demand, because it takes seconds to load."""
     try:
         import tensorflow as tf  # noqa: PLC0415
     except ImportError:
@@ -75,7 +75,7 @@ def import_tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without typ
 
 @dataclass(frozen=True)
 class TensorForm:
-    """How the tensor of a feature is put together."""
+    """Assembly of the tensor of a feature from dense parts."""
 
     feature: Feature
 
@@ -85,20 +85,20 @@ class TensorForm:
 
     @cached_property
     def _dense(self) -> bool:
-        """Whether each record has as many values, so that nothing is cut."""
+        """True if all records have the same number of values, so that no splits are needed."""
         feature = self.feature
         return feature.required and not feature.sequence and shapes.is_fixed(feature.shape)
 
     @cached_property
     def _inner(self) -> Shape:
-        """The shape of what lies in the innermost rows that are cut."""
+        """Shape of the values in the innermost split rows."""
         shape = self.feature.shape
         steps = self.feature.sequence and shapes.is_fixed(shape)
         return shape if self._dense or steps else shape[1:]
 
     @cached_property
     def cuts(self) -> Shape:
-        """How rows are cut, from the outermost: into so many each, or, for None, into any."""
+        """Row lengths from the outermost split inward, None for variable lengths."""
         feature = self.feature
         both = feature.sequence and not shapes.is_fixed(feature.shape)
         cuts: Shape = () if self._dense else (None, None) if both else (None,)
@@ -108,7 +108,7 @@ class TensorForm:
 
     @cached_property
     def values(self) -> Shape:
-        """The shape of one of the values that are cut."""
+        """Shape of one innermost value."""
         if self._array is None:
             return self._inner
         if shapes.is_fixed(self._array.shape):
@@ -116,13 +116,13 @@ class TensorForm:
         return self._array.shape[1:]
 
     def specs(self, tf: Any) -> list[Any]:  # noqa: ANN401 - TensorFlow's own
-        """What the parts are: where rows are cut, from the outermost, then the values."""
+        """Return the tensor specs of the parts: splits from the outermost, then the values."""
         dtype = _DTYPES[self.feature.kind] if self._array is None else self._array.dtype
         cuts = [tf.TensorSpec((None,), tf.int64) for size in self.cuts if size is None]
         return [*cuts, tf.TensorSpec((None, *self.values), dtype)]
 
     def put_together(self, tf: Any, parts: Sequence[Tensor]) -> Tensor:  # noqa: ANN401 - as above
-        """The tensor that the parts make."""
+        """Assemble the tensor from its parts."""
         *splits, tensor = parts
         for size in reversed(self.cuts):
             if size is None:
@@ -132,7 +132,7 @@ class TensorForm:
         return tensor
 
     def parts(self, column: pa.Array) -> Parts:
-        """The parts of a column; ColumnError where it does not hold what the feature does."""
+        """Split a column into its parts; ColumnError if it does not match the feature."""
         there = np.asarray(column.is_valid())
         rows = _ListRows(column, there)
         splits: Parts = []
@@ -152,14 +152,14 @@ class TensorForm:
         return [*splits, flat.reshape(-1, *self.values)]
 
     def _decoded(self, array: Array, column: pa.Array, values: pa.Array) -> Parts:
-        """The numbers of raw arrays, which lie behind each other already."""
+        """Return the numbers of raw arrays, which are already contiguous."""
         sizes, data = _get_value_bytes(values)
         fixed = shapes.is_fixed(array.shape)
         unit = array.unit_bytes
         wrong = sizes != unit if fixed else sizes % unit != 0
         if wrong.any():
             raise self._misfit(array, column, int(sizes[wrong.argmax()]))
-        # As one array of any number of rows; other bytes than 0 and 1 are true as well.
+        # Decoded as one array of any number of rows; bytes other than 0 and 1 are also true.
         dtype = "uint8" if array.dtype == "bool" else array.dtype
         rows = Array(dtype, (None, *(array.shape if fixed else array.shape[1:])))
         numbers = rows.decode(data)
@@ -179,10 +179,10 @@ class TensorForm:
 
 
 class _ListRows:
-    """The lists of a column, level by level, without those in rows that are missing.
+    """Lists of a column, level by level, without missing rows.
 
-    What is in them is taken out at the last level: Arrow picks garbage from slices of lists of a
-    fixed size in each other.
+    Values are filtered only at the last level: Arrow returns garbage for slices of nested lists
+    of a fixed size.
     """
 
     def __init__(self, column: pa.Array, there: NDArray[np.bool_]) -> None:
@@ -190,7 +190,7 @@ class _ListRows:
         self._kept = None if there.all() else there
 
     def descend(self) -> NDArray[np.int64]:
-        """Go to what is inside of these lists; gives how much each of them holds."""
+        """Descend into the lists and return their lengths."""
         cuts, self._values = cut(self._values)
         lengths: NDArray[np.int64] = np.diff(cuts)
         if self._kept is None:
@@ -200,14 +200,14 @@ class _ListRows:
         return lengths[kept]
 
     def leaves(self) -> pa.Array:
-        """The values in the innermost lists."""
+        """Return the values of the innermost lists."""
         while is_list(self._values.type):
             self.descend()
         return self._values if self._kept is None else self._values.filter(pa.array(self._kept))
 
 
 def _get_value_bytes(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
-    """How many bytes each value has, and all of them behind each other."""
+    """Return the size of each value, and the concatenated bytes."""
     _, offsets, data = values.buffers()
     if not len(values) or offsets is None or data is None:
         return np.zeros(len(values), np.int64), memoryview(b"")
@@ -225,7 +225,7 @@ _PREFETCHED = 1
 def stream_tensors(
     work: TensorFunctionCall, batches: Iterator[pa.RecordBatch], *, every: bool, workers: int | None
 ) -> Iterator[UDFResult]:
-    """The new fields of all batches, in order; an error comes in its place."""
+    """Yield the new features of all batches in order; an error is raised at its position."""
     with closing(_PipelineFeed(work, batches)) as feed:
         results = iter(_make_pipeline(work, feed, workers))
         try:
@@ -247,8 +247,8 @@ def stream_tensors(
                 columns = work.checked(result, 0, rows)
                 yield make_result(work.shown, work.features, columns, {}, tried=rows)
         finally:
-            # The traceback of an error would hold it until the program ends. TensorFlow cannot put
-            # a pipeline away then, and complains.
+            # A kept traceback would hold the iterator until exit; TensorFlow then cannot release
+            # the pipeline and complains.
             del results
         yield from feed.empty()
         if feed.error is not None:
@@ -270,9 +270,9 @@ def _make_pipeline(work: TensorFunctionCall, feed: _PipelineFeed, workers: int |
 
 
 class _PipelineFeed:
-    """The batches on their way into the pipeline, and those whose results were not taken yet.
+    """Batches fed to the pipeline, and those whose results are pending.
 
-    Those without rows are not worth a call, and wait in `begun` until it is their turn.
+    Batches without rows need no call and wait in `begun` for their turn.
     """
 
     def __init__(self, work: TensorFunctionCall, batches: Iterator[pa.RecordBatch]) -> None:
@@ -284,7 +284,7 @@ class _PipelineFeed:
         self._closed = False
 
     def parts(self) -> Iterator[tuple[NDArray[Any], ...]]:
-        """What goes into the pipeline, asked for by a thread of TensorFlow's."""
+        """Yield pipeline inputs; called on a TensorFlow thread."""
         while (parts := self._next()) is not None:
             yield tuple(parts)
 
@@ -305,12 +305,12 @@ class _PipelineFeed:
             return None
 
     def empty(self) -> Iterator[UDFResult]:
-        """The results of batches without rows whose turn it is."""
+        """Yield the results of batches without rows at the head of the queue."""
         while self.begun and not self.begun[0].num_rows:
             yield self._work(self.begun.popleft(), every=False)
 
     def close(self) -> None:
-        """Let no more in, and wait until nobody reads the batches any more."""
+        """Stop the feed and wait until no thread reads the batches."""
         with self._lock:
             self._closed = True
 
@@ -327,27 +327,29 @@ def tensor_udf(
     deterministic: bool = True,
     check_source: bool = True,
 ) -> Callable[[TensorFunction], TensorUDF]:
-    """Declare that a TensorFlow function of a batch of records makes these fields.
+    """Declare a TensorFlow function of a batch as a UDF that computes these features.
 
-    It is given a dict of tensors, whose first dimension is the record, in the forms that
-    `Snapshot.to_tf` gives, and returns a dict of dense or ragged tensors with as many records. An
-    empty row of a field that is not required is a field that is missing.
+    The function gets a dict of tensors, whose first dimension is the record, in the forms of
+    `Snapshot.to_tf`. It returns a dict of dense or ragged tensors with as many records. An
+    empty row of an optional feature is a missing feature.
 
-    It is traced once, with a batch dimension that is not known, and runs in a tf.data pipeline: so
-    it must be made of TensorFlow's operations. What it makes of a record must not depend on which
-    others are in the batch: where it fails, it is called on parts of the batch until the records
-    are found that make it fail.
+    The function is traced once, with an unknown batch dimension, and runs in a tf.data
+    pipeline, so it must use TensorFlow operations only. The result for a record must not depend
+    on the other records in the batch: on failure, the function is called on parts of the batch
+    to find the failing records.
 
-    `reads` names the features that it needs, `batch` how many records it is given at most: as many
-    as there is memory for what it computes. `code` is the version of all that its results depend
-    on, models included: change it when they would change. Without it nothing is used again that
-    the function made before.
+    A changed function source with unchanged `code` raises an error, because one version would
+    mix results of both. If the results are equal, set `check_source=False` for the next run.
 
-    A function that may make something else of the same records another time says so with
-    `deterministic=False`: then an audit does not call it again to compare.
-
-    A function whose source has changed while its `code` has not is refused, since one version would
-    mix results of both. If the results are the same, set `check_source=False` for the next run.
+    Args:
+        features: Features that the function computes.
+        reads: Names of the features that the function needs.
+        code: Version of everything the results depend on, models included; change it when
+            results would change. Without it, earlier results are never reused.
+        batch: Maximum records per call, limited by the memory that the function needs.
+        deterministic: False if the same records may give different results; an audit then does
+            not call the function again to compare.
+        check_source: False accepts a changed source for this run.
     """
     return partial(
         TensorUDF,
@@ -362,14 +364,14 @@ def tensor_udf(
 
 @dataclass(frozen=True, slots=True)
 class TensorUDF(FunctionUDF):
-    """A TensorFlow function of batched tensors."""
+    """UDF on batched TensorFlow tensors."""
 
     batch: int = _BATCH
 
     maker: ClassVar[str] = "tensor function"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise FieldsError for invalid options."""
         FunctionUDF.__post_init__(self)
         if type(self.batch) is not int or self.batch < 1:
             raise FieldsError(
@@ -378,14 +380,14 @@ class TensorUDF(FunctionUDF):
             )
 
     def bind(self, schema: Schema) -> BoundUDF:
-        """The function for records of this schema; it is traced here."""
+        """Bind the function to records of this schema, tracing it."""
         reads = self._found(schema)
         work = TensorFunctionCall(self.shown, self.function, self.features, reads)
         return BoundTensorUDF(work, reads, self.batch)
 
 
 class TensorFunctionCall(BatchCall):
-    """The function, traced, and called with the parts that tensors are put together of."""
+    """Traced function, called with the dense parts of tensors."""
 
     def __init__(
         self,
@@ -404,16 +406,16 @@ class TensorFunctionCall(BatchCall):
 
     @property
     def specs(self) -> tuple[Any, ...]:
-        """What the parts of a batch are, all features' behind each other."""
+        """Tensor specs of the parts of a batch, all features concatenated."""
         return tuple(spec for specs in self._specs for spec in specs)
 
     def prepare(self, batch: pa.RecordBatch) -> Parts:
-        """The parts of a batch; ColumnError where it does not hold what was declared."""
+        """Split a batch into parts; ColumnError if it does not match the declaration."""
         pairs = zip(self._forms, batch.columns, strict=True)
         return [part for form, column in pairs for part in form.parts(column)]
 
     def call(self, prepared: Parts) -> dict[str, Tensor]:
-        """What the function makes of them, outside of a pipeline."""
+        """Call the function outside a pipeline."""
         given = zip(prepared, self.specs, strict=True)
         made: dict[str, Tensor] = self.traced(
             *(self.tf.convert_to_tensor(part, spec.dtype) for part, spec in given)
@@ -421,7 +423,7 @@ class TensorFunctionCall(BatchCall):
         return made
 
     def fitted(self, result: dict[str, Tensor], rows: int) -> list[ConvertedColumn]:
-        """The columns that it made."""
+        """Convert the returned tensors to columns."""
         made = []
         for feature in self.features:
             tensor = result[feature.name]
@@ -437,7 +439,7 @@ class TensorFunctionCall(BatchCall):
         return made
 
     def _trace(self) -> Any:  # noqa: ANN401 - TensorFlow's own
-        # The function is one of its own, inside: so it may have conditions on tensors, as usual.
+        # A separate inner tf.function with autograph, so that user code may branch on tensors.
         inner = self.tf.function(self._function)
 
         def call(*parts: Tensor) -> dict[str, Tensor]:
@@ -465,7 +467,7 @@ class TensorFunctionCall(BatchCall):
         return tensors
 
     def _checked(self, result: object) -> dict[str, Tensor]:
-        """The tensors that it gives, if they can be what is declared."""
+        """Return the result tensors; FieldsError if they cannot match the declaration."""
         tf = self.tf
         if not isinstance(result, Mapping):
             raise FieldsError(
@@ -496,7 +498,7 @@ class TensorFunctionCall(BatchCall):
         return made
 
     def _misfit(self, feature: Feature, tensor: Tensor) -> str | None:
-        """Why no tensor of this kind can be the field; None if it may be."""
+        """Return why no tensor of this type can be the feature; None if it can."""
         if tensor.shape.rank is None:
             return None
         if tensor.shape.rank == 0:
@@ -510,7 +512,7 @@ class TensorFunctionCall(BatchCall):
 
 
 def _fit_missing_rows(feature: Feature, column: pa.Array) -> ConvertedColumn:
-    """A ragged column, in which an empty row is missing if it may be."""
+    """Convert a ragged column; an empty row of an optional feature is missing."""
     if feature.required:
         return convert_to_feature(feature, column)
     cuts, values = cut(column)
@@ -528,7 +530,7 @@ def _fit_missing_rows(feature: Feature, column: pa.Array) -> ConvertedColumn:
 
 
 class BoundTensorUDF(BoundUDF):
-    """A TensorFlow function for records of one schema."""
+    """TensorFlow function bound to records of one schema."""
 
     def __init__(self, work: TensorFunctionCall, reads: list[Feature], batch: int) -> None:
         super().__init__(reads, work.features)
@@ -547,7 +549,7 @@ class BoundTensorUDF(BoundUDF):
     def stream(
         self, batches: Iterable[pa.RecordBatch], *, every: bool, workers: int | None = None
     ) -> Iterator[UDFResult]:
-        """The new fields of all batches, in order, by one tf.data pipeline."""
+        """Yield the new features of all batches in order, using one tf.data pipeline."""
         begun: deque[tuple[int, int]] = deque()
 
         def pieces() -> Iterator[pa.RecordBatch]:
@@ -570,7 +572,7 @@ class BoundTensorUDF(BoundUDF):
 
 
 def _split_batch(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
-    """A batch in pieces of so many rows at most."""
+    """Split a batch into pieces of at most `rows` rows."""
     if batch.num_rows <= rows:
         return [batch]
     return [copy_batch(batch.slice(first, rows)) for first in range(0, batch.num_rows, rows)]

@@ -1,4 +1,4 @@
-"""What becomes of records of one schema: features are renamed, left out, computed."""
+"""Transforms of records of one schema: features are renamed, dropped or computed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """What becomes of records: what each feature is called from now on, and what is new.
+    """Transform of records: names of existing features, and new features.
 
-    `names` has every feature of `before`, None for one that is left out.
+    `names` maps every feature of `before` to its new name, None for a dropped feature.
     """
 
     before: Schema
@@ -31,11 +31,11 @@ class Transform:
 
     @property
     def new(self) -> Schema:
-        """The new features alone."""
+        """Schema of the new features only."""
         return Schema(tuple(f for one in self.fields for f in one.features), self.before.payload)
 
     def identity(self) -> Json | None:
-        """All that the result depends on besides the records; None if that cannot be told."""
+        """Return everything the result depends on besides the records; None if unknown."""
         told = [one.identity() for one in self.fields]
         if None in told:
             return None
@@ -46,20 +46,20 @@ class Transform:
 def get_transform_identity(
     schemas: tuple[str, str], names: Mapping[Key, str | None], fields: Sequence[Json | None]
 ) -> Json:
-    """The identity of a transform from one fingerprint to another, with these makers' own."""
+    """Return the identity of a transform between two fingerprints with these UDF identities."""
     changed = [[*key, new] for key, new in sorted(names.items()) if new != key[1]]
     return {"schemas": list(schemas), "names": changed, "fields": list(fields)}
 
 
 def map_unchanged_names(schema: Schema) -> dict[Key, str | None]:
-    """Names under which every feature stays what it is."""
+    """Map every feature to its current name."""
     return {feature.key: feature.name for feature in schema.features}
 
 
 class BoundUDFs:
-    """The functions and tables of a transform, made ready when the first record is there.
+    """UDFs of a transform, bound when the first record is read.
 
-    All tasks of an operation share them. Sent to another process, they are made ready there.
+    All tasks of an operation share them. Another process binds them again.
     """
 
     def __init__(self, transform: Transform) -> None:
@@ -68,14 +68,14 @@ class BoundUDFs:
         self._bound: list[BoundUDF] | None = None
 
     def bound(self) -> list[BoundUDF]:
-        """Made ready for the records."""
+        """Bind the UDFs once and return them."""
         with self._lock:
             if self._bound is None:
                 self._bound = [one.bind(self.transform.before) for one in self.transform.fields]
             return self._bound
 
     def reads(self) -> list[Feature]:
-        """The features that any of them reads, each once."""
+        """Return the features that any UDF reads, without duplicates."""
         return list(
             {feature.key: feature for one in self.bound() for feature in one.reads}.values()
         )
@@ -97,7 +97,7 @@ class BoundUDFs:
 
 
 def validate_side_names(transform: Transform) -> None:
-    """Refuse to give something new a name that stays on the other side of a SequenceExample."""
+    """Raise an error for a new name that exists on the other side of a SequenceExample."""
     before, after = (
         find_duplicate_names(feature.key for feature in schema.features)
         for schema in (transform.before, transform.after)

@@ -1,4 +1,4 @@
-"""What a maker of fields declares, checked before anything is read."""
+"""UDF declarations, validated before any data is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DECLARE = Hint.of("declare each feature that it computes, e.g. `Feature('area',
 
 
 def validate_features(shown: str, features: Iterable[object]) -> tuple[Feature, ...]:
-    """The features that are made; FieldsError if they cannot be."""
+    """Return the features to compute; FieldsError if they are invalid."""
     found: list[Feature] = []
     for feature in features:
         if not isinstance(feature, Feature):
@@ -61,7 +61,7 @@ def validate_features(shown: str, features: Iterable[object]) -> tuple[Feature, 
 
 
 def validate_reads(shown: str, reads: object) -> tuple[str, ...]:
-    """The names of the features that are read; FieldsError if these are none."""
+    """Return the names of the features to read; FieldsError if they are invalid."""
     if isinstance(reads, str) or not isinstance(reads, list | tuple):
         raise FieldsError(
             f"{shown}: invalid reads: expected a list of names",
@@ -84,7 +84,7 @@ def validate_reads(shown: str, reads: object) -> tuple[str, ...]:
 
 
 def validate_code(shown: str, code: object) -> None:
-    """Refuse what is no code version."""
+    """Raise FieldsError for an invalid code version."""
     if code is None:
         return
     if not isinstance(code, str) or not code:
@@ -97,9 +97,9 @@ def validate_code(shown: str, code: object) -> None:
 
 
 def select_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) -> list[Feature]:
-    """The features of these names; without names all of the context.
+    """Return the features of these names, or the whole context without names.
 
-    A name that stands in the context and in the feature_lists means that in the context.
+    A name in both the context and the feature_lists means the context feature.
     """
     if schema.payload == "opaque":
         raise SchemaMismatchError(
@@ -133,48 +133,49 @@ def select_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) -
 
 
 class UDF(Protocol):
-    """Where new fields of records come from: a function, or a table."""
+    """Source of new features: a function or a table."""
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The features that it makes, as they are declared."""
+        """Features that the UDF computes, as declared."""
         ...
 
     @property
     def reads(self) -> tuple[str, ...] | None:
-        """The features that it reads; None for all of the context."""
+        """Names of the features that the UDF reads; None for the whole context."""
         ...
 
     @property
     def shown(self) -> str:
-        """It as messages call it: "function 'area'", "table labels.csv"."""
+        """Label for messages, e.g. "function 'area'" or "table labels.csv"."""
         ...
 
     def identity(self) -> Json | None:
-        """All that its results depend on besides the records.
+        """Return everything the results depend on besides the records.
 
-        None if that cannot be told, as of a function without a code version: then nothing that it
-        made before can be used again.
+        Returns None if that is unknown, as for a function without a code version: earlier results
+        then cannot be reused.
         """
         ...
 
     def settled(self) -> UDF:
-        """The same, with what lies outside of this process read, once: a table is.
+        """Return a copy with external state, such as a table, loaded once.
 
-        So `features`, `identity` and `bind` of what is settled all speak of the same content.
+        On the copy, `features`, `identity` and `bind` all refer to the same content.
         """
         ...
 
     def bind(self, schema: Schema) -> BoundUDF:
-        """It for records of this schema.
+        """Bind to records of this schema.
 
-        Raises SchemaMismatchError if they lack what it reads, FieldsError if it cannot work.
+        Raises SchemaMismatchError if the records lack what the UDF reads, FieldsError if the UDF is
+        otherwise unusable.
         """
         ...
 
 
 def describe_udf(fields: UDF) -> Json:
-    """A maker of fields as an entry tells it, for people and for lineage."""
+    """Serialize a UDF to log-entry JSON, for people and for lineage."""
     return {
         "by": fields.shown,
         "features": [feature.name for feature in fields.features],
@@ -188,19 +189,19 @@ _METHODS = ("identity", "settled", "bind")
 
 
 def is_udf(value: object) -> bool:
-    """Whether a value is a maker of fields. No property is touched: those of a table read it."""
+    """Return True for a UDF, without touching properties, because those of a table read it."""
     return all(callable(getattr(type(value), name, None)) for name in _METHODS)
 
 
 def is_deterministic(fields: UDF) -> bool:
-    """Whether it makes the same of the same records each time, as far as it declares."""
+    """Return True unless the UDF declares that equal records may give different results."""
     return bool(getattr(fields, "deterministic", True))
 
 
 class BoundUDF(ABC):
-    """A maker of fields for records of one schema. Close it when the last record is done.
+    """UDF bound to records of one schema; close it after the last record.
 
-    `reads` are the features that it is given, `features` those that it makes.
+    `reads` are its input features, `features` its output features.
     """
 
     def __init__(self, reads: list[Feature], features: tuple[Feature, ...]) -> None:
@@ -210,19 +211,20 @@ class BoundUDF(ABC):
 
     @abstractmethod
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
-        """The new fields of some records; may be asked on several threads at once.
+        """Compute the new features of some records; callable on several threads at once.
 
-        `batch` has the columns of `reads`, as `readers.arrow_columns` makes them. With `every`
-        each row that gives nothing is told, else the first of them may be all that is.
+        Args:
+            batch: Columns of `reads`, as `readers.arrow_columns` makes them.
+            every: Report every failing row; otherwise, possibly only the first.
         """
 
     def stream(
         self, batches: Iterable[pa.RecordBatch], *, every: bool, workers: int | None = None
     ) -> Iterator[UDFResult]:
-        """The new fields of all batches, in order, worked out some batches ahead of their taking.
+        """Yield the new features of all batches in order, computed some batches ahead.
 
-        So many `workers` are at it at once, and about twice as many batches are held. An error,
-        also one of `batches` itself, comes behind the results of all batches before it.
+        Up to `workers` batches are computed at once, and about twice as many are held. An error,
+        including an error of `batches` itself, is raised after the results of all earlier batches.
         """
 
         def work(batch: pa.RecordBatch | Exception) -> UDFResult:
@@ -233,18 +235,18 @@ class BoundUDF(ABC):
         return run_tasks(work, _iter_with_error(batches), workers=workers, stop=self._hurry)
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """End what it has running."""
+        """Stop background work."""
 
     def _hurry(self) -> None:  # noqa: B027 - most work ends by itself
-        """End work of a stream whose results are no longer waited for, where that is sudden."""
+        """Abort work of a stream whose results are no longer needed, where possible."""
 
     def _given(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those columns of a batch that it reads."""
+        """Return the columns of a batch that the UDF reads."""
         return batch if batch.schema.names == self._names else batch.select(self._names)
 
 
 def _iter_with_error(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Exception]:
-    """The batches, and behind them what reading them raised."""
+    """Yield the batches, then the exception that reading them raised, if any."""
     try:
         yield from batches
     except Exception as error:  # noqa: BLE001 - raised again in its place
@@ -253,10 +255,10 @@ def _iter_with_error(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 @dataclass(frozen=True, slots=True)
 class FunctionUDF(ABC):
-    """A function and the fields that it makes. It can still be called as it was written.
+    """Function with declared features, still callable as written.
 
-    One that is not `deterministic` may make others of the same record another time: an audit does
-    not ask it again. With `check_source` off, a version may be continued with a changed function.
+    With `deterministic` off, the same record may give different features, and an audit does not
+    compare them. With `check_source` off, a version may be continued with a changed function.
     """
 
     function: Callable[[Any], Any]
@@ -267,10 +269,10 @@ class FunctionUDF(ABC):
     check_source: bool = True
 
     maker: ClassVar[str]
-    """Which kind of function this is."""
+    """Kind of function."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Raise FieldsError for invalid options."""
         if not callable(self.function):
             raise FieldsError(
                 f"invalid UDF: expected a function, got {type(self.function).__name__}",
@@ -282,10 +284,10 @@ class FunctionUDF(ABC):
         validate_code(self.shown, self.code)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The function's name stands for this object now, so that only cloudpickle can send it.
+        # The function's name now refers to this object, so only cloudpickle can send it.
         function, *declared = (getattr(self, one.name) for one in fields(self))
         sending = _SENDING.__dict__.setdefault("fields", set[int]())
-        if id(self) in sending:  # the function refers to itself
+        if id(self) in sending:  # The function refers to itself.
             return type(self), (function, *declared)
         sending.add(id(self))
         try:
@@ -294,24 +296,25 @@ class FunctionUDF(ABC):
             sending.discard(id(self))
 
     def __call__(self, given: Any) -> Any:  # noqa: ANN401 - the function's own
-        """What the function makes."""
+        """Call the function."""
         return self.function(given)
 
     @property
     def name(self) -> str:
-        """The name of the function."""
+        """Name of the function."""
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     @property
     def shown(self) -> str:
-        """The function as messages call it."""
+        """Function label for messages."""
         return f"function {self.name!r}"
 
     def identity(self) -> Json | None:
-        """All that its results depend on besides the records; None without a code version.
+        """Return everything the results depend on besides the records, or None.
 
-        A hash of its source would miss imported code and files of models, so that a code version
-        has to be declared; `source_digest` only notices changes that it was not changed for.
+        Returns None without a code version. A source hash would miss imported code and model files,
+        so a code version must be declared; `source_digest` only detects changes without a new code
+        version.
         """
         if self.code is None:
             return None
@@ -324,19 +327,19 @@ class FunctionUDF(ABC):
         }
 
     def source_digest(self) -> str | None:
-        """Return a digest of the function's source; None if it has none."""
+        """Return a digest of the function's source, or None without source."""
         return source_digest(self.function)
 
     def settled(self) -> FunctionUDF:
-        """The same: a function is what it is."""
+        """Return the function unchanged, because it has no external state."""
         return self
 
     @abstractmethod
     def bind(self, schema: Schema) -> BoundUDF:
-        """The function for records of this schema."""
+        """Bind the function to records of this schema."""
 
     def validate(self, schema: Schema) -> None:
-        """Raise SchemaMismatchError if records of this schema lack what it reads."""
+        """Raise SchemaMismatchError if records of this schema lack what the function reads."""
         self._found(schema)
 
     def _found(self, schema: Schema) -> list[Feature]:
@@ -344,9 +347,9 @@ class FunctionUDF(ABC):
 
 
 def _get_module(function: Callable[[Any], Any]) -> str:
-    """The module of a function, whether it was loaded by its name or, as commands may, by its path.
+    """Return the module of a function, loaded by name or, as commands may, by path.
 
-    So what was computed is found again in another folder, or under the other name.
+    Reuse then works from another folder, or under the other name.
     """
     name = str(getattr(function, "__module__", ""))
     return PurePath(name).stem if "/" in name else name
@@ -364,5 +367,5 @@ def _recreate_udf(
 
 
 def describe_features(features: Iterable[Feature]) -> list[Json]:
-    """The features as an identity tells them: docs make no difference."""
+    """Serialize features for an identity, without docs."""
     return [replace(feature, doc="").to_dict() for feature in features]

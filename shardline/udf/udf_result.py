@@ -1,4 +1,4 @@
-"""The cause in the text of a TensorFlow error, without long lists of call sites."""
+"""Results and failures of UDFs, including the cause within TensorFlow error texts."""
 
 from __future__ import annotations
 
@@ -38,11 +38,14 @@ _NODES = re.compile(r"^\{\{function_node \S+\}\}\s*|\s*\[Op:[^\]]*\](\s*name:.*)
 
 
 _VALUES = re.compile(r"\s*(\[\S* \(\S+\) = \]|, value: |(?<=convert string): ).*", re.DOTALL)
-"""Where TensorFlow goes on to tell what records hold, which is nothing for messages."""
+"""Where TensorFlow appends record values, which must not appear in messages."""
 
 
 def extract_tensorflow_cause(said: str) -> str:
-    """The part that tells, without values of records; other texts stay as they are."""
+    """Return the cause in a TensorFlow message, without record values.
+
+    Other texts are unchanged.
+    """
     if said.startswith(_GRAPH):
         return _VALUES.sub("", _extract_graph_cause(said.splitlines()[1:]))
     if said.startswith(_TRACED):
@@ -53,7 +56,7 @@ def extract_tensorflow_cause(said: str) -> str:
 
 
 def _extract_graph_cause(lines: list[str]) -> str:
-    """What stands between the places in the graph and the names of its nodes."""
+    """Return the lines between the graph locations and the node names."""
     first = next((at for at, line in enumerate(lines) if not _PLACE.match(line)), len(lines))
     behind = range(first, len(lines))
     last = next((at for at in behind if _END.match(lines[at])), len(lines))
@@ -61,24 +64,25 @@ def _extract_graph_cause(lines: list[str]) -> str:
 
 
 def _extract_traced_cause(lines: list[str]) -> str:
-    """What stands behind the last place in the function: that is told in two lines."""
+    """Return the lines after the last source location, which takes two lines."""
     places = [at for at, line in enumerate(lines) if line.lstrip().startswith('File "')]
     return "\n".join(lines[places[-1] + 2 :] if places else lines[1:])
 
 
 _LONGEST = 300
-"""How much is told of what a function raised."""
+"""Maximum characters of an exception message."""
 CAUGHT_ERRORS = (Exception, SystemExit)
-"""What counts as raised by a function: it is not for it to end the program. Ctrl-C is not its."""
+"""Exceptions attributed to a function. SystemExit must not end the program; Ctrl-C may."""
 
 
 @dataclass(frozen=True, slots=True)
 class UDFResult:
-    """One column for each declared feature, of as many rows as there were records.
+    """One column per declared feature, with one row per record.
 
-    `reasons` tells of rows for which nothing was made, by their place: feature and detail. Values
-    that do not fit their feature are told by the columns themselves. `error` is the first that a
-    function raised.
+    Attributes:
+        columns: Features with their columns, which report values that do not fit.
+        reasons: Feature and detail of rows without a result, by position.
+        error: First exception that a function raised.
     """
 
     columns: list[tuple[Feature, ConvertedColumn]]
@@ -87,14 +91,14 @@ class UDFResult:
 
 
 def make_null_column(feature: Feature, rows: int = 0) -> ConvertedColumn:
-    """A column without any value."""
+    """Return a column of nulls."""
     return ConvertedColumn(pa.nulls(rows, column_type(feature)))
 
 
 def join_columns(
     features: Sequence[Feature], parts: Sequence[Sequence[ConvertedColumn]]
 ) -> list[ConvertedColumn]:
-    """The columns of several parts, one behind the other."""
+    """Concatenate the columns of several parts."""
     if len(parts) == 1:
         return list(parts[0])
     whole = []
@@ -117,9 +121,9 @@ def make_result(
     tried: int,
     error: BaseException | None = None,
 ) -> UDFResult:
-    """The columns, and as one more reason what is required and is not there.
+    """Return the columns, adding a reason for each missing required value.
 
-    Only the first rows were tried, so many; those behind them are not there for no reason.
+    Only the first `tried` rows were computed; later rows are missing without a reason.
     """
     for feature, fitted in zip(features, columns, strict=True):
         if not feature.required or not fitted.array.null_count:
@@ -134,7 +138,7 @@ def make_result(
 
 
 def put_together(features: Sequence[Feature], parts: Sequence[UDFResult], rows: int) -> UDFResult:
-    """What became of several parts, one behind the other; of the rows behind them nothing did."""
+    """Concatenate the results of several parts, padded with nulls to `rows`."""
     if len(parts) == 1 and len(parts[0].columns[0][1].array) == rows:
         return parts[0]
     reasons: Reasons = {}
@@ -152,7 +156,7 @@ def put_together(features: Sequence[Feature], parts: Sequence[UDFResult], rows: 
 def format_failures(
     shown: str, failed: Mapping[int, BaseException]
 ) -> tuple[Reasons, BaseException | None]:
-    """The reasons of rows on which a function raised, and what it raised first."""
+    """Return the reasons of failed rows, and the first exception."""
     reasons: Reasons = {
         at: (None, f"{shown} raised {format_exception(e)}") for at, e in failed.items()
     }
@@ -160,11 +164,11 @@ def format_failures(
 
 
 def format_exception(error: BaseException) -> str:
-    """An error in one line: what it is, and what it says."""
+    """Format an exception in one line: class name and message."""
     name = type(error).__name__
     try:
         text = str(error)
-    except CAUGHT_ERRORS:  # its class is the user's as well
+    except CAUGHT_ERRORS:  # Its class is user code too.
         return f"{name}, whose message cannot be told"
     said = " ".join(extract_tensorflow_cause(text).split())
     if len(said) > _LONGEST:
@@ -175,7 +179,7 @@ def format_exception(error: BaseException) -> str:
 
 
 class BatchMismatchError(FieldsError):
-    """Why no fields can be made of some records. They are counted from the start of the batch."""
+    """Reason why some records have no computed features; records count from the batch start."""
 
     def __init__(
         self,
@@ -194,7 +198,7 @@ class BatchMismatchError(FieldsError):
         self.detail = detail
 
     def moved(self, by: int) -> BatchMismatchError:
-        """The same in a batch that has so many records before them."""
+        """Return a copy for a batch with `by` more records before them."""
         return BatchMismatchError(
             self.first + by,
             self.last + by,
@@ -207,7 +211,7 @@ class BatchMismatchError(FieldsError):
 
 @contextmanager
 def offset_mismatch(first: int) -> Iterator[None]:
-    """While a piece of a batch is done that begins with the record `first` of it."""
+    """Shift record numbers of a BatchMismatchError by `first`, the start of a piece."""
     try:
         yield
     except BatchMismatchError as error:

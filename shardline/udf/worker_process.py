@@ -1,4 +1,4 @@
-"""Messages between this process and those in which functions run: batches, and their results."""
+"""Worker processes for functions: messages with batches and results, and the process pool."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 def encode_request(batch: pa.RecordBatch, *, every: bool) -> tuple[Part, ...]:
-    """The message that asks for the new fields of a batch."""
+    """Encode the request for the new features of a batch."""
     return bytes([every]), _encode_batch(batch)
 
 
 def decode_request(message: Message) -> tuple[pa.RecordBatch, bool]:
-    """What such a message asks for."""
+    """Decode a request."""
     return _decode_batch(message[1]), bool(message[0][0])
 
 
 def encode_reply(made: UDFResult) -> tuple[Part, ...]:
-    """The message that tells what became of a batch."""
+    """Encode the result of a batch."""
     arrays = [fitted.array for _, fitted in made.columns]
     columns = pa.RecordBatch.from_arrays(arrays, [str(place) for place in range(len(arrays))])
     bad = [fitted.bad for _, fitted in made.columns]
@@ -54,18 +54,18 @@ def encode_reply(made: UDFResult) -> tuple[Part, ...]:
 
 
 def encode_error_reply(error: Exception) -> tuple[Part, ...]:
-    """The message that tells what was raised instead."""
+    """Encode an exception as the reply."""
     return b"error", _pickle_error(error)
 
 
 def decode_reply(features: tuple[Feature, ...], message: Message) -> UDFResult:
-    """What such a message tells; raises what was raised there."""
+    """Decode a reply, raising the exception of the worker process, if any."""
     if bytes(message[0]) == b"error":
         error: Exception = pickle.loads(message[1])  # noqa: S301 - from a process of ours
         raise error
     bad, reasons = pickle.loads(message[1])  # noqa: S301 - from a process of ours
     arrays = _decode_batch(message[2]).columns
-    fault = find_fault(arrays)  # user code may have damaged the memory of its process
+    fault = find_fault(arrays)  # User code may have corrupted the memory of its process.
     if fault is not None:
         name = features[fault.position].name
         raise FieldsError(
@@ -94,7 +94,7 @@ def _decode_batch(part: memoryview) -> pa.RecordBatch:
 
 
 def _pickle_error(error: BaseException) -> bytes:
-    """An error, with its traceback in words: that is all that can be sent of it."""
+    """Pickle an exception with its formatted traceback, which is not picklable itself."""
     told = "".join(traceback.format_exception(error)).rstrip()
     error.add_note(f"In the process that raised it:\n{told}")
     try:
@@ -108,10 +108,10 @@ def _pickle_error(error: BaseException) -> bytes:
 
 
 def main(requests: int, replies: int) -> None:
-    """Work for whoever holds the other ends of these two pipes."""
+    """Serve requests from the process at the other ends of these pipes."""
     for number in (requests, replies):
         os.set_inheritable(number, False)  # noqa: FBT003 - the system's own
-    # Not closed in the end: whoever did would wait for the thread that reads it.
+    # Never closed: closing would wait for the thread that reads it.
     inbox = _Inbox(os.fdopen(requests, "rb", closefd=False))
     with os.fdopen(replies, "wb") as outgoing:
         message = inbox.take()
@@ -136,7 +136,7 @@ def _handle_request(work: FunctionCall, message: Message) -> tuple[Part, ...]:
 
 
 class _Inbox:
-    """Messages as they come. A thread waits for them, so that the end is noticed during work."""
+    """Incoming messages; a reader thread notices the end of the pipe during work."""
 
     def __init__(self, pipe: BufferedReader) -> None:
         self._pipe = pipe
@@ -145,7 +145,7 @@ class _Inbox:
         Thread(target=self._listen, daemon=True).start()
 
     def take(self) -> Message | None:
-        """The next message, None if there will be none."""
+        """Return the next message, None after the last."""
         self._idle = True
         message = self._messages.get()
         self._idle = False
@@ -158,7 +158,7 @@ class _Inbox:
             except (EOFError, OSError):
                 self._messages.put(None)
                 if not self._idle:
-                    os._exit(1)  # nobody waits for what is being worked out
+                    os._exit(1)  # Nobody waits for the current result.
                 return
 
 
@@ -174,10 +174,10 @@ _GRACE_SECONDS = 2.0
 
 
 class NotPortableError(Exception):
-    """Why a function cannot be sent to another process."""
+    """Reason why a function cannot be sent to another process."""
 
     def refusal(self, shown: str) -> FieldsError:
-        """The error for whoever insists."""
+        """Return the error for a caller that requires processes."""
         return FieldsError(
             f"{shown}: cannot run in other processes: {self}",
             code="udf-not-portable",
@@ -189,7 +189,7 @@ class NotPortableError(Exception):
 
 
 def pickle_work(work: object) -> bytes:
-    """Work as it is sent to processes; NotPortableError if it cannot be."""
+    """Pickle work for other processes; NotPortableError if that fails."""
     try:
         data: bytes = cloudpickle.dumps(work)
     except Exception as error:
@@ -199,7 +199,7 @@ def pickle_work(work: object) -> bytes:
 
 
 class WorkerPool:
-    """Processes that all do the same work, each for one thread of this process at a time."""
+    """Pool of processes for the same work, each serving one thread of this process at a time."""
 
     def __init__(self, shown: str, features: tuple[Feature, ...], work: bytes) -> None:
         self._shown = shown
@@ -217,7 +217,7 @@ class WorkerPool:
 
     @contextmanager
     def caller(self) -> Iterator[None]:
-        """Be counted among those for whom there should be a process each."""
+        """Count the caller among the threads that need a process each."""
         with self._changed:
             self._callers += 1
         try:
@@ -227,10 +227,10 @@ class WorkerPool:
                 self._callers -= 1
 
     def run(self, batch: pa.RecordBatch, *, every: bool, wait: bool) -> UDFResult | None:
-        """What a process makes of a batch.
+        """Compute a batch in a worker process.
 
-        None if none is free, some are about to start, and these are not to be waited for. Raises
-        NotPortableError if the work cannot be done there at all.
+        Returns None if all processes are busy or starting and `wait` is false. Raises
+        NotPortableError if the work cannot run in another process at all.
         """
         process = self._take(wait=wait)
         if process is None:
@@ -251,7 +251,7 @@ class WorkerPool:
                 ),
             ) from None
         except BaseException:
-            # Its answer would be taken for that to the next question.
+            # A late reply would be taken for the reply to the next request.
             process.kill()
             process.end()
             self._forget(process)
@@ -260,14 +260,14 @@ class WorkerPool:
         return decode_reply(self._features, message)
 
     def close(self) -> None:
-        """End all processes, whatever they are at."""
+        """End all processes, even during work."""
         with self._changed:
             self._closed = True
             idle, busy = list(self._idle), self._alive.difference(self._idle)
             self._idle.clear()
             self._changed.notify_all()
         for process in busy:
-            process.kill()  # whoever waits for its answer is told, and clears it away
+            process.kill()  # The thread that waits for the reply gets the error and cleans up.
         for process in idle:
             process.hang_up()
         for process in idle:
@@ -339,7 +339,7 @@ class WorkerPool:
 
 
 class _WorkerProcess:
-    """One process and the pipes to and from it."""
+    """Worker process and its pipes."""
 
     def __init__(self) -> None:
         ours, theirs = [], []
@@ -370,21 +370,21 @@ class _WorkerProcess:
         self._requests, self._replies = os.fdopen(ours[0], "wb"), os.fdopen(ours[1], "rb")
 
     def ask(self, *parts: Part) -> Message:
-        """Send a message and wait for the answer; EOFError or OSError if the process is gone."""
+        """Send a message and wait for the reply; EOFError or OSError if the process exited."""
         send(self._requests, *parts)
         return receive(self._replies)
 
     def kill(self) -> None:
-        """End it from any thread, also while another waits for its answer."""
+        """Kill the process, from any thread, even during a request."""
         self._process.kill()
 
     def hang_up(self) -> None:
-        """Let it end by itself."""
+        """Close the request pipe, so that the process exits by itself."""
         with suppress(OSError):
             self._requests.close()
 
     def end(self) -> str:
-        """Wait until it has ended, and say how."""
+        """Wait for the process to exit and return the reason."""
         self.hang_up()
         try:
             status = self._process.wait(_GRACE_SECONDS)
@@ -398,8 +398,8 @@ class _WorkerProcess:
 
 
 def _get_print_target() -> int | None:
-    """Where a process prints: where this one does, if that is a file of the system."""
+    """Return the descriptor for worker output: that of `sys.stdout` if it is an OS file."""
     try:
         return sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):  # it is none, or only one of Python's
+    except (AttributeError, OSError, ValueError):  # Missing, or a pure Python stream.
         return None
