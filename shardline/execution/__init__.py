@@ -1,1 +1,1 @@
-"""Runs independent tasks; knows nothing of what they do."""
+"""Executors that run independent tasks, with no knowledge of their content."""

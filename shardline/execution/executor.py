@@ -1,9 +1,9 @@
-"""Run the shard tasks of an operation: with retries, with progress, and so that it can be stopped.
+"""Executors that run the shard tasks of an operation, with retries and progress.
 
-An operation plans its tasks as plain data and hands them to an engine together with the one
-function that does such a task. `Threads` is the engine of one machine. One for a cluster has the
-same `run` and ships tasks and function to its nodes: they hold nothing that lives in this process,
-except where the caller gave data that does.
+An operation plans its tasks as plain data. It passes them to an executor together with the function
+that runs a task. `ThreadExecutor` runs them on one machine and can be cancelled. A cluster executor
+implements the same `run` and ships tasks and function to its nodes. Neither holds state of this
+process, except in data that the caller provided.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _MOMENT = 0.1
 
 
 class ShardTask(Protocol):
-    """What an engine has to know of a task."""
+    """Attributes of a task that an executor needs."""
 
     @property
     def step(self) -> str:
-        """Which step of the operation it is a task of: "appending"."""
+        """Step of the operation that the task belongs to, such as "appending"."""
         ...
 
     @property
     def label(self) -> str:
-        """What people call it: the file that it reads."""
+        """Display label: the file that the task reads."""
         ...
 
     @property
     def size(self) -> int | None:
-        """How many bytes it reads; None if that is not known."""
+        """Number of bytes to read, or None if unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a task is: `done` of `total` bytes read, and so many records made of them."""
+    """Progress of a task: `done` of `total` bytes read, and records produced so far."""
 
     step: str
     task: str
@@ -61,20 +61,20 @@ Result = TypeVar("Result")
 
 
 class TaskContext(Protocol):
-    """What a task that runs can ask and tell."""
+    """Interface of a running task to its executor."""
 
     @property
     def workers(self) -> int:
-        """How many threads it may use itself."""
+        """Number of threads the task may use."""
         ...
 
     def tell(self, done: int, records: int) -> None:
-        """Say how far it is. Raises CancelledError if it is to stop."""
+        """Report progress. Raises CancelledError if the task must stop."""
         ...
 
 
 class Executor(Protocol):
-    """Runs tasks."""
+    """Strategy for running tasks."""
 
     def run(
         self,
@@ -82,35 +82,35 @@ class Executor(Protocol):
         tasks: Sequence[Task],
         progress: ProgressListener | None = None,
     ) -> Iterator[Result]:
-        """Give each task's result in the order of the tasks; the first error stops the rest."""
+        """Yield the result of each task in task order. The first error stops the rest."""
         ...
 
 
 class CancellationToken:
-    """A wish to stop, which can be told from any thread."""
+    """Thread-safe request to cancel a run."""
 
     def __init__(self) -> None:
         self._event = Event()
 
     def cancel(self) -> None:
-        """Stop as soon as it can be done cleanly."""
+        """Request cancellation. Tasks stop at the next clean point."""
         self._event.set()
 
     @property
     def asked(self) -> bool:
-        """Whether someone asked to stop."""
+        """Return True if cancellation was requested."""
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, but no longer than until someone asks to stop; says whether someone did."""
+        """Wait up to `seconds` for cancellation. Returns True if it was requested."""
         return self._event.wait(seconds)
 
 
 class ThreadExecutor:
-    """Runs tasks on threads of this process.
+    """Executor that runs tasks on threads of this process.
 
-    A task that fails because storage does not answer is tried again, a few times and a little
-    later each time. `cancellation` stops them all.
+    A task that fails because storage does not answer is retried a few times, with growing pauses.
+    `cancellation` stops all tasks.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ThreadExecutor:
         tasks: Sequence[Task],
         progress: ProgressListener | None = None,
     ) -> Iterator[Result]:
-        """Give each task's result in the order of the tasks; the first error stops the rest."""
+        """Yield the result of each task in task order. The first error stops the rest."""
         together = _RunState(self._cancellation)
         each = divide_workers(min(len(tasks), self.workers), self.workers)
 
@@ -164,7 +164,7 @@ class ThreadExecutor:
 
 
 class _RunState:
-    """What the tasks of one run share: whether to stop, and what went wrong first."""
+    """Shared state of a run: the stop flag and the first error."""
 
     def __init__(self, cancellation: CancellationToken) -> None:
         self._cancellation = cancellation
@@ -180,7 +180,7 @@ class _RunState:
         self._stopped.cancel()
 
     def wait(self, seconds: float) -> None:
-        """Wait, but no longer than a moment once it is to end."""
+        """Wait for `seconds`, but return shortly after the run ends."""
         end = monotonic() + seconds
         while not self.ended and (left := end - monotonic()) > 0:
             self._cancellation.wait(min(left, _MOMENT))
@@ -192,7 +192,7 @@ class _RunState:
         self.stop()
 
     def reason(self) -> BaseException:
-        """Why it all ended: what went wrong first, or that someone asked."""
+        """Return the first error, or CancelledError if no task failed."""
         return self._first or CancelledError("cancelled, nothing was committed")
 
 
@@ -212,7 +212,7 @@ class _TaskContext:
             self._progress(Progress(task.step, task.label, done, task.size, records))
 
     def go_on(self) -> None:
-        """Raise CancelledError if it is to stop."""
+        """Raise CancelledError if the run has ended."""
         if self._together.ended:
             raise CancelledError("cancelled: another task failed, or a stop was requested")
 

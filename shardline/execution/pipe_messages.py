@@ -1,6 +1,7 @@
-"""Messages on pipes between processes: each has several parts, and each part begins with its size.
+"""Multi-part messages on pipes between processes.
 
-Almost nothing is imported, so that a small process can use it.
+A message starts with the number of its parts and their sizes. This module imports almost nothing,
+so that a small process can use it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     Part: TypeAlias = Any
-    """An object with a buffer: bytes, a memoryview or a pyarrow.Buffer."""
+    """Object with a buffer: bytes, a memoryview or a pyarrow.Buffer."""
     Message: TypeAlias = list[memoryview]
 
 _COUNT = struct.Struct("<Q")
@@ -29,9 +30,9 @@ def send(pipe: BufferedWriter, *parts: Part) -> None:
 
 
 def receive(pipe: BufferedReader, allocate: Callable[[int], Part] = bytearray) -> Message:
-    """Read one message; EOFError if the process at the other end is gone.
+    """Read one message. Raises EOFError if the process at the other end has exited.
 
-    `allocate` gives memory for a part, which need not be zero.
+    `allocate` returns memory for a part, which need not be zeroed.
     """
     (count,) = _COUNT.unpack(_read(pipe, _COUNT.size))
     sizes = [_COUNT.unpack(_read(pipe, _COUNT.size))[0] for _ in range(count)]

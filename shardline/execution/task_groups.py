@@ -1,4 +1,4 @@
-"""Run many small tasks as a few large ones: to run a task costs more than a small one does."""
+"""Groups of small tasks. Scheduling a task costs more than running a small one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Executor, ProgressListener
 
 SMALL_BYTES = 64 * 1024
-"""A task that reads no more than this is small."""
+"""Largest number of bytes that a small task reads."""
 _FEWEST_TASKS = 16
 _MOST_TASKS = 256
 _MOST_BYTES = 4 * 1024 * 1024
@@ -26,31 +26,31 @@ Together: TypeAlias = "Callable[[Sequence[Task], TaskContext], Sequence[Result |
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup(Generic[Task]):
-    """Tasks that are run one after the other, as a single task of an engine."""
+    """Consecutive tasks that an executor runs as a single task."""
 
     tasks: Sequence[Task]
     sizes: Sequence[int | None]
 
     @property
     def step(self) -> str:
-        """The step that all of them belong to."""
+        """Step that all tasks of the group belong to."""
         return self.tasks[0].step
 
     @property
     def label(self) -> str:
-        """The label of the first one, which no other group has."""
+        """Label of the first task, which no other group has."""
         return self.tasks[0].label
 
     @property
     def size(self) -> int | None:
-        """How many bytes they read together."""
+        """Total number of bytes to read, or None if unknown."""
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
 
 
 def group_small_tasks(sizes: Sequence[int | None]) -> Iterator[slice]:
-    """Cut tasks of these sizes into groups: small ones that follow each other, others alone.
+    """Yield slices that group consecutive small tasks. Larger tasks stay separate.
 
-    A few tasks are not put together, so that they can run side by side.
+    A small number of tasks is not grouped, so that they can run in parallel.
     """
     most = _MOST_TASKS if len(sizes) >= _FEWEST_TASKS else 1
     first = total = 0
@@ -75,9 +75,9 @@ def run_grouped(
     *,
     together: Together[Task, Result] | None = None,
 ) -> Iterator[Result]:
-    """Give each task's result in the order of the tasks, as `Engine.run` does.
+    """Yield the result of each task in task order, as `Executor.run` does.
 
-    `together` does several tasks at once. It returns None for each that it leaves to `work`.
+    `together` runs several tasks at once. It returns None for each task that it leaves to `work`.
     """
     sizes = [task.size for task in tasks]
     groups = [TaskGroup(tasks[cut], sizes[cut]) for cut in group_small_tasks(sizes)]
@@ -109,7 +109,7 @@ def _run_group(
 
 
 class _GroupContext:
-    """What a task of a group can ask and tell: what it tells is added to the tasks before it."""
+    """Context of a task in a group. Adds its progress to that of the earlier tasks."""
 
     workers = 1
 
@@ -119,12 +119,12 @@ class _GroupContext:
         self._last = (0, 0)
 
     def tell(self, done: int, records: int) -> None:
-        """Say how far the task is. Raises CancelledError if it is to stop."""
+        """Report progress. Raises CancelledError if the task must stop."""
         self._last = (done, records)
         self._running.tell(self._done + done, self._records + records)
 
     def end_task(self) -> None:
-        """Count what the task told last."""
+        """Add the last reported progress of a task to the group."""
         self._done += self._last[0]
         self._records += self._last[1]
         self._last = (0, 0)

@@ -1,4 +1,4 @@
-"""Run independent tasks on threads: the kernel and file IO release the GIL."""
+"""Run independent tasks on threads. The kernel and file IO release the GIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 _TURN_SECONDS = 0.2
-_AHEAD = 2  # tasks begun per worker before the oldest result is taken
+_AHEAD = 2  # tasks started per worker before the oldest result is taken
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -27,11 +27,10 @@ def run_tasks(
     workers: int | None = None,
     stop: Callable[[], None] | None = None,
 ) -> Iterator[Result]:
-    """Give each task's result in the order of the tasks; the first error stops the rest.
+    """Yield the result of each task in task order. The first error stops the rest.
 
-    Only a few tasks are begun ahead of the result that is waited for, so memory does not grow
-    with their number. Those that have begun are waited for in any case: `stop` is called before,
-    to hurry them.
+    Only a few tasks start ahead of the awaited result, so memory does not grow with the number of
+    tasks. Started tasks are always awaited. `stop` is called first, so that they end early.
     """
     count = workers or os.cpu_count() or 1
     if isinstance(tasks, Sized):
@@ -55,9 +54,9 @@ def run_tasks(
 
 
 def wait_for_result(future: Future[Result]) -> Result:
-    """What a task gave, waited for in short turns.
+    """Return the result of a future, waiting in short intervals.
 
-    An interrupt that comes just before a wait begins is noticed only when the wait ends.
+    An interrupt that arrives just before a wait is noticed only when the wait ends.
     """
     while not future.done():
         wait([future], _TURN_SECONDS)
@@ -65,12 +64,15 @@ def wait_for_result(future: Future[Result]) -> Result:
 
 
 def divide_workers(tasks: int, workers: int | None = None) -> int:
-    """How many workers each of these tasks can have to itself when all run side by side."""
+    """Return the number of workers per task when all tasks run in parallel."""
     return max(1, (workers or os.cpu_count() or 1) // max(tasks, 1))
 
 
 def share_stream(items: Iterator[Item], count: int) -> list[Iterator[Item]]:
-    """The same items for each of them, read once."""
+    """Return `count` iterators over the same items, for threads of their own.
+
+    The items are read once.
+    """
     if count == 1:
         return [items]
     lock = Lock()
@@ -93,7 +95,7 @@ def share_stream(items: Iterator[Item], count: int) -> list[Iterator[Item]]:
 
 
 def prefetch(items: Iterator[Item], depth: int = 3) -> Iterator[Item]:
-    """The same items, taken by a thread of its own while those before them are worked on."""
+    """Yield the same items, taken ahead by a separate thread while a caller uses them."""
     end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="shardline-ahead") as pool:
         begun = deque(pool.submit(next, items, end) for _ in range(depth))

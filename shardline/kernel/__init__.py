@@ -1,7 +1,7 @@
 """Pure functions over record bytes, in two implementations with the same results.
 
-The compiled one is used where it was built, the plain-Python one elsewhere. Set the environment
-variable SHARDLINE_KERNEL to `compiled` or `reference` to insist on one of them.
+The compiled kernel is used where it was built, the plain-Python kernel elsewhere. Set the
+environment variable SHARDLINE_KERNEL to `compiled` or `reference` to require one of them.
 """
 
 from __future__ import annotations

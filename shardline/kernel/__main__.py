@@ -1,4 +1,4 @@
-"""Tell which kernel is at work: `python -m shardline.kernel`."""
+"""Print which kernel is in use: `python -m shardline.kernel`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Records as Arrow columns and back, around the kernel's `decode` and `encode`.
+"""Records as Arrow columns and back, on top of the kernel's `decode` and `encode`.
 
 | feature                          | Arrow type                    |
 |----------------------------------|-------------------------------|
@@ -7,7 +7,7 @@
 | any number of values             | list of those                 |
 | a feature of the feature_lists   | list of list of those         |
 
-A feature that a record does not have is null.
+A missing feature is null.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DETAILS = {
     "number-too-large": "holds a number too large for its kind",
 }
 _LARGEST_WITH_HEAD = np.array([2**bits + bits // 7 for bits in (7, 14, 21, 28)], np.int64)
-"""How long a message may be around features whose size takes one byte, two, and so on."""
+"""Largest payloads whose features have a size of 1, 2, 3 and 4 bytes as a varint."""
 _VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 _SCALARS: dict[pa.DataType, Kind] = {
     pa.int64(): "int64",
@@ -53,13 +53,13 @@ _SCALARS: dict[pa.DataType, Kind] = {
 def decode_columns(
     data: Buffer, starts: IntArray, lengths: IntArray, columns: Sequence[Column]
 ) -> pa.RecordBatch:
-    """Decode the chosen features of a block of records."""
+    """Decode the requested features of a block of records."""
     arrays = [to_arrow(buffers) for buffers in kernel.decode(data, starts, lengths, columns)]
     return pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
 
 
 def encode_columns(batch: pa.RecordBatch) -> bytes:
-    """Encode each row as one framed Example, or SequenceExample if a column is a list of lists."""
+    """Encode each row as a framed Example, or SequenceExample for a list-of-lists column."""
     columns = [
         from_arrow(name, array)
         for name, array in zip(batch.schema.names, batch.columns, strict=True)
@@ -68,9 +68,9 @@ def encode_columns(batch: pa.RecordBatch) -> bytes:
 
 
 def encoded_insides(data: Buffer, starts: IntArray, lengths: IntArray) -> Insides:
-    """The insides of records that `encode` made, without feature_lists: none has to be looked at.
+    """Return the features of records that `encode` wrote without feature_lists, unparsed.
 
-    A record is one message around its features, so its length tells where they begin in it.
+    A record is one message around its features, so its length determines where they begin.
     """
     inside_starts = np.zeros((2, len(starts)), np.int64)
     inside_lengths = np.zeros((2, len(starts)), np.int64)
@@ -83,7 +83,7 @@ def encoded_insides(data: Buffer, starts: IntArray, lengths: IntArray) -> Inside
 
 
 def to_arrow(buffers: ColumnBuffers) -> pa.Array:
-    """A column's buffers as an Arrow array, without copying the values."""
+    """Convert column buffers to an Arrow array without copying the values."""
     column = buffers.column
     values = _values_to_arrow(buffers)
     rows = len(buffers.valid)
@@ -115,11 +115,11 @@ def _values_to_arrow(buffers: ColumnBuffers) -> pa.Array:
 
 
 def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
-    """An Arrow array as a column's buffers.
+    """Convert an Arrow array to column buffers.
 
-    Integers and booleans become int64, floats float32, strings and binary bytes; dictionaries are
-    unpacked. Raises ColumnError for what a record cannot hold: a null inside a list, an integer
-    over 63 bits, a type with no kind.
+    Integers and booleans become int64, floats float32, strings and binary bytes. Dictionaries are
+    decoded. Raises ColumnError for data that a record cannot store: a null inside a list, an
+    integer over 63 bits, a type without a kind.
     """
     if array.type in _SCALARS:
         return _from_scalars(name, array)
@@ -149,7 +149,7 @@ def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
 
 
 def _from_scalars(name: str, array: pa.Array) -> ColumnBuffers:
-    """The same, for values that are stored as a record stores them: nothing is converted."""
+    """Convert scalars whose type matches the stored type."""
     kind = _SCALARS[array.type]
     rows = np.arange(len(array) + 1, dtype=np.int32)
     sizes, data = _value_buffers(kind, array)
@@ -163,9 +163,9 @@ def _validity(array: pa.Array) -> NDArray[np.uint8]:
 
 
 def split_scalars(names: Sequence[str], array: pa.Array) -> list[ColumnBuffers]:
-    """Return the buffers of several columns of scalars, whose values follow each other in an array.
+    """Return the buffers of several scalar columns that are concatenated in one array.
 
-    Many short columns cost less this way than each as an Arrow array of its own.
+    For many short columns this costs less than a separate Arrow array for each.
     """
     kind = _SCALARS[array.type]
     count = len(array) // len(names)
@@ -192,7 +192,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _cut(name: str, array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
-    """Where each row's values lie among the values of these rows, and those values."""
+    """Return the offsets of each row's values, and the values of these rows."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         offsets = np.arange(len(array) + 1, dtype=np.int64) * size
@@ -210,7 +210,10 @@ def _cut(name: str, array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
 def _refuse(
     name: str, valid: NDArray[np.uint8], cuts: NDArray[np.int32], bad: pa.Array, code: str
 ) -> None:
-    """Refuse bad values of records that are there; `cuts` says which values are whose."""
+    """Raise ColumnError for the first bad value of a present record.
+
+    `cuts` gives the range of values of each record.
+    """
     places = np.flatnonzero(np.asarray(pc.fill_null(bad, False)))  # noqa: FBT003 - Arrow's own
     owners = np.searchsorted(cuts, places, "right") - 1
     owners = owners[(owners >= 0) & (owners < len(valid))]
@@ -232,7 +235,7 @@ def _plain_values(name: str, values: pa.Array) -> tuple[Kind, pa.Array]:
 
 
 def _overflows(before: pa.Array, after: pa.Array) -> pa.Array:
-    """Which numbers are too large for int64, or for float32 without becoming infinite."""
+    """Mark numbers that overflow int64 or become infinite as float32."""
     if pa.types.is_uint64(before.type):
         return pc.less(after, pa.scalar(0, pa.int64()))
     if pa.types.is_float64(before.type):
@@ -267,6 +270,6 @@ def _value_buffers(kind: Kind, values: pa.Array) -> tuple[NDArray[np.int32] | No
 
 
 def batches(table: pa.Table, rows: int = 8192) -> Iterator[pa.RecordBatch]:
-    """A table in batches small enough to encode one at a time."""
+    """Yield batches of a table that are small enough to encode one at a time."""
     wide: Iterable[pa.RecordBatch] = table.to_batches(max_chunksize=rows)
     yield from (batch for batch in wide if batch.num_rows)

@@ -1,4 +1,4 @@
-"""The compiled kernel: the functions of reference.py at memory speed, without the GIL."""
+"""Compiled kernel: the functions of `reference` at memory speed, without the GIL."""
 
 from shardline.kernel._decode import decode
 from shardline.kernel._encode import encode

@@ -1,20 +1,20 @@
-"""The kernel in plain Python: the specification of what Shardline does with record bytes.
+"""Kernel in plain Python: the specification of how Shardline handles record bytes.
 
-A TFRecord file is a row of frames:
+A TFRecord file is a sequence of frames:
 
     uint64 length (little endian) | masked crc32c of those 8 bytes | data | masked crc32c of data
 
-The data is usually a serialized Example or SequenceExample, and anything at all otherwise.
+The data is usually a serialized Example or SequenceExample, but may be any bytes.
 
-| what it does                    | specified in        | compiled twin |
+| task                            | specified in        | compiled twin |
 |---------------------------------|---------------------|---------------|
-| frames, checksums, damage       | reference_frames.py | _frames.pyx   |
-| the wire format                 | reference_wire.py   | _wire.pyx     |
+| frames, checksums, corruption   | reference_frames.py | _frames.pyx   |
+| wire format                     | reference_wire.py   | _wire.pyx     |
 | validation, facts               | reference_facts.py  | _facts.pyx    |
-| features into columns           | reference_decode.py | _decode.pyx   |
-| columns into records            | reference_encode.py | _encode.pyx   |
-| records apart                   | reference_splice.py | _splice.pyx   |
-| records together                | reference_splice.py | _join.pyx     |
+| decoding features into columns  | reference_decode.py | _decode.pyx   |
+| encoding columns into records   | reference_encode.py | _encode.pyx   |
+| splitting records               | reference_splice.py | _splice.pyx   |
+| joining records                 | reference_splice.py | _join.pyx     |
 
 The twins have the same functions with the same results and errors.
 """

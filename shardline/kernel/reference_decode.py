@@ -1,4 +1,4 @@
-"""Features into columns, in plain Python: part of the specification."""
+"""Feature decoding in plain Python: part of the specification."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def decode(
     *,
     unset: set[str] | None = None,
 ) -> list[ColumnBuffers]:
-    """Lay the chosen features of a block of records out as columns; validates on the way.
+    """Decode the requested features of a block of records into columns, and validate.
 
-    To `met`, if that is given, the features that any of the records has are added, whether in the
-    feature_lists or not and their name. To `unset` the names of features that are unset in any.
+    `met` collects the features that occur in any record, each as a feature_lists flag and a name.
+    `unset` collects the names of features that are unset in any record.
 
-    Raises ColumnError where a feature's kind or number of values is not the column's.
+    Raises ColumnError if the kind or number of values of a feature differs from its column.
     """
     check_distinct(columns)
     builders = [_ColumnBuilder(column) for column in columns]
@@ -88,7 +88,7 @@ class _ColumnBuilder:
         return np.dtype(_DTYPES[self.column.kind]).itemsize
 
     def _cut(self, data: memoryview, values: Values) -> Iterator[Buffer]:
-        """The bytes of each value. Floats are never made into Python's: NaNs keep their bits."""
+        """Yield the bytes of each value. Floats stay bytes, so that NaNs keep their bits."""
         if self.column.kind == "bytes":
             yield from strings(data, values)
         elif self.column.kind == "int64":

@@ -1,4 +1,4 @@
-"""Columns into framed records, in plain Python: part of the specification."""
+"""Record encoding in plain Python: part of the specification."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def encode(columns: Sequence[ColumnBuffers], records: int) -> Framed:
-    """Write a block of records as framed Examples: SequenceExamples if a column is ragged.
+    """Encode a block of records as framed Examples (SequenceExamples if a column is ragged).
 
-    The bytes depend on the values alone: features stand in the order of their names, a feature
-    that a record does not have is left out, and so is a message with nothing in it.
+    The bytes depend only on the values. Features are sorted by name. Missing features and empty
+    messages are omitted.
     """
     ordered = sorted(columns, key=lambda buffers: buffers.column.name.encode())
     check_distinct(buffers.column for buffers in ordered)
@@ -47,7 +47,7 @@ def _refuse_large(record: int, columns: Sequence[ColumnBuffers], size: int) -> N
 
 
 def _encoded(buffers: ColumnBuffers, record: int) -> bytes:
-    """One record's map entry for a column; empty where the record does not have the feature."""
+    """Return a record's map entry for a column, or no bytes if the feature is missing."""
     if not buffers.valid[record]:
         return b""
     first, last = int(buffers.rows[record]), int(buffers.rows[record + 1])
@@ -76,7 +76,7 @@ def _encoded_feature(buffers: ColumnBuffers, first: int, last: int) -> bytes:
 
 
 def delimited(tag: int, inside: bytes) -> bytes:
-    """A length-delimited field."""
+    """Return a length-delimited field."""
     return bytes((tag,)) + _varint_bytes(len(inside)) + inside
 
 

@@ -1,4 +1,4 @@
-"""Validation and facts about features, in plain Python: part of the specification."""
+"""Validation and feature facts in plain Python: part of the specification."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def validate(data: Buffer, starts: IntArray, lengths: IntArray) -> None:
     """Check that each payload is an Example or SequenceExample on which all parsers agree.
 
-    Raises ExampleError for the first that is not. An Example laid behind another in one payload
-    is a legal Example: that is how an overlay is read.
+    Raises ExampleError for the first invalid payload. Concatenated Examples in one payload are a
+    valid Example: overlays are read that way.
     """
     for _ in records_of(data, starts, lengths):
         pass
@@ -86,7 +86,7 @@ class _Tally:
 
 
 def _unsigned_zero(value: float | None) -> float | None:
-    """Which of 0.0 and -0.0 came first is not a fact worth telling apart."""
+    """Return 0.0 for -0.0, so that facts do not depend on which comes first."""
     return value + 0.0 if isinstance(value, float) else value
 
 
@@ -95,7 +95,7 @@ def _range(low: float, high: int) -> tuple[int, int] | None:
 
 
 def facts(data: Buffer, starts: IntArray, lengths: IntArray) -> list[FeatureFacts]:
-    """What each feature of these records looks like, in name order; validates on the way."""
+    """Return the facts of each feature, context first, in name order. Validates the records."""
     tallies: dict[tuple[bool, bytes, int], _Tally] = {}
     for _, view, entries in records_of(data, starts, lengths):
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Frames and checksums, in plain Python: part of the specification."""
+"""Frames and checksums in plain Python: part of the specification."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TABLE = tuple(_table_entry(byte) for byte in range(256))
 
 
 def crc32c(data: Buffer, value: int = 0) -> int:
-    """The CRC-32C of `data`, going on from `value`, the CRC of what came before."""
+    """Return the CRC-32C of `data`, continued from `value`, the CRC of the preceding data."""
     crc = value ^ 0xFFFFFFFF
     for byte in memoryview(data).cast("B"):
         crc = (crc >> 8) ^ _TABLE[(crc ^ byte) & 0xFF]
@@ -46,10 +46,10 @@ def crc32c(data: Buffer, value: int = 0) -> int:
 
 
 def crc32c_combine(first: int, second: int, second_bytes: int) -> int:
-    """The CRC of two pieces laid end to end, from their CRCs and the size of the second."""
+    """Return the CRC of two concatenated pieces from their CRCs and the size of the second."""
     if second_bytes < 0:
         raise ValueError(f"a piece cannot have {second_bytes} bytes")
-    power = 0x40000000 >> 7  # x^8: one byte further
+    power = 0x40000000 >> 7  # x^8: shift by one byte
     shift = 0x80000000  # x^0
     while second_bytes:
         if second_bytes & 1:
@@ -70,12 +70,12 @@ def _multiply(a: int, b: int) -> int:
 
 
 def _masked(crc: int) -> int:
-    """What TFRecord stores for a CRC, so that a CRC of data that holds CRCs stays strong."""
+    """Mask a CRC as TFRecord does, so that the CRC of data with embedded CRCs stays strong."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def frame(payloads: Sequence[Buffer]) -> bytes:
-    """Lay payloads end to end, each framed with its length and both checksums."""
+    """Frame each payload with its length and both checksums, and concatenate the frames."""
     pieces: list[Buffer] = []
     for payload in payloads:
         size = memoryview(payload).nbytes
@@ -90,14 +90,14 @@ def frame(payloads: Sequence[Buffer]) -> bytes:
 
 
 def framed(payloads: Sequence[Buffer]) -> Framed:
-    """The same, with the place of each payload."""
+    """Frame payloads, and return the frames with the position of each payload."""
     lengths = np.array([memoryview(payload).nbytes for payload in payloads], np.int64)
     starts = np.cumsum(lengths + FRAME_BYTES) - lengths - FOOTER_BYTES
     return Framed(frame(payloads), starts, lengths)
 
 
 def _stated_length(data: memoryview, offset: int) -> int | None:
-    """The length that the header at `offset` states, if its checksum vouches for it."""
+    """Return the length in the header at `offset`, or None if its checksum differs."""
     length = data[offset : offset + 8]
     (stored,) = struct.unpack_from("<I", data, offset + 8)
     return int.from_bytes(length, "little") if stored == _masked(crc32c(length)) else None
@@ -119,8 +119,8 @@ def scan(
 ) -> Scan:
     """Find the intact frames at the start of `data`, up to its end or the first fault.
 
-    A length is used only after its checksum, the cap and the bytes that remain have vouched for
-    it. `final` says that nothing follows: a frame cut off by the end is then a fault.
+    A length is used only if its checksum, the size limit and the remaining bytes confirm it.
+    `final` states that no data follows: a frame cut off by the end is then a fault.
     """
     _refuse_negative(max_record_bytes)
     view = memoryview(data).cast("B")
@@ -166,10 +166,10 @@ def find_next(
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
     final: bool = True,
 ) -> Search:
-    """Find the first offset from `start` on at which an intact frame begins.
+    """Find the first offset at or after `start` where an intact frame begins.
 
-    A frame that the end of `data` cuts off is waited for unless `final`: `needed` says how many
-    bytes it takes to tell.
+    Unless `final`, the search stops at a frame that the end of `data` cuts off. `needed` is then
+    the number of bytes required to decide.
     """
     _refuse_negative(start, max_record_bytes)
     view = memoryview(data).cast("B")
@@ -197,13 +197,14 @@ def find_end(
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES,
     final: bool = True,
 ) -> int:
-    """Where the damaged record at `start` ends, if its own bytes still tell; else -1.
+    """Return where the corrupt record at `start` ends, or -1 if its bytes do not show it.
 
-    Without this, frames that lie *inside* a damaged record (a TFRecord file kept as a feature)
-    would be taken for records. They tell in two ways: the length is intact and another header, or
-    the end, stands behind it; or the header is lost but the data is intact, so that its checksum
-    matches right behind it, and then comes another header or the end. Eight bytes of data with
-    their checksum look like the header of a frame inside longer data, which is looked for first.
+    Without this search, frames *inside* a corrupt record (a TFRecord file stored as a feature)
+    would be read as records. The end is known in two cases. Either the length is intact and another
+    header, or the end, follows the record. Or the header is lost but the data is intact: its
+    checksum matches directly after the data, followed by another header or the end. Eight bytes of
+    data with their checksum look like the header of a frame inside longer data, so longer data is
+    tried first.
     """
     _refuse_negative(start, max_record_bytes)
     view = memoryview(data).cast("B")

@@ -1,7 +1,7 @@
-"""Take records apart and lay them together on the wire, in plain Python: part of the specification.
+"""Splitting and joining of records in plain Python: part of the specification.
 
-What a feature holds is never decoded: only the names before it may change. A record is checked
-whole while it is taken apart, so what is laid together of the pieces is sound.
+Feature values are never decoded, and only feature names may change. Splitting validates the whole
+record, so records joined from the pieces are valid.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def insides(
     *,
     walked: bool = False,  # noqa: ARG001 - what is slow anyway looks again
 ) -> Insides:
-    """The features of a block of records without the messages around them; validates on the way.
+    """Return the features of a block of records without enclosing messages, and validate.
 
-    `names` tells, for each feature there may be (in the feature_lists or not, and its name), what
-    it is called from now on; None leaves it out. Raises ColumnError for a feature not in it. One
-    that keeps its name keeps every byte. Unset features are left out, whatever their names: a value
-    of the same name, joined to one, would not mean the same to all parsers.
+    `names` maps each possible feature, given as a feature_lists flag and a name, to its new name.
+    None omits the feature. A feature that keeps its name keeps every byte. Unset features are
+    always omitted: combined with a value of the same name, they would not mean the same to all
+    parsers.
 
-    `walked` says that these records, which did not change, were validated before and have no
-    feature but those that keep their names, none unset: then they need not be looked at again.
+    `walked` states that these unchanged records were validated before, have only features that keep
+    their names, and have no unset feature. The kernel then need not parse them again.
+
+    Raises ColumnError for a feature that is not in `names`.
     """
     check_names(names)
     out = bytearray()
@@ -75,11 +77,10 @@ def insides(
 
 
 def join(parts: Sequence[Insides], rows: Sequence[IntArray]) -> Framed:
-    """Lay features together to records, and frame them.
+    """Join features into records, and frame them.
 
-    Record i has, of each of the parts in turn, the features of row `rows[part][i]`; of a part with
-    -1 there it has none. That no two of them are the same feature is for the caller to know. A
-    message with nothing in it is left out.
+    Record i takes from each part in turn the features of row `rows[part][i]`, or none for -1. The
+    caller ensures that no feature occurs twice in a record. Empty messages are omitted.
     """
     count = check_insides(parts, rows)
     payloads = []

@@ -1,4 +1,4 @@
-"""The wire format of Example and SequenceExample, in plain Python: part of the specification.
+"""Wire format of Example and SequenceExample in plain Python: part of the specification.
 
     Example          { Features features = 1; }
     SequenceExample  { Features context = 1; FeatureLists feature_lists = 2; }
@@ -7,11 +7,11 @@
     FeatureList      { repeated Feature feature = 1; }
     Feature          { oneof kind { BytesList = 1; FloatList = 2; Int64List = 3; } }
 
-protobuf forgives much that TensorFlow's own parsers do not, and the other way round. What is
-accepted here means the same to all of them. The nesting is fixed, so there is no recursion.
+protobuf accepts much that TensorFlow's own parsers reject, and vice versa. A payload accepted here
+means the same to all of them. The nesting is fixed, so the code does not recurse.
 
 An unset Feature, one without a kind, counts as missing in an Example. In a SequenceExample it is
-refused: there TensorFlow reads a default for a missing feature, but none for an unset one.
+rejected: there TensorFlow reads a default for a missing feature, but none for an unset one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import IntArray
 
-FIELD_1 = 0x0A  # field 1, length-delimited; the others by the same rule
+FIELD_1 = 0x0A  # field 1, length-delimited; the other tags follow the same rule
 FIELD_2 = 0x12
 FIELD_3 = 0x1A
 _VARINT_1 = 0x08
 _FIXED32_1 = 0x0D
 _KIND_OF_TAG = {FIELD_1: 0, FIELD_2: 1, FIELD_3: 2}
-_LONGEST_LENGTH = 5  # bytes of a varint that holds a length
+_LONGEST_LENGTH = 5  # bytes of the longest varint that encodes a length
 
 
 class _RefusedError(Exception):
@@ -46,7 +46,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of one Feature: its kind (an index of KINDS) and where they lie."""
+    """Values of one Feature: the kind (an index of KINDS) and the position of the values."""
 
     kind: int
     start: int
@@ -56,10 +56,10 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One feature of a record: a single list, or one per step if it is a feature list.
+    """Feature of a record: a single list, or one list per step of a feature list.
 
-    Its map entry lies from `start` up to `end`, the value in that, with its tag, from `value` on.
-    A feature of an Example without a list is unset.
+    The map entry spans `start` to `end`. The value in it, with its tag, begins at `value`. A
+    feature of an Example without a list is unset.
     """
 
     sequence: bool
@@ -71,7 +71,7 @@ class Entry:
 
     @property
     def is_unset(self) -> bool:
-        """Whether the record has the name, but neither a kind nor values: it counts as missing."""
+        """Return True if the record has the name but no kind. The feature counts as missing."""
         return not self.sequence and not self.lists
 
 
@@ -90,7 +90,7 @@ def _varint(data: memoryview, offset: int, end: int) -> tuple[int, int]:
 
 
 def _span(data: memoryview, offset: int, end: int) -> tuple[int, int]:
-    """The inside of a length-delimited field whose length stands at `offset`."""
+    """Return the content span of a length-delimited field whose length is at `offset`."""
     length, start = _varint(data, offset, end)
     if start - offset > _LONGEST_LENGTH or length > end - start:
         raise _RefusedError(Reason.LENGTH, offset)
@@ -98,14 +98,14 @@ def _span(data: memoryview, offset: int, end: int) -> tuple[int, int]:
 
 
 def _field(data: memoryview, offset: int, end: int, tag: int, refusal: Reason) -> tuple[int, int]:
-    """The inside of the length-delimited field that must stand at `offset`."""
+    """Return the content span of the length-delimited field required at `offset`."""
     if offset >= end or data[offset] != tag:
         raise _RefusedError(refusal, offset)
     return _span(data, offset + 1, end)
 
 
 def _feature(data: memoryview, start: int, end: int) -> Values:
-    """Check a Feature down to its last value."""
+    """Validate a Feature down to its last value."""
     kind = _KIND_OF_TAG.get(data[start]) if start < end else None
     if kind is None:
         raise _RefusedError(Reason.NO_KIND, start)
@@ -130,7 +130,7 @@ def _feature(data: memoryview, start: int, end: int) -> Values:
 
 
 def numbers(data: memoryview, values: Values) -> Iterator[int | float]:
-    """The values of a float or int64 list."""
+    """Yield the values of a float or int64 list."""
     is_float = KINDS[values.kind] == "float"
     if is_float and values.packed and (values.end - values.start) % 4:
         raise _RefusedError(Reason.FLOAT_BYTES, values.start)
@@ -153,7 +153,7 @@ def numbers(data: memoryview, values: Values) -> Iterator[int | float]:
 
 
 def strings(data: memoryview, values: Values) -> Iterator[memoryview]:
-    """The values of a bytes list that has been checked."""
+    """Yield the values of a validated bytes list."""
     offset = values.start
     while offset < values.end:
         start, offset = _span(data, offset + 1, values.end)
@@ -161,7 +161,7 @@ def strings(data: memoryview, values: Values) -> Iterator[memoryview]:
 
 
 def _entry(data: memoryview, tag: int, start: int, end: int, *, sequence: bool) -> Entry:
-    """The map entry whose tag stands at `tag`, and its inside from `start` up to `end`."""
+    """Parse the map entry with its tag at `tag` and its content from `start` to `end`."""
     key_start, key_end = _field(data, start, end, FIELD_1, Reason.ENTRY)
     name = bytes(data[key_start:key_end])
     try:
@@ -189,7 +189,7 @@ def _entry(data: memoryview, tag: int, start: int, end: int, *, sequence: bool) 
 
 
 def is_utf8(value: Buffer) -> bool:
-    """Whether the bytes are UTF-8, without overlong forms or surrogates."""
+    """Return True if the bytes are UTF-8 without overlong forms or surrogates."""
     try:
         str(value, "utf-8")
     except UnicodeDecodeError:
@@ -198,7 +198,7 @@ def is_utf8(value: Buffer) -> bool:
 
 
 def _entries(data: memoryview, record: int, start: int, length: int) -> list[Entry]:
-    """Every feature of one record, checked; raises ExampleError at the first thing wrong."""
+    """Return the validated features of one record. Raises ExampleError at the first fault."""
     try:
         return list(_walk(data, start, start + length))
     except _RefusedError as refused:
@@ -238,7 +238,7 @@ def _walk(data: memoryview, start: int, end: int) -> Iterator[Entry]:
 def records_of(
     data: Buffer, starts: IntArray, lengths: IntArray
 ) -> Iterator[tuple[int, memoryview, list[Entry]]]:
-    """Each record's number, the buffer it lies in and its features, checked, also the unset."""
+    """Yield each record's number, buffer and validated features, including unset ones."""
     view = memoryview(data).cast("B")
     if len(starts) != len(lengths):
         raise ValueError(f"{len(starts)} starts but {len(lengths)} lengths")

@@ -1,6 +1,6 @@
-"""What goes into the kernel and comes out of it: the words that both implementations share.
+"""Inputs and outputs of the kernel, with the messages that both implementations share.
 
-Wherever the two kernels could differ in wording, the text is made here, so that they cannot.
+Every message in which the two kernels could differ is built here.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ LARGEST_OFFSET = 2**31 - 1
 LARGEST_MAX_RECORD_BYTES = LARGEST_OFFSET - FRAME_BYTES
 
 KINDS: tuple[Kind, ...] = ("bytes", "float", "int64")
-"""The kinds in the order of their field numbers in `tensorflow.Feature`, from 1."""
+"""Kinds in the order of their field numbers in `tensorflow.Feature`, starting at 1."""
 LAYOUTS: tuple[Layout, ...] = ("scalar", "fixed", "variable", "ragged")
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The intact frames at the start of a buffer, and why the scan stopped.
+    """Intact frames at the start of a buffer, and why the scan stopped.
 
-    `starts` and `lengths` are those of the payloads. `consumed` is where the first frame that is
-    not whole and intact begins. When the buffer ends inside a frame and more may follow, `needed`
-    says how many bytes from `consumed` on are needed to go on; else it is 0.
+    `starts` and `lengths` are those of the payloads. `consumed` is the offset of the first
+    incomplete or corrupt frame. If the buffer ends inside a frame and more data may follow,
+    `needed` is the number of bytes required from `consumed` on. Otherwise it is 0.
     """
 
     starts: IntArray
@@ -55,10 +55,10 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Where the search for an intact frame ended.
+    """Result of a search for an intact frame.
 
-    If `found`, an intact frame begins at `offset`. If not, none begins before `offset`, and
-    `needed` bytes from there on are needed to say more (0: there is nothing more to look at).
+    If `found`, an intact frame begins at `offset`. Otherwise none begins before `offset`, and
+    `needed` more bytes are required from that offset to continue (0 if no data is left).
     """
 
     found: bool
@@ -67,7 +67,7 @@ class Search:
 
 
 def frame_fault(kind: FaultKind, record: int, offset: int, length: int, bound: int) -> Fault:
-    """Word a fault: `length` is the one the record states, `bound` what it was held against."""
+    """Describe a fault: `length` is the stated record length, `bound` the value it violates."""
     framed = length + FRAME_BYTES
     details: dict[FaultKind, str] = {
         "length-crc": "the length field does not match its checksum",
@@ -80,7 +80,7 @@ def frame_fault(kind: FaultKind, record: int, offset: int, length: int, bound: i
 
 
 class Reason(IntEnum):
-    """Why a payload is refused. The value is what the compiled kernel returns."""
+    """Reason why a payload is invalid. The value is the return code of the compiled kernel."""
 
     VARINT = 1
     LENGTH = 2
@@ -117,19 +117,19 @@ _REASONS = {
 
 
 def example_error(reason: int, record: int, offset: int, name: bytes | None) -> ExampleError:
-    """Word the refusal of a payload."""
+    """Build the error for an invalid payload."""
     field = None if name is None else name.decode("utf-8", "backslashreplace")
     return ExampleError(record, offset, field, _REASONS[Reason(reason)])
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureFacts:
-    """What a block of records says about one feature.
+    """Facts about one feature in a block of records.
 
-    A feature that appears with two kinds has two of these. `sequence` is true for a feature of
-    the feature_lists of a SequenceExample; `steps` then counts its features per record, and
-    `kind` is None where no record had a step to tell it. `lengths` counts values per list,
-    `sizes` bytes per value. `low` and `high` leave NaN out.
+    A feature that occurs with two kinds has two of these. `sequence` is true for a feature in the
+    feature_lists of a SequenceExample. `steps` then counts its features per record, and `kind` is
+    None if no record has a step. `lengths` counts values per list, `sizes` bytes per value. `low`
+    and `high` ignore NaN.
     """
 
     name: str
@@ -145,7 +145,7 @@ class FeatureFacts:
     utf8: bool
 
     def merged(self, other: FeatureFacts) -> FeatureFacts:
-        """The facts of both blocks together."""
+        """Return the merged facts of both blocks."""
         return replace(
             self,
             present=self.present + other.present,
@@ -163,7 +163,7 @@ FactsKey: TypeAlias = tuple[bool, str, str]
 
 
 def merge_facts(into: dict[FactsKey, FeatureFacts], facts: Iterable[FeatureFacts]) -> None:
-    """Add a block's facts to those gathered so far, per feature and kind."""
+    """Merge a block's facts into `into`, by feature and kind."""
     for fact in facts:
         key = (fact.sequence, fact.name, fact.kind or "")
         seen = into.get(key)
@@ -186,10 +186,10 @@ def _pick(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A feature as a column: its name, kind, and how its lists lie.
+    """Feature as a column: name, kind and layout of its lists.
 
     `scalar`: one value per record. `fixed`: `size` values per record. `variable`: any number.
-    `ragged`: a feature of the feature_lists, any number of steps of any number of values.
+    `ragged`: a feature of the feature_lists, with any number of steps of any number of values.
     """
 
     name: str
@@ -198,7 +198,7 @@ class Column:
     size: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what no column can be."""
+        """Raise InvalidArgumentError for an unknown kind or layout."""
         if self.kind not in KINDS:
             raise InvalidArgumentError(
                 f"column {self.name!r}: unknown kind {self.kind!r}, expected {', '.join(KINDS)}",
@@ -213,22 +213,22 @@ class Column:
 
     @property
     def sequence(self) -> bool:
-        """Whether the feature lives in the feature_lists of a SequenceExample."""
+        """Return True if the feature is in the feature_lists of a SequenceExample."""
         return self.layout == "ragged"
 
     @property
     def width(self) -> int | None:
-        """How many values each record must have, if that is fixed."""
+        """Number of values in each record, or None if it varies."""
         return {"scalar": 1, "fixed": self.size}.get(self.layout)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBuffers:
-    """The values of a column for a block of records, laid out as Arrow lays them out.
+    """Values of a column for a block of records, in Arrow layout.
 
-    `valid` has one byte per record: 0 where the record does not have the feature. Record i owns
-    the lists (ragged: steps; else: values) from `rows[i]` up to `rows[i + 1]`. Ragged columns cut
-    steps into values by `steps`; bytes columns cut `values` into values by `sizes`.
+    `valid` has one byte per record, 0 if the record lacks the feature. Record i owns the lists
+    (ragged: steps; otherwise: values) from `rows[i]` up to `rows[i + 1]`. `steps` splits the steps
+    of ragged columns into values. `sizes` splits the `values` of bytes columns into values.
     """
 
     column: Column
@@ -241,10 +241,10 @@ class ColumnBuffers:
 
 @dataclass(frozen=True, slots=True)
 class Insides:
-    """The features of a block of records as they lie on the wire, without the messages around them.
+    """Features of a block of records as wire bytes, without the enclosing messages.
 
-    Those of record i are the `lengths[0, i]` bytes of `data` from `starts[0, i]` on, those of its
-    feature_lists the ones told at `[1, i]`.
+    The context features of record i are the `lengths[0, i]` bytes of `data` from `starts[0, i]`.
+    The position of its feature_lists is at `[1, i]`.
     """
 
     data: Buffer
@@ -253,13 +253,13 @@ class Insides:
 
     @property
     def records(self) -> int:
-        """Of how many records they are."""
+        """Number of records."""
         return len(self.starts[0])
 
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Whole frames behind each other; `starts` and `lengths` are those of their payloads."""
+    """Concatenated frames, with the `starts` and `lengths` of their payloads."""
 
     data: bytes
     starts: IntArray
@@ -267,33 +267,33 @@ class Framed:
 
 
 def wrong_kind(record: int, column: Column, kind: Kind) -> ColumnError:
-    """Word the refusal of a feature of another kind than the column's."""
+    """Build the error for a feature whose kind differs from that of its column."""
     detail = f"holds {kind} values, not {column.kind}"
     return ColumnError(record, column.name, detail, code="kind-mismatch")
 
 
 def wrong_width(record: int, column: Column, found: int) -> ColumnError:
-    """Word the refusal of a feature with another number of values than the column's."""
+    """Build the error for a feature whose number of values differs from that of its column."""
     detail = f"holds {found} values, not {column.width}"
     return ColumnError(record, column.name, detail, code="length-mismatch")
 
 
 class Keyed(Protocol):
-    """A column, or the feature that it becomes."""
+    """Column, or the feature that it becomes."""
 
     @property
     def name(self) -> str:
-        """The name of the feature."""
+        """Name of the feature."""
         ...
 
     @property
     def sequence(self) -> bool:
-        """Whether it is one of the feature_lists."""
+        """Return True if the feature is in the feature_lists."""
         ...
 
 
 def check_distinct(columns: Iterable[Keyed]) -> None:
-    """Refuse two columns of the same feature."""
+    """Raise InvalidArgumentError if two columns have the same feature."""
     seen: set[tuple[bool, str]] = set()
     for column in columns:
         key = (column.sequence, column.name)
@@ -305,7 +305,7 @@ def check_distinct(columns: Iterable[Keyed]) -> None:
 
 
 def check_offsets(count: int) -> None:
-    """Refuse more values, or bytes, than the 32-bit offsets of one block can point at."""
+    """Raise InvalidArgumentError if `count` exceeds the 32-bit offsets of a block."""
     if count > LARGEST_OFFSET:
         raise InvalidArgumentError(
             f"too many values for one block ({count})",
@@ -324,12 +324,12 @@ _VALUE_DTYPES: dict[Kind, np.dtype[Any]] = {
 
 
 def check_columns(columns: Iterable[ColumnBuffers], records: int) -> None:
-    """Refuse columns with invalid buffers. Rows that scalars share are looked at once."""
+    """Validate the buffers of columns. Rows that scalar columns share are checked once."""
     counting: NDArray[np.int32] | None = None
     for buffers in columns:
         check_buffers(buffers, records, counting)
         rows = buffers.rows
-        is_short = len(rows) <= _SHORT_ROWS  # of long columns, values cost more than these checks
+        is_short = len(rows) <= _SHORT_ROWS  # in long columns, values cost more than these checks
         if is_short and rows is not counting and np.array_equal(rows, np.arange(len(rows))):
             counting = rows
 
@@ -337,7 +337,7 @@ def check_columns(columns: Iterable[ColumnBuffers], records: int) -> None:
 def check_buffers(
     buffers: ColumnBuffers, records: int, counting: NDArray[np.int32] | None = None
 ) -> None:
-    """Refuse buffers of other types, that point outside each other, or of another width.
+    """Check the types, offsets and widths of buffers. Raises ValueError or ColumnError.
 
     `counting` are rows that are known to be 0, 1, 2 and so on.
     """
@@ -379,7 +379,7 @@ def check_buffers(
 
 
 def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
-    """Refuse names under which two features of a record would be the same."""
+    """Raise InvalidArgumentError if two features would get the same name."""
     seen: dict[tuple[bool, str], str] = {}
     for (sequence, name), renamed in names.items():
         if renamed is None:
@@ -394,13 +394,13 @@ def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
 
 
 def unknown_feature(record: int, name: str, *, sequence: bool) -> ColumnError:
-    """Word the refusal of a feature that is not among those told."""
+    """Build the error for a feature that is not in the schema."""
     place = "in the feature_lists, " if sequence else ""
     return ColumnError(record, name, f"{place}not in the schema", code="unknown-feature")
 
 
 def check_insides(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
-    """Refuse rows that a part does not have, and insides outside its bytes; gives their number."""
+    """Check that rows and insides are within their parts. Returns the number of rows."""
     count = check_parts(parts, rows)
     for part, row in zip(parts, rows, strict=True):
         if count and (row.min() < -1 or row.max() >= part.records):
@@ -414,7 +414,7 @@ def check_insides(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
 
 
 def check_parts(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
-    """Refuse arrays of another type or shape; gives the number of rows."""
+    """Check the types and shapes of the arrays. Returns the number of rows."""
     if not parts or len(parts) != len(rows):
         raise ValueError(f"{len(parts)} parts but rows of {len(rows)}")
     count = len(rows[0])
@@ -430,7 +430,7 @@ def check_parts(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
 
 
 def too_large(record: int, size: int) -> InvalidArgumentError:
-    """Word the refusal of a record that no frame can hold."""
+    """Build the error for a record that no frame can hold."""
     return InvalidArgumentError(
         f"record {record}: {size} bytes exceed the format's limit of {LARGEST_MAX_RECORD_BYTES}",
         code="record-too-large",

@@ -1,1 +1,1 @@
-"""Read snapshots: tf.data, Arrow, pandas, and plain file names."""
+"""Readers of snapshots: tf.data, Arrow, pandas and plain file names."""

@@ -1,4 +1,4 @@
-"""Which features of a schema a reader was asked for."""
+"""Snapshots as Arrow record batches, and the column selection of all readers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def select_columns(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:
-    """The features of these names in their order, all of them for None.
+    """Return the features with these names in their order, or all features for None.
 
-    A name in both the context and the feature_lists selects both. `raw` says how to read records
-    without features.
+    A name in both the context and the feature_lists selects both. `raw` is the hint for reading
+    records without features.
     """
     if schema.payload == "opaque":
         raise SchemaMismatchError(
@@ -77,7 +77,7 @@ def _named(schema: Schema, name: str) -> list[Feature]:
 
 
 class BatchBuilder:
-    """Makes record batches of these features."""
+    """Builder of record batches with given features."""
 
     def __init__(self, features: Sequence[Feature]) -> None:
         self.schema = schema_of(features)
@@ -85,10 +85,11 @@ class BatchBuilder:
         self._asked = [column_of(feature) for feature in features]
 
     def of(self, records: Records, block: RecordBlock) -> pa.RecordBatch:
-        """Some of a shard's records as a batch, as `Snapshot.to_arrow` gives them.
+        """Return some of a shard's records as a batch, as `Snapshot.to_arrow` does.
 
-        Raises ColumnError at one that does not fit, and at a payload that is no Example
-        CorruptFileError, or ExampleError if it was picked; all tell its number in the shard.
+        Raises ColumnError for a record that does not fit. A payload that is not an Example raises
+        CorruptFileError, or ExampleError for selected records. All errors give the record number in
+        the shard.
         """
         try:
             decoded = kernel.decode(block.data, block.starts, block.lengths, self._asked)
@@ -113,7 +114,7 @@ def to_arrow(
     batch_bytes: int | None = None,
     limits: Limits | None = None,
 ) -> pa.RecordBatchReader:
-    """A snapshot's records as record batches; see `Snapshot.to_arrow`."""
+    """Read a snapshot as record batches. See `Snapshot.to_arrow`."""
     size = BATCH_BYTES if batch_bytes is None else batch_bytes
     if size < 1:
         raise InvalidArgumentError(f"invalid batch_bytes {size}: expected at least 1")
@@ -131,7 +132,7 @@ def to_arrow(
 
 
 def choose_threads(store: Store, workers: int | None) -> int:
-    """How many threads read and work: more than there are cores where answers are waited for."""
+    """Return the number of threads: more than cores if requests have to be awaited."""
     if workers is not None:
         return workers
     return max(os.cpu_count() or 1, min(store.requests_at_once, _REMOTE_THREADS))

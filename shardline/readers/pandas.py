@@ -1,4 +1,4 @@
-"""Snapshots as pandas DataFrames, one after the other, in flat memory."""
+"""Snapshots as a sequence of pandas DataFrames, in constant memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_pandas(
     batch_bytes: int | None = None,
     limits: Limits | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """A snapshot's records as DataFrames; see `Snapshot.to_pandas`."""
+    """Read a snapshot as DataFrames. See `Snapshot.to_pandas`."""
     pandas = _pandas()
     reader = to_arrow(snapshot, columns, workers=workers, batch_bytes=batch_bytes, limits=limits)
 
@@ -60,7 +60,7 @@ def _frame(pandas: Any, batch: pa.RecordBatch, index: pd.RangeIndex) -> pd.DataF
         _series(pandas, field, array)
         for field, array in zip(batch.schema, batch.columns, strict=True)
     ]
-    # By number first: a name may be there twice, in the context and in the feature_lists.
+    # Numbered first: a name may occur twice, in the context and in the feature_lists.
     frame = pandas.DataFrame(dict(enumerate(series)))
     frame.columns = pandas.Index(batch.schema.names)
     frame.index = index
@@ -68,16 +68,16 @@ def _frame(pandas: Any, batch: pa.RecordBatch, index: pd.RangeIndex) -> pd.DataF
 
 
 def _series(pandas: Any, field: pa.Field, array: pa.Array) -> pd.Series:  # noqa: ANN401
-    """A column whose dtype is the same in every frame, whether or not a value is missing in it."""
+    """Convert a column to a series whose dtype does not depend on missing values."""
     if isinstance(field.type, pa.ListType | pa.FixedSizeListType):
         return pandas.Series(_cells(array), dtype=object)
-    whole = pandas.Int64Dtype() if field.nullable else None  # as a float it would be rounded
+    whole = pandas.Int64Dtype() if field.nullable else None  # float would round the values
     text = pandas.StringDtype(na_value=float("nan"))
     return array.to_pandas(types_mapper={pa.int64(): whole, pa.string(): text}.get)
 
 
 def _cells(array: pa.Array) -> NDArray[np.object_]:
-    """Each row as an array in the shape of its feature, or None where it is missing."""
+    """Return each row as an array in the shape of its feature, or None if missing."""
     cells = np.empty(len(array), object)
     for place, (row, there) in enumerate(
         zip(_rows(array), np.asarray(array.is_valid()), strict=True)
@@ -87,7 +87,7 @@ def _cells(array: pa.Array) -> NDArray[np.object_]:
 
 
 def _rows(array: pa.Array) -> NDArray[Any] | list[Any]:
-    """The rows of a whole column: one array where all have the same shape, else a list."""
+    """Return the rows of a whole column, as an array if their shapes are equal, else a list."""
     if isinstance(array.type, pa.FixedSizeListType):
         inside = _rows(array.values)
         return np.reshape(inside, (-1, array.type.list_size, *np.shape(inside)[1:]))

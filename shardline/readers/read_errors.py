@@ -1,4 +1,4 @@
-"""What to do if a snapshot cannot be read because of a shard of its own, or of one below it."""
+"""Hints for snapshots with an unreadable shard of their own or of a dependency."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from shardline.storage import Store
 
 _NO_DAMAGE = frozenset({"example", "oversized"})
-"""What is told of a record that is as it was committed."""
+"""Fault kinds of records that are as committed."""
 
 
 def split_snapshot(snapshot: str) -> tuple[str, int]:
-    """Split `digits/v1@3` into the version and the number of the snapshot."""
+    """Split `digits/v1@3` into the version and the snapshot number."""
     name, _, number = snapshot.rpartition("@")
     return name, int(number)
 
 
 def get_dependency_hint(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint:
-    """Return the way out for a snapshot that is read from an unusable shard of `owner`.
+    """Return the hint for a snapshot that depends on an unusable shard of `owner`.
 
-    A repair puts another shard in its place, and what lies on the old one has to follow.
+    A repair replaces the shard, so its dependents have to be recreated.
     """
     name, number = split_snapshot(snapshot)
     lost = f"{owner.partition('/')[0]}/shards/{shard.name}"
@@ -51,7 +51,7 @@ def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
 
 
 def describe_fate(store: Store, owner: str, shard: Shard) -> str:
-    """Return how and in which entry a shard of `owner` was deleted; empty if it was not."""
+    """Return how and in which entry a shard of `owner` was deleted, or an empty string."""
     try:
         entries = StoredVersion(store, owner).log.entries(1)
         first = next((entry for entry in entries if shard.name in entry.condemned), None)
@@ -66,7 +66,7 @@ def describe_fate(store: Store, owner: str, shard: Shard) -> str:
 def locate_error(
     snapshot: str, store: Store, files: Iterable[ShardFile], error: CorruptFileError
 ) -> CorruptFileError:
-    """Add the snapshot and the way out to an error at a file that the snapshot is read from."""
+    """Add the snapshot and a hint to an error in a file that the snapshot is read from."""
     name, number = split_snapshot(snapshot)
     for file in files:
         if file.path != error.path:
@@ -83,7 +83,7 @@ def locate_error(
 
 
 def get_shard_hint(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
-    """Return the way out for a snapshot with an unusable shard of its own."""
+    """Return the hint for a snapshot with an unusable shard of its own."""
     from shardline.provenance.commands import get_repair_command  # noqa: PLC0415 - it builds on us
 
     version, number = StoredVersion(store, owner), split_snapshot(snapshot)[1]

@@ -1,4 +1,4 @@
-"""Records that lie in layers, read in step and joined on the wire: no feature is decoded."""
+"""Records stored in layers, read in step and joined on the wire without decoding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerFile:
-    """One layer, and the keys of the features that its records may have."""
+    """Layer of a shard, with the keys of the features that its records may have."""
 
     file: ShardFile
     keys: frozenset[FeatureKey]
@@ -50,36 +50,36 @@ class LayerFile:
 
 @dataclass(frozen=True, slots=True)
 class LayeredShard:
-    """The records of a shard, each joined of what its layers hold, the lowest layer first.
+    """Records of a shard, each joined from its layers, lowest layer first.
 
-    Beside what the files of the layers raise, it raises ColumnError at a record with a feature
-    that is not its layer's own.
+    In addition to the errors of the layer files, raises ColumnError for a record with a feature
+    that does not belong to its layer.
     """
 
     layers: tuple[LayerFile, ...]
 
     @property
     def shard(self) -> Shard:
-        """The uppermost layer."""
+        """Shard of the top layer."""
         return self.layers[-1].file.shard
 
     @property
     def path(self) -> str:
-        """Where that lies."""
+        """Path of the top layer."""
         return self.layers[-1].file.path
 
     @property
     def files(self) -> tuple[ShardFile, ...]:
-        """The files of the layers."""
+        """Files of the layers."""
         return tuple(layer.file for layer in self.layers)
 
     def look(self) -> None:
-        """Look at the file of each layer."""
+        """Check the file of each layer without reading it."""
         for file in self.files:
             file.look()
 
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
-        """Every record; the offsets are those of the plain file that would hold them."""
+        """Yield all records. Offsets are those of a plain file with the same records."""
         offset = 0
         streams = [file.blocks(limits=limits, block_bytes=block_bytes) for file in self.files]
         with closing(_in_step(streams)) as steps:
@@ -92,7 +92,7 @@ class LayeredShard:
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
     ) -> Generator[RecordBlock, None, None]:
-        """Some records."""
+        """Yield the records with these numbers."""
         streams = [file.pick(numbers, limits=limits) for file in self.files]
         with closing(_in_step(streams)) as steps:
             for parts in steps:
@@ -128,42 +128,44 @@ def _in_step(
 
 
 class Records(Protocol):
-    """The records of one shard."""
+    """Records of one shard."""
 
     @property
     def shard(self) -> Shard:
-        """The shard; of an overlay, or of what is read of it, the uppermost layer."""
+        """Shard of the records. For an overlay, the top layer that is read."""
         ...
 
     @property
     def path(self) -> str:
-        """Where that lies, for messages."""
+        """Path of the shard, for messages."""
         ...
 
     @property
     def files(self) -> tuple[ShardFile, ...]:
-        """The files that are read for them, the lowest layer first."""
+        """Files that hold the records, lowest layer first."""
         ...
 
     def look(self) -> None:
-        """Refuse files that are not there, or not as long as the log says, without reading them."""
+        """Check that the files exist and have their logged size, without reading them."""
         ...
 
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
-        """Every record, in blocks of whole frames whose checksums hold.
+        """Yield all records in blocks of whole frames with verified checksums.
 
-        Raises CorruptFileError at the first damage, ObjectNotFoundError if a file is not there, and
-        StorageError if its bytes or records are not as many as the log says, and WrongShardError if
-        it is another file than the committed one.
+        Raises:
+            CorruptFileError: at the first corruption.
+            ObjectNotFoundError: if a file is missing.
+            StorageError: if the bytes or records of a file differ in number from the log.
+            WrongShardError: if a file is not the committed file.
         """
         ...
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
     ) -> Generator[RecordBlock, None, None]:
-        """The records of these numbers, which ascend, some at a time; the checksums of each hold.
+        """Yield the records with these ascending numbers in pieces, with verified checksums.
 
-        Raises as `blocks` does, but of a payload that is no Example ExampleError.
+        Raises the errors of `blocks`, but ExampleError for a payload that is not an Example.
         """
         ...
 
@@ -171,10 +173,10 @@ class Records(Protocol):
 def list_records(
     snapshot: StoredSnapshot, features: Sequence[Feature] | None = None
 ) -> list[Records]:
-    """The records of each shard of a snapshot, in order, with these features at least.
+    """List the records of each shard of a snapshot, in order, with at least these features.
 
-    None stands for all that the snapshot declares. Raises UnreadableSnapshotError if an overlay and
-    its base do not belong together. Nothing but logs is looked at.
+    None selects all features that the snapshot declares. Only logs are read. Raises
+    UnreadableSnapshotError if an overlay and its base do not belong together.
     """
     if all(shard.base is None and not shard.virtual for shard in snapshot.shards):
         return [open_shard_file(snapshot, shard) for shard in snapshot.shards]
@@ -184,7 +186,7 @@ def list_records(
 def list_needed_layers(
     snapshot: StoredSnapshot, features: Sequence[Feature] | None = None
 ) -> list[tuple[Layer, ...]]:
-    """The layers of each shard that `list_records` reads."""
+    """List the layers of each shard that `list_records` reads."""
     asked = snapshot.schema.features if features is None else features
     wanted = {feature.key for feature in asked}
     return [_needed(snapshot, stack, wanted) for stack in list_stacks(snapshot)]
@@ -213,7 +215,7 @@ def _needed(snapshot: StoredSnapshot, stack: Stack, wanted: set[FeatureKey]) -> 
 def open_records(
     snapshot: StoredSnapshot, layers: Sequence[Layer], features: Sequence[Feature] | None = None
 ) -> Records:
-    """The records that lie in some layers of a shard, the lowest first; or those of a plan."""
+    """Open the records in some layers of a shard, lowest layer first, or those of a plan."""
     if layers[-1].shard.virtual:
         from shardline.readers.virtual_shard import VirtualShard  # noqa: PLC0415 - it builds on us
 
@@ -228,10 +230,10 @@ def open_records(
 
 
 def count_read_bytes(records: Sequence[Records]) -> int:
-    """How many bytes are read for all these records."""
+    """Return the number of bytes that are read for all these records."""
     return sum(file.shard.bytes for one in records for file in one.files)
 
 
 def is_compressed(records: Records) -> bool:
-    """Whether any of the files is packed, so that it is read from a member's start."""
+    """Return True if a file is compressed, so that it is read from the start of a member."""
     return any(file.shard.compression != "none" for file in records.files)

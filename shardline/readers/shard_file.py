@@ -1,9 +1,9 @@
-"""Whether the file of a shard is the committed one: by its ends, or by reading all of it.
+"""Shard files, compared with the committed shard by their ends or in full.
 
-A small file is hashed and compared with the committed sha256; its index is not used. Of a large
-file, the index tells the checksum of the first and last bytes. If these agree, the file is taken to
-be the committed one: a swapped file differs there. If they do not, or there is no good index, the
-file is read whole and compared with the committed sha256.
+A small file is hashed and compared with the committed SHA-256. Its index is not used. For a large
+file, the index holds a checksum of the first and last bytes. If that matches, the file counts as
+committed: a swapped file differs there. If it does not, or without a valid index, the whole file is
+read and compared with the committed SHA-256.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ if TYPE_CHECKING:
 
 
 SMALL_BYTES = 64 * 1024
-"""A shard up to this size is hashed at once, which costs no more than to open its index."""
+"""Largest shard that is hashed at once, which costs no more than opening its index."""
 
 
 def is_committed(file: ShardFile, opened: OpenFile, content: bytes | None = None) -> bool | None:
-    """Compare a small shard, or the ends of a large one; None if that has no good index.
+    """Return True if a small shard, or the ends of a large shard, match the commit.
 
-    `content` is all that the file holds, if the caller has read it.
+    Returns None for a large shard without a valid index. `content` is the content of the file, if
+    the caller has read all of it.
     """
     stored, shard = file.file, file.shard
     if shard.bytes <= SMALL_BYTES:
@@ -76,9 +77,10 @@ def is_committed(file: ShardFile, opened: OpenFile, content: bytes | None = None
 
 
 def refuse_swapped(file: ShardFile, limits: Limits) -> None:
-    """Refuse a file that is not the committed shard, before any record of it is used.
+    """Raise WrongShardError for a file that is not the committed shard.
 
-    What is only damaged passes: reading it tells where. Raises WrongShardError.
+    The check comes before any record is used. A corrupt file passes: reading it locates the
+    corruption.
     """
     with closing(file.file.open()) as opened:
         same = is_committed(file, opened)
@@ -89,7 +91,7 @@ def refuse_swapped(file: ShardFile, limits: Limits) -> None:
 
 
 def validate_full_content(file: ShardFile, limits: Limits) -> None:
-    """Read a file whole. Raises WrongShardError if it is intact and not the committed shard."""
+    """Read a whole file. Raises WrongShardError if it is intact but not the committed shard."""
     hashed = HashedFile(file.file.open())
     try:
         with RecordFile(hashed, limits=limits) as opened:
@@ -103,10 +105,10 @@ def validate_full_content(file: ShardFile, limits: Limits) -> None:
 
 
 def rebuild_index(file: ShardFile, limits: Limits) -> bool:
-    """Read a shard whole and write its index again, if it may be written.
+    """Read a whole shard, and rewrite its index if possible.
 
-    Returns False if there is no new index: the shard is damaged, or the store is read-only. Raises
-    WrongShardError if the file is intact and not the committed shard.
+    Returns False without a new index: the shard is corrupt, or the store is read-only. Raises
+    WrongShardError if the file is intact but not the committed shard.
     """
     stored = file.file
     try:
@@ -127,13 +129,13 @@ def rebuild_index(file: ShardFile, limits: Limits) -> bool:
 
 _PIECE_BYTES = 1024 * 1024
 _SPAN_BYTES = 32 * 1024 * 1024
-"""Parts of an object that lie close together come in one answer, with what is between them."""
+"""Nearby parts of an object come in one response, together with the gaps between them."""
 
 
 def select_records(
     file: ShardFile, numbers: IntArray, *, limits: Limits
 ) -> Generator[RecordBlock, None, None]:
-    """See `ShardFile.pick`."""
+    """Yield selected records. See `ShardFile.pick`."""
     if not len(numbers):
         return
     file.look()
@@ -147,7 +149,7 @@ def select_records(
             yield picked
             done += len(picked.numbers)
     except (IndexMismatchError, CorruptFileError) as error:
-        # The index or the shard is corrupt: reading all of the shard tells which.
+        # The index or the shard is corrupt. Reading the whole shard shows which.
         if rebuild_index(file, limits):
             yield from read(file, numbers[done:], limits)
         elif isinstance(error, CorruptFileError):
@@ -159,9 +161,9 @@ def select_records(
 def _through_index(
     file: ShardFile,
 ) -> Callable[[ShardFile, IntArray, Limits], Iterator[RecordBlock]] | None:
-    """Return how to read a shard through its index; None if it has no random access.
+    """Return the function that reads a shard by its index. None without random access.
 
-    What it returns raises IndexMismatchError, maybe late, if the index is lost or corrupt.
+    The function raises IndexMismatchError, possibly late, if the index is missing or corrupt.
     """
     if file.shard.bytes <= SMALL_BYTES:
         return None
@@ -196,7 +198,7 @@ def _from_disk(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[R
 
 
 def _runs(numbers: IntArray) -> Iterator[tuple[int, int]]:
-    """Numbers that follow each other together, as the first and the one behind the last."""
+    """Yield runs of consecutive numbers, each as its first number and its end."""
     cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
     for run in np.split(numbers, cuts):
         yield int(run[0]), int(run[-1]) + 1
@@ -209,7 +211,7 @@ def _joined(payloads: list[bytes], numbers: IntArray) -> RecordBlock:
 
 
 def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[RecordBlock]:
-    """Parts of an object, each asked for with those near it."""
+    """Read selected records of an object, with nearby records in one request."""
     with closing(file.file.open()) as opened:
         if not is_committed(file, opened):
             raise IndexMismatchError(f"{file.path}: index of another file", path=file.path)
@@ -238,7 +240,7 @@ def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[R
 
 
 def _spans(file: ShardFile, numbers: IntArray) -> tuple[IntArray, IntArray]:
-    """Where the frames of these records begin and end."""
+    """Return where the frames of these records begin and end."""
     begins, ends = np.zeros_like(numbers), np.zeros_like(numbers)
     first = 0
     shard = file.shard
@@ -269,12 +271,15 @@ def _streamed(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[Re
 
 
 TF_COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
-"""As TensorFlow spells them. What it does not know, `gzip` too, it silently reads as plain."""
+"""TensorFlow's names. Unknown names, including `gzip`, are silently read as plain."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A shard that a snapshot needs and where it lies. `snapshot` is that as people name it."""
+    """File of a shard that a snapshot needs.
+
+    `snapshot` is the label of the snapshot, such as `digits/v1@3`.
+    """
 
     snapshot: str
     shard: Shard
@@ -282,29 +287,29 @@ class ShardFile:
 
     @property
     def path(self) -> str:
-        """Its path on a local disk, or else its URI."""
+        """Path on a local disk, or else the URI."""
         local = self.file.store.local_path(self.file.name)
         return str(self.file if local is None else local)
 
     @property
     def files(self) -> tuple[ShardFile, ...]:
-        """The files that are read for its records."""
+        """Files that hold the records."""
         return (self,)
 
     def look(self) -> None:
-        """Refuse a file that is not there, or not as long as the log says, without reading it."""
+        """Check that the file exists and has its logged size, without reading it."""
         info = self.file.store.info(self.file.name)
         if info is None:
             raise self.missing()
         self._check("bytes", info.size, self.shard.bytes)
 
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
-        """Every record, in blocks whose checksums were checked.
+        """Yield all records in blocks with verified checksums.
 
-        Raises CorruptFileError at the first damage, ObjectNotFoundError if the file is not there,
-        StorageError if its bytes or records are not as many as the log says, and WrongShardError
-        if it is another file than the committed one: at the start, or at the end if its index is
-        lost.
+        Raises CorruptFileError at the first corruption, and ObjectNotFoundError if the file is
+        missing. Raises StorageError if its bytes or records differ in number from the log. Raises
+        WrongShardError if it is not the committed file: at the start, or at the end if the index is
+        missing.
         """
         try:
             file = self.file.open()
@@ -340,9 +345,9 @@ class ShardFile:
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
     ) -> Generator[RecordBlock, None, None]:
-        """The records of these numbers, which ascend, some at a time; the checksums of each hold.
+        """Yield the records with these ascending numbers in pieces, with verified checksums.
 
-        Raises as `blocks` does.
+        Raises the errors of `blocks`.
         """
         blocks = select_records(self, numbers, limits=limits)
         with closing(blocks):
@@ -350,18 +355,21 @@ class ShardFile:
                 yield block
 
     def _next(self, blocks: Iterator[RecordBlock]) -> RecordBlock | None:
-        """What comes next; at damage to a shard of another version it is told how to go on."""
+        """Return the next item. Adds the snapshot and a hint to corruption errors."""
         try:
             return next(blocks, None)
         except CorruptFileError as error:
             raise locate_error(self.snapshot, self.file.store, (self,), error) from None
 
     def refuse_swapped(self, limits: Limits = DEFAULT_LIMITS) -> None:
-        """Refuse a file that is not the committed one, for those who read it by other means."""
+        """Raise WrongShardError if the file is not the committed shard.
+
+        For callers that read the file by other means.
+        """
         refuse_swapped(self, limits)
 
     def other_content(self) -> WrongShardError:
-        """The error to raise if the file is intact, and not the committed one."""
+        """Build the error for an intact file that is not the committed shard."""
         version, number = split_snapshot(self.snapshot)
         return WrongShardError(
             f"{self.path}: not the committed shard of {self.snapshot} (other content)",
@@ -372,7 +380,7 @@ class ShardFile:
         )
 
     def missing(self) -> ObjectNotFoundError:
-        """The error to raise if the file is not there."""
+        """Build the error for a missing file."""
         owner = f"{self.snapshot.partition('/')[0]}/{self.shard.owner}"
         deleted = describe_fate(self.file.store, owner, self.shard)
         version, number = split_snapshot(self.snapshot)
@@ -405,20 +413,23 @@ class ShardFile:
 
 
 def open_shard_file(snapshot: StoredSnapshot, shard: Shard) -> ShardFile:
-    """A shard of a snapshot, or one that those lie beside, as a file."""
+    """Return the file of a shard of a snapshot, or of a shard below it."""
     return ShardFile(str(snapshot), shard, StoredFile(snapshot.store, snapshot.shard_name(shard)))
 
 
 def list_plain_files(snapshot: StoredSnapshot) -> list[ShardFile]:
-    """The files of a snapshot, in order, each with whole records; overlays are refused."""
+    """List the files of a snapshot in order. Raises UnreadableSnapshotError for overlays.
+
+    Each file has whole records. Virtual snapshots, which have none, raise the same error.
+    """
     _refuse_overlays(snapshot)
     return [open_shard_file(snapshot, shard) for shard in snapshot.shards]
 
 
 def get_common_compression(snapshot: StoredSnapshot) -> str:
-    """How all shards are packed, as TensorFlow spells it; refused if that is not one way.
+    """Return TensorFlow's name for the compression of all shards.
 
-    A file of no bytes is read alike whatever it is said to be.
+    Raises UnreadableSnapshotError if the shards differ. An empty file fits any compression.
     """
     _refuse_overlays(snapshot)
     found = sorted({shard.compression for shard in snapshot.shards if shard.bytes})
@@ -460,6 +471,6 @@ def _refuse_overlays(snapshot: StoredSnapshot) -> None:
 
 
 def _rewrite_hint(snapshot: StoredSnapshot, why: str) -> Hint:
-    """Return the two ways to whole records: `to_tf`, or plain files in another version."""
+    """Return the hint for whole records: `to_tf`, or plain files in another version."""
     rebuild = Command.of("rebuild", snapshot.version, "--into", "VERSION")
     return Hint.of(f"read with `to_tf()`, {why}, or write plain files: run ", rebuild)

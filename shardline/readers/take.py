@@ -1,4 +1,4 @@
-"""Some records of a snapshot by their numbers, in any order."""
+"""Random access to records of a snapshot by number, in any order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def take(
     *,
     limits: Limits | None = None,
 ) -> pa.Table:
-    """The records of these numbers; see `Snapshot.take`."""
+    """Read the records with these numbers. See `Snapshot.take`."""
     raw = Hint.of("read whole records with `to_tf(parse=False)`")
     features = select_columns(snapshot.schema, columns, raw)
     asked, places = np.unique(_checked(snapshot, numbers), return_inverse=True)
@@ -49,7 +49,7 @@ def take(
 
 
 def _checked(snapshot: StoredSnapshot, numbers: Sequence[int] | IntArray) -> IntArray:
-    """Refuse what are no numbers of records that the snapshot has."""
+    """Return the record numbers as int64. Raises an error for numbers not in the snapshot."""
     if not hasattr(numbers, "__len__"):
         numbers = list(list_items(numbers, "numbers"))  # type: ignore[arg-type] # checked below
     found = np.asarray(numbers) if len(numbers) > 0 else np.zeros(0, np.int64)

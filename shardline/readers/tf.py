@@ -1,4 +1,4 @@
-"""A batch of serialized records as tensors in the shapes that a schema declares.
+"""Batches of serialized records as tensors in the shapes of a schema.
 
 | feature                        | tensor of a batch                                             |
 |--------------------------------|---------------------------------------------------------------|
@@ -7,10 +7,10 @@
 | optional, of shape ()          | ragged: [batch, (0 or 1)]                                     |
 | optional, of shape (2, 3)      | ragged: [batch, (0 or 2), 3]                                  |
 | a feature of the feature_lists | ragged: [batch, (steps), and the shape of one step]           |
-| an Array of int32, (4, 4)      | decoded: what is above, with [4, 4] behind it, as tf.int32    |
-| an Array of int32, (None, 4)   | decoded: what is above, ragged, with [(rows), 4] behind it    |
+| an Array of int32, (4, 4)      | decoded: as above, followed by [4, 4], as tf.int32            |
+| an Array of int32, (None, 4)   | decoded: as above, ragged, followed by [(rows), 4]            |
 
-So a missing feature is an empty row, and no value is made up. Text and images stay tf.string.
+A missing feature is an empty row, and no value is invented. Text and images stay tf.string.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 
 
 Tensor: TypeAlias = Any
-"""A tf.Tensor or a tf.RaggedTensor: TensorFlow ships no types."""
+"""A tf.Tensor or tf.RaggedTensor. TensorFlow ships no types."""
 
 _READ_AS = {"uint32": "int32", "uint64": "int64", "bool": "uint8"}
-"""How to read what tf.io.decode_raw cannot; as for bool, any byte but 0 and 1 would be none."""
+"""Dtypes decoded in place of unsupported ones. As bool, bytes over 1 would be invalid."""
 
 
 def batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tensor], Any]:
-    """What makes of a vector of records their features by name.
+    """Return the function that parses a vector of records into features by name.
 
-    Of SequenceExamples it makes a pair, of the context and of the feature_lists.
+    For SequenceExamples it returns a pair: the context and the feature_lists.
     """
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
@@ -78,7 +78,7 @@ def batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tenso
 
     if not isinstance(spec, tuple):
         return parse_examples
-    # TensorFlow would fill up steps of a fixed shape; ragged ones it leaves as they are.
+    # TensorFlow pads steps of a fixed shape, but leaves ragged steps as they are.
     steps = {
         name: tf.io.RaggedFeature(told.dtype, partitions=getattr(told, "partitions", ()))
         for name, told in spec[1].items()
@@ -92,7 +92,7 @@ def batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tenso
 
 
 def layers_parser(schema: Schema, parts: Sequence[Sequence[Feature]]) -> Callable[..., Any]:
-    """The same of several vectors, one for each layer of the records, which has these features."""
+    """Return the function that parses several vectors, one per layer with these features."""
     parsers = [batch_parser(schema, features) for features in parts]
 
     def parse_layers(*layers: Tensor) -> Any:  # noqa: ANN401 - as batch_parser's gives it
@@ -109,7 +109,7 @@ def _together(parsed: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def joined(*layers: Tensor) -> Tensor:
-    """Vectors of layers as one of whole records: concatenating messages is merging them."""
+    """Join vectors of layers into whole records: concatenated messages merge."""
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
     return tf.strings.join(layers)
@@ -126,7 +126,7 @@ def _shaped(features: Sequence[Feature], parsed: dict[str, Tensor]) -> dict[str,
 
 
 def _in_shape(feature: Feature, tensor: Tensor) -> Tensor:
-    """The tensor with everything dense but what may differ from record to record."""
+    """Return the tensor with all dimensions dense that do not vary between records."""
     fixed = shapes.is_fixed(feature.shape)
     if not feature.sequence:
         if feature.required and fixed:
@@ -139,16 +139,16 @@ def _in_shape(feature: Feature, tensor: Tensor) -> Tensor:
 
 
 def _rows(values: Tensor, shape: Shape | None, splits: Tensor) -> Tensor:
-    """Rows that are cut by `splits` from values, each of a shape if it is told."""
+    """Return rows that `splits` cuts from the values, each value of `shape` if given."""
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
     cells = values if shape is None else tf.reshape(values, (-1, *shape))
-    # TensorFlow parses with splits of 32 bits, and makes those of 64 everywhere else.
+    # TensorFlow parses with 32-bit splits and creates 64-bit splits everywhere else.
     return tf.RaggedTensor.from_row_splits(cells, tf.cast(splits, tf.int64))
 
 
 def _decoded(meaning: Array, tensor: Tensor) -> Tensor:
-    """The arrays whose bytes a tensor holds."""
+    """Decode the arrays whose bytes a tensor holds."""
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
     if isinstance(tensor, tf.RaggedTensor):
@@ -157,7 +157,8 @@ def _decoded(meaning: Array, tensor: Tensor) -> Tensor:
     data = tf.reshape(tensor, (-1,))
     if shapes.is_fixed(meaning.shape):
         return tf.reshape(_numbers(meaning.dtype, data), (-1, *inner, *meaning.shape))
-    # decode_raw takes strings of one length only, so all are read as one and cut afterwards.
+    # decode_raw takes strings of a single length, so all are decoded as one string and split
+    # afterwards.
     numbers = _numbers(meaning.dtype, tf.strings.reduce_join(data))
     lengths = tf.cast(tf.strings.length(data), tf.int64) // meaning.unit_bytes
     arrays = tf.RaggedTensor.from_row_lengths(
@@ -181,19 +182,19 @@ CHUNK_BYTES = 1024 * 1024
 _CHUNK_RECORDS = 1024
 _PACKED_SHRINKS = 4
 _PACKED_CHUNK_RECORDS = 128
-"""Of packed files only their packed size is known, and records may be much larger than that."""
+"""Limit for compressed files: records may be much larger than their compressed size."""
 _MANY_RECORDS = 256
-"""So many in a chunk cost more by the record than by the byte: layers are read side by side."""
+"""From this chunk size on, records cost more than bytes, so layers are read in parallel."""
 _SHARDS_AT_ONCE = 8
-"""The same on every machine, and with it the order of a deterministic interleave."""
+"""Equal on every machine, so that a deterministic interleave has the same order."""
 _READ_BYTES = 1024 * 1024
 
 
 def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool) -> tf.data.Dataset:
-    """Vectors of records, or tuples of such vectors, one for each layer, the lowest first.
+    """Return vectors of records, or tuples with a vector per layer, lowest layer first.
 
-    TensorFlow holds each file against its count. Where a shard has fewer layers than another, its
-    records in the layers above are empty.
+    TensorFlow checks each file against its record count. If a shard has fewer layers than another,
+    its records in the layers above are empty.
     """
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
@@ -222,7 +223,7 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
             layers[1:] = [one.prefetch(1) for one in layers[1:]]
         return layers[0] if depth == 1 else tf.data.Dataset.zip(tuple(layers))
 
-    # With a single file at once the order is kept, and the next one is opened ahead of its turn.
+    # With a single file at a time, order is kept and the next file is opened early.
     return tf.data.Dataset.from_tensor_slices(_told(records, depth, most)).interleave(
         tf.autograph.experimental.do_not_convert(read),
         cycle_length=_SHARDS_AT_ONCE if interleave else 1,
@@ -232,15 +233,15 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
 
 
 def _depth_of(records: Sequence[Records]) -> int:
-    """How many layers there are at most."""
+    """Return the largest number of layers."""
     return max((len(one.files) for one in records), default=1)
 
 
 def _told(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ...]:
-    """What to know of each shard.
+    """Return the tensors that describe each shard.
 
-    The paths and packings of its layers, which of them are there, how many records it has, and how
-    many of them make a chunk.
+    They hold the paths and compressions of its layers, which layers exist, the number of records,
+    and the number of records per chunk.
     """
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
@@ -261,10 +262,10 @@ def _told(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ..
 
 
 def _uneven(count: int, size: int) -> int:
-    """A size of chunks, this one or little more, that leaves a short chunk for the end.
+    """Return a chunk size, at least `size`, that leaves a short chunk at the end.
 
-    To fill that up TensorFlow looks for the end of each layer, and holds it against the count.
-    Behind a last chunk that is full it would not notice that a layer above goes on.
+    To fill the short chunk, TensorFlow looks for the end of each layer and checks its count. After
+    a full last chunk it would not notice that a layer above continues.
     """
     while count and count % size == 0:
         size += 1
@@ -272,7 +273,7 @@ def _uneven(count: int, size: int) -> int:
 
 
 def chunk_records(records: Sequence[Records]) -> int:
-    """How many records make a chunk: many if they are small, few if they are large."""
+    """Return the number of records per chunk: many if they are small, few if they are large."""
     count = sum(one.shard.records for one in records)
     size, most = count_read_bytes(records) // max(count, 1), _CHUNK_RECORDS
     if any(is_compressed(one) for one in records):
@@ -292,10 +293,10 @@ def to_tf(
     unchecked: bool = False,
     limits: Limits | None = None,
 ) -> tf.data.Dataset:
-    """A snapshot's records as a tf.data.Dataset; see `Snapshot.to_tf`.
+    """Read a snapshot as a tf.data.Dataset. See `Snapshot.to_tf`.
 
-    Records run through it in chunks: TensorFlow parses a vector of them more than ten times as
-    fast as one by one.
+    Records pass through in chunks: TensorFlow parses a vector of records more than ten times as
+    fast as single records.
     """
     if batch is not None and batch < 1:
         raise InvalidArgumentError(f"invalid batch {batch}: expected at least 1")
@@ -326,8 +327,8 @@ def to_tf(
         chunks = whole
     else:
         records = records // batch if drop_remainder else -(-records // batch)
-        # The longer the vector, the less it costs to parse a record; but a ragged one is cut
-        # record by record.
+        # A longer vector costs less per record to parse, but a ragged vector is cut record by
+        # record.
         whole_first = batch < most and not _is_ragged(whole)
         chunks = (whole if whole_first else chunks).rebatch(batch, drop_remainder=drop_remainder)
         chunks = chunks if whole_first else _worked(chunks, work, ordered=ordered)
@@ -354,14 +355,14 @@ def _is_ragged(dataset: tf.data.Dataset) -> bool:
 
 
 def _read_by_tensorflow(shard: Records) -> bool:
-    """Whether TensorFlow can read it: its records lie in files on a local disk."""
+    """Return True if TensorFlow can read the shard: all its files are on a local disk."""
     if shard.shard.virtual:
         return False
     return all(file.file.store.local_path(file.file.name) is not None for file in shard.files)
 
 
 def _refuse_unchecked(snapshot: StoredSnapshot, layers: Sequence[Sequence[Layer]]) -> None:
-    """Refuse bytes at which nobody has looked: TensorFlow can crash on damaged ones."""
+    """Raise an error for unchecked records: TensorFlow can crash on corrupt data."""
     hint = _check_hint(snapshot.version, " and read `version.published()`")
     if not snapshot.published:
         raise UnreadableSnapshotError(
@@ -407,7 +408,7 @@ def _refuse_unchecked(snapshot: StoredSnapshot, layers: Sequence[Sequence[Layer]
 
 
 def _check_hint(version: str, then: str = "") -> Hint:
-    """Return how to check records that TensorFlow can crash on."""
+    """Return the hint to check records, since TensorFlow can crash on corrupt data."""
     return Hint.of(
         "TensorFlow can crash on corrupt records: run ",
         Command.of("check", version),
@@ -419,7 +420,10 @@ def _check_hint(version: str, then: str = "") -> Hint:
 def _work(
     schema: Schema, features: Sequence[Feature], layers: Sequence[Sequence[Layer]]
 ) -> Callable[..., Any] | None:
-    """What makes of chunks the features, or without any whole records; None if they are that."""
+    """Return the function that turns chunks into features, or layers into whole records.
+
+    Returns None if the chunks already are whole records.
+    """
     if all(len(one) == 1 for one in layers):
         return batch_parser(schema, features) if features else None
     if not features:
@@ -428,7 +432,7 @@ def _work(
     if len(held) > 1:
         parser = batch_parser(schema, features)
         return lambda *parts: parser(joined(*parts))
-    # Nothing is copied for it where each layer is parsed by itself.
+    # Parsing each layer by itself copies nothing.
     (each,) = held
     return layers_parser(schema, [[f for f in features if f.key in keys] for keys in each])
 
@@ -447,7 +451,7 @@ def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
 def _stored_chunks(
     snapshot: StoredSnapshot, shards: list[Records], limits: Limits
 ) -> tf.data.Dataset:
-    """Vectors of records, read by our own reader: TensorFlow knows no object stores."""
+    """Return vectors of records from Shardline's reader, for stores TensorFlow cannot read."""
     tf = _tensorflow()
     check = snapshot.schema.payload != "opaque"
 

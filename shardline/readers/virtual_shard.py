@@ -1,4 +1,4 @@
-"""The records of a virtual combination: pairs that are made when they are read."""
+"""Records of a virtual combination: pairs that are computed when they are read."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _LOT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class VirtualShard:
-    """The pairs of a plan, which lies at `name` in the store; only the `wanted` features of them.
+    """Pairs of the plan at `name` in the store, with only their `wanted` features.
 
-    `snapshot` is what is read, as people name it.
+    `snapshot` is the label of the snapshot that is read.
     """
 
     snapshot: str
@@ -67,18 +67,18 @@ class VirtualShard:
 
     @property
     def path(self) -> str:
-        """Where the plan lies."""
+        """Path or URI of the plan."""
         local = self.store.local_path(self.name)
         return str(object_uri(self.store, self.name) if local is None else local)
 
     @property
     def files(self) -> tuple[ShardFile, ...]:
-        """The files of which the pairs are made, each once."""
+        """Files that the pairs are read from, each once."""
         return self.opened.files
 
     @cached_property
     def opened(self) -> OpenedPairPlan:
-        """The plan with what it needs; UnreadableSnapshotError if that is no longer there."""
+        """Plan with its inputs. Raises UnreadableSnapshotError if an input no longer exists."""
         try:
             plan = PairPlan.read(self.store, self.name, self.shard)
             return open_plan(self.store, plan, self.wanted)
@@ -95,12 +95,12 @@ class VirtualShard:
             ) from error
 
     def look(self) -> None:
-        """Look at each file of which the pairs are made."""
+        """Check each file that the pairs are read from, without reading it."""
         for file in self.files:
             file.look()
 
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
-        """Every pair, in order. Raises as reading the records does of which they are made."""
+        """Yield all pairs in order. Raises the errors of reading their records."""
         offset = record = 0
         with self._told(), self._sides(limits, block_bytes) as (sides, laying):
             for framed in laying.records(sides.lots()):
@@ -113,7 +113,7 @@ class VirtualShard:
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
     ) -> Generator[RecordBlock, None, None]:
-        """The pairs of these numbers; only the records that stand in them are read."""
+        """Yield the pairs with these numbers. Only the records in them are read."""
         if not len(numbers):
             return
         lefts, rights = self.opened.locate(numbers)
@@ -126,7 +126,7 @@ class VirtualShard:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """At damage to what it pairs, tell how to go on."""
+        """Add the snapshot and a hint to corruption errors in the paired files."""
         try:
             yield
         except CorruptFileError as error:
@@ -150,7 +150,7 @@ class VirtualShard:
 
 @dataclass(frozen=True, slots=True)
 class OpenedPairPlan:
-    """A plan, the records of both sides that it pairs, and the schema of the pairs."""
+    """Plan with the records of both its sides and the schema of the pairs."""
 
     plan: PairPlan
     recipe: BoundCombineSpec
@@ -161,7 +161,7 @@ class OpenedPairPlan:
 
     @property
     def files(self) -> tuple[ShardFile, ...]:
-        """The files of which the pairs are made, each once."""
+        """Files that the pairs are read from, each once."""
         found = {
             file.file.name: file
             for one in (*self.left, *self.right)
@@ -171,11 +171,11 @@ class OpenedPairPlan:
 
     @property
     def pairs(self) -> int:
-        """How many pairs there are."""
+        """Number of pairs."""
         return estimate(self.grid, self.plan.cover).pairs
 
     def locate(self, numbers: IntArray) -> tuple[IntArray, IntArray]:
-        """The numbers of the two records of some pairs, each on its side."""
+        """Return the numbers of the left and right records of some pairs."""
         cover = self.plan.cover
         return self.grid.locate(numbers, cover.left, cover.right)
 
@@ -183,7 +183,7 @@ class OpenedPairPlan:
 def open_plan(
     store: Store, plan: PairPlan, wanted: Collection[Key] | None = None
 ) -> OpenedPairPlan:
-    """Find what a plan pairs. Raises LogError or ValueError if that is not what it was."""
+    """Find the inputs of a plan. Raises LogError or ValueError if they have changed."""
     left, right = (_snapshot(store, told) for told in (plan.left, plan.right))
     recipe, schema = bind_spec(plan.rule, left.schema, right.schema)
     if wanted is not None:
@@ -224,12 +224,12 @@ def _snapshot(store: Store, told: Input) -> StoredSnapshot:
 
 
 _PACKED_TO = 4
-"""How much larger than packed a shard is taken to be if its index, which would tell, is lost."""
+"""Assumed compression ratio of a shard whose index is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class CombinationSide:
-    """The shards of a snapshot as a side of a combination, and how large each is."""
+    """Shards of a snapshot as one side of a combination, with their sizes."""
 
     units: tuple[NumberedUnit, ...]
     extents: tuple[RecordExtent, ...]
@@ -239,7 +239,10 @@ class CombinationSide:
 def get_combination_side(
     snapshot: StoredSnapshot, names: Mapping[Key, str | None]
 ) -> CombinationSide:
-    """The shards of a snapshot, whatever files their records lie in; no record is read."""
+    """Return the shards of a snapshot as a combination side, without reading records.
+
+    Raises UnreadableSnapshotError for a virtual snapshot.
+    """
     if any(shard.virtual for shard in snapshot.shards):
         raise UnreadableSnapshotError(
             f"{snapshot}: cannot combine a virtual snapshot",
@@ -265,7 +268,7 @@ def _payloads(records: Records) -> int:
 
 
 def _unpacked(file: ShardFile) -> int:
-    """How many bytes a file has when it is unpacked; its index tells."""
+    """Return the decompressed size of a file, from its index if possible."""
     shard, stored = file.shard, file.file
     if shard.compression == "none":
         return shard.bytes

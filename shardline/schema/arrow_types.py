@@ -1,4 +1,4 @@
-"""What an Arrow type holds, as a schema tells it, and whether a feature can be made of it."""
+"""Mapping between Arrow types and schema features."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ _BYTES = (
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values of this type hold others, in order."""
+    """Return True if values of this type are lists."""
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether this is a type of text."""
+    """Return True if this is a text type."""
     return any(test(kind) for test in _TEXTS)
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether this is a type of numbers; true and false are numbers too."""
+    """Return True if this is a number type, including bool."""
     return bool(
         pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
     )
 
 
 def infer_kind(kind: pa.DataType) -> Kind | None:
-    """The kind of feature that holds values of this type, None if none does."""
+    """Return the kind of feature that holds values of this type, or None."""
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return "int64"
     if pa.types.is_floating(kind):
@@ -67,7 +67,7 @@ def infer_kind(kind: pa.DataType) -> Kind | None:
 
 
 def unwrap_lists(kind: pa.DataType) -> tuple[Shape, pa.DataType]:
-    """How lists lie in lists, with their length where it is fixed, and what is in the innermost."""
+    """Return the lengths of nested lists (None if free) and the type of the inner values."""
     dimensions: list[int | None] = []
     while True:
         if isinstance(kind, pa.BaseExtensionType):
@@ -83,7 +83,7 @@ def unwrap_lists(kind: pa.DataType) -> tuple[Shape, pa.DataType]:
 
 
 def infer_logical_type(kind: pa.DataType) -> LogicalType | None:
-    """What values of this type mean, as far as a type tells."""
+    """Return the logical type that this type implies, or None."""
     while is_list(kind) or isinstance(kind, pa.BaseExtensionType):
         kind = kind.value_type if is_list(kind) else kind.storage_type
     if pa.types.is_dictionary(kind):
@@ -92,7 +92,7 @@ def infer_logical_type(kind: pa.DataType) -> LogicalType | None:
 
 
 def column_type(feature: Feature) -> pa.DataType:
-    """The type of a column that is ready to be written as this feature."""
+    """Return the type of a column that can be written as this feature."""
     value = _VALUE_TYPES[feature.kind]
     if feature.sequence:
         return pa.list_(pa.list_(value))
@@ -100,12 +100,12 @@ def column_type(feature: Feature) -> pa.DataType:
 
 
 def get_depth(feature: Feature) -> int:
-    """How many lists lie in each other where the feature is written out as its shape tells."""
+    """Return the nesting depth of lists that have the full shape of the feature."""
     return len(feature.shape) + feature.sequence
 
 
 def holds_numbers(feature: Feature, kind: pa.DataType) -> bool:
-    """Whether the feature is the raw bytes of arrays, and the type has the numbers for them."""
+    """Return True if the feature stores raw array bytes and the type has numbers for them."""
     if feature.shape or feature.sequence or not isinstance(feature.meaning, Array):
         return False
     dimensions, leaf = unwrap_lists(kind)
@@ -113,7 +113,7 @@ def holds_numbers(feature: Feature, kind: pa.DataType) -> bool:
 
 
 def find_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
-    """Why no value of this type can be one of the feature; None if some can."""
+    """Return why no value of this type can fit the feature, or None if some can."""
     dimensions, leaf = unwrap_lists(kind)
     if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
         wanted, flat = len(feature.meaning.shape), 1
@@ -133,7 +133,7 @@ def find_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
 
 
 def find_shape_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
-    """Why no value of this type has the feature's shape, where the type tells all lengths."""
+    """Return why no value of this type has the feature's shape, or None if some may."""
     found, _ = unwrap_lists(kind)
     wanted: Shape = (None, *feature.shape) if feature.sequence else feature.shape
     if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
@@ -147,9 +147,9 @@ def find_shape_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
 
 
 def infer_arrow_feature(name: str, kind: pa.DataType, *, required: bool = True) -> Feature | None:
-    """The feature that a column of this type would be, None if none could hold it.
+    """Return the feature for a column of this type, or None if no feature can hold it.
 
-    Lists of a fixed length in each other are a shape; lists of lists are steps.
+    Nested lists of fixed length become a shape. Lists of lists become steps.
     """
     dimensions, leaf = unwrap_lists(kind)
     held = infer_kind(leaf)
@@ -171,7 +171,7 @@ def infer_arrow_feature(name: str, kind: pa.DataType, *, required: bool = True) 
 
 
 def _has_kind(leaf: pa.DataType, kind: Kind) -> bool:
-    """Whether values of this type can be of the kind, some of them at least."""
+    """Return True if at least some values of this type can have the kind."""
     if kind == "int64":
         return is_number(leaf)
     if kind == "float":
@@ -180,7 +180,7 @@ def _has_kind(leaf: pa.DataType, kind: Kind) -> bool:
 
 
 def _named(kind: pa.DataType) -> str:
-    """The type as a message tells it: the names of fields inside may be data."""
+    """Return the type for messages, without the names of inner fields, which may be data."""
     if pa.types.is_boolean(kind):
         return "bool"
     return infer_kind(kind) or str(kind).partition("<")[0]
@@ -190,7 +190,7 @@ METADATA_KEY = b"shardline.feature"
 
 
 def column_of(feature: Feature) -> Column:
-    """What to ask the kernel for."""
+    """Return the kernel column of a feature."""
     if feature.sequence:
         return Column(feature.name, feature.kind, "ragged")
     if not feature.shape:
@@ -201,7 +201,7 @@ def column_of(feature: Feature) -> Column:
 
 
 def schema_of(features: Sequence[Feature]) -> pa.Schema:
-    """The Arrow schema of these features."""
+    """Return the Arrow schema of these features."""
     return pa.schema([_field(feature) for feature in features])
 
 
@@ -220,9 +220,9 @@ def _is_text(feature: Feature) -> bool:
 
 
 def to_column(feature: Feature, buffers: ColumnBuffers) -> pa.Array:
-    """A feature's values as the Arrow array that `schema_of` promises.
+    """Convert a feature's values to the Arrow array that `schema_of` declares.
 
-    Raises ColumnError, with the record's place in the block, where they do not fit the feature.
+    Raises ColumnError, with the position of the record in the block, for values that do not fit.
     """
     if feature.required and not buffers.valid.all():
         missing = int(np.argmin(buffers.valid))
@@ -254,7 +254,7 @@ def to_column(feature: Feature, buffers: ColumnBuffers) -> pa.Array:
 
 
 def _in_rows(values: pa.Array, shape: Shape) -> pa.Array:
-    """The values cut into rows of a fixed shape."""
+    """Cut the values into rows of a fixed shape."""
     for size in reversed(shape):
         values = pa.FixedSizeListArray.from_arrays(values, size)
     return values
@@ -268,7 +268,7 @@ def _list(values: pa.Array, validity: pa.Buffer | None, offsets: NDArray[np.int3
 def _row_offsets(
     feature: Feature, buffers: ColumnBuffers, offsets: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Where lists begin, counted in rows instead of values; each must be whole rows."""
+    """Return list offsets in rows instead of values. Each list must have whole rows."""
     unit = shapes.unit(feature.shape)
     counts = np.diff(offsets)
     fixed = shapes.is_fixed(feature.shape)
@@ -286,7 +286,7 @@ def _row_offsets(
 
 
 def _as_text(feature: Feature, buffers: ColumnBuffers, values: pa.Array) -> pa.Array:
-    """The values as strings, which in Arrow must be UTF-8."""
+    """Return the values as strings. Raises ColumnError for invalid UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -307,5 +307,5 @@ def _is_utf8(value: bytes | None) -> bool:
 
 
 def _owner(offsets: NDArray[np.int32], place: int) -> int:
-    """Which list a value stands in."""
+    """Return the list that contains a value."""
     return int(np.searchsorted(offsets, place, "right")) - 1

@@ -1,8 +1,8 @@
-"""Validate Arrow data from elsewhere before a value is touched.
+"""Validation of untrusted Arrow data before any value is used.
 
-Arrow trusts the offsets and indices in a file, so that a wrong number reads memory that belongs
-to others, or ends the process. Only pyarrow is imported: the decoder process uses this module too,
-and starts the faster the less it imports.
+Arrow trusts the offsets and indices in a file, so a wrong number reads foreign memory or crashes
+the process. Only pyarrow is imported, because the decoder process uses this module and has to start
+fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST_DETAIL = 200
 
 
 class ArrowFault:
-    """A column that is not valid Arrow data: its position, and the reason if it has no value."""
+    """Column that is not valid Arrow data: its position, and the reason without values."""
 
     __slots__ = ("detail", "position")
 
@@ -27,9 +27,9 @@ class ArrowFault:
 
 
 def find_fault(columns: Iterable[pa.Array | pa.ChunkedArray]) -> ArrowFault | None:
-    """Return the first column with offsets, indices or lengths that lead out of its memory.
+    """Return the first column with offsets, indices or lengths outside its memory.
 
-    Text that is not UTF-8 is no fault here: it is a problem of its row.
+    Text that is not UTF-8 is not a fault here, but a problem of its row.
     """
     for position, column in enumerate(columns):
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
@@ -48,7 +48,7 @@ def _fault_in(array: pa.Array) -> str | None:
 
 
 def _is_sound_as_bytes(array: pa.Array) -> bool:
-    """Return True if only text in the array is invalid, and nothing else."""
+    """Return True if only text in the array is invalid."""
     kind = _as_bytes(array.type)
     if kind == array.type:
         return False
@@ -87,7 +87,7 @@ def _field_as_bytes(kind: pa.DataType) -> pa.Field:
 
 
 def fault_detail(kind: pa.DataType, error: Exception) -> str:
-    """Return what pyarrow says, without values: of other types than these it may quote some."""
+    """Return pyarrow's message, but only for types whose message quotes no values."""
     leaf = kind
     while isinstance(leaf, pa.BaseExtensionType) or pa.types.is_dictionary(leaf) or _is_list(leaf):
         leaf = leaf.storage_type if isinstance(leaf, pa.BaseExtensionType) else leaf.value_type
@@ -109,7 +109,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def printable(error: BaseException) -> str:
-    """Return the first line of an error of pyarrow's, in printable characters."""
+    """Return the first line of a pyarrow error in printable characters."""
     lines = str(error).splitlines()
     text = lines[0] if lines else type(error).__name__
     text = "".join(sign if sign.isprintable() else "?" for sign in text)

@@ -1,4 +1,4 @@
-"""Compare two schemas: may data of the one be appended to a version that has the other?"""
+"""Comparison of schemas: decides if data of one fits a version with the other."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _HEADLINES: dict[Classification, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One difference. `feature` is None where it is one of the schema itself.
+    """Difference between two schemas. `feature` is None for the schema itself.
 
-    `compatible` says that, as far as this goes, every record that fits the new schema fits the
-    old one too.
+    `compatible` states that, for this difference, every record that fits the new schema also fits
+    the old one.
     """
 
     feature: str | None
@@ -51,18 +51,18 @@ class SchemaDiff:
 
     @property
     def compatible(self) -> bool:
-        """Whether data that fit the new schema may be appended where the old one holds."""
+        """Return True if data of the new schema fits a version with the old schema."""
         return all(change.compatible for change in self.changes)
 
     @property
     def classification(self) -> Classification:
-        """What has to be done for data of the new schema: nothing, little, or a migration."""
+        """Overall result: same, compatible, or migration required."""
         if not self.changes:
             return "same"
         return "compatible" if self.compatible else "migration"
 
     def lines(self) -> list[str]:
-        """The differences, one line per feature."""
+        """Return the differences, one line per feature."""
         told = []
         for name, group in groupby(self.changes, key=lambda change: change.feature):
             changes = list(group)
@@ -84,19 +84,19 @@ def _worded(change: SchemaChange) -> str:
 
 
 def compare(old: Schema, new: Schema) -> SchemaDiff:
-    """Tell how `new` differs from `old`.
+    """Return the differences of `new` from `old`.
 
-    The two are compatible if every record that fits `new` also fits `old`, and nothing that both
-    declare contradicts: bytes that are int32 here and float32 there, numbers whose labels
-    changed, or rows of another length do not become the same because their sizes agree.
+    The schemas are compatible if every record that fits `new` also fits `old`, and no declaration
+    of one contradicts the other. Equal sizes do not make data equal: int32 and float32 bytes,
+    numbers with changed labels, or rows of another length contradict each other.
     """
     return SchemaDiff(tuple(_changes(old, new)))
 
 
 def _changes(old: Schema, new: Schema) -> Iterator[SchemaChange]:
     if old.payload != new.payload:
-        # Anything fits an opaque schema. An Example is a SequenceExample without feature lists, and
-        # where there are some, they show as added features.
+        # Anything fits an opaque schema. An Example is a SequenceExample without feature lists.
+        # Existing feature lists show as added features.
         fits = new.payload != "opaque"
         yield SchemaChange(None, "payload", old.payload, new.payload, fits)
     if old.doc != new.doc:
@@ -160,9 +160,9 @@ def _meaning_changes(old: Feature, new: Feature) -> Iterator[SchemaChange]:
 
 
 def _meaning_fits(old: LogicalType | None, new: LogicalType | None, feature: Feature) -> bool:
-    """Whether values that mean `new` may stand where `old` is declared, which is of another sort.
+    """Return True if values of type `new` are valid where `old`, another type, is declared.
 
-    Where `new` declares nothing, they may if `old` asks for nothing.
+    If `new` declares nothing, they are valid if `old` requires nothing.
     """
     if old is None:
         return True
@@ -192,7 +192,7 @@ def _labels_fit(old: Category, new: Category, feature: Feature) -> bool:
 
 
 def _labels(old: Category, new: Category) -> tuple[str, str]:
-    """How many labels there are before and after, and which of them are new."""
+    """Return the number of labels before and after, with the labels that are new."""
     count_old, count_new = (
         "any" if category.labels is None else f"{len(category.labels)} labels"
         for category in (old, new)

@@ -1,8 +1,8 @@
-"""Bring a column into the form in which a feature is written, and tell which rows do not fit.
+"""Conversion of columns to the stored form of a feature, with a reason per bad row.
 
-All of it is done on whole columns: kinds, nesting, nulls in lists, numbers that are too large.
-What depends on the values alone (lengths, NaN, text, labels) is checked on the records made of
-them, by the same code that checks records from elsewhere.
+Whole columns are converted at once: kinds, nesting, nulls in lists, numbers that are too large.
+Properties of single values (lengths, NaN, text, labels) are checked on the encoded records, by the
+code that checks records from other sources.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NOT_BASE64 = "holds text that is not base64"
 
 @dataclass(frozen=True, slots=True)
 class ConvertedColumn:
-    """A column ready to be written. `bad` tells why rows do not fit, which are null in it."""
+    """Column ready to be written. `bad` maps rows that do not fit, null here, to reasons."""
 
     array: pa.Array
     bad: dict[int, str] = field(default_factory=dict)
@@ -63,9 +63,9 @@ class ConvertedColumn:
 def convert_to_feature(
     feature: Feature, array: pa.Array, *, base64: bool = False
 ) -> ConvertedColumn:
-    """Bring a column of any type into that of the feature.
+    """Convert a column of any type to that of the feature.
 
-    With `base64`, text for images and arrays is such.
+    With `base64`, text for images and arrays is base64.
     """
     array = _stored(array)
     why = find_mismatch(feature, array.type)
@@ -114,11 +114,11 @@ def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> ConvertedC
 
 
 class _Lists:
-    """A column of lists taken apart, and what is wrong with them.
+    """Column of nested lists, taken apart, with its faults.
 
-    `levels` cut the lists of each depth into those of the next, `cuts` the rows right into
-    `values`. Lists deeper than `first` must have the lengths of the `dimensions`, unless all of
-    the inner ones are left out.
+    `levels` splits the lists of each depth into those of the next, and `cuts` splits `values` by
+    row. Lists deeper than `first` must have the lengths of the `dimensions`, unless all inner lists
+    are omitted.
     """
 
     def __init__(self, array: pa.Array, dimensions: Shape, first: int) -> None:
@@ -157,7 +157,7 @@ class _Lists:
 
     @property
     def steps(self) -> Cuts:
-        """Where the values of each step lie, one each if there are no lists of them."""
+        """Offsets of the values of each step. Without inner lists, a step is one value."""
         if len(self.levels) == 1:
             return np.arange(len(self.values) + 1)
         cuts = self.levels[1]
@@ -167,23 +167,23 @@ class _Lists:
 
     @property
     def invalid(self) -> Mask:
-        """The rows that have no value, or a bad one."""
+        """Mask of the rows that are null or bad."""
         invalid = ~self._valid
         invalid[list(self.bad)] = True
         return invalid
 
     def note_nulls(self) -> None:
-        """Refuse the rows with a null in a list."""
+        """Mark rows with a null in a list as bad."""
         for cuts, mask in self._nulls:
             self.note(cuts, mask, NULL_IN_LIST)
 
     def note(self, cuts: Cuts, mask: Mask, why: str) -> None:
-        """Refuse the rows whose values are marked; `cuts` says which are whose."""
+        """Mark rows with marked values as bad. `cuts` gives the values of each row."""
         for _, owner in self._owners(cuts, mask):
             self.bad.setdefault(owner, why)
 
     def _owners(self, cuts: Cuts, mask: Mask) -> Iterator[tuple[int, int]]:
-        """The first marked place of each row that is there, and the row."""
+        """Yield the first marked position of each present row, and the row."""
         places = np.flatnonzero(mask)
         if not len(places):
             return
@@ -194,7 +194,7 @@ class _Lists:
 
 
 def _converted(kind: Kind, values: pa.Array, *, packed: bool) -> tuple[pa.Array, Faults]:
-    """The values as those of the kind, and which of them cannot be: nulls are none of these."""
+    """Convert values to the kind, and mark those that do not fit. Nulls are not marked."""
     if kind == "bytes" and packed and is_text(values.type):
         return _unpacked(values)
     if kind == "bytes":
@@ -215,7 +215,9 @@ def _as_whole(values: pa.Array) -> tuple[pa.Array, Faults]:
 def _as_floats(values: pa.Array) -> tuple[pa.Array, Faults]:
     if pa.types.is_float32(values.type):
         return values, []
-    before = values.cast(pa.float64(), safe=False)  # whole numbers too: rounded as their text is
+    before = values.cast(
+        pa.float64(), safe=False
+    )  # via float64 for whole numbers too, so that they round as their text does
     after = before.cast(pa.float32(), safe=False)
     infinite = _marked(pc.is_inf(after))
     if not infinite.any():
@@ -250,7 +252,7 @@ def _unpacked(values: pa.Array) -> tuple[pa.Array, Faults]:
 
 
 def _stored(array: pa.Array) -> pa.Array:
-    """The array without what is only a way to store it."""
+    """Return the array without extension and dictionary types."""
     while True:
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
@@ -271,7 +273,7 @@ def _marked(found: pa.Array) -> Mask:
 
 
 def cut(array: pa.Array) -> tuple[Cuts, pa.Array]:
-    """Where the values of each list lie among those of all these lists, and those values."""
+    """Return the offsets of each list's values, and the values of all lists."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         offsets = np.arange(len(array) + 1, dtype=np.int64) * size
@@ -295,12 +297,12 @@ def _masked(values: pa.Array, invalid: NDArray[Any]) -> pa.Array:
 def raw_bytes(
     meaning: Array, values: pa.Array, cuts: NDArray[np.int64]
 ) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Each row's numbers as raw bytes, and which numbers the array's dtype cannot hold.
+    """Return each row's numbers as raw bytes, and mark those that the dtype cannot hold.
 
-    `cuts` says which values are whose.
+    `cuts` gives the values of each row.
     """
     dtype = _dtype(meaning.dtype)
-    if pa.types.is_null(values.type):  # of lists with nothing in them
+    if pa.types.is_null(values.type):  # all lists are empty
         values = values.cast(pa.int64())
     zero = pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type)
     numbers = np.asarray(pc.fill_null(values, zero) if values.null_count else values)
@@ -317,7 +319,7 @@ def raw_bytes(
 def _dtype(name: str) -> np.dtype[Any]:
     dtype: np.dtype[Any]
     if name == "bfloat16":
-        # NumPy does not know it by itself. Whoever has such arrays has this package with them.
+        # NumPy lacks bfloat16. Users of such arrays have ml_dtypes installed.
         import ml_dtypes  # noqa: PLC0415
 
         dtype = np.dtype(ml_dtypes.bfloat16)
@@ -327,8 +329,8 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def _lost(before: NDArray[Any], after: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which numbers are no longer what they were, other than by rounding of fractions."""
-    if after.dtype.kind in "fV":  # V is what NumPy takes bfloat16 for
+    """Mark numbers that have changed, except for rounded fractions."""
+    if after.dtype.kind in "fV":  # NumPy reports bfloat16 as V
         finite = np.isfinite(before) if before.dtype.kind == "f" else np.True_
         over: NDArray[np.bool_] = ~np.isfinite(after.astype(np.float64)) & finite
         return over
@@ -336,14 +338,12 @@ def _lost(before: NDArray[Any], after: NDArray[Any]) -> NDArray[np.bool_]:
         return np.zeros(len(before), np.bool_)
     same: NDArray[np.bool_] = after.astype(before.dtype) == before
     if before.dtype.kind in "iu" and after.dtype.kind in "iu":
-        same &= (before < 0) == (
-            after < 0
-        )  # a sign that is lost on the way is found on the way back
+        same &= (before < 0) == (after < 0)  # the cast back restores a lost sign
     return ~same
 
 
 MISMATCH = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for values that no column can hold together."""
+"""Errors that Arrow raises for values that do not fit in one column."""
 
 
 _BOOLS: set[type] = {bool, np.bool_}
@@ -351,13 +351,13 @@ _NUMBERS = (int, float, np.number)
 
 
 class TooLarge:
-    """Stands for a number that was too large to be read."""
+    """Marker for a number that was too large to be read."""
 
 
 def column_of(values: Sequence[object]) -> pa.Array:
-    """The values as a column of the type that Arrow finds for them; raises one of UNFIT.
+    """Return the values as a column of the type that Arrow infers. Raises one of MISMATCH.
 
-    Arrays of several dimensions, all of one shape, keep it.
+    Arrays of several dimensions keep their shape if all have the same shape.
     """
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, np.ndarray) for value in present):
@@ -365,7 +365,7 @@ def column_of(values: Sequence[object]) -> pa.Array:
     kinds: set[type] = set()
     _gather_types(present, kinds)
     if kinds & _BOOLS and any(issubclass(kind, _NUMBERS) for kind in kinds - _BOOLS):
-        # Arrow takes true for 1 or refuses it, depending on what stands before it.
+        # Arrow converts true to 1 or rejects it, depending on the values before it.
         raise TypeError("true and false beside numbers")
     return pa.array([_plain(value) for value in values])
 
@@ -380,7 +380,7 @@ def _gather_types(values: Iterable[object], kinds: set[type]) -> None:
 
 
 def array_column(array: np.ndarray[Any, Any]) -> pa.Array:
-    """An array whose first axis is the record, as a column with the shape of the others."""
+    """Return an array, whose first axis is the record, as a column of the inner shape."""
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if not array.dtype.isnative:
@@ -394,10 +394,10 @@ def array_column(array: np.ndarray[Any, Any]) -> pa.Array:
 def convert_values(
     feature: Feature, values: Sequence[object], *, base64: bool = False
 ) -> ConvertedColumn:
-    """The values as a column of the feature, and why some of them cannot be."""
+    """Convert values to a column of the feature, with reasons for values that do not fit."""
     try:
         column = column_of(values)
-        # Values of a wrong type may give it to others: an empty list has none of its own.
+        # A value of a wrong type may impose it on others: an empty list has no type of its own.
         if len(values) == 1 or find_mismatch(feature, column.type) is None:
             return convert_to_feature(feature, column, base64=base64)
     except MISMATCH:
@@ -411,7 +411,7 @@ def convert_values(
 
 
 def measure_value(value: object) -> int:
-    """About how many bytes a value takes."""
+    """Return the approximate size of a value in bytes."""
     if isinstance(value, Mapping):
         return sum(map(measure_value, value.values()))
     if isinstance(value, np.ndarray | memoryview):
@@ -433,14 +433,14 @@ def _column_of_arrays(values: Sequence[object], present: list[Any]) -> pa.Array:
 
 
 def _plain(value: object) -> object:
-    """The value as Arrow takes it: it knows arrays of one dimension only."""
+    """Return the value as Arrow takes it: Arrow supports only one-dimensional arrays."""
     if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype == object):
         return value.tolist()
     return value
 
 
 def _why(feature: Feature, value: object) -> str:
-    """Why a value is none of the feature's, where no column can be made of it."""
+    """Return why a value does not fit the feature, if no column can be built from it."""
     kinds, depths, nulls = set[str](), set[int](), False
     left: list[tuple[object, int]] = [(_plain(value), 0)]
     while left:
@@ -476,7 +476,7 @@ def _kind(value: object) -> str:
 
 
 def list_values(column: pa.Array) -> Sequence[object]:
-    """Each row: a Python value, an array in the shape of its feature, or None if it is missing.
+    """Return each row as a value, an array in the feature's shape, or None if missing.
 
     Steps of different lengths are a list of arrays.
     """
@@ -491,7 +491,7 @@ def list_values(column: pa.Array) -> Sequence[object]:
 
 
 def _rows(column: pa.Array) -> NDArray[Any] | list[Any]:
-    """The rows of a column: one array where all have the same shape, else a list."""
+    """Return the rows of a column, as an array if their shapes are equal, else a list."""
     if pa.types.is_fixed_size_list(column.type):
         inside = _rows(cut(column)[1])
         return np.reshape(inside, (-1, column.type.list_size, *np.shape(inside)[1:]))
@@ -499,8 +499,8 @@ def _rows(column: pa.Array) -> NDArray[Any] | list[Any]:
         cuts, values = cut(column)
         inside = _rows(values)
         return [inside[first:last] for first, last in pairwise(cuts.tolist())]
-    if column.null_count:  # below a row that is missing: whole numbers would become floats
+    if column.null_count:  # below a missing row: nulls would turn whole numbers into floats
         zero = 0 if is_number(column.type) else ""
         column = pc.fill_null(column, pa.scalar(zero, column.type))
-    # Copied, because what Arrow holds cannot be written to, and may be read by others meanwhile.
+    # Copied, because Arrow memory is read-only and may be shared with other readers.
     return np.array(column.to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""Columns into whole, checked frames, and rows that do not fit into reasons."""
+"""Encoding of columns into validated frames, with a reason for each row that does not fit."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Schema
 
 Reasons: TypeAlias = dict[int, tuple[str | None, str]]
-"""Why rows are refused, by their place in the chunk: feature and detail."""
+"""Feature and detail of each bad row, by position in the chunk."""
 KEPT_BYTES = 48 * 1024
-"""How much is kept of what is refused for its size, and of bytes lost to damage."""
+"""Bytes kept of an oversized row, and of data lost to corruption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a chunk: their numbers in the source, and how to tell of one by its place.
+    """Rows of a chunk: their numbers in the source, with labels and content by position.
 
-    `format` and `columns` say what the content of a row is.
+    `format` and `columns` describe the content of a row.
     """
 
     numbers: IntArray
@@ -48,7 +48,7 @@ def build_frames(
     reasons: Reasons,
     max_record_bytes: int,
 ) -> EncodedRows:
-    """Write columns as framed records. `reasons` tells of rows that are refused already."""
+    """Encode columns as framed records. `reasons` has the rows that are already bad."""
     for feature, fitted in columns:
         for at, why in fitted.bad.items():
             reasons.setdefault(at, (feature.name, why))
@@ -63,9 +63,9 @@ def encode_buffers(
     reasons: Reasons,
     max_record_bytes: int,
 ) -> EncodedRows:
-    """Write the buffers of columns as framed records, as `encoded` does."""
+    """Encode the buffers of columns as framed records, as `build_frames` does."""
     if reasons:
-        # A refused row is written as a record with nothing in it, which is then cut out.
+        # A bad row is encoded as an empty record, which is then cut out.
         places = list(reasons)
         for number, column in enumerate(buffers):
             valid = column.valid.copy()
@@ -83,9 +83,9 @@ def validate_frames(
     reasons: Reasons,
     max_record_bytes: int,
 ) -> EncodedRows:
-    """Those of the found frames whose records fit the schema; the others are cut out and told.
+    """Return the frames whose records fit the schema. The others are quarantined.
 
-    `found` is their bytes, and the starts and lengths of their payloads.
+    `found` has the bytes of the frames, and the starts and lengths of their payloads.
     """
     data, starts, lengths = found
     for at in np.flatnonzero(lengths > max_record_bytes).tolist():
@@ -129,7 +129,7 @@ def validate_frames(
 
 
 def _joined(data: memoryview, starts: IntArray, lengths: IntArray, places: IntArray) -> bytes:
-    """The frames at these places, behind each other: those that are neighbours in one piece."""
+    """Return the frames at these positions concatenated, with neighbors in one piece."""
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
     runs = np.split(places, breaks) if len(places) else []
     ends = starts + lengths + FOOTER_BYTES
@@ -137,7 +137,7 @@ def _joined(data: memoryview, starts: IntArray, lengths: IntArray, places: IntAr
 
 
 RowFormat: TypeAlias = Literal["csv", "jsonl", "tfrecord", "json"]
-"""What the content of a refused row is."""
+"""Format of the content of a quarantined row."""
 
 
 TOO_LARGE_HINT = Hint.of("if the row is valid, raise ", Option("max_record"))
@@ -145,15 +145,14 @@ TOO_LARGE_HINT = Hint.of("if the row is valid, raise ", Option("max_record"))
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedRow:
-    """A row that cannot become a record: where it stands in its source, and why.
+    """Row that cannot become a record: its position in the source, and the reason.
 
-    `row` counts from 0, `where` is that in the words of the source ("line 18"). `detail` never
-    holds a value; `content` is the row itself, for the quarantine: as it stands in the source
-    where that is text or a payload, else as JSON. `damage` says that it is no row that does not
-    fit, but a damaged spot of the source. `format` says what the content is: a row of `csv`, whose
-    header has these `columns`, a line of `jsonl`, the payload of a `tfrecord`, or a row that we
-    wrote as `json`. `offset` is where the row begins, if that is known, and `is_too_large` says
-    that the row is over the limit of a record.
+    `row` counts from 0, and `where` is its label in the source ("line 18"). `detail` never holds a
+    value. `content` is the row itself, for the quarantine: verbatim if it is text or a payload,
+    otherwise as JSON. `damage` marks a corrupt span of the source instead of a row that does not
+    fit. `format` describes the content: a row of `csv`, a line of `jsonl`, the payload of a
+    `tfrecord`, or a row that Shardline wrote as `json`. `columns` is the header of the `csv`.
+    `offset` is where the row begins, if known. `is_too_large` marks a row over the record limit.
     """
 
     row: int
@@ -182,7 +181,7 @@ def quarantine_long_row(
     format: RowFormat,  # noqa: A002 - as the field is called
     columns: tuple[str, ...] = (),
 ) -> QuarantinedRow:
-    """Return the refusal of a row of text that is longer than the limit."""
+    """Build the quarantined row for a row of text that is longer than the limit."""
     detail = f"row too long (offset {offset}, limit {limit} bytes)"
     return QuarantinedRow(
         row,
@@ -199,10 +198,10 @@ def quarantine_long_row(
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Records ready to be written: whole frames that follow each other in `data`.
+    """Encoded records: whole frames that follow each other in `data`.
 
-    `starts` and `lengths` are those of the payloads, `rows` says from which row of the source each
-    record came. `refused` are the rows that gave none, in order.
+    `starts` and `lengths` are those of the payloads. `rows` has the source row of each record.
+    `refused` has the quarantined rows, in order.
     """
 
     data: bytes | memoryview

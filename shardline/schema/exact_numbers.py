@@ -1,4 +1,4 @@
-"""Numbers whose digits a 32-bit float loses before the decimal point."""
+"""Numbers whose digits before the decimal point do not fit a 32-bit float."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 LARGEST_EXACT = 2**24
-"""Up to this, float32 keeps every whole number."""
+"""float32 holds every whole number up to this value."""
 _FLOAT64_WHOLE = 2.0**53
 _END = 2**63
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -46,13 +46,16 @@ def find_rounded(column: pa.Array) -> int | None:
 
 
 def rounds_texts(numbers: pa.Array, texts: pa.Array) -> bool:
-    """Return True if float32 rounds one of the texts, which are `numbers`, before the point."""
+    """Return True if float32 rounds one of the texts before the decimal point.
+
+    `numbers` are the parsed texts.
+    """
     marked = _rounded(numbers)
     if marked is not None and marked.any():
         return True
     if not pa.types.is_floating(numbers.type):
         return False
-    # The text can have more digits than the float64.
+    # A text can have more digits than float64 holds.
     doubtful = pc.and_(
         pc.greater_equal(pc.abs(numbers), _FLOAT64_WHOLE), pc.invert(pc.is_inf(numbers))
     )
@@ -76,7 +79,10 @@ def rounded_numbers(numbers: pa.Array) -> Mask:
 
 
 def validate_exact(shown: str, name: str, values: Sequence[object], first: int) -> None:
-    """Refuse Python integers that neither int64 nor float32 stores; `first` is the first row."""
+    """Raise SchemaMismatchError for a number over 64 bits or an integer that float32 rounds.
+
+    `first` is the number of the first row.
+    """
     for row, value in enumerate(values, first):
         for leaf in python_leaves(value):
             if isinstance(leaf, RoundedFloat) or (
@@ -88,7 +94,7 @@ def validate_exact(shown: str, name: str, values: Sequence[object], first: int) 
 
 
 def holds_large_floats(column: pa.Array) -> bool:
-    """Return True if a column of floats has a number that an integer may have been rounded to."""
+    """Return True if a float column has numbers that may be rounded integers."""
     if not pa.types.is_float64(unwrap_lists(column.type)[1]):
         return False
     _, floats = _leaves(column)
@@ -96,7 +102,7 @@ def holds_large_floats(column: pa.Array) -> bool:
 
 
 def python_leaves(value: object) -> Iterator[Any]:
-    """Return the values inside nested lists, tuples and arrays."""
+    """Yield the values inside nested lists, tuples and arrays."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -107,7 +113,7 @@ def python_leaves(value: object) -> Iterator[Any]:
 
 
 def number_too_large(shown: str, name: str, row: int) -> SchemaMismatchError:
-    """Return the error for a column with an integer that no inferred kind stores exactly."""
+    """Build the error for a column with an integer that no inferred kind holds exactly."""
     return SchemaMismatchError(
         f"{shown}: cannot infer the kind of column {name!r} (row {row}: number over 64 bits)",
         code="number-too-large",
@@ -118,7 +124,7 @@ def number_too_large(shown: str, name: str, row: int) -> SchemaMismatchError:
 
 
 def inexact_number(shown: str, name: str, row: int) -> SchemaMismatchError:
-    """Return the error for a column of numbers that neither int64 nor float stores exactly."""
+    """Build the error for a column of numbers that neither int64 nor float holds exactly."""
     return SchemaMismatchError(
         f"{shown}: cannot infer the kind of column {name!r} (row {row}: float rounds the number)",
         code="inexact-number",
@@ -134,7 +140,7 @@ _DECLARE = Hint.of(
 
 
 def _leaves(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """Return where the values of each row begin and end, and the values."""
+    """Return the offsets of each row's values, and the values."""
     cuts = np.arange(len(column) + 1)
     values = column
     while True:
@@ -150,7 +156,7 @@ def _leaves(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 
 
 def _rounded(values: pa.Array) -> Mask | None:
-    """Mark the numbers that float32 rounds before the point; None if all are small."""
+    """Mark numbers that float32 rounds before the point. Returns None if all are small."""
     bounds = pc.min_max(values)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is None or (low >= -LARGEST_EXACT and high <= LARGEST_EXACT):
@@ -173,4 +179,4 @@ def _is_integer(value: object) -> bool:
 
 
 class RoundedFloat(float):
-    """A number with more digits before the decimal point than the float nearest to it."""
+    """Float nearest to a number that has more digits before the decimal point."""

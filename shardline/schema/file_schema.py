@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """One feature as all records together show it.
+    """Feature as observed in all records.
 
-    `kinds` has more than one entry where records disagree, and none where no record had a value
-    to tell. `length` is the number of values each list has, None if it varies. For a feature of
-    the feature_lists, `steps` is the same for the number of steps.
+    `kinds` has several entries if records disagree, and none if no record has a value. `length` is
+    the number of values per list, or None if it varies. For a feature of the feature_lists, `steps`
+    is the range of the number of steps.
     """
 
     name: str
@@ -51,17 +51,17 @@ class FeatureSchema:
 
     @property
     def required(self) -> bool:
-        """Whether every record has the feature."""
+        """Return True if every record has the feature."""
         return self.present == self.records
 
     @property
     def kind(self) -> str:
-        """The kind, or what stands in for it where there is not exactly one."""
+        """Kind, several kinds joined with `|`, or `unknown`."""
         return "|".join(self.kinds) or "unknown"
 
     @property
     def shape(self) -> str:
-        """The shape in short: `[]` one value, `[8]` eight, `[?]` any number; steps come first."""
+        """Compact shape: `[]` one value, `[8]` eight, `[?]` any number. Steps come first."""
         inner = "[?]" if self.length is None else "[]" if self.length == 1 else f"[{self.length}]"
         if not self.sequence:
             return inner
@@ -72,7 +72,7 @@ class FeatureSchema:
 
 @dataclass(frozen=True, slots=True)
 class FileSchema:
-    """The schema of one file, or of several together (then `file` is empty)."""
+    """Schema of one file, or of several files (`file` is then empty)."""
 
     file: str
     records: int
@@ -80,7 +80,7 @@ class FileSchema:
 
 
 def infer_features(facts: Iterable[FeatureFacts], records: int) -> Iterator[FeatureSchema]:
-    """Each feature as the facts of all these records show it, in order."""
+    """Yield the features observed in these records, in order."""
     grouped: dict[tuple[bool, str], list[FeatureFacts]] = {}
     for fact in facts:
         grouped.setdefault((fact.sequence, fact.name), []).append(fact)
@@ -107,10 +107,10 @@ def infer_features(facts: Iterable[FeatureFacts], records: int) -> Iterator[Feat
 
 
 def schema_of(found: FileSchema) -> Schema:
-    """The schema that exactly these records suggest, and that all of them fit.
+    """Return the schema that these records suggest. All of them fit it.
 
-    What they mean cannot be seen, so no feature has a meaning. Raises SchemaMismatchError where
-    a feature has two kinds, or none that could be told.
+    Logical types cannot be observed, so no feature has a meaning. Raises SchemaMismatchError for a
+    feature with two kinds, or without a known kind.
     """
     features = tuple(build_schema(feature) for feature in found.features)
     sequence = any(feature.sequence for feature in features)
@@ -118,7 +118,7 @@ def schema_of(found: FileSchema) -> Schema:
 
 
 def build_schema(found: FeatureSchema) -> Feature:
-    """The feature that these records suggest."""
+    """Return the feature that these records suggest."""
     if len(found.kinds) > 1:
         raise SchemaMismatchError(
             f"feature {found.name!r} has values of several kinds: {', '.join(found.kinds)}",
@@ -136,7 +136,7 @@ def build_schema(found: FeatureSchema) -> Feature:
     return Feature(
         name=found.name,
         kind=found.kinds[0],
-        # Lists that are all empty say nothing of a length to come.
+        # Empty lists do not predict a length.
         shape=(found.length or None,) if found.length != 1 else (),
         required=found.required,
         sequence=found.sequence,
@@ -159,7 +159,7 @@ _TF_DTYPES = {"bytes": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
 
 @dataclass(frozen=True, slots=True)
 class FeatureDifference:
-    """A feature that is not the same in all files: how each of them has it."""
+    """Feature that differs between files, with its form in each."""
 
     name: str
     sequence: bool
@@ -169,7 +169,7 @@ class FeatureDifference:
 
 @dataclass(frozen=True, slots=True)
 class SchemaReport:
-    """The schema of all files together, of each, and where they differ."""
+    """Schema of all files together, the schema of each file, and their differences."""
 
     merged: FileSchema
     files: list[FileSchema]
@@ -183,9 +183,9 @@ def infer_schema(
     workers: int | None = None,
     progress: Callable[[Path, int], None] | None = None,
 ) -> SchemaReport:
-    """Read every record of every file, side by side, and tell what features there are.
+    """Read every record of every file in parallel, and infer the features.
 
-    Raises CorruptFileError at a damaged record or a payload that is no Example.
+    Raises CorruptFileError for a corrupt record or a payload that is not an Example.
     """
     named = parse_local_paths(paths)
     each = divide_workers(len(named), workers)
@@ -224,9 +224,9 @@ def _gather_facts(
 
 
 def _differences(whole: FileSchema, files: Sequence[FileSchema]) -> Iterator[FeatureDifference]:
-    """Features that are missing, or of another kind, shape or presence, in some file with records.
+    """Yield features that are missing or differ in kind, shape or presence between files.
 
-    An empty file says nothing about features and differs from none.
+    A file without records has no features and differs from no other file.
     """
     told = [file for file in files if file.records]
     by_file = {file.file: {(f.sequence, f.name): f for f in file.features} for file in told}
@@ -261,7 +261,7 @@ def _told(feature: FeatureSchema | None) -> str:
 
 
 def feature_spec(schema: FileSchema) -> str:
-    """The schema as Python text for `tf.io.parse_example` and its kin, ready to paste."""
+    """Return the schema as Python code for `tf.io.parse_example` and similar parsers."""
     sequence = any(feature.sequence for feature in schema.features)
     blocks = [("context_features" if sequence else "features", False)]
     blocks += [("sequence_features", True)] if sequence else []
@@ -295,5 +295,5 @@ def _spec(feature: FeatureSchema) -> str | None:
 
 
 def _quoted(name: str) -> str:
-    """A name as Python text: JSON's escapes are Python's, and nothing can end the line."""
+    """Return a name as a Python literal. JSON escapes are valid and allow no line breaks."""
     return json.dumps(name, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What the values of a feature stand for, beyond their kind: text, categories, images, arrays."""
+"""Logical types: the meaning of values beyond their kind, such as text or images."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ITEM_BYTES = {
     "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
     "float16": 2, "float32": 4, "float64": 8, "bfloat16": 2,
 }  # fmt: skip
-"""The dtypes that raw arrays may have, by NumPy's names, and the bytes of one number of each."""
+"""Dtypes of raw arrays, by NumPy name, with their item size in bytes."""
 
 SIGNATURES: dict[str, bytes] = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\xff"}
-"""The bytes that files of each encoding begin with."""
+"""Leading bytes of the files of each encoding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Text:
         return "text"
 
     def to_dict(self) -> Json:
-        """The meaning as a schema tells it."""
+        """Serialize to schema JSON."""
         return {"is": "text"}
 
 
@@ -51,15 +51,15 @@ class Text:
 class Category:
     """One of several classes.
 
-    For int64, `labels` name the numbers 0, 1, 2 and so on. For bytes they are the texts that may
-    occur. Without them, any number or any UTF-8 text may.
+    For int64, `labels` name the numbers 0, 1, 2 and so on. For bytes, they are the allowed texts.
+    Without labels, any number or any UTF-8 text is allowed.
     """
 
     labels: tuple[str, ...] | None = None
     kinds: ClassVar[tuple[Kind, ...]] = ("bytes", "int64")
 
     def __post_init__(self) -> None:
-        """Refuse labels that do not tell classes apart."""
+        """Raise SchemaMismatchError for invalid or duplicate labels."""
         if self.labels is None:
             return
         given: object = self.labels
@@ -77,7 +77,7 @@ class Category:
         return "category" if self.labels is None else f"category of {len(self.labels)} labels"
 
     def to_dict(self) -> Json:
-        """The meaning as a schema tells it."""
+        """Serialize to schema JSON."""
         if self.labels is None:
             return {"is": "category"}
         return {"is": "category", "labels": list(self.labels)}
@@ -85,7 +85,7 @@ class Category:
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """A vector that stands for something else. Its length is the feature's."""
+    """Vector that represents an object. The feature's shape gives its length."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("float",)
 
@@ -93,19 +93,19 @@ class Embedding:
         return "embedding"
 
     def to_dict(self) -> Json:
-        """The meaning as a schema tells it."""
+        """Serialize to schema JSON."""
         return {"is": "embedding"}
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A whole image file."""
+    """Complete image file."""
 
     encoding: Encoding
     kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
 
     def __post_init__(self) -> None:
-        """Refuse an encoding that we cannot tell."""
+        """Raise SchemaMismatchError for an unknown encoding."""
         if self.encoding not in get_args(Encoding):
             raise _invalid(
                 f"unknown image encoding {self.encoding!r}, expected {' or '.join(SIGNATURES)}",
@@ -116,20 +116,20 @@ class Image:
         return f"{self.encoding} image"
 
     def to_dict(self) -> Json:
-        """The meaning as a schema tells it."""
+        """Serialize to schema JSON."""
         return {"is": "image", "encoding": self.encoding}
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """The raw bytes of an array, little-endian, the last dimension together."""
+    """Raw bytes of an array: little-endian, in row-major order."""
 
     dtype: str
     shape: Shape
     kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
 
     def __post_init__(self) -> None:
-        """Refuse what no array can be."""
+        """Raise SchemaMismatchError for an unknown dtype or an invalid shape."""
         if self.dtype not in ITEM_BYTES:
             raise _invalid(f"unknown dtype {self.dtype!r}, expected {', '.join(ITEM_BYTES)}")
         object.__setattr__(self, "shape", shapes.checked("an array", self.shape))
@@ -139,25 +139,25 @@ class Array:
 
     @property
     def unit_bytes(self) -> int:
-        """The bytes of an array; if its first dimension is free, of one row."""
+        """Bytes of an array, or of one row if its first dimension is free."""
         return ITEM_BYTES[self.dtype] * shapes.unit(self.shape)
 
     @property
     def size_shown(self) -> str:
-        """How many bytes an array takes, in words."""
+        """Size of an array as text, such as `a multiple of 12 bytes`."""
         multiple = "" if shapes.is_fixed(self.shape) else "a multiple of "
         return f"{multiple}{format_count(self.unit_bytes, 'byte')}"
 
     def holds(self, size: int) -> bool:
-        """Whether so many bytes are such an array."""
+        """Return True if `size` bytes can be such an array."""
         count, rest = divmod(size, ITEM_BYTES[self.dtype])
         return rest == 0 and shapes.holds(self.shape, count)
 
     def decode(self, data: Buffer, dtype: str | None = None) -> NDArray[Any]:
-        """The array that the bytes hold, as a view of them.
+        """Return the array in the bytes, as a view.
 
-        Raises SchemaMismatchError if `dtype` is given and is not the one that was written, or if
-        the bytes are too few or too many.
+        Raises SchemaMismatchError if `dtype` is given and is not the declared dtype, or if the
+        number of bytes does not fit the shape.
         """
         if dtype is not None and dtype != self.dtype:
             raise SchemaMismatchError(
@@ -174,7 +174,7 @@ class Array:
         return np.frombuffer(data, _little_endian(self.dtype)).reshape(rows)
 
     def encode(self, array: NDArray[Any]) -> bytes:
-        """The bytes of an array, which must have the dtype and shape declared here."""
+        """Return the bytes of an array. Its dtype and shape must be those declared here."""
         found = np.asarray(array)
         if found.dtype.name != self.dtype:
             raise SchemaMismatchError(
@@ -194,7 +194,7 @@ class Array:
         return found.astype(_little_endian(self.dtype), copy=False).tobytes()
 
     def to_dict(self) -> Json:
-        """The meaning as a schema tells it."""
+        """Serialize to schema JSON."""
         return {"is": "array", "dtype": self.dtype, "shape": list(self.shape)}
 
 
@@ -204,7 +204,7 @@ LogicalType: TypeAlias = Text | Category | Embedding | Image | Array
 def _little_endian(name: str) -> np.dtype[Any]:
     dtype: np.dtype[Any]
     if name == "bfloat16":
-        # NumPy does not know it by itself. Whoever has such arrays has this package with them.
+        # NumPy lacks bfloat16. Users of such arrays have ml_dtypes installed.
         import ml_dtypes  # noqa: PLC0415
 
         dtype = np.dtype(ml_dtypes.bfloat16)
@@ -214,7 +214,7 @@ def _little_endian(name: str) -> np.dtype[Any]:
 
 
 def parse_logical_type(value: object) -> LogicalType:
-    """Read a meaning back; refuses with ValueError what is none."""
+    """Parse logical-type JSON. Raises ValueError if it is invalid."""
     fields = JsonReader("a meaning", value)
     which = fields.take("is", str)
     meaning: LogicalType
@@ -238,7 +238,7 @@ def parse_logical_type(value: object) -> LogicalType:
 
 
 def validate_text(what: str, text: str) -> None:
-    """Refuse a text that cannot be written as UTF-8."""
+    """Raise an error for text that cannot be encoded as UTF-8."""
     if not isinstance(text, str):
         raise InvalidTypeError(f"{what}: expected text, got {type(text).__name__}")
     try:

@@ -1,4 +1,4 @@
-"""The schema of a version: which features its records have, and what may be in them."""
+"""Schema of a version: the features of its records and their constraints."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ __all__ = [
 ]
 
 Payload: TypeAlias = Literal["example", "sequence_example", "opaque"]
-"""What a record is: an Example, a SequenceExample, or bytes that are neither."""
+"""Payload of a record: an Example, a SequenceExample, or bytes that are neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature of a schema.
+    """Feature of a schema.
 
-    `shape` is that of its values: `()` one, `(28, 28)` fixed, `(None, 3)` any number of triples.
-    With `sequence` the feature lives in the feature_lists of a SequenceExample: `shape` is that of
-    one step, and the number of steps is free. `nan` says that NaN may occur.
+    `shape` is the shape of its values: `()` one value, `(28, 28)` fixed, `(None, 3)` any number of
+    triples. With `sequence`, the feature is in the feature_lists of a SequenceExample: `shape` is
+    that of one step, and the number of steps is free. `nan` allows NaN.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Feature:
     doc: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no feature can be."""
+        """Raise SchemaMismatchError for an invalid declaration."""
         what = f"feature {self.name!r}"
         validate_text("the name of a feature", self.name)
         validate_text(f"the doc of {what}", self.doc)
@@ -120,13 +120,13 @@ class Feature:
 
     @property
     def key(self) -> tuple[bool, str]:
-        """What tells the feature from the others of its schema, and their order."""
+        """Key that identifies the feature in its schema and defines the order."""
         return self.sequence, self.name
 
     def to_dict(self) -> Json:
-        """The feature as an entry tells it. What is as usual is left out.
+        """Serialize to schema JSON, without fields that have their default.
 
-        So a fingerprint stays the same when a later release can tell more of a feature.
+        A fingerprint therefore stays the same when a later release adds fields.
         """
         told: Json = {"name": self.name, "kind": self.kind}
         if self.shape:
@@ -145,7 +145,7 @@ class Feature:
 
     @classmethod
     def from_dict(cls, value: object) -> Feature:
-        """Read a feature back; refuses with ValueError what is none."""
+        """Parse feature JSON. Raises ValueError if it is invalid."""
         fields = JsonReader("a feature", value)
         name = fields.take("name", str)
         required = fields.maybe("required", bool)
@@ -166,9 +166,9 @@ class Feature:
 
 @dataclass(frozen=True)
 class Schema:
-    """The features that each record of a version has, in the order of their names.
+    """Features of each record of a version, in the order of their names.
 
-    Features of the feature_lists come behind the others.
+    Features of the feature_lists follow the others.
     """
 
     features: tuple[Feature, ...] = ()
@@ -176,7 +176,7 @@ class Schema:
     doc: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no records can have."""
+        """Raise SchemaMismatchError for features that no record can have together."""
         validate_text("the doc of a schema", self.doc)
         for feature in list_items(self.features, "features"):
             if not isinstance(feature, Feature):
@@ -212,7 +212,7 @@ class Schema:
 
     @classmethod
     def opaque(cls, doc: str = "") -> Schema:
-        """The schema of records that are no Examples: anything fits it."""
+        """Return the schema of records that are not Examples. Any record fits it."""
         return cls((), "opaque", doc)
 
     @cached_property
@@ -220,9 +220,10 @@ class Schema:
         return {feature.key: feature for feature in self.features}
 
     def find(self, name: str, *, sequence: bool | None = None) -> Feature | None:
-        """The feature of that name, None if there is none.
+        """Return the feature with this name, or None.
 
-        A name may stand in the context and in the feature_lists: then `sequence` must tell which.
+        A name may be in both the context and the feature_lists. Then `sequence` must select one of
+        them, or SchemaMismatchError is raised.
         """
         found = [
             self._by_key[which, name]
@@ -244,7 +245,7 @@ class Schema:
         return found[0] if found else None
 
     def feature(self, name: str, *, sequence: bool | None = None) -> Feature:
-        """The feature of that name, as `find` does; raises SchemaMismatchError if there is none."""
+        """Return the feature as `find` does. Raises SchemaMismatchError if it is missing."""
         found = self.find(name, sequence=sequence)
         if found is None:
             raise unknown_feature(name, self)
@@ -252,12 +253,12 @@ class Schema:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of all that matters to data: two schemas that differ in docs only share it."""
+        """Digest of all that affects data. Schemas that differ only in docs share it."""
         told = [_identity(feature) for feature in self.features]
         return canonical.sha256({"features": told, "payload": self.payload})
 
     def to_dict(self) -> Json:
-        """The schema as an entry tells it."""
+        """Serialize to schema JSON."""
         told: Json = {
             "payload": self.payload,
             "features": [feature.to_dict() for feature in self.features],
@@ -266,7 +267,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, value: object) -> Schema:
-        """Read a schema back. Raises SchemaMismatchError for what is none."""
+        """Parse schema JSON. Raises SchemaMismatchError if it is invalid."""
         try:
             fields = JsonReader("a schema", value)
             schema = cls(
@@ -296,7 +297,7 @@ def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:
 
 
 def _identity(feature: Feature) -> Json:
-    """The feature as JSON, without what makes no difference to data."""
+    """Return the feature as JSON, without fields that do not affect data."""
     told = feature.to_dict()
     told.pop("doc", None)
     if feature.kind == "bytes" and isinstance(feature.meaning, Category) and feature.meaning.labels:
@@ -306,11 +307,11 @@ def _identity(feature: Feature) -> Json:
 
 _FRAME_BYTES = 16
 _LONGEST = {"float": 4, "int64": 10}
-"""A float always takes 4 bytes, an int64 up to 10."""
+"""Largest encoded size of a value: always 4 bytes for a float, up to 10 for an int64."""
 
 
 def estimate_record_bytes(features: Iterable[Feature]) -> int | None:
-    """How many bytes a record of these features takes in a file at most; None if any number."""
+    """Return the largest size of a record with these features, or None if unbounded."""
     inside = 0
     for feature in features:
         longest = _LONGEST.get(feature.kind)
@@ -324,7 +325,7 @@ def estimate_record_bytes(features: Iterable[Feature]) -> int | None:
 
 
 def _measure_field(size: int) -> int:
-    """A field of a message that holds so many bytes, with its tag and length."""
+    """Return the size of a message field with its tag and length, for `size` bytes."""
     return 1 + max(1, (size.bit_length() + 6) // 7) + size
 
 
@@ -335,9 +336,9 @@ _SIDES = {False: "context:", True: "feature_lists:"}
 
 
 def get_feature(schema: Schema, name: str) -> Feature:
-    """The feature that a name means; `context:x` and `feature_lists:x` tell two of one name apart.
+    """Return the named feature. `context:x` and `feature_lists:x` name either of two.
 
-    Raises SchemaMismatchError if there is none, or if it may be either.
+    Raises SchemaMismatchError if the feature is missing or the name is ambiguous.
     """
     twice = find_duplicate_names(feature.key for feature in schema.features)
     if name in twice:
@@ -355,17 +356,17 @@ def get_feature(schema: Schema, name: str) -> Feature:
 
 
 def has_feature(schema: Schema, name: str) -> bool:
-    """Whether a name means a feature, or may mean two."""
+    """Return True if a name matches one feature, or ambiguously two."""
     return any(name in (feature.name, get_full_name(feature)) for feature in schema.features)
 
 
 def get_full_name(feature: Feature) -> str:
-    """What a feature is called where its name alone may mean another one."""
+    """Return the unambiguous name of a feature, with the prefix of its side."""
     return _SIDES[feature.sequence] + feature.name
 
 
 def find_duplicate_names(keys: Iterable[Key]) -> set[str]:
-    """The names that are in the context and in the feature_lists."""
+    """Return the names that are in both the context and the feature_lists."""
     names: tuple[set[str], set[str]] = (set(), set())
     for sequence, name in keys:
         names[sequence].add(name)
@@ -373,7 +374,7 @@ def find_duplicate_names(keys: Iterable[Key]) -> set[str]:
 
 
 def validate_unique_sides(names: Iterable[str], advice: Hint) -> None:
-    """Refuse names that would be in the context and in the feature_lists, if there are any."""
+    """Raise SchemaMismatchError if any names would be in both context and feature_lists."""
     both = sorted(names)
     if both:
         raise SchemaMismatchError(

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 def get_column_facts(feature: Feature, array: pa.Array) -> FeatureFacts | None:
-    """Return the facts of a column that is fitted to its feature; None if it has no value.
+    """Return the facts of a column converted to its feature; None if it has no value.
 
-    They are those of the records that the column becomes, without ranges of values and of sizes.
-    `utf8` is only right for features that mean text: other bytes are not looked at.
+    They equal the facts of the encoded records, except for ranges of values and sizes. `utf8`
+    is valid only for text features: other bytes are not inspected.
     """
     present = len(array) - array.null_count
     if not present:
         return None
     values, lengths = array, (1, 1)
     if pa.types.is_list(array.type):
-        values = array.flatten()  # of the rows that are there
+        values = array.flatten()  # Of the present rows.
         counts = np.diff(np.asarray(array.offsets))
         if array.null_count:
             counts = counts[np.asarray(array.is_valid())]
@@ -74,7 +74,7 @@ def _is_utf8(values: pa.Array) -> bool:
 
 @dataclass(slots=True)
 class _TypeFacts:
-    """What the types of a column tell, and how many of its rows had lists with nothing in them.
+    """Facts from the types of a column, and the number of rows with empty lists.
 
     `rounded` is the first row with a number that float32 rounds before the decimal point.
     """
@@ -86,10 +86,10 @@ class _TypeFacts:
 
 
 class SchemaFinder:
-    """Gathers what rows show, batch by batch. Rows that no schema could take are left out.
+    """Schema inference over batches of rows, ignoring rows that no schema could fit.
 
-    Without `allow_rounding`, a column is refused if its kind would lose digits of a number.
-    `rows` counts the rows of all batches.
+    Without `allow_rounding`, a column raises an error if its kind would lose digits of a
+    number. `rows` counts the rows of all batches.
     """
 
     def __init__(self, shown: str, *, exact: bool = False, allow_rounding: bool = False) -> None:
@@ -102,7 +102,7 @@ class SchemaFinder:
         self._records = 0
 
     def add_records(self, data: Buffer, starts: IntArray, lengths: IntArray) -> None:
-        """Take in records as they are; SchemaMismatchError if one is no Example."""
+        """Add encoded records; SchemaMismatchError if one is not an Example."""
         try:
             merge_facts(self._facts, kernel.facts(data, starts, lengths))
         except ExampleError as error:
@@ -117,7 +117,7 @@ class SchemaFinder:
         self._records += len(starts)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in rows by their columns."""
+        """Add rows by their columns."""
         columns: list[tuple[Feature, pa.Array]] = []
         bad: set[int] = set()
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
@@ -140,7 +140,7 @@ class SchemaFinder:
         self.rows += batch.num_rows
 
     def _add_columns(self, columns: Sequence[tuple[Feature, pa.Array]], rows: int) -> None:
-        """Take in columns that are fitted to their features: only steps are written as records."""
+        """Add columns converted to their features; only feature_lists are encoded as records."""
         check_distinct(feature for feature, _ in columns)
         facts = [get_column_facts(f, array) for f, array in columns if not f.sequence]
         merge_facts(self._facts, (one for one in facts if one is not None))
@@ -156,7 +156,7 @@ class SchemaFinder:
             told.rounded = None if row is None else self.rows + row
 
     def _feature(self, name: str, array: pa.Array) -> Feature | None:
-        """The feature that a column is taken for; None if it has no value to tell."""
+        """Return the feature inferred for a column; None if the column has no value."""
         told = self._told.setdefault(name, _TypeFacts())
         if _has_no_leaf(array.type):
             return None
@@ -187,7 +187,7 @@ class SchemaFinder:
         return feature
 
     def schema(self) -> Schema:
-        """The schema that all rows fit; SchemaMismatchError if none can be told."""
+        """Return a schema that all rows fit; SchemaMismatchError if it cannot be inferred."""
         if not self._records:
             return Schema()
         facts = list(self._facts.values())
@@ -286,7 +286,7 @@ def _merge_shapes(a: Feature, b: Feature, shown: str) -> Shape:
 
 
 def _merge_meanings(one: LogicalType | None, other: LogicalType | None) -> LogicalType | None:
-    """What both mean: categories are texts too."""
+    """Merge two logical types: categories are also texts."""
     if one == other:
         return one
     texts = isinstance(one, Text | Category) and isinstance(other, Text | Category)
@@ -298,7 +298,7 @@ def _has_no_leaf(kind: pa.DataType) -> bool:
 
 
 def _unify_number_facts(facts: Iterable[FeatureFacts]) -> list[FeatureFacts]:
-    """Whole numbers beside others of the same feature become such."""
+    """Convert integer facts to float where other facts of the same feature are floats."""
     merged: dict[FactsKey, FeatureFacts] = {}
     listed = list(facts)
     floats = {(fact.sequence, fact.name) for fact in listed if fact.kind == "float"}

@@ -1,4 +1,4 @@
-"""Shapes: how many values stand together, and when one shape's values fit another."""
+"""Shapes of values, and when values of one shape can be read in another."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Shape: TypeAlias = tuple[int | None, ...]
-"""`()` one value, `(28, 28)` fixed, `(None, 3)` any number of triples. Only the first dimension
-may be None."""
+"""`()` is one value, `(28, 28)` is fixed, `(None, 3)` is any number of triples.
+
+Only the first dimension may be None.
+"""
 
 
 def checked(what: str, shape: Iterable[int | None], *, feature: str | None = None) -> Shape:
-    """The shape of `what`, refused if no values can have it."""
+    """Return the shape of `what` as a tuple. Raises SchemaMismatchError if it is invalid."""
     list_items(shape, f"the shape of {what}")
     dimensions = tuple(shape)
     for place, size in enumerate(dimensions):
@@ -42,30 +44,30 @@ def checked(what: str, shape: Iterable[int | None], *, feature: str | None = Non
 
 
 def is_fixed(shape: Shape) -> bool:
-    """Whether the number of values is always the same."""
+    """Return True if the number of values is fixed."""
     return not shape or shape[0] is not None
 
 
 def unit(shape: Shape) -> int:
-    """The number of values; where any number may stand, what it must be a multiple of."""
+    """Return the number of values, or the number they must be a multiple of."""
     return math.prod(size for size in shape if size is not None)
 
 
 def holds(shape: Shape, count: int) -> bool:
-    """Whether so many values have the shape."""
+    """Return True if `count` values have the shape."""
     return count == unit(shape) if is_fixed(shape) else count % unit(shape) == 0
 
 
 def shown(shape: Shape) -> str:
-    """The shape in short: `[]`, `[8]`, `[?, 3]`."""
+    """Return the shape in short: `[]`, `[8]`, `[?, 3]`."""
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def fits(new: Shape, old: Shape) -> bool:
-    """Whether all values of the shape `new` can be read in the shape `old`.
+    """Return True if all values of shape `new` can be read in shape `old`.
 
-    Their number must be one that `old` takes, and the two must not cut them at odds: [4, 2, 3]
-    read as [8, 3] or [24] only loses a cut, [2, 3] read as [3, 2] is another thing.
+    `old` must accept their number, and the shapes must not split them differently. [4, 2, 3] read
+    as [8, 3] or [24] only loses a split, but [2, 3] read as [3, 2] is other data.
     """
     if is_fixed(old):
         included = is_fixed(new) and unit(new) == unit(old)
@@ -76,6 +78,6 @@ def fits(new: Shape, old: Shape) -> bool:
 
 
 def _cuts(shape: Shape) -> set[int]:
-    """After how many values a row of some dimension ends, other than after one or after all."""
+    """Return the row lengths of all dimensions, except one value and all values."""
     sizes = {unit(shape[place:]) for place in range(1, len(shape))}
     return sizes - ({1, unit(shape)} if is_fixed(shape) else {1})

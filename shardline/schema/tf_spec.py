@@ -1,4 +1,4 @@
-"""Schemas to TensorFlow's feature specs and back.
+"""Conversion between schemas and TensorFlow feature specs.
 
 | feature                                    | spec                                              |
 |--------------------------------------------|---------------------------------------------------|
@@ -8,8 +8,8 @@
 | steps of a fixed shape                     | FixedLenSequenceFeature: a tensor                 |
 | steps of any number of values, or of rows  | RaggedFeature                                     |
 
-No value is made up where a feature is missing. TensorFlow fills up the steps of a batch, and tells
-how many of them are real.
+No value is invented for a missing feature. TensorFlow pads the steps of a batch, and reports how
+many of them are real.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 Spec: TypeAlias = dict[str, Any]
-"""What `tf.io.parse_example` and its kin take: by name, how to read a feature."""
+"""Spec for `tf.io.parse_example` and similar parsers: how to read each feature."""
 
 _DTYPES: dict[str, Kind] = {"string": "bytes", "float32": "float", "int64": "int64"}
 
 
 def to_tf_spec(schema: Schema) -> Spec | tuple[Spec, Spec]:
-    """The schema as `parse_example` and `parse_single_example` take it.
+    """Return the schema as `parse_example` and `parse_single_example` take it.
 
-    For SequenceExamples it is a pair, of the context and of the feature_lists, as
-    `parse_sequence_example` and `parse_single_sequence_example` take it.
+    For SequenceExamples it is a pair of context and feature_lists, as `parse_sequence_example` and
+    `parse_single_sequence_example` take it.
     """
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
@@ -72,10 +72,10 @@ def from_tf_spec(
     nan: bool = False,
     doc: str = "",
 ) -> Schema:
-    """The schema of the records that a spec can parse; `sequence` is that of the feature_lists.
+    """Return the schema of the records that a spec can parse.
 
-    A spec says nothing of NaN, so `nan` does, for all float features. It is read by the names
-    of its classes: TensorFlow need not be there.
+    `sequence` is the spec of the feature_lists. A spec does not describe NaN, so `nan` decides for
+    all float features. The spec is read by its class names, so TensorFlow need not be installed.
     """
     features = [_feature(name, told, sequence=False, nan=nan) for name, told in spec.items()]
     if sequence is None:
@@ -120,7 +120,7 @@ def _refuse(name: str, sort: str) -> NoReturn:
 
 
 def _shape(name: str, told: Any) -> Shape:  # noqa: ANN401 - a spec of tf.io
-    """The shape, which TensorFlow takes as a number, a sequence or a TensorShape."""
+    """Return the shape, which TensorFlow takes as a number, a sequence or a TensorShape."""
     given = (told.shape,) if isinstance(told.shape, int) else told.shape
     shape = tuple(None if size is None else int(size) for size in given)
     if None in shape:

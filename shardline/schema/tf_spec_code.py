@@ -1,4 +1,4 @@
-"""Feature specs of TensorFlow, and the call that parses by them, as Python code."""
+"""TensorFlow feature specs and the matching parser calls, as Python code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DTYPES = {"bytes": "tf.string", "float": "tf.float32", "int64": "tf.int64"}
 
 
 def format_spec(schema: Schema) -> str:
-    """The feature spec; a comment if the records have no features to parse."""
+    """Return the feature spec as code, or a comment for opaque records."""
     if schema.payload == "opaque":
         return "# the records are opaque: there is nothing to parse\n"
     if schema.payload == "example":
@@ -23,7 +23,7 @@ def format_spec(schema: Schema) -> str:
 
 
 def format_parser(schema: Schema) -> str:
-    """The lambda that parses one record by that spec; nothing for opaque records."""
+    """Return the lambda that parses a record with that spec. Empty for opaque records."""
     if schema.payload == "opaque":
         return ""
     if schema.payload == "example":

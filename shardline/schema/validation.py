@@ -1,8 +1,8 @@
-"""Check records against a schema, at the kernel's speed where they conform.
+"""Validation of records against a schema, at kernel speed if they conform.
 
-The facts of a whole block tell whether all its records conform. Where they do not, the block is
-halved until the records that do not are found. What facts cannot tell, such as which labels
-occur, is decided on the decoded values of those features alone.
+The facts of a whole block show if all its records conform. If not, the block is halved until the
+violations are found. Properties that facts cannot show, such as the labels that occur, are checked
+on the decoded values of those features only.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FeatureKey: TypeAlias = tuple[bool, str]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A record that does not fit the schema: where, and why. `record` is its number in the file.
+    """Record that does not fit the schema, and why. `record` is its number in the file.
 
-    `feature` is None where the payload is no Example at all.
+    `feature` is None if the payload is not an Example.
     """
 
     record: int
@@ -55,10 +55,10 @@ def violations(
     below: Collection[FeatureKey] = (),
     limit: int | None = None,
 ) -> Iterator[Violation]:
-    """Tell which records of a block do not fit the schema, in order, one reason per feature.
+    """Yield the violations in a block, in order, with one reason per feature.
 
-    The block must stay as it is until the last one, or `limit` of them, have been taken. `below`
-    are the keys of features that the records of an overlay must leave to its base.
+    The block must not change until the last violation, or `limit` of them, have been consumed.
+    `below` has the keys of features that records of an overlay must leave to its base.
     """
     return islice(_violations(schema, block, below), limit)
 
@@ -80,7 +80,8 @@ def _violations(
             if bad > first:
                 left += [(bad, last, suspects), (first, bad, suspects)]
                 continue
-            # In halves: a kernel looks at all spans first, which would add up if all were bad.
+            # In halves: the kernel checks all spans first, which would add up if all records were
+            # bad.
             middle = (bad + 1 + last) // 2
             left += [(middle, last, suspects), (bad + 1, middle, suspects)]
             detail = f"{error.detail}, at byte {error.offset} of the payload"
@@ -90,7 +91,7 @@ def _violations(
         for key in verdict.misfits.keys() & below:
             verdict.misfits[key] = "is in its base too, and must not be in both"
         if verdict.misfits and last - first > 1:
-            # A feature that fits in all these records is not looked at again in some of them.
+            # A feature that fits all these records is not checked again in parts of them.
             suspects = [f for f in suspects if f.key in verdict.misfits or f in verdict.undecided]
             middle = (first + last) // 2
             left += [(middle, last, suspects), (first, middle, suspects)]
@@ -111,7 +112,7 @@ def _column(feature: Feature) -> Column:
 
 @dataclass(slots=True)
 class _Verdict:
-    """What facts say: which features certainly do not fit, and of which they cannot tell."""
+    """Result of checking facts: features that do not fit, and features left undecided."""
 
     misfits: dict[FeatureKey, str] = field(default_factory=dict)
     undecided: list[Feature] = field(default_factory=list)
@@ -143,7 +144,7 @@ def _check_facts(
 def _is_plain_fit(feature: Feature, fact: FeatureFacts, records: int) -> bool:
     """Return True if a feature with a single value in each record certainly fits.
 
-    Most features of most schemas are such, and wide records have many of them.
+    Most features of most schemas are of this form, and wide records have many of them.
     """
     meaning = feature.meaning
     return (
@@ -157,7 +158,7 @@ def _is_plain_fit(feature: Feature, fact: FeatureFacts, records: int) -> bool:
 
 
 def _find_mismatch(feature: Feature, facts: list[FeatureFacts], records: int) -> str | None:
-    """Why a feature certainly does not fit, in words that are right for a single record."""
+    """Return why a feature certainly does not fit. The text also applies to one record."""
     if feature.required and sum(fact.present for fact in facts) < records:
         return "is missing, and is required"
     for fact in facts:
@@ -167,7 +168,7 @@ def _find_mismatch(feature: Feature, facts: list[FeatureFacts], records: int) ->
 
 
 def _misfit_of_values(feature: Feature, fact: FeatureFacts) -> str | None:
-    for count in fact.lengths or ():  # the smallest and the largest: both do occur
+    for count in fact.lengths or ():  # the smallest and the largest, which both occur
         if not shapes.holds(feature.shape, count):
             return _wrong_count(feature, count)
     if fact.nans and not feature.nan:
@@ -201,7 +202,7 @@ def _wrong_size(meaning: Array, size: int) -> str:
 
 
 def _undecided(feature: Feature, fact: FeatureFacts) -> bool:
-    """Whether values between the extremes, which do fit, may still not fit."""
+    """Return True if values between the extremes may not fit, although the extremes do."""
     meaning = feature.meaning
     if fact.sizes is not None and (
         isinstance(meaning, Image)
@@ -217,7 +218,7 @@ def _undecided(feature: Feature, fact: FeatureFacts) -> bool:
 
 
 def _bad_records(feature: Feature, buffers: ColumnBuffers) -> Iterator[tuple[int, str]]:
-    """The places of records whose values do not fit, and the first reason of each."""
+    """Yield the positions of records with values that do not fit, and the first reason."""
     lists = buffers.rows if buffers.steps is None else buffers.steps
     counts = np.diff(lists)
     wrong_lists = counts % shapes.unit(feature.shape) != 0
@@ -233,7 +234,7 @@ def _bad_records(feature: Feature, buffers: ColumnBuffers) -> Iterator[tuple[int
 def _owners(
     buffers: ColumnBuffers, wrong: NDArray[np.bool_], *, of_values: bool
 ) -> Iterator[tuple[int, int]]:
-    """Where the first wrong value, or list, of each record stands, and which record that is."""
+    """Yield the position of the first wrong value or list of each record, and the record."""
     places = np.flatnonzero(wrong)
     owners = places
     if of_values and buffers.steps is not None:
@@ -245,7 +246,7 @@ def _owners(
 
 
 def _wrong_values(feature: Feature, buffers: ColumnBuffers) -> NDArray[np.bool_]:
-    """Which values mean something else than the feature's do."""
+    """Mark the values that contradict the feature's logical type."""
     meaning = feature.meaning
     if buffers.sizes is None:
         return np.zeros(0, np.bool_)

@@ -1,1 +1,1 @@
-"""Files stored next to a shard, each compared with the digest in the log."""
+"""Files stored next to a shard, compared with their digests in the log."""

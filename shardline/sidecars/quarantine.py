@@ -1,4 +1,4 @@
-"""The quarantine: rows that could not become records, each with its reason and where it stood."""
+"""Quarantine: rows that could not become records, with their reason and position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class QuarantineWriter:
-    """Writes refused rows as JSON lines."""
+    """Writer of quarantined rows as JSON lines."""
 
     def __init__(self, file: ObjectWriter, source: str) -> None:
         self.bytes = 0
@@ -39,18 +39,18 @@ class QuarantineWriter:
 
     @property
     def sha256(self) -> str:
-        """The digest of what was written."""
+        """SHA-256 of the written bytes."""
         return self._hash.hexdigest()
 
 
 def _format(refused: QuarantinedRow) -> dict[str, object]:
-    """What the content is, if it is known: by that the row can be parsed once more."""
+    """Return the format of the content, if known, so that the row can be parsed again."""
     told: dict[str, object] = {} if refused.format is None else {"format": refused.format}
     return {**told, "columns": refused.columns} if refused.columns else told
 
 
 def _content(content: bytes) -> dict[str, str]:
-    """The row as text if it is text, else in base64."""
+    """Return the row as text if it is text, otherwise in base64."""
     try:
         return {"content": content.decode()}
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""The receipt beside a shard: what was made of which rows of its source.
+"""Receipt of a shard: the source rows that its records came from.
 
-It is written when the shard is whole, so that an append that was stopped can go on behind it, and
-stays, since it tells from which row of its source each record came.
+It is written when the shard is complete, so that a stopped append can resume after it. It is kept
+because it gives the source row of each record.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One part of a source: rows from `first` up to `end`, and the shard of its records.
+    """Part of a source: the rows from `first` up to `end`, and the shard of their records.
 
-    `shard` is None if no row gave a record. `refused` are the rows that gave none, as spans of
-    first and last; so many of them are `damaged`, and `quarantine` is the file they are in. `told`
-    are the first reasons. `last` says that the source ends here. `functions` are the source digests
-    of the functions that computed the records. `found` is not written: it says
-    that the shard was made before, by whoever was stopped or is at the same work. `sidecars` is not
-    written either: the digests of the receipt and of the files written with it, by their names.
+    `shard` is None if no row gave a record. `refused` has the rows that gave none, as spans of
+    first and last row. `damaged` of these rows are corrupt, and `quarantine` is the file that holds
+    them. `told` has the first reasons. `last` marks the end of the source. `functions` are the
+    source digests of the UDFs that computed the records.
+
+    Two fields are not written. `found` states that the shard existed already, from a stopped or
+    concurrent writer. `sidecars` has the digests of the receipt and of the files written with it,
+    by name.
     """
 
     first: int
@@ -50,15 +52,18 @@ class Receipt:
 
     @property
     def refused_rows(self) -> int:
-        """How many rows gave no record."""
+        """Number of rows that gave no record."""
         return sum(last - first + 1 for first, last in self.refused)
 
     def counts(self, records: int) -> bool:
-        """Whether all rows but the refused ones gave a record, so that counting tells which."""
+        """Return True if all rows but the quarantined ones gave a record.
+
+        Counting then gives the row of each record.
+        """
         return not self.damaged and self.end - self.first - self.refused_rows == records
 
     def encode(self) -> bytes:
-        """The receipt as it lies beside the shard, with its digest."""
+        """Serialize the receipt with its digest, as stored next to the shard."""
         told: Json = {
             "format": _FORMAT,
             "rows": [self.first, self.end],
@@ -75,19 +80,19 @@ class Receipt:
 
 
 def read_receipt(store: Store, name: str) -> Receipt | None:
-    """The receipt of that name, if it is there, undamaged, and what it tells of is there too."""
+    """Read a receipt. None if the receipt, or a file that it names, is missing or corrupt."""
     (data,) = store.read_many([name])
     if data is None:
         return None
     receipt = parse_receipt(data)
-    # The digest that is committed is that of these bytes.
+    # The committed digest is that of these exact bytes.
     if receipt is None or receipt.encode() != data or not _matches(store, name, receipt):
         return None
     return replace(receipt, sidecars=_digests(store, name, receipt))
 
 
 def parse_receipt(data: bytes | None) -> Receipt | None:
-    """Parse a receipt; None if it is missing or corrupt."""
+    """Parse a receipt. Returns None if it is missing or corrupt."""
     try:
         return None if data is None else _decode(data)
     except (ValueError, TypeError, IndexError):
@@ -95,7 +100,7 @@ def parse_receipt(data: bytes | None) -> Receipt | None:
 
 
 def _digests(store: Store, name: str, receipt: Receipt) -> Json:
-    """Hash a receipt that was found, and the files that were written with it."""
+    """Hash an existing receipt and the files that were written with it."""
     folder, _, leaf = name.rpartition("/")
     shard = leaf.removesuffix(RECEIPT) if receipt.shard is None else receipt.shard.name
     digests = {f"{shard}{RECEIPT}": hashlib.sha256(receipt.encode()).hexdigest()}
@@ -134,7 +139,7 @@ def _decode(data: bytes) -> Receipt:
 
 
 def parse_spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
-    """Return pairs of row numbers. Raises ValueError if they are anything else."""
+    """Parse pairs of row numbers. Raises ValueError if they are invalid."""
     spans = []
     for span in told:
         if not isinstance(span, list) or len(span) != 2 or not all(type(n) is int for n in span):
@@ -146,7 +151,7 @@ def parse_spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
 
 
 def _matches(store: Store, name: str, receipt: Receipt) -> bool:
-    """Whether the shard beside the receipt is the one that was made, byte for byte."""
+    """Return True if the shard of the receipt is byte for byte the written shard."""
     if receipt.quarantine is not None and store.info(receipt.quarantine) is None:
         return False
     shard = receipt.shard
@@ -158,7 +163,7 @@ def _matches(store: Store, name: str, receipt: Receipt) -> bool:
 
 
 def extend_spans(spans: list[tuple[int, int]], row: int) -> None:
-    """Add a row to spans of first and last, behind all that are in them."""
+    """Add a row to spans of first and last row. It must follow all rows in them."""
     if spans and row <= spans[-1][1] + 1:
         spans[-1] = (spans[-1][0], row)
     else:

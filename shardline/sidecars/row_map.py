@@ -1,7 +1,7 @@
-"""The row map beside a shard: of which records or rows each of its records is, one by one.
+"""Row map of a shard: the source records or rows of each of its records.
 
-It is written where counting does not tell: where pairs were chosen, where a text has blank lines,
-where a damaged shard was salvaged. All entries have one width, so that one is found by its place.
+It is written if counting is not enough: for selected pairs, text with blank lines, or a salvaged
+shard. All entries have the same width, so an entry is found by its position.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardline.storage.store import ObjectWriter
 
 NOTHING = -1
-"""Stands for no record: the right of a record that has no match."""
+"""No record: the right side of a record without a match."""
 _MAGIC = b"SHARDRM1"
 _HEADER = struct.Struct("<8sBBHI")
 _BLOCK = 512
@@ -33,18 +33,18 @@ _BLOCKS_AT_ONCE = 256
 
 
 class RowMapError(ShardlineError):
-    """A row map that is missing, or not what was written."""
+    """Missing or corrupt row map."""
 
     code = "corrupt-row-map"
 
 
 def narrow(most: int) -> int:
-    """How many bytes a number takes, if none is `most` or more."""
+    """Return the number of bytes per number, for numbers below `most`."""
     return 4 if most < 2**32 else 8
 
 
 class RowMapWriter:
-    """Writes a row map, whose entries are so many numbers of so many bytes each."""
+    """Writer of a row map with `columns` numbers of `width` bytes per entry."""
 
     def __init__(self, file: ObjectWriter, columns: int, width: int) -> None:
         self.bytes = 0
@@ -57,7 +57,7 @@ class RowMapWriter:
         self._write(head + struct.pack("<I", kernel.crc32c(head)))
 
     def add(self, *numbers: IntArray) -> None:
-        """Add the entries of some records: for each column the numbers; -1 is for none."""
+        """Add the entries of some records: an array of numbers per column. -1 means none."""
         rows = np.stack(numbers, axis=1)
         self._left += rows.astype(f"<i{self._width}").tobytes()
         size = _BLOCK * self._columns * self._width
@@ -68,14 +68,14 @@ class RowMapWriter:
         self._left = self._left[done:]
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the remaining entries."""
         if self._left:
             self._write_block(self._left)
             self._left = b""
 
     @property
     def sha256(self) -> str:
-        """The digest of what was written."""
+        """SHA-256 of the written bytes."""
         return self._hash.hexdigest()
 
     def _write_block(self, data: bytes) -> None:
@@ -89,7 +89,7 @@ class RowMapWriter:
 
 @dataclass(frozen=True, slots=True)
 class RowMap:
-    """The row map at `name`, of a shard with so many records; `columns` is what it should have."""
+    """Row map at `name` of a shard with `records` records. It must have `columns` columns."""
 
     store: Store
     name: str
@@ -97,9 +97,9 @@ class RowMap:
     columns: int
 
     def find(self, record: int) -> tuple[int, ...]:
-        """The numbers of one record: its head and one block are read, however long it is.
+        """Return the numbers of one record. Reads only the header and one block.
 
-        Raises RowMapError if it is not there or damaged.
+        Raises RowMapError if the row map is missing or corrupt.
         """
         block = record // _BLOCK
         width = self._width(self._read((0, _HEADER.size)))
@@ -108,9 +108,9 @@ class RowMap:
         return tuple(int(one) for one in rows[record - block * _BLOCK])
 
     def lots(self) -> Iterator[tuple[int, IntArray]]:
-        """All entries, some at a time: the number of the first record, and rows of numbers.
+        """Yield all entries in pieces: the number of the first record, and rows of numbers.
 
-        Raises RowMapError if it is not there or damaged.
+        Raises RowMapError if the row map is missing or corrupt.
         """
         blocks = -(-self.records // _BLOCK)
         width = self._width(self._read((0, _HEADER.size))) if blocks else 8
@@ -123,7 +123,7 @@ class RowMap:
             yield first * _BLOCK, rows
 
     def _span(self, first: int, last: int, width: int) -> tuple[int, int]:
-        """Where blocks lie, and how many bytes they have."""
+        """Return the offset and size of a range of blocks."""
         each = self.columns * width
         size = _BLOCK * each + _CRC_BYTES
         records = min(last * _BLOCK, self.records) - first * _BLOCK
@@ -156,7 +156,7 @@ class RowMap:
         data, checksum = block[:-_CRC_BYTES], block[-_CRC_BYTES:]
         if struct.pack("<I", kernel.crc32c(data)) != checksum:
             raise RowMapError(f"its row map is corrupt ({self.name})", path=self.name)
-        # All bits of 4 bytes mean none, as those of 8 do.
+        # All bits set means none, in 4 bytes as in 8.
         kind = "<u4" if width == 4 else "<i8"
         rows = np.frombuffer(data, kind).astype(np.int64).reshape(-1, self.columns)
         return np.where(rows == 2**32 - 1, NOTHING, rows) if width == 4 else rows

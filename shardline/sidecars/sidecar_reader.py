@@ -1,9 +1,9 @@
-"""Read sidecars, each compared with the digest that the log committed for it.
+"""Reader of sidecars that compares each with the digest committed in the log.
 
-The entry that a shard landed with has the digests of its receipt, row map and quarantine file. An
-erase that rewrites such a file commits the new digest first and replaces the file after that. So a
-file with an earlier committed digest is genuine: the erase was stopped in between. Any other file
-is corrupt or forged. Entries of early releases have no digests: their sidecars are not compared.
+The entry that added a shard has the digests of its receipt, row map and quarantine file. An erase
+that rewrites such a file commits the new digest first and then replaces the file. A file with an
+earlier committed digest is therefore genuine: the erase stopped in between. Any other file is
+corrupt or forged. Entries of early releases have no digests, so their sidecars are not compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SidecarMismatchError(ShardlineError):
-    """A sidecar that differs from the one that was committed."""
+    """Sidecar that differs from the committed file."""
 
     code = "sidecar-mismatch"
 
@@ -44,7 +44,7 @@ def sidecar_mismatch(store: Store, path: str, version: str | None = None) -> Sid
 
 @dataclass(frozen=True)
 class SidecarReader:
-    """Reads the sidecars of a version. `entry` gives an entry of its log by its number."""
+    """Reader of the sidecars of a version. `entry` returns a log entry by its number."""
 
     version: StoredVersion
     entry: Callable[[int], Entry]
@@ -53,7 +53,7 @@ class SidecarReader:
 
     @classmethod
     def of(cls, version: StoredVersion) -> SidecarReader:
-        """Read entries from the log, each once."""
+        """Build a reader that reads each log entry once."""
         entries: dict[int, Entry] = {}
 
         def read(number: int) -> Entry:
@@ -64,7 +64,7 @@ class SidecarReader:
         return cls(version, read)
 
     def path(self, name: str) -> str:
-        """Return where in the store a sidecar lies."""
+        """Return the path of a sidecar in the store."""
         return sidecar_path(self.version.log.dataset, name)
 
     def digests(self, names: Iterable[str]) -> dict[str, str]:
@@ -95,9 +95,9 @@ class SidecarReader:
         return any(entry.has_sidecar(name, digest) for entry in self.version.log.entries(1))
 
     def read(self, names: Sequence[str]) -> list[bytes | None]:
-        """Read sidecars; None for each that is missing.
+        """Read sidecars. Missing sidecars are None.
 
-        Raises SidecarMismatchError for a sidecar that differs from every committed one.
+        Raises SidecarMismatchError for a sidecar that differs from every committed file.
         """
         store = self.version.store
         contents = store.read_many([self.path(name) for name in names])
@@ -108,9 +108,9 @@ class SidecarReader:
         return contents
 
     def compare(self, name: str) -> None:
-        """Hash a sidecar that is read in parts, and compare it once; one that is missing passes.
+        """Hash a sidecar that is read in parts, and compare it once. Passes if missing.
 
-        Raises SidecarMismatchError.
+        Raises SidecarMismatchError if it differs from every committed file.
         """
         if name in self._compared:
             return

@@ -1,4 +1,4 @@
-"""Where bytes live."""
+"""Storage of objects on local disks and in object stores."""
 
 from shardline.storage.location import Location, parse_location
 from shardline.storage.names import validate_name, validate_no_credentials, validate_object_name

@@ -1,4 +1,4 @@
-"""Errors of local disks: what happened, whether the file was written, what to do."""
+"""Errors of local disks: the problem, the state of the file, and a hint."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _TRANSIENT = {errno.EAGAIN, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT}
 
 
 def get_storage_error(error: OSError, path: Path | str, *, unwritten: bool = False) -> StorageError:
-    """Build the error to raise for an error of the system.
+    """Build the StorageError for an error of the operating system.
 
-    `unwritten` adds that the file was not written. What else an operation did, it says itself.
+    `unwritten` adds that the file was not written. The operation itself reports its other effects.
     """
     problem = os.strerror(error.errno) if error.errno else "unknown error"
     kind = UnavailableError if error.errno in _TRANSIENT else StorageError
@@ -56,7 +56,7 @@ def get_storage_error(error: OSError, path: Path | str, *, unwritten: bool = Fal
 
 
 def not_a_file(path: Path | str, *, is_folder: bool) -> NotAFileError:
-    """Build the error to raise for what is no file on a disk, such as a pipe."""
+    """Build the error for a path that is not a regular file, such as a pipe."""
     return NotAFileError(
         errno.EINVAL,
         "is a folder, not a file" if is_folder else "not a regular file",
@@ -67,7 +67,7 @@ def not_a_file(path: Path | str, *, is_folder: bool) -> NotAFileError:
 
 
 def get_link_error(path: Path | str) -> StorageError:
-    """Build the error to raise for a symbolic link below a root."""
+    """Build the error for a symbolic link below a root."""
     return StorageError(
         f"{path}: symbolic link below a root, not followed",
         code="symbolic-link",

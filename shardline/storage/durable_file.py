@@ -1,7 +1,7 @@
-"""The durable local commit: a file is whole under its final name, or not there at all.
+"""Durable local commit: a file is complete under its final name, or absent.
 
-The bytes go to a temporary name in the same folder and are synced; then the file is linked to its
-final name, which fails if that exists, and the folder is synced.
+The bytes go to a temporary name in the same folder and are synced. The file is then linked to its
+final name, which fails if that name exists, and the folder is synced.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class DurableFile:
-    """A file being written, which appears under `path` when the `with` block ends well.
+    """File being written, which appears under `path` when the `with` block succeeds.
 
-    When it ends by an exception, nothing is left behind. A file that exists already is replaced
-    only if `overwrite` is set. UnsyncedWriteError says that the file has its name, but may lose
-    it if the machine stops now. With `synced` off, a power cut may leave the
-    file torn or take it away: for what can be told to be damaged and be made again. `folder` is a
-    descriptor of the folder that `path` is in, for
-    those who must be sure which one that is.
+    After an exception, no file remains. An existing file is replaced only if `overwrite` is set.
+    UnsyncedWriteError means that the file has its name, but may lose it if the machine crashes now.
+    Without `synced`, a power cut may tear or remove the file. Such files must show their corruption
+    and be derivable. `folder` is a descriptor of the folder of `path`, for callers that must be
+    sure of its identity.
     """
 
     def __init__(
@@ -61,7 +60,9 @@ class DurableFile:
             if not overwrite and self._mode() is not None:
                 self._refuse()
             if folder is None:
-                remove_stale_files(self._folder, self.path.name)  # below a root, vacuum does it
+                remove_stale_files(
+                    self._folder, self.path.name
+                )  # below a root, vacuum deletes them
             self._file = self._create()
         except BaseException:
             os.close(self._folder)
@@ -84,7 +85,7 @@ class DurableFile:
             ) from None
 
     def _mode(self) -> int | None:
-        """What kind of file has the final name; None if none has. Links are not followed."""
+        """Return the mode of the file with the final name, or None. Links are not followed."""
         try:
             return os.stat(self.path.name, dir_fd=self._folder, follow_symlinks=False).st_mode
         except FileNotFoundError:
@@ -132,7 +133,7 @@ class DurableFile:
             view = view[written:]
 
     def rewrite(self, offset: int, data: bytes) -> None:
-        """Write over what stands at `offset`: a header that is known only at the end."""
+        """Overwrite bytes at `offset`: a header that is known only at the end."""
         try:
             self._file.seek(offset)
             self.write(data)
@@ -154,8 +155,8 @@ class DurableFile:
             if error is None:
                 self._commit()
         finally:
-            # What fails here must hide neither an error nor a success: a temporary that stays
-            # is in nobody's way.
+            # A failure here must hide neither an error nor a success. A leftover temp file is
+            # harmless.
             with contextlib.suppress(OSError):
                 self._file.close()
             with contextlib.suppress(OSError):
@@ -212,10 +213,10 @@ class DurableFile:
 
 
 def create_small(folder: int, name: str, data: bytes) -> bool:
-    """Create a file of a few KB in an open folder, whole but not synced; False if it exists.
+    """Create a file of a few KB in an open folder, unsynced. Returns False if it exists.
 
-    The temporary file is not locked. Whoever tidies up may delete it within the moment that it
-    exists: then it is written again.
+    The file appears complete. The temporary file is not locked. A concurrent cleanup may delete it
+    right after its creation. It is then written again.
     """
     for _ in range(_CREATE_ATTEMPTS):
         temporary = _temporary_name(name)
@@ -244,7 +245,7 @@ def _temporary_name(name: str) -> str:
 
 
 def open_folder(path: Path | str, *, within: int | None = None) -> int:
-    """A descriptor of a folder; with `within`, of one right in that, and links are refused."""
+    """Return a descriptor of a folder. With `within`, of a direct child that is not a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     if within is not None:
         flags |= os.O_NOFOLLOW

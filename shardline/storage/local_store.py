@@ -1,7 +1,7 @@
-"""Folders below a local root, entered part by part without following a link, and made durably.
+"""Object store on a local disk, whose folders are entered without following links.
 
-Each part is opened from the one above it, so what was checked is what is used, whatever others
-rename meanwhile.
+Each part of a path is opened from its parent. The folder that was checked is therefore the folder
+that is used, despite concurrent renames. Folders are created durably.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FOLDER_BELOW = _FOLDER | os.O_NOFOLLOW
 
 
 class LocalFolders:
-    """The folders below a root, which may itself be a link: it is resolved once, here."""
+    """Folders below a root. The root itself may be a link, which is resolved once, here."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(os.path.realpath(root))
@@ -53,7 +53,7 @@ class LocalFolders:
 
     @contextmanager
     def entered(self, name: str) -> Iterator[int | None]:
-        """A descriptor of a folder, good inside the `with` block; None if it is not there."""
+        """Yield a descriptor of a folder, valid in the `with` block. None if it is missing."""
         try:
             descriptor = self.enter(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -66,7 +66,7 @@ class LocalFolders:
 
     @contextmanager
     def made(self, name: str) -> Iterator[int]:
-        """A descriptor of a folder, which is made if it is not there, and its name durable."""
+        """Yield a descriptor of a folder, which is created durably if it is missing."""
         descriptor = self._enter_made(name)
         try:
             yield descriptor
@@ -74,7 +74,7 @@ class LocalFolders:
             os.close(descriptor)
 
     def enter(self, name: str) -> int:
-        """Return a descriptor of a folder that is there, for the caller to close."""
+        """Return a descriptor of an existing folder. The caller closes it."""
         descriptor = os.open(self._text, _FOLDER)
         parts = name.split("/") if name else ()
         for number, part in enumerate(parts, 1):
@@ -117,7 +117,7 @@ class LocalFolders:
             try:
                 return open_folder(part, within=above)
             except FileNotFoundError:
-                self._make(above, part, name)  # someone has removed it since
+                self._make(above, part, name)  # removed concurrently
                 return open_folder(part, within=above)
         except OSError:
             if is_link(part, above):
@@ -125,9 +125,9 @@ class LocalFolders:
             raise
 
     def _make(self, above: int, part: str, name: str) -> None:
-        """Make a folder if need be, and its name durable.
+        """Create a folder if it is missing, and make its name durable.
 
-        Also one that is there may have been made this moment, by someone who has not synced yet.
+        An existing folder is synced too: another process may have created it without a sync yet.
         """
         with suppress(FileExistsError):
             os.mkdir(part, dir_fd=above)
@@ -136,7 +136,7 @@ class LocalFolders:
 
 
 def is_link(name: str, folder: int) -> bool:
-    """Whether a name in an open folder is a symbolic link."""
+    """Return True if a name in an open folder is a symbolic link."""
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:
@@ -144,7 +144,7 @@ def is_link(name: str, folder: int) -> bool:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a folder and those above it, each durable before the next."""
+    """Create a folder and its parents, each durable before the next."""
     if path.is_dir():
         return
     _make_folder(path.parent)
@@ -157,13 +157,13 @@ def _make_folder(path: Path) -> None:
         os.close(above)
 
 
-# Where a pipe has an object's name, opening it must not wait for its writer.
+# O_NONBLOCK: if a pipe has an object's name, opening it must not wait for its writer.
 _SYNCED_AT_ONCE = 16
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LocalStore:
-    """Objects in files below a folder, which is made when the first one is written."""
+    """Objects in files below a folder, which is created by the first write."""
 
     def __init__(self, root: Path | str) -> None:
         self._folders = LocalFolders(root)
@@ -179,14 +179,14 @@ class LocalStore:
         return LocalStore, (self.uri,)
 
     def read(self, name: str) -> bytes:
-        """All bytes of an object."""
+        """Return all bytes of an object."""
         (data,) = self.read_many([name])
         if data is None:
             raise self._missing(name)
         return data
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
-        """Several objects; the folder of those that lie together is entered once."""
+        """Read several objects. A folder shared by neighboring names is entered once."""
         found: list[bytes | None] = []
         for folder, group in groupby(map(validate_object_name, names), key=_folder_of):
             with self._told(folder), self._folders.entered(folder) as descriptor:
@@ -196,7 +196,7 @@ class LocalStore:
         return found
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Parts of an object, each given as its offset and size."""
+        """Read ranges of an object, each given as offset and size."""
         with self._told(name), self._object(name) as file:
             if file is None:
                 raise self._missing(name)
@@ -213,12 +213,12 @@ class LocalStore:
             return [_read(file, size, offset) for offset, size in ranges]
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Size and time of an object, or None if it is not there."""
+        """Return the size and time of an object, or None if it is missing."""
         with self._told(name), self._object(name) as file:
             return None if file is None else _info(name, os.fstat(file))
 
     def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
-        """Several of these; the folder of those that lie together is entered once."""
+        """Return the size and time of several objects. A shared folder is entered once."""
         found: list[ObjectInfo | None] = []
         for folder, group in groupby(map(validate_object_name, names), key=_folder_of):
             with self._told(folder), self._folders.entered(folder) as descriptor:
@@ -238,7 +238,7 @@ class LocalStore:
             return None
 
     def create(self, name: str, data: bytes) -> None:
-        """Put an object, durably, if there is none of that name."""
+        """Create an object durably. Raises ObjectExistsError if the name exists."""
         with self.writer(name) as file:
             file.write(data)
 
@@ -246,7 +246,7 @@ class LocalStore:
     def writer(
         self, name: str, *, derived: bool = False, overwrite: bool = False, synced: bool = True
     ) -> Iterator[_LocalWriter]:
-        """Put an object piece by piece, durably unless it is a derived one or not `synced`."""
+        """Write an object in pieces, durably unless it is `derived` or not `synced`."""
         overwrite = overwrite or derived
         with ExitStack() as opened:
             with self._creating(name):
@@ -260,14 +260,14 @@ class LocalStore:
             try:
                 yield writer
             except BaseException as error:
-                # What the caller ran into is not the store's, and is passed on as it is.
+                # An error of the caller is not a storage error, and passes unchanged.
                 file.__exit__(type(error), error, error.__traceback__)
                 raise
             with self._creating(name):
                 file.__exit__(None, None, None)
 
     def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
-        """Put small objects; the folder of each is entered once."""
+        """Create small objects. The folder of each is entered once."""
         with ExitStack() as entered:
             folders: dict[str, int] = {}
             return [
@@ -291,7 +291,7 @@ class LocalStore:
         return one.derived
 
     def sync(self, names: Sequence[str]) -> None:
-        """Make objects durable: the files, some side by side, and then their folders once."""
+        """Make objects durable: sync the files, some in parallel, then each folder once."""
         for folder, group in groupby(sorted(map(validate_object_name, names)), key=_folder_of):
             leaves = list(group)
             with self._told(folder), self._folders.entered(folder) as descriptor:
@@ -299,7 +299,7 @@ class LocalStore:
                     raise self._missing(leaves[0])
                 count = min(_SYNCED_AT_ONCE, len(leaves))
                 with ThreadPoolExecutor(count, thread_name_prefix="shardline-sync") as pool:
-                    # A future for each file would cost more than most files do.
+                    # A future per file would cost more than most files do.
                     shares = [leaves[number::count] for number in range(count)]
                     for _ in pool.map(partial(self._sync_files, descriptor), shares):
                         pass
@@ -326,12 +326,12 @@ class LocalStore:
                 raise ObjectExistsError(f"{path}: file exists already", path=path) from None
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put an object whether or not there is one; it is not waited for until it is on disk."""
+        """Create or replace an object, without waiting until it is on disk."""
         with self.writer(name, derived=True) as file:
             file.write(data)
 
     def delete(self, name: str) -> None:
-        """Remove an object, durably; a missing one is fine."""
+        """Delete an object durably. A missing object is not an error."""
         validate_object_name(name)
         with self._told(name), self._folders.entered(_folder_of(name)) as folder:
             if folder is None:
@@ -352,7 +352,7 @@ class LocalStore:
                 ) from None
 
     def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
-        """Every object below a folder, sorted by name."""
+        """List all objects below a folder, sorted by name."""
         validate_folder_name(folder)
         with self._told(folder), self._folders.entered(folder) as descriptor:
             if descriptor is None:
@@ -372,12 +372,12 @@ class LocalStore:
                 elif entry.is_file(follow_symlinks=False):
                     yield _info(name, entry.stat(follow_symlinks=False))
             except FileNotFoundError:
-                continue  # it was deleted while we looked
+                continue  # deleted concurrently
 
     def _entries(
         self, descriptor: int, folder: str, *, hidden: bool
     ) -> Iterator[tuple[os.DirEntry[str], str]]:
-        """What is right in a folder; what has a name that no object can have is not ours."""
+        """Yield the entries of a folder. Skips names that no object can have."""
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
@@ -387,7 +387,7 @@ class LocalStore:
                     yield entry, name
 
     def folders(self, folder: str) -> builtins.list[str]:
-        """The names of the folders right in a folder, sorted, without hidden ones."""
+        """List the names of direct subfolders, sorted, without hidden folders."""
         validate_folder_name(folder)
         with self._told(folder), self._folders.entered(folder) as descriptor:
             if descriptor is None:
@@ -396,7 +396,7 @@ class LocalStore:
             return sorted(entry.name for entry, _ in entries if entry.is_dir())
 
     def open_local(self, name: str) -> OpenedObject:
-        """Open an object for reading: no link is followed, and nothing else than a file opened."""
+        """Open an object for reading. Links are not followed, and only regular files opened."""
         validate_object_name(name)
         path = f"{self._prefix}{name}"
         try:
@@ -414,7 +414,7 @@ class LocalStore:
             os.close(folder)
 
     def local_path(self, name: str) -> Path:
-        """Where an object lies, or would lie."""
+        """Return the path of an object, even if the object does not exist."""
         validate_object_name(name)
         with self._told(name), self._folders.entered(_folder_of(name)) as folder:
             if folder is not None and is_link(_leaf_of(name), folder):
@@ -422,7 +422,7 @@ class LocalStore:
         return self._path(name)
 
     def check_conditions(self, folder: str) -> None:
-        """Nothing is to be found out: a hard link never overwrites."""
+        """Return without a probe: a hard link never overwrites."""
         validate_folder_name(folder)
 
     def _path(self, name: str) -> Path:
@@ -433,7 +433,7 @@ class LocalStore:
 
     @contextmanager
     def _told(self, name: str, *, unwritten: bool = False) -> Iterator[None]:
-        """Put what the system says about a name into our words."""
+        """Translate operating-system errors about a name into StorageError."""
         try:
             yield
         except StorageError:
@@ -452,7 +452,7 @@ class LocalStore:
 
     @contextmanager
     def _opened(self, name: str, folder: int | None) -> Iterator[int | None]:
-        """A descriptor of an object, good inside the `with` block; None if it is not there."""
+        """Yield a descriptor of an object, valid in the `with` block. None if it is missing."""
         if folder is None or (file := self._open(name, folder)) is None:
             yield None
             return
@@ -495,7 +495,7 @@ class LocalStore:
 
 
 class _LocalWriter:
-    """A file being written, whose errors are told as the store's."""
+    """File being written, whose errors become StorageError."""
 
     def __init__(self, file: DurableFile, told: Callable[[], AbstractContextManager[None]]) -> None:
         self._file = file
@@ -519,13 +519,13 @@ def _leaf_of(name: str) -> str:
 
 
 def _open_regular(leaf: str, folder: int, path: str) -> OpenedObject:
-    """Open a file in an open folder. `path` names it in messages."""
+    """Open a regular file in an open folder. `path` names it in messages."""
     try:
         file = os.open(leaf, _READ, dir_fd=folder)
     except OSError as error:
         if is_link(leaf, folder):
             raise get_link_error(path) from None
-        if error.errno == errno.ENXIO:  # a socket, or a device that has no driver
+        if error.errno == errno.ENXIO:  # a socket, or a device without a driver
             raise not_a_file(path, is_folder=False) from None
         error.filename = path
         raise
@@ -544,7 +544,7 @@ def _size(file: int) -> int:
 
 
 def _read(file: int, size: int, offset: int) -> bytes:
-    """Exactly `size` bytes; the system may give fewer at a time."""
+    """Return exactly `size` bytes, since a single read may return fewer."""
     data = os.pread(file, size, offset)
     while len(data) < size:
         more = os.pread(file, size - len(data), offset + len(data))

@@ -1,7 +1,7 @@
-"""Roots: which local paths and URIs are taken for the place where datasets live.
+"""Roots: validation and parsing of the local paths and URIs that hold datasets.
 
-A root is checked as text before anything is done with it. What could mean two things is refused,
-because a second reader of the text (a shell, a server, a colleague) may take the other one.
+A root is validated as text before it is used. Ambiguous text is rejected, because a second reader
+(a shell, a server, a colleague) may read it differently.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _UNSEEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A checked root. `bucket` is empty for a local one, whose `path` is absolute.
+    """Validated root. `bucket` is empty for a local root, whose `path` is absolute.
 
-    Elsewhere `path` is the prefix of all names, without `/` at its ends.
+    Otherwise `path` is the prefix of all names, without `/` at its ends.
     """
 
     scheme: Scheme
@@ -56,7 +56,7 @@ class Location:
 
 
 def parse_location(root: str | Path) -> Location:
-    """Check a root and take it apart; InvalidNameError says what is wrong and what to write."""
+    """Parse a root. Raises InvalidNameError with a hint if it is invalid."""
     text = str(root)
     _validate_visible(text)
     scheme = _SCHEME.match(text)
@@ -78,7 +78,7 @@ def parse_location(root: str | Path) -> Location:
 
 
 def _validate_visible(text: str) -> None:
-    """Refuse what does not show, or shows as something else."""
+    """Raise InvalidNameError for text with invisible or misleading characters."""
     if not text:
         raise InvalidNameError(
             "empty location", code="invalid-location", hint=Hint.of(f"write {_KNOWN}")

@@ -1,4 +1,4 @@
-"""Names and URIs in messages: what is shown of them, which is never a secret."""
+"""Names and URIs: validation, and display in messages without secrets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _SECRETIVE = re.compile(
     r"[@?#&;=\uff20\uff1f\uff03\ufe6b]|%(?:25)*(?:40|3[bdf]|2[36])", re.IGNORECASE
 )
-"""What stands before or around a secret in a URI, also written in percent codes or full width."""
+"""Characters before or around a secret in a URI, also percent-encoded or full-width."""
 
 
 def format_name(text: str) -> str:
-    """A refused name or URI in quotes for a message, without anything that may be a secret."""
+    """Quote an invalid name or URI for a message, without any part that may be a secret."""
     scheme = _SCHEME.match(text)
     rest = text[scheme.end() :] if scheme else text
     if _SECRETIVE.search(text) or ":" in rest:
@@ -26,7 +26,10 @@ def format_name(text: str) -> str:
 
 
 def validate_no_credentials(text: str, where: str) -> str:
-    """Give back a path or URI that is to be written down in `where` if it carries no secret."""
+    """Return a path or URI that is to be written to `where`.
+
+    Raises InvalidNameError if it contains credentials.
+    """
     if has_credentials(text):
         raise InvalidNameError(
             f"{where} would contain credentials",
@@ -41,25 +44,25 @@ def validate_no_credentials(text: str, where: str) -> str:
 
 MAX_PART_BYTES = 255
 MAX_OBJECT_NAME_BYTES = 511
-"""With a prefix of as much, a key stays within the 1024 bytes that object stores take."""
+"""With a prefix of equal length, a key stays within the 1,024 bytes of object stores."""
 RESERVED_VERSIONS = frozenset({"shards", "quarantine"})
-"""Folders of a dataset that are no versions."""
+"""Folders of a dataset that are not versions."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 _DEVICE = r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])"
 _DEVICE_PART = re.compile(rf"{_DEVICE}(?:\.|$)", re.IGNORECASE | re.ASCII)
 _PART = (
-    rf"(?!(?i:{_DEVICE})(?:[./]|$))"  # Windows opens a device whatever follows the dot
+    rf"(?!(?i:{_DEVICE})(?:[./]|$))"  # Windows opens a device regardless of an extension
     r"(?!\.{1,2}(?:/|$))"
-    rf"[A-Za-z0-9._=@+-]{{1,{MAX_PART_BYTES}}}(?<!\.)"  # Windows drops a dot at the end
+    rf"[A-Za-z0-9._=@+-]{{1,{MAX_PART_BYTES}}}(?<!\.)"  # Windows drops a trailing dot
 )
 _OBJECT_NAME = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 
 
 def validate_name(name: object, what: str) -> str:
-    """Give back the name of a dataset, version or tag if it is a good one.
+    """Return a valid name of a dataset, version or tag. Raises InvalidNameError otherwise.
 
-    `what` says which it is; a version must not be named like a dataset's other folders.
+    `what` is the kind of name. A version must not have the name of another folder of the dataset.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidNameError(
@@ -84,7 +87,7 @@ def validate_name(name: object, what: str) -> str:
 
 
 def validate_object_name(name: str) -> str:
-    """Give back an object's name below a root if it is a good one."""
+    """Return a valid object name below a root. Raises InvalidNameError otherwise."""
     if len(name) > MAX_OBJECT_NAME_BYTES:
         raise InvalidNameError(
             f"object name too long ({len(name)} characters, limit {MAX_OBJECT_NAME_BYTES})"
@@ -101,17 +104,17 @@ def validate_object_name(name: str) -> str:
 
 
 def is_object_name(name: str) -> bool:
-    """Whether an object may have this name; what has another one is not ours."""
+    """Return True if an object may have this name. Files with other names are foreign."""
     return len(name) <= MAX_OBJECT_NAME_BYTES and _OBJECT_NAME.fullmatch(name) is not None
 
 
 def validate_folder_name(name: str) -> str:
-    """Give back a folder's name below a root; it is named like an object, or "" for the root."""
+    """Return a valid folder name below a root: an object name, or empty for the root."""
     return name and validate_object_name(name)
 
 
 def _find_problem(name: str) -> str | None:
-    """Say what is wrong with an object's name; None if it is only a character."""
+    """Return the problem of an object name, or None if it only has an invalid character."""
     parts = name.split("/")
     faults = [
         (not name, "empty"),

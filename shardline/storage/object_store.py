@@ -1,6 +1,6 @@
-"""Errors of object stores in our words, chosen by their kind and HTTP status.
+"""Objects in object stores, with errors chosen by their kind and HTTP status.
 
-The library's own text is looked at and never shown: it can hold signed URLs and access keys.
+The library's own error text is inspected but never shown: it can hold signed URLs and access keys.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _CHECK_CREDENTIALS = Hint.of("check the credentials in the environment, and thei
 
 @contextmanager
 def translate_errors(where: str, doing: Literal["read", "list", "write"]) -> Iterator[None]:
-    """Turn errors of the library about the object or folder `where` into ours."""
+    """Translate library errors about the object or folder `where`."""
     try:
         yield
     except ShardlineError:
@@ -135,7 +135,7 @@ def _translate_write_error(error: Exception, where: str, status: int | None) -> 
             hint=Hint.of("check the endpoint and region in the environment"),
             path=where,
         )
-    # Without a clear answer to the last try, one before it may have done the work.
+    # Without a clear answer to the last attempt, an earlier attempt may have succeeded.
     return CommitStateUnknownError(
         f"{where}: {_answer(status)}, so the object may or may not be written",
         hint=Hint.of("check whether the object exists before you run again"),
@@ -159,7 +159,7 @@ Answer = TypeVar("Answer")
 _REQUESTS_AT_ONCE = 16
 _RETRIES: RetryConfig = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 _TIMEOUT = "120s"
-"""Of one request: most shards are sent in one, since only then they are created if absent."""
+"""Limit of one request. Most shards take a single request, as create-if-absent requires."""
 _LARGEST_CREATE = 256 * 1024 * 1024
 _PART_BYTES = 8 * 1024 * 1024
 _MOST_PARTS = 9_000
@@ -184,22 +184,22 @@ class ObjectStore:
         return f"ObjectStore({self.uri!r})"
 
     def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
-        """It is opened anew where it is sent to, with the settings of the environment there."""
+        """Reopen the store where it is sent to, with the settings of that environment."""
         return open_store, (self.uri,)
 
     def read(self, name: str) -> bytes:
-        """All bytes of an object."""
+        """Return all bytes of an object."""
         with translate_errors(self._uri(name), "read"):
             return bytes(self._client.get(self._key(name)).bytes())
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
-        """Several objects, side by side."""
+        """Read several objects in parallel."""
         return self._ask_many(self._read_if_there, names)
 
     def _ask_many(
         self, ask: Callable[[Asked], Answer], asked: Sequence[Asked]
     ) -> builtins.list[Answer]:
-        """Send requests side by side."""
+        """Send requests in parallel."""
         workers = min(len(asked), self.requests_at_once)
         if workers < 2:
             return [ask(one) for one in asked]
@@ -213,7 +213,7 @@ class ObjectStore:
             return None
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Parts of an object, each given as its offset and size; those close together at once."""
+        """Read ranges of an object, each given as offset and size. Nearby ranges are merged."""
         asked = [(offset, size) for offset, size in ranges if size]
         if len(asked) != 1:
             self._refuse_outside(name, ranges)
@@ -231,7 +231,7 @@ class ObjectStore:
         return [found.get(wanted, b"") for wanted in ranges]
 
     def _refuse_outside(self, name: str, ranges: Sequence[tuple[int, int]]) -> None:
-        """Look before many are asked for: obstore panics if one lies wholly past the end."""
+        """Check the size before several ranges are read: obstore panics past the end."""
         info = self.info(name)
         if info is None:
             raise ObjectNotFoundError(f"{self._uri(name)}: object not found", path=self._uri(name))
@@ -246,7 +246,7 @@ class ObjectStore:
         )
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Size and time of an object, or None if it is not there."""
+        """Return the size and time of an object, or None if it is missing."""
         try:
             with translate_errors(self._uri(name), "read"):
                 return self._info(self._client.head(self._key(name)))
@@ -254,11 +254,11 @@ class ObjectStore:
             return None
 
     def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
-        """Several of these, many requests at a time."""
+        """Return the size and time of several objects, with many requests in parallel."""
         return self._ask_many(self.info, names)
 
     def create(self, name: str, data: bytes) -> None:
-        """Put an object if there is none of that name, in one request."""
+        """Create an object in one request. Raises ObjectExistsError if the name exists."""
         with translate_errors(self._uri(name), "write"):
             self._client.put(self._key(name), data, mode="create", use_multipart=False)
 
@@ -266,7 +266,7 @@ class ObjectStore:
     def writer(
         self, name: str, *, derived: bool = False, overwrite: bool = False, synced: bool = True
     ) -> Iterator[Spool]:
-        """Put an object piece by piece: it is gathered on a local disk, then sent."""
+        """Write an object in pieces: spool it on a local disk, then send it."""
         del synced  # a store confirms an object when it is durable
         key = self._key(name)
         with Spool() as spool:
@@ -280,7 +280,7 @@ class ObjectStore:
                 self._client.put(key, file, chunk_size=part)
 
     def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
-        """Put small objects, many groups at a time."""
+        """Create small objects, many groups in parallel."""
         return self._ask_many(self._create_group, groups)
 
     def _create_group(self, group: Sequence[NewObject]) -> bool:
@@ -293,20 +293,20 @@ class ObjectStore:
         return True
 
     def sync(self, names: Sequence[str]) -> None:
-        """Nothing is left to do: each object was durable when it was confirmed."""
+        """Do nothing: each object was durable when it was confirmed."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put an object whether or not there is one."""
+        """Create or replace an object."""
         with translate_errors(self._uri(name), "write"):
             self._client.put(self._key(name), data, use_multipart=False)
 
     def delete(self, name: str) -> None:
-        """Remove an object; a missing one is fine."""
+        """Delete an object. A missing object is not an error."""
         with suppress(ObjectNotFoundError), translate_errors(self._uri(name), "read"):
             self._client.delete(self._key(name))
 
     def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
-        """Every object below a folder, sorted by name."""
+        """List all objects below a folder, sorted by name."""
         prefix = self._folder_key(folder)
         with translate_errors(self._uri(folder), "list"):
             found = [self._info(meta) for chunk in self._client.list(prefix) for meta in chunk]
@@ -319,7 +319,7 @@ class ObjectStore:
         return sorted(kept, key=lambda info: info.name)
 
     def folders(self, folder: str) -> builtins.list[str]:
-        """The names of the folders right in a folder, sorted, without hidden ones."""
+        """List the names of direct subfolders, sorted, without hidden folders."""
         prefix = self._folder_key(folder)
         with translate_errors(self._uri(folder), "list"):
             result = self._client.list_with_delimiter(prefix)
@@ -327,7 +327,7 @@ class ObjectStore:
         return sorted(name for name in names if is_object_name(name) and not _is_hidden(name))
 
     def local_path(self, name: str) -> None:
-        """There is none."""
+        """Return None: no object is on a local disk."""
         validate_object_name(name)
 
     def open_local(self, name: str) -> None:
@@ -335,7 +335,7 @@ class ObjectStore:
         validate_object_name(name)
 
     def check_conditions(self, folder: str) -> None:
-        """Ask the store once per process; another endpoint is another store."""
+        """Probe the store once per process and endpoint."""
         validate_folder_name(folder)
         endpoints = sorted(
             f"{key}={value}" for key, value in os.environ.items() if "ENDPOINT" in key

@@ -1,4 +1,4 @@
-"""What Shardline asks of storage, whatever it is made of: names, bytes, and create-if-absent."""
+"""Interface of storage: names, bytes, and create-if-absent."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a store tells about an object without reading it. `modified` is in UTC.
+    """Properties of an object, known without reading it. `modified` is in UTC.
 
-    `e_tag` changes with the content, where a store has one.
+    `e_tag` changes with the content, if the store has one.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ObjectInfo:
 
 
 class OpenedObject(NamedTuple):
-    """A regular file that is open for reading, by a descriptor for the caller to close."""
+    """Regular file that is open for reading. The caller closes its descriptor."""
 
     path: str
     descriptor: int
@@ -50,7 +50,7 @@ class OpenedObject(NamedTuple):
 
 
 class NewObject(NamedTuple):
-    """A small object to be written; a `derived` one can be made again and may be overwritten."""
+    """Small object to write. A `derived` object can be recreated and may be overwritten."""
 
     name: str
     data: bytes
@@ -58,157 +58,165 @@ class NewObject(NamedTuple):
 
 
 class ObjectWriter(Protocol):
-    """An object being written."""
+    """Object being written."""
 
     def write(self, data: Buffer) -> None:
         """Add bytes at the end."""
         ...
 
     def rewrite(self, offset: int, data: bytes) -> None:
-        """Write over what stands at `offset`: a header that is known only at the end."""
+        """Overwrite bytes at `offset`: a header that is known only at the end."""
         ...
 
 
 class Store(Protocol):
     """Objects under names below one root.
 
-    A name is relative to the root, with `/` between its parts. Every method raises StorageError
-    if the storage fails, and InvalidNameError for a name that could leave the root.
+    A name is relative to the root, with `/` between its parts. Every method raises StorageError if
+    the storage fails, and InvalidNameError for a name that could leave the root.
     """
 
     @property
     def uri(self) -> str:
-        """The root as shown to people; it never holds credentials."""
+        """Root as shown to users. It never holds credentials."""
         ...
 
     @property
     def requests_at_once(self) -> int:
-        """How many requests at a time are worth while: 1 where none has to be waited for."""
+        """Useful number of parallel requests: 1 if requests have no latency."""
         ...
 
     def read(self, name: str) -> bytes:
-        """All bytes of an object; ObjectNotFoundError if it is not there."""
+        """Return all bytes of an object. Raises ObjectNotFoundError if it is missing."""
         ...
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
-        """Several small objects, in the order of their names; None for each that is missing."""
+        """Read several small objects, in the order of their names. None for missing objects."""
         ...
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Parts of an object, each given as its offset and size.
+        """Read ranges of an object, each given as offset and size.
 
-        A part that reaches past the object's end is a StorageError: nothing is cut silently.
+        Raises StorageError for a range past the end of the object: nothing is cut silently.
         """
         ...
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Size and time of an object, or None if it is not there."""
+        """Return the size and time of an object, or None if it is missing."""
         ...
 
     def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
-        """Size and time of several objects, in the order of their names, as `info` gives them."""
+        """Return the size and time of several objects in order, as `info` does."""
         ...
 
     def create(self, name: str, data: bytes) -> None:
-        """Put an object, durably, if there is none of that name.
+        """Create an object durably, unless its name exists.
 
-        ObjectExistsError if there is one. It may be our own: an answer that was lost on the way
-        is asked for again, so read it back and compare. CommitStateUnknownError if the object may
-        be there and may not. After any other error it was not put.
+        Raises ObjectExistsError if the name exists. The object may be our own: a request whose
+        answer was lost is sent again, so read the object back and compare. Raises
+        CommitStateUnknownError if the object may or may not exist. After any other error it was not
+        created.
         """
         ...
 
     @property
     def largest_create(self) -> int | None:
-        """The largest object that can be put only if absent; None if any can.
+        """Largest object that create-if-absent supports. None if any size is supported.
 
-        A larger one overwrites, so its name must be one that nobody else writes.
+        A larger object overwrites, so no other writer may use its name.
         """
         ...
 
     def writer(
         self, name: str, *, derived: bool = False, overwrite: bool = False, synced: bool = True
     ) -> AbstractContextManager[ObjectWriter]:
-        """Put an object as `create` does, or a `derived` one as `replace` does, piece by piece.
+        """Write an object in pieces, as `create` does, or as `replace` does if `derived`.
 
-        With `overwrite`, an object of that name is replaced durably: after a crash there is the
-        old or the new one, whole. It is there when the block ends well. What is written does not
-        stay in memory. ObjectExistsError may come at the start already. Without `synced`, a power
+        The object exists when the block succeeds. Its content does not stay in memory. With
+        `overwrite`, an existing object is replaced durably: after a crash the old or the new object
+        exists, complete. ObjectExistsError may come at the start already. Without `synced`, a power
         cut may tear the object until `sync` has returned.
         """
         ...
 
     def create_many(self, groups: Sequence[Sequence[NewObject]]) -> builtins.list[bool]:
-        """Put small objects without `synced`, each group in order as far as no name is taken.
+        """Create small objects unsynced. A group stops at the first existing name.
 
-        Returns for each group whether all of it was put. StorageError if the storage fails: then
-        any of the objects may be there.
+        Returns for each group True if all of it was created. Raises StorageError if the storage
+        fails: then any of the objects may exist.
         """
         ...
 
     def sync(self, names: Sequence[str]) -> None:
         """Make objects durable that were written without `synced`, many at a time.
 
-        StorageError if one is missing, or if the disk does not confirm it.
+        Raises StorageError if an object is missing or the disk does not confirm it.
         """
         ...
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put an object whether or not there is one: readers see the old or the new, whole.
+        """Create or replace an object. Readers see the old or the new object, complete.
 
-        Only for what can be derived again and tells by itself whether it is whole: on a local
-        disk a power cut may tear it. For anything else use `writer` with `overwrite`.
-        CommitStateUnknownError as for `create`.
+        Only for objects that can be recreated and that show if they are incomplete: on a local disk
+        a power cut may tear them. For other objects use `writer` with `overwrite`. Raises
+        CommitStateUnknownError as `create` does.
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Remove an object; a missing one is fine."""
+        """Delete an object. A missing object is not an error."""
         ...
 
     def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
-        """Every object below a folder, sorted by name; "" is the root. Names are from the root.
+        """List all objects below a folder, sorted by name. An empty folder name is the root.
 
-        What is hidden (a part of the name below `folder` begins with a dot: temporaries and
-        probes) is left out unless asked for. A missing folder is an empty one.
+        Names are relative to the root. Hidden objects (a part of the name below `folder` begins
+        with a dot: temporary files and probes) are omitted unless `hidden` is set. A missing folder
+        is empty.
         """
         ...
 
     def folders(self, folder: str) -> builtins.list[str]:
-        """The names of the folders right in a folder, sorted, without hidden ones.
+        """List the names of direct subfolders, sorted, without hidden folders.
 
-        A folder on a disk stays when the last object in it is deleted; in an object store it
-        mostly goes, but need not.
+        A folder on a disk remains when its last object is deleted. In an object store it usually
+        disappears, but need not.
         """
         ...
 
     def local_path(self, name: str) -> Path | None:
-        """Where an object lies, or would lie, on a local disk, for bulk reads; else None."""
+        """Return the path of an existing or future object on a local disk, or None.
+
+        The path is for bulk reads.
+        """
         ...
 
     def open_local(self, name: str) -> OpenedObject | None:
-        """Open an object on a local disk, for bulk reads; None if the store is elsewhere.
+        """Open an object on a local disk for bulk reads. None if the store is elsewhere.
 
-        FileNotFoundError if it is not there, NotAFileError for a folder or a pipe. A link is not
-        followed: StorageError.
+        Raises FileNotFoundError if the object is missing, and NotAFileError for a folder or a pipe.
+        Links are not followed: they raise StorageError.
         """
         ...
 
     def check_conditions(self, folder: str) -> None:
-        """Make sure that the store honours create-if-absent; asks it once per process.
+        """Check that the store honors create-if-absent, once per process.
 
-        ConditionsIgnoredError if it overwrites: nothing must be committed there.
+        Raises ConditionsIgnoredError if it overwrites: nothing must be committed there.
         """
         ...
 
 
 def object_uri(store: Store, name: str) -> str:
-    """An object's name as shown to people."""
+    """Return the URI of an object, for messages."""
     return f"{store.uri.rstrip('/')}/{name}"
 
 
 def open_store(root: Store | Path | str) -> Store:
-    """The store at a local path or a URI; nothing is read or written yet. A store is itself."""
+    """Return the store at a local path or URI. Nothing is read or written yet.
+
+    A store is returned unchanged.
+    """
     if not isinstance(root, (str, PurePath)):
         if not hasattr(root, "read_many"):
             raise InvalidTypeError(f"root: expected a path or URI, got {type(root).__name__}")
@@ -224,11 +232,11 @@ def open_store(root: Store | Path | str) -> Store:
 
 
 PROBE_NAME = re.compile(r"\.probe-[0-9a-f]{16}", re.ASCII)
-"""The last part of a probe's name; one that a dead process left behind may be deleted."""
+"""Last part of a probe's name. A probe of a dead process may be deleted."""
 
 
 def probe_conditions(store: Store, folder: str) -> None:
-    """Create one object twice; raises ConditionsIgnoredError unless the second is refused."""
+    """Create an object twice. Raises ConditionsIgnoredError unless the second create fails."""
     probe = f".probe-{secrets.token_hex(8)}"
     name = f"{folder}/{probe}" if folder else probe
     first, second = secrets.token_bytes(16), secrets.token_bytes(16)
@@ -249,7 +257,7 @@ def probe_conditions(store: Store, folder: str) -> None:
 
 
 def probe_time(store: Store, folder: str) -> datetime:
-    """Return the time by the clock of the store: when it wrote a probe just now."""
+    """Return the time by the store's clock, as the time of a probe written now."""
     probe = f".probe-{secrets.token_hex(8)}"
     name = f"{folder}/{probe}" if folder else probe
     store.create(name, secrets.token_bytes(16))

@@ -1,9 +1,9 @@
-"""Temporary files and folders that a later run can tell from those of a live writer.
+"""Temporary files and folders whose locks distinguish abandoned from live files.
 
-A writer locks its temporary file, and the lock ends with the process, however that ends. So a
-temporary file whose lock is free was left behind, and whoever gets the lock may delete it. Between
-creating and locking a file, its writer may lose it to somebody who tidies up: then it creates
-another. Where the file system has no locks, nothing is known, and nothing is deleted here.
+A writer locks its temporary file, and the lock ends with the process, however that ends. A
+temporary file with a free lock is therefore abandoned, and the process that acquires the lock may
+delete it. A concurrent cleanup may delete a file between its creation and its lock: the writer then
+creates another. On a file system without locks nothing is known, and nothing is deleted here.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 
 TEMPORARY_NAME = re.compile(r"\..{1,48}\.[0-9a-f]{12}\.tmp", re.DOTALL)
-"""The names under which files are written; one that a dead process left behind may be deleted."""
+"""Names of files being written. A file of a dead process may be deleted."""
 
 _SUFFIX_LENGTH = len(".0123456789ab.tmp")
 _REST = 20
-"""A folder is listed again only after so many times as long as listing it took."""
+"""Pause before a folder is listed again, as a multiple of the time a listing took."""
 _OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _scans: dict[tuple[int, int], tuple[float, dict[str, list[str]]]] = {}
-"""When each folder may be listed again, and the temporary files that were in it."""
+"""Earliest time of the next listing of each folder, and its temporary files."""
 
 
 def claim_file(descriptor: int, name: str, folder: int | None = None) -> bool:
-    """Lock an own temporary file or folder for as long as it is open.
+    """Lock an own temporary file or folder until it is closed.
 
-    Returns False if somebody who tidies up was faster: then it is gone, or about to go.
+    Returns False if a concurrent cleanup was faster: the file is, or soon will be, deleted.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True  # no locks here: nobody can take it for abandoned
+        return True  # no locks here: nothing can take the file for abandoned
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -61,13 +61,13 @@ def claim_file(descriptor: int, name: str, folder: int | None = None) -> bool:
 
 
 def is_abandoned(path: Path) -> bool | None:
-    """Return whether no live writer has a temporary file; None if that cannot be known."""
+    """Return True if no live writer has a temporary file, or None if that is unknown."""
     with _locked(str(path), None) as abandoned:
         return abandoned
 
 
 def remove_abandoned(name: str, folder: int | None = None) -> bool:
-    """Delete a temporary file, or a folder of such, unless a live writer has it."""
+    """Delete a temporary file, or a folder of such files, unless a live writer has it."""
     with _locked(name, folder) as abandoned:
         if abandoned:
             _remove(name, folder)
@@ -76,7 +76,7 @@ def remove_abandoned(name: str, folder: int | None = None) -> bool:
 
 @contextmanager
 def _locked(name: str, folder: int | None) -> Iterator[bool | None]:
-    """Hold the lock of a temporary file if it is free; None without locks or without the file."""
+    """Lock a temporary file if it is free. Yields None without locks or without the file."""
     try:
         descriptor = _open(name, folder)
     except OSError:
@@ -109,7 +109,7 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def _remove(name: str, folder: int | None) -> None:
-    """Delete a file or folder; best effort, since a leftover is harmless."""
+    """Delete a file or folder. Best effort, since a leftover is harmless."""
     with contextlib.suppress(OSError):
         try:
             os.unlink(name, dir_fd=folder)
@@ -118,7 +118,7 @@ def _remove(name: str, folder: int | None) -> None:
 
 
 def remove_stale_files(folder: int, target: str) -> None:
-    """Delete what dead writers of a file left next to it. `folder` is where it is.
+    """Delete temporary files of `target` that dead writers left in `folder`.
 
     A large folder is not listed for each file, so that writing many files there stays cheap.
     """
@@ -129,14 +129,14 @@ def remove_stale_files(folder: int, target: str) -> None:
     if start >= due:
         found = _temporaries(folder)
         end = time.monotonic()
-        _scans.clear()  # One process writes to few folders at a time.
+        _scans.clear()  # a process writes to few folders at a time
         _scans[key] = end + _REST * (end - start), found
     for name in found.pop(target[:48], ()):
         remove_abandoned(name, folder)
 
 
 def _temporaries(folder: int) -> dict[str, list[str]]:
-    """The temporary files in a folder, by the names that they are for."""
+    """Return the temporary files in a folder, by the names of their targets."""
     found: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
@@ -147,10 +147,10 @@ def _temporaries(folder: int) -> dict[str, list[str]]:
 
 @contextmanager
 def scratch_folder(purpose: str) -> Iterator[Path]:
-    """A folder for temporary files, gone when the block ends, or at the latest with the next one.
+    """Yield a folder for temporary files, deleted at the end of the block.
 
-    `purpose` begins its name. Folders of the same purpose that dead processes of this user left
-    behind are deleted first.
+    `purpose` begins its name. Folders of the same purpose that dead processes of this user left are
+    deleted first.
     """
     above = Path(tempfile.gettempdir())
     ours = re.compile(rf"{re.escape(purpose)}-[a-z0-9_]{{8}}", re.ASCII)
@@ -177,9 +177,10 @@ def _is_own_folder(entry: os.DirEntry[str]) -> bool:
 
 
 class Spool:
-    """Bytes gathered in a folder, else in the one for temporary files, gone when the block ends.
+    """Bytes in an unnamed file, in `folder` or the system's folder for temporary files.
 
-    The file has no name, so that nothing of it is left whatever becomes of the process.
+    The file disappears at the end of the block. It has no name, so nothing of it remains if the
+    process dies.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -195,13 +196,13 @@ class Spool:
                 view = view[self._file.write(view) :]
 
     def rewrite(self, offset: int, data: bytes) -> None:
-        """Write over what stands at `offset`."""
+        """Overwrite bytes at `offset`."""
         self._file.seek(offset)
         self.write(data)
         self._file.seek(0, os.SEEK_END)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes from `offset` on; any number of threads may ask at once."""
+        """Return `size` bytes from `offset`. Threads may call this concurrently."""
         with self._told():
             data = os.pread(self._file.fileno(), size, offset)
             while len(data) < size:
@@ -212,7 +213,7 @@ class Spool:
             return data
 
     def rewound(self) -> tuple[IO[bytes], int]:
-        """The file at its start, and its size."""
+        """Return the file, positioned at its start, and its size."""
         size = self._file.seek(0, os.SEEK_END)
         self._file.seek(0)
         return self._file, size
@@ -225,7 +226,7 @@ class Spool:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Put what the system says into our words: there is no name to tell, but a folder."""
+        """Translate operating-system errors. They name the folder, as the file has no name."""
         try:
             yield
         except OSError as error:
@@ -233,6 +234,6 @@ class Spool:
 
 
 def spool_folder(store: Store) -> Path | None:
-    """Where what is needed for a while goes: to the disk that the store is on."""
+    """Return the folder for spooled data, on the disk of the store. None for remote stores."""
     path = store.local_path("spool")
     return None if path is None else path.parent

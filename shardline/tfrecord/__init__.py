@@ -1,4 +1,4 @@
-"""TFRecord files: reading and writing them around the kernel."""
+"""TFRecord files: readers and writers on top of the kernel."""
 
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile

@@ -1,4 +1,4 @@
-"""A file as one stream of unpacked bytes, and the ways in which files are packed."""
+"""Compression: detection, and decompressed streams of files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_MAX_UNPACKED_BYTES = 256 * 1024**3
 
 
 class Compression(Enum):
-    """How a file is packed, named as in reports and options."""
+    """Compression of a file, named as in reports and options."""
 
     NONE = "none"
     GZIP = "gzip"
@@ -37,7 +37,7 @@ class Compression(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Compression:
-        """TensorFlow's spelling, in capitals, is taken too."""
+        """Accept TensorFlow's spelling in capitals."""
         known = {member.value: member for member in cls}
         if isinstance(value, str) and value.lower() in known:
             return known[value.lower()]
@@ -48,7 +48,7 @@ class Compression(Enum):
 
 
 class CompressionError(ShardlineError, ValueError):
-    """Packed data that cannot be unpacked from `offset` of the file on."""
+    """Compressed data that cannot be decompressed from `offset` of the file on."""
 
     code = "corrupt-file"
     offset: int
@@ -59,31 +59,31 @@ class CompressionError(ShardlineError, ValueError):
 
 
 class Stream(Protocol):
-    """The unpacked bytes of a file, in order.
+    """Decompressed bytes of a file, in order.
 
-    `readinto` gives 0 at the end and raises CompressionError where it cannot go on; `resume` then
-    moves behind the damage and says where in the file it goes on, or None if nowhere.
-    `position` is how much of the file, of `size` bytes, has been read.
+    `readinto` returns 0 at the end and raises CompressionError where it cannot continue. `resume`
+    then skips the corruption and returns the new position in the file, or None if no data can be
+    read. `position` is the number of bytes read from the file, of `size` in total.
     """
 
     size: int
 
     @property
     def position(self) -> int:
-        """How much of the file has been read."""
+        """Number of bytes read from the file."""
         ...
 
     def readinto(self, view: memoryview) -> int:
-        """Fill `view` with the next bytes and say how many; 0 at the end."""
+        """Fill `view` with the next bytes and return their number, 0 at the end."""
         ...
 
     def resume(self) -> int | None:
-        """Move behind damage; gives where in the file, or None."""
+        """Skip corruption. Returns the new position in the file, or None."""
         ...
 
 
 class PlainStream:
-    """A file that is not packed."""
+    """Stream of an uncompressed file."""
 
     def __init__(self, file: OpenFile) -> None:
         self._file = file
@@ -91,17 +91,17 @@ class PlainStream:
         self.position = file.seek(0)
 
     def readinto(self, view: memoryview) -> int:
-        """Fill `view` as far as the file reaches; 0 at the end."""
+        """Fill `view` as far as the file reaches. Returns 0 at the end."""
         count = self._file.readinto(view)
         self.position += count
         return count
 
     def seek(self, position: int) -> None:
-        """Go on at another place of the file."""
+        """Continue at another position of the file."""
         self.position = self._file.seek(position)
 
     def resume(self) -> int | None:
-        """There is no packing that could be damaged."""
+        """Return None: an uncompressed file has no corrupt compression."""
         return None
 
 
@@ -110,10 +110,10 @@ _LEVEL = 2  # of 0 to 3: the best ratio that still writes faster than most disks
 
 
 class Compressor:
-    """Packs frames and hands the bytes of the file to `put`.
+    """Compressor of frames that passes the bytes of the file to `put`.
 
-    `packed` and `unpacked` count the bytes of the file so far and of the frames in them; `members`
-    tells where each GZIP member, or the one ZLIB stream, begins in both.
+    `packed` and `unpacked` count the bytes of the file and of its frames so far. `members` has the
+    start of each GZIP member, or of the single ZLIB stream, in both.
     """
 
     def __init__(self, put: Callable[[Buffer], None], compression: Compression) -> None:
@@ -131,11 +131,11 @@ class Compressor:
 
     @property
     def room(self) -> int:
-        """How many bytes of frames until the GZIP member that is being filled ends."""
+        """Number of bytes of frames that the current GZIP member still takes."""
         return MEMBER_BYTES - len(self._member)
 
     def add(self, frames: Buffer, ends: IntArray) -> None:
-        """Add whole frames, which end at `ends` of the buffer."""
+        """Add whole frames, which end at the offsets `ends` of the buffer."""
         if self.compression is Compression.NONE:
             self.unpacked += len(frames)
             self._write(frames)
@@ -162,17 +162,17 @@ class Compressor:
         self._member.clear()
 
     def begin_packed(self) -> None:
-        """Make ready for a whole GZIP file as it is."""
+        """Prepare for a whole GZIP file that is copied unchanged."""
         if self._member:
             self._end_member()
         self._base = self.packed
 
     def add_packed(self, data: Buffer) -> None:
-        """Add bytes of that GZIP file."""
+        """Add bytes of the copied GZIP file."""
         self._write(data)
 
     def end_packed(self, members: Sequence[tuple[int, int]], unpacked: int) -> None:
-        """Tell where in that GZIP file its members begin, and its unpacked size."""
+        """Record where the members of the copied GZIP file begin, and its decompressed size."""
         self.members += [(self._base + start, self.unpacked + at) for start, at in members]
         self.unpacked += unpacked
 
@@ -182,7 +182,7 @@ class Compressor:
             self.packed += len(data)
 
     def finish(self) -> None:
-        """Put what is left. A packed file with no record is still a packed file."""
+        """Write the remaining data. Even a file without records gets valid compressed data."""
         if self.compression is Compression.ZLIB:
             self._write(self._zlib.flush())
         elif self.compression is Compression.GZIP and (self._member or not self.packed):
@@ -190,12 +190,12 @@ class Compressor:
 
 
 def get_frame_ends(starts: IntArray, lengths: IntArray) -> IntArray:
-    """Where the frames of payloads end."""
+    """Return where the frames of payloads end."""
     return starts + lengths + FOOTER_BYTES
 
 
 def parse_compression(value: Compression | str) -> Compression:
-    """Return the compression of this name. Raises InvalidArgumentError if there is none."""
+    """Return the compression with this name. Raises InvalidArgumentError if it is unknown."""
     try:
         return Compression(value)
     except ValueError:
@@ -223,9 +223,9 @@ _InflateError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]
 
 
 class CompressedStream:
-    """A GZIP file of one or many members, or a ZLIB file.
+    """Stream of a GZIP file with one or many members, or of a ZLIB file.
 
-    `start` is where in the file to begin, which must be the start of a member.
+    `start` is the position in the file to begin at. It must be the start of a member.
     """
 
     def __init__(
@@ -247,15 +247,15 @@ class CompressedStream:
         self._pending: CompressionError | None = None
         self._search_from: int | None = None
         self.members: list[tuple[int, int]] = []
-        """Where each member begins: in the file, and in the unpacked bytes."""
+        """Start of each member, in the file and in the decompressed bytes."""
 
     @property
     def position(self) -> int:
-        """How much of the file has been read."""
+        """Number of bytes read from the file."""
         return self._member.fed if self._member else self._next
 
     def readinto(self, view: memoryview) -> int:
-        """Unpack into `view`; 0 at the end. Raises CompressionError where the data is damaged."""
+        """Decompress into `view`. Returns 0 at the end, raises CompressionError if corrupt."""
         while True:
             if self._left:
                 return self._give(self._left, view)
@@ -315,17 +315,17 @@ class CompressedStream:
         return self._give(data, view)
 
     def _give(self, data: bytes, view: memoryview) -> int:
-        """Put into `view` what fits; what was rescued may be more than was asked for."""
+        """Copy what fits into `view`. Rescued data may be larger than requested."""
         given, self._left = data[: len(view)], data[len(view) :]
         view[: len(given)] = given
         return len(given)
 
     def member_at(self, offset: int) -> int:
-        """The number of the member that holds this offset of the unpacked bytes."""
+        """Return the number of the member that holds this offset of the decompressed bytes."""
         return bisect_right(self.members, offset, key=lambda member: member[1]) - 1
 
     def is_sound(self, member: int) -> bool:
-        """Whether a member unpacks to its end and matches its checksum."""
+        """Return True if a member decompresses to its end and matches its checksum."""
         again = _Member(self._file, self.members[member][0], self._compression)
         try:
             while not again.ended:
@@ -336,7 +336,7 @@ class CompressedStream:
         return True
 
     def resume(self) -> int | None:
-        """Begin at the next member that can be unpacked at all; None if there is none."""
+        """Begin at the next member that can be decompressed. Returns its position, or None."""
         position = self._search_from
         while position is not None and position < self.size:
             if self._compression is Compression.GZIP:
@@ -367,12 +367,12 @@ class CompressedStream:
 
 
 def members_of(stream: Stream) -> list[tuple[int, int]]:
-    """Return where the members of a stream begin: none if it is not packed."""
+    """Return where the members of a stream begin. Empty for an uncompressed file."""
     return stream.members if isinstance(stream, CompressedStream) else []
 
 
 class _Member:
-    """One GZIP member, or one ZLIB stream, being unpacked."""
+    """GZIP member, or ZLIB stream, during decompression."""
 
     def __init__(self, file: OpenFile, start: int, compression: Compression) -> None:
         self._file = file
@@ -389,7 +389,7 @@ class _Member:
 
     @property
     def ended(self) -> bool:
-        """Whether the deflate data came to its end."""
+        """Return True if the deflate data has ended."""
         return bool(self._inflate.eof)
 
     @property
@@ -398,18 +398,18 @@ class _Member:
 
     @property
     def end(self) -> int:
-        """Where in the file the member ends, once it has ended."""
+        """Position in the file where the member ends, valid once it has ended."""
         return self._data_end + (8 if self._compression is Compression.GZIP else 4)
 
     @property
     def doubtful_from(self) -> int:
-        """Where the next member may begin at the earliest, if this one is damaged."""
+        """Earliest position of the next member if this member is corrupt."""
         if self.ended and self._compression is Compression.ZLIB:
             return self.end
         return max(self._data_start, self.fed - 2 * _CHUNK_BYTES)
 
     def unpack(self, limit: int) -> bytes:
-        """The next bytes, at most `limit`; none only at the end."""
+        """Return the next bytes, at most `limit`. Empty only at the end."""
         while True:
             chunk = b""
             if self._inflate.needs_input:
@@ -423,8 +423,8 @@ class _Member:
             self._unpacked += len(data)
             if data or self.ended:
                 return data
-            # The decoder may ask for input while it holds unpacked bytes back: it is cut off only
-            # when it has neither.
+            # The decoder may request input while it holds decompressed bytes back. The data is
+            # truncated only if both are exhausted.
             if not chunk and self._inflate.needs_input:
                 raise self._broken("is cut off")
 
@@ -433,10 +433,10 @@ class _Member:
         return CompressionError(offset, f"the {self._compression.value.upper()} data {what}")
 
     def _rescue(self) -> tuple[bytes, int]:
-        """What the failed call had unpacked but did not give, and where in the file it failed.
+        """Return the bytes decompressed by the failed call, and where in the file it failed.
 
-        Unpacks once more, by the standard library, which gives every byte up to the damage if
-        asked for one at a time.
+        Decompresses again with the standard library, which returns every byte up to the corruption
+        if asked for one at a time.
         """
         inflate = zlib.decompressobj(-zlib.MAX_WBITS)
         offset, skipped, rescued = self._data_start, 0, bytearray()
@@ -457,10 +457,10 @@ class _Member:
         return bytes(rescued), offset
 
     def check(self, *, more_follows: bool) -> None:
-        """Compare what was unpacked with the checksum behind it.
+        """Compare the decompressed data with the checksum that follows it.
 
-        An empty GZIP member with more behind it is refused too: TensorFlow may take it for the
-        end of the file.
+        An empty GZIP member before other data is rejected too: TensorFlow may take it for the end
+        of the file. Raises CompressionError.
         """
         stored = self._file.pread(self.end - self._data_end, self._data_end)
         if self._compression is Compression.GZIP:
@@ -482,7 +482,7 @@ class _Member:
 
 
 def _gzip_header(file: OpenFile, start: int) -> int:
-    """Where the deflate data of the GZIP member at `start` begins."""
+    """Return where the deflate data of the GZIP member at `start` begins."""
     head = file.pread(_CHUNK_BYTES, start)
     if not head.startswith(GZIP_MAGIC[: len(head)]):
         raise CompressionError(start, "bytes that are not GZIP data")
@@ -507,7 +507,7 @@ def _gzip_header(file: OpenFile, start: int) -> int:
 
 
 def _zlib_header(file: OpenFile, start: int) -> int:
-    """Where the deflate data of the ZLIB stream at `start` begins."""
+    """Return where the deflate data of the ZLIB stream at `start` begins."""
     head = file.pread(2, start)
     if not is_zlib_header(head) or head[1] & 0x20:
         raise CompressionError(start, "bytes that are not ZLIB data")
@@ -515,7 +515,7 @@ def _zlib_header(file: OpenFile, start: int) -> int:
 
 
 def is_zlib_header(head: bytes) -> bool:
-    """Whether these bytes can begin a ZLIB stream."""
+    """Return True if these bytes can begin a ZLIB stream."""
     if len(head) < 2:
         return False
     method, flags = head[0], head[1]
@@ -527,8 +527,8 @@ _HEAD_BYTES = 128 * 1024
 
 
 def detect_compression(file: OpenFile) -> Compression:
-    """Tell how a file is packed by its first bytes."""
-    if begins_with_record(file.pread(_GLANCE_BYTES, 0)):  # most do, and need no more
+    """Detect the compression of a file from its first bytes."""
+    if begins_with_record(file.pread(_GLANCE_BYTES, 0)):  # true for most files
         return Compression.NONE
     head = file.pread(_HEAD_BYTES, 0)
     size = file.size
@@ -553,12 +553,12 @@ def _unpacks_to_header(head: bytes) -> bool:
 
 
 def _plausible_length(head: bytes, size: int) -> bool:
-    """Whether the first bytes could be the length of a record in a damaged plain file."""
+    """Return True if the first bytes may be a record length in a corrupt plain file."""
     return len(head) >= 8 and int.from_bytes(head[:8], "little") <= size
 
 
 def _leads_to_record(file: OpenFile, head: bytes, size: int) -> bool:
-    """Whether the first bytes, read as a length, lead to another record or to the end."""
+    """Return True if the first bytes, read as a length, lead to a record or to the end."""
     end = int.from_bytes(head[:8], "little") + FRAME_BYTES
     return end == size or (end < size and begins_with_record(file.pread(HEADER_BYTES, end)))
 
@@ -569,7 +569,7 @@ def open_stream(
     *,
     max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
 ) -> tuple[Compression, Stream]:
-    """The unpacked bytes of an open file, and how it is packed, which may be known."""
+    """Open the decompressed stream of a file. Detects the compression unless it is given."""
     compression = compression or detect_compression(file)
     if compression is Compression.NONE:
         return compression, PlainStream(file)

@@ -1,4 +1,4 @@
-"""Payloads that must be Examples: validation, and errors that name file, record and offset."""
+"""Validation of Example payloads, with errors that name file, record and offset."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def validate_examples(source: Source, block: RecordBlock) -> None:
-    """Raise CorruptFileError for the first payload of a block that is no Example."""
+    """Raise CorruptFileError for the first payload of a block that is not an Example."""
     for fault in _example_faults(block):
         raise CorruptFileError.of(str(source), fault)
 
 
 def _example_faults(block: RecordBlock) -> Iterator[Fault]:
-    """The payloads of a block that are no Examples."""
+    """Yield the faults of payloads that are not Examples."""
     first = 0
     while first < len(block.starts):
         try:
@@ -37,7 +37,7 @@ def _example_faults(block: RecordBlock) -> Iterator[Fault]:
 
 
 def build_example_error(block: RecordBlock, number: int, error: ExampleError) -> Fault:
-    """Place a refused payload, the block's `number`th, in its file."""
+    """Build the fault for an invalid payload, the `number`th of the block, in its file."""
     offset = block.offset + int(block.starts[number]) - HEADER_BYTES
     named = "" if error.feature is None else f"feature {error.feature!r}: "
     detail = f"{named}{error.detail}, at byte {error.offset} of the payload"

@@ -1,7 +1,8 @@
-"""Recognize files of other formats by positive evidence, so that they are not called corrupt.
+"""Recognition of other file formats, so that they are not called corrupt.
 
-Only a file without a valid first record is looked at. Evidence is the magic bytes of a format, or
-text without control characters: the header of a TFRecord always has zero bytes.
+Only files without a valid first record are examined. Recognition requires positive evidence: the
+magic bytes of a format, or text without control characters: the header of a TFRecord always has
+zero bytes.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 
 
 def recognize(file: OpenFile, compression: Compression) -> str | None:
-    """Return the format of a file without a valid first record; None if it may be a TFRecord file.
+    """Return the format of a file without a valid first record. None if it may be TFRecord.
 
-    The format of what a GZIP or ZLIB file holds has the compression in parentheses.
+    The format of the content of a GZIP file is followed by `(gzip)`.
     """
     head = file.pread(_SEARCHED_BYTES, 0)
     found = _format_of(head, _tail(file, head))
@@ -97,7 +98,7 @@ def _by_short_magic(head: bytes) -> str | None:
 
 
 def _is_arrow_message(head: bytes) -> bool:
-    """Return True if the length and the root of an Arrow message follow its mark."""
+    """Return True if the length and the root of an Arrow message follow its marker."""
     length, root = (int.from_bytes(head[at : at + 4], "little") for at in (4, 8))
     return length % 8 == 0 and 0 < root < length < len(head)
 
@@ -131,7 +132,7 @@ def _kind_of_text(text: str) -> str:
 
 
 def is_utf8(data: bytes, *, whole: bool = True) -> bool:
-    """Return True for valid UTF-8; unless `whole`, its last character may be cut off."""
+    """Return True for valid UTF-8. Unless `whole`, the last character may be cut off."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -147,7 +148,7 @@ def _is_object(line: str) -> bool:
 
 
 def _is_csv(text: str) -> bool:
-    """Return True if the first lines have the same number of cells, and more than one."""
+    """Return True if the first lines have the same number of cells, at least two."""
     lines = text.splitlines()[:3]
     try:
         widths = [len(row) for row in csv.reader(lines) if row]
@@ -157,7 +158,7 @@ def _is_csv(text: str) -> bool:
 
 
 def _has_record(data: bytes) -> bool:
-    """Return True if a TFRecord frame with valid checksums is in the data."""
+    """Return True if the data contains a TFRecord frame with valid checksums."""
     return bool(kernel.find_next(data, 0, max_record_bytes=len(data)).found)
 
 
@@ -167,7 +168,7 @@ def _tail(file: OpenFile, head: bytes) -> bytes:
 
 
 def _unpacked(file: OpenFile, compression: Compression) -> bytes:
-    """Return the first bytes of what a packed file holds, as far as they can be unpacked."""
+    """Return the first decompressed bytes of a file, up to any corruption."""
     again = file.again()
     data = bytearray()
     try:

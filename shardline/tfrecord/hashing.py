@@ -1,4 +1,4 @@
-"""The sha256 of a file, made of the bytes that are read from it or written to it anyway."""
+"""Hashes of files, computed from the bytes that are read or written anyway."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class BackgroundHash:
-    """A sha256 that is made by a thread of its own, a few pieces behind whoever adds them."""
+    """SHA-256 computed on a separate thread, a few pieces after the caller."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -36,76 +36,75 @@ class BackgroundHash:
         self._begun: deque[Future[None]] = deque()
 
     def update(self, data: Buffer) -> None:
-        """Add what comes next; what could change meanwhile is copied."""
+        """Add the next bytes. Bytes that could change meanwhile are copied."""
         kept = data if memoryview(data).readonly else bytes(data)
         self._begun.append(self._pool.submit(self._hash.update, kept))
         if len(self._begun) > _BEHIND:
             self._begun.popleft().result()
 
     def hexdigest(self) -> str:
-        """The digest of all that was added; nothing can be added after that."""
+        """Return the digest of all added bytes. Nothing can be added afterwards."""
         while self._begun:
             self._begun.popleft().result()
         self.close()
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """End the thread; what it has not begun is left."""
+        """Stop the thread. Pieces that it has not started are dropped."""
         self._pool.shutdown(cancel_futures=True)
 
 
 @dataclass(slots=True)
 class Checksum:
-    """The number of bytes and their crc32c, at a tenth of the price of a sha256.
+    """Number of bytes and their crc32c, at a tenth of the cost of a SHA-256.
 
-    It tells a copy of a file from whatever can happen by accident, but not from what someone made
-    who means to deceive.
+    It detects accidental changes in a copy of a file, but not deliberate changes.
     """
 
     bytes: int = 0
     crc32c: int = 0
 
     def update(self, data: Buffer) -> None:
-        """Add what comes next."""
+        """Add the next bytes."""
         self.bytes += len(data)
         self.crc32c = kernel.crc32c(data, self.crc32c)
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """The bytes of a file that was read, which can be known again in a copy."""
+    """Checksum and SHA-256 of a file that was read, by which a copy is recognized."""
 
     checksum: Checksum
     sha256: str
 
 
 class ContentMismatchError(Exception):
-    """What was written is not what was expected, so that nobody knows its sha256."""
+    """Written bytes that differ from the expected bytes, so that their SHA-256 is unknown."""
 
 
 class ExpectedHash:
-    """The sha256 of bytes that should be a copy of a file that was hashed already."""
+    """SHA-256 of bytes that should be a copy of a file with a known SHA-256."""
 
     def __init__(self, expected: FileContent) -> None:
         self._expected = expected
         self._checksum = Checksum()
 
     def update(self, data: Buffer) -> None:
-        """Add what comes next."""
+        """Add the next bytes."""
         self._checksum.update(data)
 
     def hexdigest(self) -> str:
-        """The sha256 of the file; ContentMismatchError if it is not what was added."""
+        """Return the SHA-256 of the file. Raises ContentMismatchError if the bytes differ."""
         if self._checksum != self._expected.checksum:
             raise ContentMismatchError
         return self._expected.sha256
 
 
 class HashedFile:
-    """An open file that hashes what is read from it, as far as that is in order.
+    """Open file that hashes the bytes read from it in order.
 
-    A RecordFile over it reads in order, so that `finish` has nothing left to read unless the
-    reading stopped early. What is hashed is handed to `also`, if that is given.
+    A RecordFile over it reads in order, so `finish` has to read bytes only if reading stopped
+    early. Hashed bytes are also passed to `also`, if it is given.
     """
 
     def __init__(self, file: OpenFile, also: Callable[[memoryview], None] | None = None) -> None:
@@ -120,31 +119,31 @@ class HashedFile:
         return str(self._file)
 
     def finish(self) -> str:
-        """The digest of the whole file, in hex: reads what was not read yet."""
+        """Return the hex digest of the whole file. Reads the bytes that were not read yet."""
         while self._hashed < self.size and self.pread(_CHUNK_BYTES, self._hashed):
             pass
         return self._hash.hexdigest()
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer with the next bytes and say how many."""
+        """Fill the buffer with the next bytes and return their number."""
         count = self._file.readinto(buffer)
         self._note(self._position, buffer[:count])
         self._position += count
         return count
 
     def seek(self, offset: int, /) -> int:
-        """Go on at another place."""
+        """Continue at another offset."""
         self._position = self._file.seek(offset)
         return self._position
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset` on, without moving the position."""
+        """Return up to `size` bytes from `offset` on, without moving the position."""
         data = self._file.pread(size, offset)
         self._note(offset, memoryview(data))
         return data
 
     def again(self) -> OpenFile:
-        """The same file, opened once more and not hashed."""
+        """Open the same file once more, without hashing."""
         return self._file.again()
 
     def close(self) -> None:
@@ -152,7 +151,7 @@ class HashedFile:
         self._file.close()
 
     def _note(self, offset: int, data: memoryview) -> None:
-        """Hash what comes next; what was hashed before, or lies farther on, is passed over."""
+        """Hash the next bytes. Skips bytes that were hashed before or are farther on."""
         known = self._hashed - offset
         if 0 <= known < len(data):
             self._hash.update(data[known:])
@@ -162,7 +161,7 @@ class HashedFile:
 
 
 def hash_object(store: Store, name: str, size: int | None = None) -> str | None:
-    """Return the SHA-256 of an object; None if no object of this name and `size` exists."""
+    """Return the SHA-256 of an object. None if no object has this name and `size`."""
     try:
         file = StoredFile(store, name).open()
     except (ObjectNotFoundError, NotAFileError):
@@ -177,20 +176,20 @@ BLOCK_BYTES = 512 * 1024
 
 
 def checksum(data: Buffer, value: int = 0) -> int:
-    """Return the checksum of bytes, continued from `value`: the fastest one at hand."""
-    # Without the compiled kernel a crc32c takes longer than the sha256 of the same bytes.
+    """Return the checksum of bytes, continued from `value`, by the fastest method at hand."""
+    # Without the compiled kernel, a crc32c takes longer than the SHA-256 of the same bytes.
     return zlib.crc32(data, value) if kernel.NAME == "reference" else kernel.crc32c(data, value)
 
 
 @dataclass(slots=True)
 class BlockChecksums:
-    """Checksums of the blocks of a file, in order; 4 bytes for each 512 KiB."""
+    """Checksums of the blocks of a file, in order: 4 bytes per 512 KiB."""
 
     size: int = 0
     sums: array[int] = field(default_factory=lambda: array("I"))
 
     def update(self, data: memoryview) -> None:
-        """Add the bytes that follow."""
+        """Add the next bytes."""
         done = 0
         while done < len(data):
             inside = self.size % BLOCK_BYTES
@@ -203,11 +202,11 @@ class BlockChecksums:
             done += len(piece)
 
     def summed(self) -> int:
-        """Return a single checksum of all of them, to compare files read whole."""
+        """Return a single checksum of all block checksums, to compare files read whole."""
         return checksum(self.sums.tobytes())
 
     def joined(self) -> int:
-        """Return the crc32c of the whole file, which the sums of its blocks make up."""
+        """Return the crc32c of the whole file, combined from those of its blocks."""
         value, left = 0, self.size
         for one in self.sums:
             value = kernel.crc32c_combine(value, one, min(left, BLOCK_BYTES))
@@ -226,7 +225,7 @@ class BlockChecksums:
 
 
 class VerifiedFile:
-    """An open file whose blocks are compared with checksums before they are handed out.
+    """Open file whose blocks are compared with checksums before they are returned.
 
     `changed` builds the error to raise for bytes that differ.
     """
@@ -249,7 +248,7 @@ class VerifiedFile:
         return str(self._file)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer with the next bytes and return their number; 0 only at the end."""
+        """Fill the buffer with the next bytes and return their number, 0 only at the end."""
         view = memoryview(buffer).cast("B")
         position, whole = self._position, len(view) // BLOCK_BYTES * BLOCK_BYTES
         if whole and not position % BLOCK_BYTES:
@@ -280,7 +279,7 @@ class VerifiedFile:
         self._file.close()
 
     def _fill(self, view: memoryview, offset: int) -> int:
-        """Read whole blocks straight into a buffer."""
+        """Read whole blocks directly into a buffer, and verify them."""
         self._file.seek(offset)
         done = 0
         while done < len(view) and (count := self._file.readinto(view[done:])):
@@ -290,7 +289,7 @@ class VerifiedFile:
         return done
 
     def _look(self, offset: int, size: int) -> memoryview:
-        """Return verified bytes from `offset` on: `size` of them, if the file has so many."""
+        """Return verified bytes from `offset` on: at least `size`, unless the file ends."""
         end = min(offset + size, self.size)
         if offset >= end:
             return memoryview(b"")
@@ -304,11 +303,11 @@ class VerifiedFile:
         return self._held[offset - self._held_at :]
 
     def _known(self, begin: int, view: memoryview) -> int:
-        """Copy what is held of the blocks from `begin` on, and return how many bytes that is."""
+        """Copy the bytes held of the blocks from `begin` on, and return their number."""
         inside = begin - self._held_at
         if not 0 <= inside < len(self._held):
             return 0
-        # Only the last block of a file is shorter, and nothing follows that.
+        # Only the last block of a file is shorter, and nothing follows it.
         known = self._held[inside : inside + len(view)]
         view[: len(known)] = known
         return len(known)

@@ -1,11 +1,11 @@
-"""The offset index beside a TFRecord file: where each record begins, for random access.
+"""Offset index next to a TFRecord file: where each record begins, for random access.
 
-The file `NAME.index` holds a header, the offset of every record in the unpacked file and the end
-of the last one, and for packed files where each member begins (in the file, in the unpacked
-bytes). All numbers are little-endian uint64. Each block of 4,096 numbers has a checksum, which is
-compared when the block is first used. An index is derived: delete it and make it again at will.
-A record read through it is checked against its own checksums, and the file against its size, time
-and ends when it is opened.
+The file `NAME.index` holds a header, the offset of every record in the decompressed file, and the
+end of the last record. For compressed files it also holds where each member begins (in the file, in
+the decompressed bytes). All numbers are little-endian uint64. Each block of 4,096 numbers has a
+checksum, which is compared when the block is first used. An index is derived, so it can be deleted
+and rebuilt at any time. A record read through it is verified by its own checksums. When the file is
+opened, its size, time and ends are compared with the index.
 """
 
 from __future__ import annotations
@@ -50,22 +50,25 @@ INDEX_BLOCK_NUMBERS = 4096
 INDEX_BLOCK_BYTES = 8 * INDEX_BLOCK_NUMBERS
 _OFFSETS_AT_ONCE = 32 * INDEX_BLOCK_NUMBERS
 INDEX_HEADER = struct.Struct("<8sQQQQQ32sIIII")
-"""Magic, the file's size and time, compression, records, members, the file's sha256, fingerprint,
-crc32c of the checksums of the blocks, 0, own crc32c."""
+"""Fields of the header.
+
+Magic, size and time of the file, compression, records, members, SHA-256 of the file, fingerprint,
+crc32c of the block checksums, 0, own crc32c.
+"""
 _OLD_HEADER = struct.Struct("<8sQQQQQII")
 _CRC_BYTES = 4
 SMALL_INDEX_BYTES = 64 * 1024
-"""An index up to this size is read at once."""
+"""Largest index that is read at once."""
 _FINGERPRINT_BYTES = 64 * 1024
 _COMPRESSIONS = tuple(Compression)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """The header of an index: the file that it belongs to, and how long its body is.
+    """Header of an index: the file that it belongs to, and the length of its body.
 
-    `sha256` is empty if it was not known. `is_checked` says that the body has checksums, which an
-    index of release 0.1 has not.
+    `sha256` is empty if it was unknown. `is_checked` states that the body has checksums, which an
+    index of release 0.1 lacks.
     """
 
     size: int
@@ -80,22 +83,22 @@ class IndexHeader:
 
     @property
     def numbers(self) -> int:
-        """How many numbers the body has."""
+        """Number of numbers in the body."""
         return self.records + 1 + 2 * self.members
 
     @property
     def blocks(self) -> int:
-        """How many blocks of numbers have a checksum."""
+        """Number of blocks that have a checksum."""
         return -(-self.numbers // INDEX_BLOCK_NUMBERS) if self.is_checked else 0
 
     @property
     def offset(self) -> int:
-        """Where the body begins."""
+        """Offset of the body."""
         return INDEX_HEADER.size if self.is_checked else _OLD_HEADER.size
 
     @property
     def bytes(self) -> int:
-        """How many bytes the index has."""
+        """Size of the index in bytes."""
         return self.offset + 8 * self.numbers + _CRC_BYTES * self.blocks
 
 
@@ -123,7 +126,7 @@ def _corrupt(index: str, problem: str) -> IndexMismatchError:
 
 
 def index_path(path: Path) -> Path:
-    """Where the index of a file lies. Raises InvalidNameError for a path without a name."""
+    """Return the path of a file's index. Raises InvalidNameError for a path without a name."""
     if not path.name:
         raise InvalidNameError(f"{str(path)!r}: path has no file name")
     return path.with_name(path.name + ".index")
@@ -135,10 +138,10 @@ def write_index(
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Check every record of a file and write its index; gives the number of records.
+    """Verify every record of a file and write its index. Returns the number of records.
 
-    An index that is there is replaced. Raises CorruptFileError, and writes none, if the file is
-    damaged.
+    An existing index is replaced. Raises CorruptFileError, and writes no index, if the file is
+    corrupt.
     """
     path = parse_local_path(path)
     with DurableFile(index_path(path), overwrite=True) as file:
@@ -155,9 +158,9 @@ def fill_index(
     finish: Callable[[], str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Check every record of a file and put its index into `file`; gives the number of records.
+    """Verify every record of a file and write its index to `file`. Returns their number.
 
-    `finish` gives the sha256 of the file when it was read.
+    `finish` returns the SHA-256 of the file after it was read.
     """
     end = 0
     indexed = open_file(source)
@@ -182,7 +185,7 @@ def fill_index(
 
 
 class _BlockSums:
-    """The checksums of the blocks of a body that comes piece by piece."""
+    """Checksums of the blocks of a body that arrives in pieces."""
 
     def __init__(self) -> None:
         self._checksums: list[int] = []
@@ -190,7 +193,7 @@ class _BlockSums:
         self._filled = 0
 
     def add(self, data: bytes) -> None:
-        """Add what comes next."""
+        """Add the next bytes."""
         left = memoryview(data)
         while left:
             part = left[: INDEX_BLOCK_BYTES - self._filled]
@@ -212,7 +215,7 @@ class _BlockSums:
 
 
 class IndexWriter:
-    """An index being written, while the file that it belongs to is read or written."""
+    """Writer of an index, while the file that it belongs to is read or written."""
 
     def __init__(self, file: ObjectWriter) -> None:
         self.records = 0
@@ -221,7 +224,7 @@ class IndexWriter:
         self._sums = _BlockSums()
 
     def add(self, offsets: IntArray) -> None:
-        """Tell where the next records begin in the unpacked file."""
+        """Add the offsets of the next records in the decompressed file."""
         self._write(offsets.astype("<u8").tobytes())
         self.records += len(offsets)
 
@@ -240,9 +243,9 @@ class IndexWriter:
         written: int = 0,
         sha256: str = "",
     ) -> None:
-        """Tell what is known only at the end.
+        """Write the data that is known only at the end.
 
-        `written` is the file's time; 0: never mind it. `sha256` is that of the file, if known.
+        `written` is the time of the file, or 0 if unknown. `sha256` is that of the file, if known.
         """
         self._write(struct.pack("<Q", end))
         self._write(np.array(members, "<u8").tobytes())
@@ -258,14 +261,14 @@ class IndexWriter:
 
 
 class Fingerprint:
-    """The fingerprint of a file that is being written."""
+    """Fingerprint of a file that is being written."""
 
     def __init__(self) -> None:
         self._head = bytearray()
         self._tail = bytearray()
 
     def add(self, data: Buffer) -> None:
-        """Take in what comes next in the file."""
+        """Add the next bytes of the file."""
         view = memoryview(data)
         if len(self._head) < _FINGERPRINT_BYTES:
             self._head += view[: _FINGERPRINT_BYTES - len(self._head)]
@@ -275,17 +278,17 @@ class Fingerprint:
 
     @property
     def value(self) -> int:
-        """The fingerprint of what was written."""
+        """Fingerprint of the written bytes."""
         return kernel.crc32c(
             bytes(self._tail[-_FINGERPRINT_BYTES:]), kernel.crc32c(bytes(self._head))
         )
 
 
 def compute_fingerprint(file: OpenFile, size: int) -> int:
-    """A checksum of the file's first and last bytes, by which a rewritten file is known.
+    """Return a checksum of the first and last bytes, which reveals a rewritten file.
 
-    It is looked at only if the file's time has changed: a copy may have another, and damage that
-    came without a write must not keep anyone from the intact records.
+    It is compared only if the time of the file has changed: a copy may have another time.
+    Corruption without a write must not block access to the intact records.
     """
     head = file.pread(_FINGERPRINT_BYTES, 0)
     tail = file.pread(_FINGERPRINT_BYTES, max(size - _FINGERPRINT_BYTES, 0))
@@ -299,20 +302,20 @@ def fingerprint_in(content: bytes) -> int:
 
 
 def compute_stored_fingerprint(store: Store, name: str, size: int) -> int:
-    """Return the fingerprint of a file of a store, by reading its first and last bytes."""
+    """Return the fingerprint of a stored file, by reading its first and last bytes."""
     count = min(size, _FINGERPRINT_BYTES)
     head, tail = store.read_ranges(name, [(0, count), (size - count, count)])
     return kernel.crc32c(tail, kernel.crc32c(head))
 
 
 def read_header(store: Store, name: str) -> IndexHeader | None:
-    """Read the header of a file's index; None if it has no index, or a corrupt one."""
+    """Read the header of a file's index. None if the index is missing or corrupt."""
     index = f"{name}.index"
     try:
         (data,) = store.read_ranges(index, [(0, INDEX_HEADER.size)])
     except ObjectNotFoundError:
         return None
-    except StorageError:  # shorter, as an old index of few records may be
+    except StorageError:  # an old index of few records may be shorter
         try:
             (data,) = store.read_ranges(index, [(0, _OLD_HEADER.size)])
         except StorageError:
@@ -324,9 +327,9 @@ def read_header(store: Store, name: str) -> IndexHeader | None:
 
 
 def _read_start(file: OpenFile | None, size: int) -> bytes | None:
-    """Read the first bytes of the index of a local file, at once; none if there is no index.
+    """Read the first bytes of the index of a local file. Empty if the index is missing.
 
-    Returns None if the file is elsewhere, or its index cannot be read: ask the store.
+    Returns None if the file is elsewhere or its index cannot be read: ask the store.
     """
     if not isinstance(file, LocalFile):
         return None
@@ -348,10 +351,10 @@ def _read_start(file: OpenFile | None, size: int) -> bytes | None:
 def read_fingerprint(
     store: Store, name: str, size: int, sha256: str = "", file: OpenFile | None = None
 ) -> int | None:
-    """Return the checksum of a file's first and last bytes from its index: see `Fingerprint`.
+    """Return the fingerprint of a file from its index. See `Fingerprint`.
 
-    None if it has no index, or one that is corrupt or of another file. `file` is that file, if it
-    is open.
+    Returns None if the index is missing, corrupt or belongs to another file. `file` is the file
+    itself, if it is open.
     """
     start = _read_start(file, INDEX_HEADER.size)
     if start is None:
@@ -369,10 +372,10 @@ def read_fingerprint(
 def read_offsets(
     store: Store, name: str, size: int, records: int, sha256: str = ""
 ) -> Iterator[IntArray]:
-    """Where the records of a file of a store begin and the last one ends, some at a time.
+    """Yield in pieces where the records of a stored file begin and the last record ends.
 
-    Raises IndexMismatchError, maybe late, if it has no index, or one that is corrupt, without
-    checksums, or of a file of another size, number of records or sha256.
+    Raises IndexMismatchError, possibly late, if the index is missing, corrupt or without checksums.
+    Also raises it if the size, number of records or SHA-256 is that of another file.
     """
     body = _IndexBody.open(store, f"{name}.index")
     header = body.header
@@ -393,7 +396,7 @@ def read_offsets(
 
 @dataclass(frozen=True, slots=True)
 class _IndexBody:
-    """The body of an index in a store. A small one is read at once: `data` has the whole index."""
+    """Body of an index in a store. If the index is small, `data` is all of it."""
 
     store: Store
     index: str
@@ -422,7 +425,7 @@ class _IndexBody:
         return cls(store, index, header, checksums, start if at_once == info.size else None)
 
     def numbers(self) -> Iterator[NDArray[np.int64]]:
-        """All numbers of the body, some at a time, each block compared with its checksum."""
+        """Yield all numbers of the body in pieces. Each block is compared with its checksum."""
         for first in range(0, self.header.numbers, _OFFSETS_AT_ONCE):
             count = min(_OFFSETS_AT_ONCE, self.header.numbers - first)
             offset, size = self.header.offset + 8 * first, 8 * count
@@ -436,11 +439,10 @@ class _IndexBody:
 
 
 class IndexCheck:
-    """Compares the index of a file with the file, while that is read.
+    """Comparison of the index of a file with the file, while the file is read.
 
-    An index is wrong if one number in it is, whatever its checksums say. A small index, as most
-    are, is read and compared at once. `store` is where to look for an index that is not on a
-    local disk.
+    An index is wrong if any number in it is wrong, whatever its checksums say. A small index, the
+    usual case, is read and compared at once. `store` has the index if it is not on a local disk.
     """
 
     def __init__(self, store: Store, name: str, file: OpenFile, sha256: str) -> None:
@@ -457,7 +459,7 @@ class IndexCheck:
             self._large = None if opened is None else _LargeIndex(self._index, opened)
 
     def add(self, block: RecordBlock) -> None:
-        """Compare what the index has of the next records."""
+        """Compare the index entries of the next records."""
         if not self._small and (self._large is None or self.problem):
             return
         offsets = (block.starts + (block.offset - HEADER_BYTES)).tobytes()
@@ -470,9 +472,9 @@ class IndexCheck:
             self.problem = error.message
 
     def finish(self, end: int, members: Sequence[tuple[int, int]] = ()) -> str:
-        """Compare the rest, when all records were read: their unpacked bytes end at `end`.
+        """Compare the rest after the last record. The decompressed bytes end at `end`.
 
-        Returns what is wrong with the index; empty if nothing is, or there is none.
+        Returns the problem of the index, or an empty string if it is correct or missing.
         """
         last = [end, *(number for member in members for number in member)]
         rest = struct.pack(f"<{len(last)}q", *last)
@@ -504,7 +506,7 @@ class IndexCheck:
         self._compare_file(header)
 
     def _is_exact(self, data: bytes, expected: bytes) -> bool:
-        """Compare an index of one block with the bytes that it must have: most are as simple."""
+        """Return True if an index of one block, the usual case, has the expected bytes."""
         table = INDEX_HEADER.size + len(expected)
         if len(data) != table + _CRC_BYTES or len(expected) > INDEX_BLOCK_BYTES:
             return False
@@ -533,7 +535,7 @@ class IndexCheck:
 
 
 class _LargeIndex:
-    """An index that is compared piece by piece. Raises IndexMismatchError if it is wrong."""
+    """Index that is compared in pieces. Raises IndexMismatchError if it is wrong."""
 
     def __init__(self, index: str, file: OpenFile) -> None:
         self._index = index
@@ -543,7 +545,7 @@ class _LargeIndex:
         self._sums = _BlockSums()
 
     def _begin(self) -> IndexHeader:
-        """Read the header, when the first piece is compared."""
+        """Read the header before the first comparison."""
         header = parse_header(self._index, self._file.pread(INDEX_HEADER.size, 0))
         if self._file.size != header.bytes:
             raise _corrupt(self._index, "truncated index")
@@ -551,7 +553,7 @@ class _LargeIndex:
         return header
 
     def compare(self, expected: bytes) -> None:
-        """Compare what comes next in the body."""
+        """Compare the next bytes of the body."""
         self._header = self._header or self._begin()
         if self._file.pread(len(expected), self._at) != expected:
             raise _corrupt(self._index, "wrong record offsets")
@@ -559,7 +561,7 @@ class _LargeIndex:
         self._sums.add(expected)
 
     def finish(self) -> IndexHeader:
-        """Compare the checksums, when all of the body was compared; return the header."""
+        """Compare the checksums after the whole body, and return the header."""
         header = self._header or self._begin()
         if self._at != header.offset + 8 * header.numbers:
             raise _corrupt(self._index, "wrong record offsets")
@@ -571,29 +573,29 @@ class _LargeIndex:
         return header
 
     def close(self) -> None:
-        """Close it."""
+        """Close the index."""
         self._file.close()
 
 
 def _open_index(store: Store, index: str) -> OpenFile | None:
-    """Open an index of a store; None if there is none."""
+    """Open an index of a store. None if it is missing."""
     try:
         return open_file(StoredFile(store, index))
     except ObjectNotFoundError:
         return None
     except NotAFileError:
-        store.info(index)  # it raises for a pipe: only a folder is nothing
+        store.info(index)  # raises an error for a pipe: only a folder counts as missing
         return None
 
 
 class NoIndexCheck:
-    """Stands for a comparison that nobody asked for."""
+    """Placeholder for a comparison that was not requested."""
 
     def add(self, block: RecordBlock) -> None:
         """Compare nothing."""
 
     def finish(self, end: int, members: Sequence[tuple[int, int]] = ()) -> str:  # noqa: ARG002
-        """Find nothing wrong."""
+        """Report no problem."""
         return ""
 
     def close(self) -> None:
@@ -609,7 +611,7 @@ def parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:
 
 
 def validate_blocks(index: str, data: Buffer, table: Sequence[int], first: int) -> None:
-    """Compare whole blocks of the body, from number `first` on, with their checksums."""
+    """Compare whole blocks of the body, starting at number `first`, with their checksums."""
     view = memoryview(data)
     for at, start in enumerate(range(0, len(view), INDEX_BLOCK_BYTES), first):
         if kernel.crc32c(view[start : start + INDEX_BLOCK_BYTES]) != table[at]:

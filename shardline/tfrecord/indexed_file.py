@@ -43,11 +43,11 @@ _SKIP_BYTES = 1024 * 1024
 
 
 class IndexedFile:
-    """A TFRecord file with its index: `file[i]` reads and checks one record.
+    """TFRecord file with its index: `file[i]` reads and verifies one record.
 
-    Nothing but the index's header is read when it is opened. In a packed file a record costs the
-    unpacking of the member that holds it: files written by Shardline have small members, files
-    written by TensorFlow have one.
+    Opening does not read the offsets of a large index. In a compressed file, reading a record
+    decompresses the member that holds it. Files written by Shardline have small members, files
+    written by TensorFlow a single member.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class IndexedFile:
 
         Args:
             path: the file.
-            limits: how much it may ask for.
-            sha256: of a committed shard, its digest. An index of another file, or one that is
-                corrupt, is then refused; that of a standalone file is written again if corrupt.
+            limits: the largest record and decompressed size to accept.
+            sha256: digest of a committed shard. An index of another file, or a corrupt index,
+                is then rejected. For a standalone file, a corrupt index is rewritten.
         """
         self.path = parse_local_path(path)
         self._index = str(index_path(self.path))
@@ -81,7 +81,7 @@ class IndexedFile:
             self._rebuild(error)
 
     def _rebuild(self, error: IndexMismatchError) -> None:
-        """Write a corrupt index again; where it cannot be written, it is made in memory."""
+        """Rewrite a corrupt index, or rebuild it in memory if it cannot be written."""
         try:
             write_index(self.path, limits=self._limits)
             self._load()
@@ -113,7 +113,7 @@ class IndexedFile:
             os.close(descriptor)
 
     def _check(self, header: IndexHeader, size: int) -> None:
-        """Refuse the index of another file, and one that has not as many bytes as it should."""
+        """Raise IndexMismatchError for an index of another file or of the wrong size."""
         if header.size != self._file.size:
             raise self._mismatch("index of a file of another size")
         if self._sha256 is not None and header.sha256 not in {"", self._sha256}:
@@ -137,10 +137,10 @@ class IndexedFile:
         self._offsets = numbers[: header.records + 1]
         self._members = numbers[header.records + 1 :].reshape(-1, 2)
         for block in range((header.records + 1) // INDEX_BLOCK_NUMBERS, header.blocks):
-            self._compare(block)  # with the members, which are few
+            self._compare(block)  # the blocks with the members, which are few
 
     def _compare(self, block: int) -> None:
-        """Compare a block of the index with its checksum, when it is first used."""
+        """Compare a block of the index with its checksum before its first use."""
         some = self._body[block * INDEX_BLOCK_BYTES : (block + 1) * INDEX_BLOCK_BYTES]
         validate_blocks(self._index, some, self._checksums, block)
         self._compared[block] = 1
@@ -155,7 +155,7 @@ class IndexedFile:
         return len(self._offsets) - 1
 
     def __getitem__(self, record: int) -> bytes:
-        """One record's payload, checked; negative numbers count from the end."""
+        """Return the verified payload of one record. Negative numbers count from the end."""
         number = record + len(self) if record < 0 else record
         if not 0 <= number < len(self):
             raise RecordNotFoundError(
@@ -166,7 +166,7 @@ class IndexedFile:
         return next(self.read(number))
 
     def read(self, start: int, stop: int | None = None) -> Iterator[bytes]:
-        """Payloads from record `start` up to `stop`, each checked."""
+        """Yield the verified payloads from record `start` up to `stop`."""
         stop = len(self) if stop is None else min(stop, len(self))
         packed: CompressedStream | None = None
         for record in range(start, stop):
@@ -197,16 +197,16 @@ class IndexedFile:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the file is not compressed."""
+        """Return True if the file is not compressed."""
         return self._compression is Compression.NONE
 
     def frames(
         self, numbers: IntArray, piece_bytes: int
     ) -> Iterator[tuple[bytes, IntArray, IntArray]]:
-        """Read records of a plain file, in pieces of about a size: frames, starts and lengths.
+        """Yield frames, starts and lengths of records of a plain file, in pieces.
 
-        The starts and lengths are those of the payloads. The numbers ascend. Raises
-        CorruptFileError at a record that is not intact.
+        A piece has about `piece_bytes`. The starts and lengths are those of the payloads. The
+        numbers ascend. Raises CorruptFileError for a record that is not intact.
         """
         for block in np.union1d(
             numbers // INDEX_BLOCK_NUMBERS, (numbers + 1) // INDEX_BLOCK_NUMBERS
@@ -241,13 +241,13 @@ class IndexedFile:
         if scan.consumed != int(sizes.sum()) or not np.array_equal(scan.starts, expected):
             same = min(len(scan.starts), len(numbers))
             wrong = np.flatnonzero(scan.starts[:same] != expected[:same])
-            # A frame that begins where it should and has another length ends before the next.
+            # If a frame has the expected start but another length, the next start is wrong.
             bad = min(int(wrong[0]) - 1 if len(wrong) else same, len(numbers) - 1)
             raise self._damaged(int(numbers[max(bad, 0)]), int(begins[max(bad, 0)]))
         return data, scan.starts, scan.lengths
 
     def _bounds(self, record: int) -> tuple[int, int]:
-        """Where a record begins and ends in the unpacked file."""
+        """Return where a record begins and ends in the decompressed file."""
         if not self._compared[record // INDEX_BLOCK_NUMBERS]:
             self._compare_or_rebuild(record // INDEX_BLOCK_NUMBERS)
         if not self._compared[(record + 1) // INDEX_BLOCK_NUMBERS]:
@@ -264,7 +264,7 @@ class IndexedFile:
             self._compare(block)
 
     def _unpack_from(self, offset: int) -> CompressedStream:
-        """The unpacked bytes from `offset` on, which is entered by the last member before it."""
+        """Return the decompressed stream at `offset`, entered at the last member before it."""
         member = int(np.searchsorted(self._members[:, 1], offset, "right")) - 1
         in_file, unpacked = (int(number) for number in self._members[max(member, 0)])
         if in_file > self._file.size or unpacked > offset:
@@ -306,7 +306,7 @@ def _map(descriptor: int) -> mmap.mmap:
 
 
 class _InMemory:
-    """An index that is kept in memory, where no file can be written."""
+    """Index in memory, if no file can be written."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -319,7 +319,7 @@ class _InMemory:
 
 
 def _take(stream: CompressedStream, size: int) -> bytes:
-    """The next `size` bytes, or fewer at the end."""
+    """Return the next `size` bytes, or fewer at the end."""
     taken = bytearray(size)
     filled = 0
     while filled < size:

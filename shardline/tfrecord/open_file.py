@@ -1,4 +1,4 @@
-"""A file open for reading: what those who read TFRecord files ask of it, and a local one."""
+"""Files open for reading: their interface, local files and remote objects."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 
 class OpenFile(Protocol):
-    """Bytes of a known number, with a position that `readinto` and `seek` move.
+    """Open file of known size, with a position that `readinto` and `seek` move.
 
-    As a text it is the name of the file, for messages.
+    The text form is the name of the file, for messages.
     """
 
     size: int
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer with the next bytes and say how many; 0 only at the end."""
+        """Fill the buffer with the next bytes and return their number, 0 only at the end."""
         ...
 
     def seek(self, offset: int, /) -> int:
-        """Go on at another place."""
+        """Continue at another offset."""
         ...
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset` on, without moving the position."""
+        """Return up to `size` bytes from `offset` on, without moving the position."""
         ...
 
     def again(self) -> OpenFile:
-        """The same file, opened once more at its start; also after this one is closed."""
+        """Open the same file once more, at its start. Works even after `close`."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         ...
 
 
 class LocalFile(FileIO):
-    """A file on a local disk."""
+    """File on a local disk."""
 
     def __init__(self, path: Path | str, opened: OpenedObject | None = None) -> None:
         super().__init__(str(path) if opened is None else opened.descriptor)
@@ -59,16 +59,16 @@ class LocalFile(FileIO):
         return str(self._path)
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset` on, without moving the position."""
+        """Return up to `size` bytes from `offset` on, without moving the position."""
         return os.pread(self.fileno(), size, offset)
 
     def again(self) -> LocalFile:
-        """The same file, opened once more."""
+        """Open the same file once more."""
         return LocalFile(self._path)
 
 
 def open_regular(path: Path) -> LocalFile:
-    """Open a file for reading; what is no file on a disk, such as a pipe, is refused."""
+    """Open a file for reading. Raises NotAFileError unless it is a regular file."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - opens many small files
         raise not_a_file(path, is_folder=path.is_dir())
     return LocalFile(path)
@@ -77,14 +77,14 @@ def open_regular(path: Path) -> LocalFile:
 _FIRST_WINDOW_BYTES = 256 * 1024
 _MAX_WINDOW_BYTES = 4 * 1024 * 1024
 _GLANCE_BYTES = 16
-"""A glance at a header farther on does not move the window."""
+"""Largest read farther on, such as of a header, that does not move the window."""
 _BEHIND_BYTES = 256 * 1024
-"""Kept of what was read: behind a packed member, reading goes back to where its data ended."""
+"""Bytes kept before the read position: reading steps back to where a member's data ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a store, by its name there."""
+    """File of a store, identified by its name there."""
 
     store: Store
     name: str
@@ -93,7 +93,7 @@ class StoredFile:
         return object_uri(self.store, self.name)
 
     def open(self) -> OpenFile:
-        """Open it for reading; ObjectNotFoundError if it is not there."""
+        """Open the file for reading. Raises ObjectNotFoundError if it is missing."""
         try:
             opened = self.store.open_local(self.name)
         except FileNotFoundError:
@@ -107,11 +107,11 @@ class StoredFile:
 
 
 Source = Path | str | StoredFile
-"""Where a TFRecord file is."""
+"""Location of a TFRecord file."""
 
 
 def open_file(source: Source | OpenFile) -> OpenFile:
-    """Open a file wherever it is; one that is open already is taken as it is."""
+    """Open a file from any location. An open file is returned unchanged."""
     if isinstance(source, StoredFile):
         return source.open()
     if isinstance(source, str | Path):
@@ -122,9 +122,9 @@ def open_file(source: Source | OpenFile) -> OpenFile:
 
 
 class RemoteFile:
-    """An object, read by windows that grow while reading goes straight on.
+    """Object that is read in windows, which grow while reads are sequential.
 
-    So a look at its start costs little, and all of it few requests. One window is kept.
+    Reading the start is cheap, and reading everything takes few requests. One window is kept.
     """
 
     def __init__(self, file: StoredFile, size: int) -> None:
@@ -139,33 +139,33 @@ class RemoteFile:
         return str(self._file)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Copy what the window has of the next bytes; 0 at the end."""
+        """Copy the next bytes of the window and return their number, 0 at the end."""
         part = self._look(self._position, 1)[: len(buffer)]
         buffer[: len(part)] = part
         self._position += len(part)
         return len(part)
 
     def seek(self, offset: int, /) -> int:
-        """Go on at another place."""
+        """Continue at another offset."""
         self._position = offset
         return offset
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes from `offset` on, without moving the position."""
+        """Return up to `size` bytes from `offset` on, without moving the position."""
         if size <= _GLANCE_BYTES and self._start + len(self._window) < offset <= self.size - size:
             return self._file.store.read_ranges(self._file.name, [(offset, size)])[0]
         return bytes(self._look(offset, size)[:size])
 
     def again(self) -> RemoteFile:
-        """The same object, without asking for its size again."""
+        """Open the same object once more, without another request for its size."""
         return RemoteFile(self._file, self.size)
 
     def close(self) -> None:
-        """Let go of the window."""
+        """Release the window."""
         self._window = memoryview(b"")
 
     def _look(self, offset: int, size: int) -> memoryview:
-        """What the window has from `offset` on: `size` bytes at least, if the object does."""
+        """Return the window from `offset` on: at least `size` bytes, if the object has them."""
         end = self._start + len(self._window)
         wanted = min(offset + size, self.size)
         if offset >= wanted:

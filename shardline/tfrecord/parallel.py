@@ -1,10 +1,10 @@
-"""Work on the blocks of one plain file side by side, with the results in order.
+"""Parallel work on the blocks of one plain file, with the results in order.
 
-A TFRecord file has no marks to start at, so each worker takes a stretch of the file, looks for
-the first intact record in it, and goes on from there. That may be wrong (a record can hold whole
-frames in its data), so a stretch counts only if the one before it ended exactly where it began.
-If not, or if anything in it was wrong, that stretch is read again in order: results and errors
-are always those of reading the file from front to back.
+A TFRecord file has no markers to start at. Each worker takes a stretch of the file, searches for
+its first intact record, and continues from there. That record may be wrong, since a record can hold
+whole frames in its data. A stretch therefore counts only if the stretch before it ended exactly
+where it began. Otherwise, or after an error in it, the stretch is read again in order. Results and
+errors are always those of reading the file from front to back.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def map_blocks(
     block_bytes: int = BLOCK_BYTES,
     stretch_bytes: int = STRETCH_BYTES,
 ) -> Iterator[Result]:
-    """Do `work` on every block of a file and give the results in order.
+    """Apply `work` to every block of a file and yield the results in order.
 
-    Raises CorruptFileError at the first damage, behind the results of all that comes before it,
-    as it raises what `work` raises. `work` may be done more than once for the same records, and
-    must not keep the block.
+    Raises CorruptFileError at the first corruption, after the results of all blocks before it.
+    Errors of `work` are raised in the same order. `work` may run more than once for the same
+    records, and must not keep the block.
     """
     workers = workers or os.cpu_count() or 1
     with RecordFile(source, limits=limits, block_bytes=block_bytes) as file:
@@ -71,7 +71,7 @@ def map_blocks(
 
 @dataclass(slots=True)
 class _Stretch(Generic[Result]):
-    """What one worker found: the frames from `first` up to `next`, which begin before `end`."""
+    """Result of one worker: the frames from `first` up to `next`, which begin before `end`."""
 
     end: int
     first: int = -1
@@ -98,7 +98,7 @@ def _do_stretch(
 
 
 class _Ordered(Generic[Result]):
-    """Puts stretches behind each other; `offset` is how far the file is known to be intact."""
+    """Stretches in file order. The file is known to be intact up to `offset`."""
 
     def __init__(
         self, open_file: Callable[[], RecordFile], work: Callable[[RecordBlock], Result]

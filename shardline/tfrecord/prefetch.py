@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _BEGUN = 2
-"""How many blocks of a file are read before its turn."""
+"""Number of blocks of a file that are read before its turn."""
 
 File = TypeVar("File")
 Result = TypeVar("Result")
@@ -30,10 +30,10 @@ def prefetch_blocks(
     *,
     threads: int | None = None,
 ) -> Iterator[Result]:
-    """Do `work` on every block of every file and give the results in order.
+    """Apply `work` to every block of every file and yield the results in order.
 
-    What reading or `work` raises comes behind the results of all blocks before it. `work` must
-    not keep the block.
+    Errors of reading or of `work` are raised after the results of all blocks before them. `work`
+    must not keep the block.
     """
     count = threads or os.cpu_count() or 1
     if count == 1:
@@ -60,7 +60,7 @@ def prefetch_blocks(
 
 
 class _Lane(Generic[File, Result]):
-    """One file: its tasks that were begun and whose results were not taken yet."""
+    """File with started tasks whose results have not been taken yet."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class _Lane(Generic[File, Result]):
         self._hand_on()
 
     def results(self, room: int) -> Iterator[Result]:
-        """The results in order; now that it is this file's turn, with more room."""
+        """Yield the results in order. More tasks may run now that it is the file's turn."""
         self._room = room
         while True:
-            # A task hands on before it ends, so behind the one that ends there always is another,
-            # unless there was no room: then it is begun here.
+            # A task starts the next task before it ends, so a finished task always has a successor.
+            # Without room for it, the successor is started here.
             result = self._begun[0].result()
             with self._lock:
                 self._begun.popleft()
@@ -96,7 +96,7 @@ class _Lane(Generic[File, Result]):
             yield result
 
     def _hand_on(self) -> None:
-        """Let the next task have the file, if there is room for what it will make."""
+        """Start the next task of the file, unless it has too many untaken results."""
         with self._lock:
             self._waits = len(self._begun) >= self._room
             if not self._waits:

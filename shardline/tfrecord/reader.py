@@ -1,4 +1,4 @@
-"""Read a TFRecord file in bounded blocks of whole, checked frames, up to damage or around it."""
+"""Reader of TFRecord files in bounded blocks of verified frames, up to or past corruption."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DAMAGE_WINDOW_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a file may ask for."""
+    """Limits on the sizes that a file may require."""
 
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
     max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
@@ -46,10 +46,10 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
-    """A fault at which reading stopped, or behind which it goes on.
+    """Fault at which reading stopped, or after which it continues.
 
-    `packed` says that offsets are those of the packed file, not of the unpacked bytes. `code` is
-    the code of its error where that of the fault's kind is not specific enough.
+    `packed` states that offsets are those of the compressed file, not of the decompressed bytes.
+    `code` is the error code if that of the fault's kind is not specific enough.
     """
 
     fault: Fault
@@ -59,7 +59,7 @@ class Corruption:
 
 @dataclass(frozen=True, slots=True)
 class LostBytes:
-    """Bytes that belong to the last damage. `data` is None where they could not be unpacked."""
+    """Bytes that belong to the last corruption. `data` is None if not decompressed."""
 
     offset: int
     size: int
@@ -67,9 +67,9 @@ class LostBytes:
 
 
 class RecordFile:
-    """A TFRecord file open for reading: `for payload in file` gives its records, checked.
+    """TFRecord file open for reading: `for payload in file` yields its verified records.
 
-    It tells by the file's first bytes how it is packed, unless `compression` is given.
+    The compression is detected from the first bytes, unless `compression` is given.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class RecordFile:
         self._file.close()
 
     def again(self) -> RecordFile:
-        """The same file, opened once more, without another look at how it is packed."""
+        """Open the same file once more, without detecting its compression again."""
         return RecordFile(
             self._file.again(),
             limits=self._limits,
@@ -114,13 +114,13 @@ class RecordFile:
         )
 
     def __iter__(self) -> Iterator[bytes]:
-        """Every record's payload; raises CorruptFileError at the first fault."""
+        """Yield the payload of every record. Raises CorruptFileError at the first fault."""
         for block in self.blocks():
             for payload in block.payloads():
                 yield bytes(payload)
 
     def bytes_of(self, lost: LostBytes) -> Iterator[tuple[int, memoryview]]:
-        """The lost bytes with their offset, in pieces: packed ones as they lie in the file."""
+        """Yield lost bytes with their offset, in pieces. Compressed bytes stay compressed."""
         if lost.data is not None:
             yield lost.offset, lost.data
             return
@@ -129,7 +129,7 @@ class RecordFile:
             yield offset, memoryview(self._file.pread(size, offset))
 
     def blocks(self) -> Iterator[RecordBlock]:
-        """Every record, block by block; raises CorruptFileError at the first fault."""
+        """Yield every record in blocks. Raises CorruptFileError at the first fault."""
         for event in self.events(go_on=False):
             if isinstance(event, Corruption):
                 raise CorruptFileError.of(self.source, event.fault, code=event.code)
@@ -139,10 +139,10 @@ class RecordFile:
     def blocks_between(
         self, start: int, end: int, *, record: int = 0, search: bool = True
     ) -> Iterator[RecordBlock]:
-        """The records of a plain file that begin from `start` on and before `end`.
+        """Yield the records of a plain file that begin from `start` on and before `end`.
 
-        With `search`, `start` may lie anywhere: the first intact frame is looked for. Else a
-        record, which is number `record`, begins there.
+        With `search`, `start` may be any offset, and the first intact frame is searched for.
+        Otherwise record number `record` begins there.
         """
         if not isinstance(self.stream, PlainStream):
             raise TypeError(f"{self.source} is packed: it can be read from its start only")
@@ -161,9 +161,9 @@ class RecordFile:
                     return
 
     def events(self, *, go_on: bool) -> Iterator[RecordBlock | Corruption | LostBytes]:
-        """Blocks up to the first damage, or with `go_on` also what lies behind each damage.
+        """Yield blocks up to the first corruption or, with `go_on`, also those after it.
 
-        Behind a damage the records are numbered as if it had cost one record.
+        In the record numbers, each corruption counts as one record.
         """
         return self._recognized(
             _Scanner(self.stream, self._limits, self._block_bytes).events(go_on=go_on)
@@ -172,7 +172,7 @@ class RecordFile:
     def _recognized(
         self, events: Iterator[RecordBlock | Corruption | LostBytes]
     ) -> Iterator[RecordBlock | Corruption | LostBytes]:
-        """The events, with another fault where the file plainly has another format."""
+        """Yield the events. If the file clearly has another format, the fault is replaced."""
         for event in events:
             if isinstance(event, Corruption) and _may_be_foreign(event.fault):
                 name = recognize(self._file, self.compression)
@@ -184,17 +184,17 @@ class RecordFile:
 
 
 def _may_be_foreign(fault: Fault) -> bool:
-    """Return True if nothing of the file is known to be a TFRecord: not even a length."""
+    """Return True if nothing in the file, not even a length, is known to be a TFRecord."""
     return fault.record == 0 and fault.kind in {"length-crc", "trailing-bytes", "compression"}
 
 
 def _buffer(size: int) -> memoryview:
-    """Room for so many bytes, which are not set to anything."""
+    """Return an uninitialized buffer."""
     return np.empty(size, np.uint8).data
 
 
 class _Scanner:
-    """The window of the stream in memory: `data[low:high]`, where `offset` is that of `low`."""
+    """Window of the stream in memory: `data[low:high]`, where `low` is at `offset`."""
 
     def __init__(
         self, stream: Stream, limits: Limits, block_bytes: int, offset: int = 0, record: int = 0
@@ -212,16 +212,16 @@ class _Scanner:
 
     @property
     def _final(self) -> bool:
-        """Whether what is in the window is known to be all there is."""
+        """Return True if the window is known to hold all remaining data."""
         return self._ended and self._broken is None
 
     def _window(self) -> memoryview:
         return self._data[self._low : self._high].toreadonly()
 
     def _fill(self, wanted: int) -> None:
-        """Get more of the stream, until the window has `wanted` bytes if the stream does.
+        """Read the stream until the window has `wanted` bytes or the stream ends.
 
-        The buffer grows with what was really read, never at once to what a header asks for.
+        The buffer grows with the bytes actually read, never at once to the size in a header.
         """
         if self._high - self._low >= wanted:
             return
@@ -241,7 +241,7 @@ class _Scanner:
                 break
 
     def _move_to(self, size: int) -> None:
-        """Go on in another buffer, with what is left: someone may hold the last block."""
+        """Continue in a new buffer with the remaining bytes: the last block may be in use."""
         left = self._data[self._low : self._high]
         self._data = _buffer(size)
         self._data[: len(left)] = left
@@ -282,7 +282,7 @@ class _Scanner:
                 return
 
     def find_frame(self, end: int) -> bool:
-        """Move to the first intact frame that begins before `end`; False if there is none."""
+        """Move to the first intact frame that begins before `end`. False if none exists."""
         needed = HEADER_BYTES
         while self._offset < end:
             self._fill(needed)
@@ -309,9 +309,9 @@ class _Scanner:
             self._advance(size)
 
     def _skip_damage(self, kind: FaultKind) -> Iterator[LostBytes]:
-        """Move to the next intact frame behind a damaged one."""
+        """Move to the next intact frame after a corrupt frame. Yields the lost bytes."""
         wanted = _DAMAGE_WINDOW_BYTES
-        if kind == "data-crc":  # the length is vouched for: the next header must stand behind it
+        if kind == "data-crc":  # the length is verified: the next header must follow the frame
             stated = int.from_bytes(self._window()[:8], "little")
             wanted = stated + FRAME_BYTES + HEADER_BYTES
         self._fill(wanted)
@@ -335,10 +335,11 @@ class _Scanner:
             start = 0
 
     def _records_up_to(self, end: int) -> int:
-        """Where the records begin that end exactly at `end`; `end` itself if there are none.
+        """Return where the records that end exactly at `end` begin, or `end` without any.
 
-        Bytes cut out of a damaged record move those behind it into the span that it claims. A
-        frame inside its data is no record, and cannot end there: the data's checksum does.
+        Bytes cut out of a corrupt record move the records after it into the span that it claims. A
+        frame inside its data is not a record and cannot end there, because the data's checksum
+        does.
         """
         window = self._window()[:end]
         start = 1
@@ -352,7 +353,7 @@ class _Scanner:
                 return search.offset
 
     def _resume(self) -> Iterator[LostBytes]:
-        """Move behind packed data that is damaged."""
+        """Skip corrupt compressed data. Yields the lost bytes."""
         yield from self._lose(self._high - self._low)
         broken_at = self._stream.size if self._broken is None else self._broken.offset
         position = self._stream.resume()

@@ -1,4 +1,4 @@
-"""What salvage loses: the gaps between intact records, and records that damage made up."""
+"""Losses of salvage: gaps between intact records, and records that corruption repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEFLATE_WINDOW_BYTES = 32 * 1024
 
 @dataclass(slots=True)
 class Gap:
-    """A damaged span. If `packed`, it is one of the packed file, not of the unpacked bytes."""
+    """Corrupt span of the decompressed bytes or, if `packed`, of the compressed file."""
 
     offset: int
     bytes: int
@@ -29,11 +29,11 @@ class Gap:
 
 
 class DuplicateDetector:
-    """Tells records that a damaged deflate stream may have made up.
+    """Detector of records that a corrupt deflate stream may have repeated.
 
-    Such a stream is full of instructions to copy earlier bytes. A damaged one can bring an intact
-    record a second time, with checksums that match. So behind damage in a packed member that does
-    not match its own checksum, a record that stood just before is not kept again.
+    Such a stream is full of instructions to copy earlier bytes. A corrupt stream can repeat an
+    intact record, with matching checksums. After corruption in a compressed member that does not
+    match its own checksum, a record seen just before is therefore not kept again.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -42,7 +42,7 @@ class DuplicateDetector:
         self._recent = b""
 
     def note(self, damage: Corruption) -> None:
-        """Remember in which member the damage lies, if that one is not to be trusted."""
+        """Remember the member with the corruption, unless its own checksum matches."""
         if self._stream is not None and not damage.packed:
             member = self._stream.member_at(damage.fault.offset)
             if member != self._member and not self._stream.is_sound(member):
@@ -52,14 +52,14 @@ class DuplicateDetector:
         return self._stream is not None and self._stream.member_at(block.offset) == self._member
 
     def cut(self, block: RecordBlock) -> Iterator[RecordBlock]:
-        """The block as it is, or record by record where each has to be looked at."""
+        """Yield the block as it is, or each of its records if they have to be checked."""
         if self._covers(block):
             yield from block.records()
         else:
             yield block
 
     def is_repeat(self, block: RecordBlock) -> bool:
-        """Whether a doubtful record has just been there; remembers it if not."""
+        """Return True if a doubtful record repeats a recent record. Remembers it otherwise."""
         if self._stream is None:
             return False
         frames = bytes(block.data[-_DEFLATE_WINDOW_BYTES:])
@@ -70,13 +70,13 @@ class DuplicateDetector:
 
 
 def repeat_gap(block: RecordBlock) -> Gap:
-    """The gap that a record leaves which a damaged stream brought a second time."""
+    """Return the gap left by a record that a corrupt stream repeated."""
     detail = "the damaged packed data repeats a record that stood just before"
     return Gap(block.offset, len(block.data), "compression", detail, packed=False)
 
 
 def record_lost_bytes(gaps: list[Gap], lost: LostBytes) -> None:
-    """Add lost bytes to the gap they belong to, the last, or to a new one if they lie elsewhere."""
+    """Add lost bytes to the last gap, or to a new gap if they are elsewhere."""
     gap = gaps[-1]
     if gap.packed == (lost.data is None) and gap.offset + gap.bytes == lost.offset:
         gap.bytes += lost.size

@@ -1,4 +1,4 @@
-"""Where the records of a TFRecord file go while it is written: packed, hashed and indexed."""
+"""Writers of TFRecord files, which compress, hash and index the records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """What a file that was written holds; `sha256` is empty if it was not hashed."""
+    """Totals of a written file. `sha256` is empty if it was not hashed."""
 
     records: int
     bytes: int
@@ -42,7 +42,7 @@ class _Hash(Protocol):
 
 
 class _NoHash:
-    """The hash of a file that nobody will ask for."""
+    """Placeholder for a hash that is not needed."""
 
     def update(self, data: Buffer, /) -> None: ...
 
@@ -51,7 +51,7 @@ class _NoHash:
 
 
 class MemoryWriter:
-    """A file that is small enough to be written in memory."""
+    """Writer of a file that is small enough for memory."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -61,20 +61,20 @@ class MemoryWriter:
         self._data += data
 
     def rewrite(self, offset: int, data: bytes) -> None:
-        """Write over the bytes at `offset`."""
+        """Overwrite the bytes at `offset`."""
         self._data[offset : offset + len(data)] = data
 
     @property
     def content(self) -> bytes:
-        """What was written."""
+        """Written bytes."""
         return bytes(self._data)
 
 
 class RecordSink:
-    """A TFRecord file being written to `file`, and its index to `index` if that is given.
+    """Writer of a TFRecord file to `file`, and of its index to `index` if that is given.
 
-    With `aside` it is hashed by a thread of its own. With `expected` it is not hashed at all, but
-    compared with that; without `hashed` it is neither.
+    With `aside`, a separate thread computes the hash. With `expected`, the content is compared
+    instead of hashed. Without `hashed`, it is neither hashed nor compared.
     """
 
     def __init__(
@@ -102,28 +102,28 @@ class RecordSink:
 
     @property
     def compression(self) -> Compression:
-        """How it is packed."""
+        """Compression of the file."""
         return self._packer.compression
 
     def add(self, frames: Buffer, starts: IntArray, lengths: IntArray) -> None:
-        """Add whole frames as they are; it is for the caller to know that they are intact."""
+        """Add whole frames unchanged. The caller ensures that they are intact."""
         self._packer.add(frames, get_frame_ends(starts, lengths))
         self._note(starts, len(frames))
 
     def begin_packed(self) -> None:
-        """Make ready for a whole GZIP file, which is added as it is."""
+        """Prepare for a whole GZIP file that is copied unchanged."""
         self._packer.begin_packed()
 
     def add_packed(self, data: Buffer) -> None:
-        """Add bytes of that file."""
+        """Add bytes of the copied GZIP file."""
         self._packer.add_packed(data)
 
     def note_packed(self, starts: IntArray, size: int) -> None:
-        """Tell of the next frames in that file, in so many bytes."""
+        """Record the next frames of the copied file, which have `size` bytes in total."""
         self._note(starts, size)
 
     def end_packed(self, members: Sequence[tuple[int, int]], unpacked: int) -> None:
-        """Tell where in that file its members begin, and its unpacked size."""
+        """Record where the members of the copied GZIP file begin, and its decompressed size."""
         self._packer.end_packed(members, unpacked)
 
     def _note(self, starts: IntArray, size: int) -> None:
@@ -133,10 +133,10 @@ class RecordSink:
         self.records += len(starts)
 
     def fitting(self, ends: IntArray, target: int | None) -> int:
-        """How many of the frames that end at `ends` to add before asking again; 0 if it is full.
+        """Return how many of the frames that end at `ends` to add now, or 0 if it is full.
 
-        A file is full when the next record would take it over `target` bytes; a packed one when
-        it has reached them. One record always fits.
+        A plain file is full if the next record would exceed `target` bytes. A compressed file is
+        full when it has reached them. One record always fits.
         """
         if target is None:
             return len(ends)
@@ -153,9 +153,9 @@ class RecordSink:
         self._file.write(data)
 
     def finish(self) -> WrittenFile:
-        """Put the end of the file; nothing can be added after that.
+        """Write the end of the file. Nothing can be added afterwards.
 
-        Raises OtherContentError if it did not become what was expected.
+        Raises ContentMismatchError if the content is not the expected content.
         """
         self._packer.finish()
         sha256 = self._hash.hexdigest()
@@ -171,7 +171,7 @@ class RecordSink:
         return WrittenFile(self.records, self._packer.packed, sha256)
 
     def close(self) -> None:
-        """Let go of the thread that hashes, also of a file that is left unfinished."""
+        """Stop the thread that hashes, even if the file is unfinished."""
         if isinstance(self._hash, BackgroundHash):
             self._hash.close()
 
@@ -186,12 +186,12 @@ def write_stored(
     expected: FileContent | None = None,
     synced: bool = True,
 ) -> Iterator[RecordSink]:
-    """A file of a store to write to: it and its index are there when the block ends well.
+    """Yield a writer of a stored file. File and index exist when the block succeeds.
 
-    ObjectExistsError at the start or at the end if there is one of that name. `aside` and
-    `expected` say how it is hashed: see RecordSink. Without `synced`, `Store.sync` has to follow.
+    Raises ObjectExistsError, at the start or at the end, if the name exists. `aside` and `expected`
+    select the hash, as in RecordSink. Without `synced`, a call of `Store.sync` has to follow.
     """
-    # The index is entered first, and so put in place last: none is there without its file.
+    # The index is entered first and committed last: no index exists without its file.
     with (
         store.writer(f"{name}.index", derived=True) as index,
         store.writer(name, synced=synced) as file,
@@ -205,7 +205,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 class RecordWriter:
-    """A TFRecord file being written; it appears under its name when the `with` block ends well."""
+    """TFRecord file being written, which appears when the `with` block succeeds."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class RecordWriter:
             self._flush_payloads()
 
     def write_frames(self, frames: Buffer, records: int) -> None:
-        """Add whole frames as they are; it is for the caller to know that they are intact."""
+        """Add whole frames unchanged. The caller ensures that they are intact."""
         self._flush_payloads()
         self._put(frames)
         self.records += records
@@ -273,7 +273,7 @@ def write_records(
     compression: Compression | str = Compression.NONE,
     overwrite: bool = False,
 ) -> int:
-    """Write a TFRecord file of these payloads, whatever they hold; gives their number."""
+    """Write a TFRecord file of any payloads. Returns their number."""
     with RecordWriter(path, compression=compression, overwrite=overwrite) as writer:
         for payload in payloads:
             writer.write(payload)
