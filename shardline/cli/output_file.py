@@ -36,6 +36,41 @@ def validate_output_file(output: Path, store: Store, *, overwrite: bool) -> None
         )
 
 
+def validate_destination(
+    into: str | None, output: Path | None, *, overwrite: bool, version: str, **of_versions: object
+) -> None:
+    """Refuse options of files for versions, and options of versions for files.
+
+    `of_versions` are the values of options that only versions have; `version` is how --into is
+    written.
+    """
+    if into is None and output is None:
+        raise UsageError(
+            "no output given",
+            code="missing-option",
+            hint=f"pass `--into {version}` for versions, `--output OUT` for files",
+        )
+    if into is not None and output is not None:
+        raise UsageError(
+            "--into and --output exclude each other",
+            code="conflicting-options",
+            hint="pass `--into` for versions, `--output` for files",
+        )
+    if into is not None and overwrite:
+        raise UsageError(
+            "--overwrite applies to files only",
+            code="option-not-applicable",
+            hint="leave it out: a version is never overwritten",
+        )
+    for name, value in of_versions.items():
+        if output is not None and value:
+            raise UsageError(
+                f"--{name.replace('_', '-')} applies to versions only",
+                code="option-not-applicable",
+                hint="leave it out, or pass `--into` instead of `--output`",
+            )
+
+
 def validate_regular_file(output: Path) -> None:
     """Refuse what is there and is no file, as a folder or /dev/null: it would be replaced."""
     if output.is_dir():

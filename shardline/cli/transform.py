@@ -30,6 +30,7 @@ from shardline.cli.output import (
     serialize_schema_diff,
     serialize_snapshot,
 )
+from shardline.cli.output_file import validate_destination
 from shardline.cli.progress import (
     make_cancellable,
     run_in_thread,
@@ -45,11 +46,11 @@ from shardline.cli.references import (
     validate_output_path,
 )
 from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
+from shardline.cli.udf_options import print_unversioned_udfs
 from shardline.text import (
     escape_text,
     format_bytes,
     format_count,
-    format_list,
     format_rate,
     format_reused_shards,
 )
@@ -151,37 +152,15 @@ class TransformOptions:
 
         `of_versions` are more options that a file has no use for, and what was given to them.
         """
-        if self.into is None and self.output is None:
-            raise UsageError(
-                "no output given",
-                code="missing-option",
-                hint="pass `--into VERSION` for a version, `--output OUT` for a file",
-            )
-        if self.into is not None and self.output is not None:
-            raise UsageError(
-                "--into and --output exclude each other",
-                code="conflicting-options",
-                hint="pass `--into` for versions, `--output` for files",
-            )
-        if self.into is not None and self.overwrite:
-            raise UsageError(
-                "--overwrite applies to files only",
-                code="option-not-applicable",
-                hint="leave it out: a version is never overwritten",
-            )
-        given = {
+        validate_destination(
+            self.into,
+            self.output,
+            overwrite=self.overwrite,
+            version="VERSION",
             **of_versions,
-            "quarantine_share": self.quarantine_share,
-            "no_check": self.no_check,
-        }
-        for name, value in given.items():
-            if self.output is not None and value:
-                option = name.replace("_", "-")
-                raise UsageError(
-                    f"--{option} applies to versions only",
-                    code="option-not-applicable",
-                    hint="leave it out, or pass `--into` instead of `--output`",
-                )
+            quarantine_share=self.quarantine_share,
+            no_check=self.no_check,
+        )
         if self.output is not None:
             validate_output_path(self.argument)
 
@@ -232,7 +211,7 @@ def print_plan(plan: TransformPlan, work: VersionTransform, steps: list[str] | N
     shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
     size = f"{format_count(plan.records, 'record')}, {format_bytes(plan.reads)} to read"
     click.echo(f"work: {shards}" + (f"; {size}" if plan.compute else ""))
-    _print_unversioned(work)
+    print_unversioned_udfs(work.transform.fields)
 
 
 def print_steps(steps: list[str]) -> None:
@@ -294,7 +273,7 @@ def print_report(report: TransformReport, work: VersionTransform, seconds: float
             f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)} written"
         )
         click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
-        _print_unversioned(work)
+        print_unversioned_udfs(work.transform.fields)
     if report.refused:
         _print_quarantine(report, work)
 
@@ -303,17 +282,6 @@ def _get_schema_diff(work: VersionTransform) -> SchemaDiff:
     from shardline.schema.comparison import compare
 
     return compare(work.snapshot.schema, work.transform.after)
-
-
-def _print_unversioned(work: VersionTransform) -> None:
-    """Say it where nothing can be used again because a function does not say which it is."""
-    makers = [one.shown for one in work.transform.fields if one.identity() is None]
-    if makers:
-        click.echo(
-            f"  {escape_text(format_list(makers))} {'has' if len(makers) == 1 else 'have'} "
-            "no code version, "
-            'so all is computed anew each time: declare one, as in code="1"'
-        )
 
 
 def _print_quarantine(report: TransformReport, work: VersionTransform) -> None:

@@ -17,6 +17,7 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import parse_value_assignments
 from shardline.cli.output import reserve_stdout
 from shardline.hints import Hint
+from shardline.text import escape_text, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -345,3 +346,14 @@ class UdfOptions:
                 hint="write them like `--columns a,b`",
             )
         return names
+
+
+def print_unversioned_udfs(udfs: Iterable[UDF]) -> None:
+    """Name the functions without a code version, whose results are never used again."""
+    names = [udf.shown for udf in udfs if udf.identity() is None]
+    if names:
+        click.echo(
+            f"  {escape_text(format_list(names))} {'has' if len(names) == 1 else 'have'} "
+            "no code version, "
+            'so all is computed anew each time: declare one, as in code="1"'
+        )

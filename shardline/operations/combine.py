@@ -5,10 +5,10 @@ It follows its inputs: when one of them has grown by a shard, only the pairs of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from shardline.arguments import TARGET_BYTES, validate_choice, validate_minimum
+from shardline.arguments import TARGET_BYTES, validate_minimum
 from shardline.errors import InvalidArgumentError, LogError
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
@@ -24,12 +24,18 @@ from shardline.operations.derive import (
     Derivation,
     WrittenShards,
     derive,
+    validate_not_erased,
     validate_nothing_appended,
     validate_same_root,
     validate_same_schema,
 )
 from shardline.operations.shard_writer import get_shard_compression
-from shardline.pairing.combine_spec import bind_spec, make_spec, validate_option_names
+from shardline.pairing.combine_spec import (
+    CombineSpec,
+    bind_spec,
+    validate_mode,
+    validate_option_names,
+)
 from shardline.pairing.coverage import COMBINE_OPERATION
 from shardline.pairing.pair_grid import PairEstimate, sum_estimates, validate_budget
 from shardline.storage.temporary_files import spool_folder
@@ -45,12 +51,10 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.combine_task import AnyCombineTask
-    from shardline.pairing.combine_spec import BoundCombineSpec, CombineSpec, SpecOptions
+    from shardline.pairing.combine_spec import CombineMode, SpecOptions
     from shardline.schema.schema import Schema
     from shardline.sidecars.receipt import Receipt
     from shardline.tfrecord.reader import Limits
-
-CombineMode: TypeAlias = Literal["materialized", "virtual"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,10 @@ class CombineReport(WrittenShards):
 
 @dataclass(frozen=True, slots=True)
 class CombinePlan:
-    """What a combination would do: the schema it makes, and what it computes for that.
+    """A planned combination: the schema that it makes, and what it computes for that.
 
-    `estimate` is of the pairs that are to be computed, for `compute` shards; `reuse` shards are
-    there already, `drop` of those that are there go.
+    `estimate` is of the pairs to compute, for `compute` shards. `reuse` shards exist already, and
+    `drop` shards of the version are left out.
     """
 
     left: StoredSnapshot
@@ -88,7 +92,69 @@ class CombinePlan:
     compute: int
     reuse: int
     drop: int
-    incremental: bool = True
+    _origins: tuple[DerivedFrom, DerivedFrom] = field(repr=False)
+    _targets: CombineTargets = field(repr=False)
+
+    @property
+    def spec(self) -> CombineSpec:
+        """The options of the combination."""
+        return self._targets.bound.spec
+
+    @property
+    def incremental(self) -> bool:
+        """Return True if a grown input adds pairs, False if it changes all."""
+        return self.spec.is_incremental
+
+    def execute(
+        self,
+        *,
+        budget_bytes: int | None = None,
+        checks: Checks = Checks(),
+        executor: Executor | None = None,
+        progress: ProgressListener | None = None,
+    ) -> CombineReport:
+        """Make the planned shards and commit them.
+
+        Plans again only if the version has changed since. Raises BudgetError, CorruptFileError and
+        the errors of a commit, as `combine` does.
+        """
+        into, targets = self._targets.into, self._targets
+
+        def prepare(tasks: Sequence[AnyCombineTask]) -> None:
+            total = sum_estimates(_estimate_task(task) for task in tasks)
+            validate_budget(into.name, total, budget_bytes, spool_folder(into.store))
+
+        try:
+            derived = derive(
+                Derivation(
+                    into=into,
+                    operation=COMBINE_OPERATION,
+                    schema=self.schema,
+                    checks=checks,
+                    origins=self._origins,
+                    wanted=targets.of,
+                    make=_make_task_output,
+                    prepare=prepare,
+                    describe=targets.outputs,
+                    parameters=targets.parameters(),
+                    pinned=targets.virtual,
+                    makers=self.spec.udfs,
+                ),
+                executor or ThreadExecutor(),
+                progress,
+            )
+        finally:
+            targets.bound.close()
+        return CombineReport(
+            self.left,
+            self.right,
+            into.name,
+            derived.entry,
+            derived.made,
+            derived.reused,
+            derived.created,
+            self.incremental,
+        )
 
 
 def combine(
@@ -134,21 +200,21 @@ def combine(
     committed then. A version that is new gets `checks`.
     """
     validate_option_names(combine, options)
-    work = _plan_combination(
+    plan = plan_combine(
         left,
         right,
         into,
-        (which_left, which_right),
+        which_left=which_left,
+        which_right=which_right,
         target_bytes=target_bytes,
         mode=mode,
         compression=compression,
         limits=limits,
-        options=options,
+        **options,
     )
-    try:
-        return work.done(budget_bytes, checks, executor or ThreadExecutor(), progress)
-    finally:
-        work.recipe.close()
+    return plan.execute(
+        budget_bytes=budget_bytes, checks=checks, executor=executor, progress=progress
+    )
 
 
 def plan_combine(
@@ -164,89 +230,66 @@ def plan_combine(
     limits: Limits = DEFAULT_LIMITS,
     **options: Unpack[SpecOptions],
 ) -> CombinePlan:
-    """Tell what `combine` would do. No record is read, unless it takes keys to count the pairs."""
+    """Plan a combination, to look at or to execute.
+
+    No record is read, except for the keys that count the pairs of `on`.
+    """
     validate_option_names(plan_combine, options)
-    work = _plan_combination(
-        left,
-        right,
-        into,
-        (which_left, which_right),
-        target_bytes=target_bytes,
-        mode=mode,
-        compression=compression,
-        limits=limits,
-        options=options,
-    )
-    try:
-        return work.plan()
-    finally:
-        work.recipe.close()
-
-
-def _plan_combination(
-    left: StoredVersion,
-    right: StoredVersion,
-    into: StoredVersion,
-    which: tuple[str | int, str | int],
-    *,
-    target_bytes: int,
-    mode: CombineMode,
-    compression: Compression | str | None,
-    limits: Limits,
-    options: SpecOptions,
-) -> _CombineRun:
-    """Find the snapshots, and refuse what cannot be combined."""
     refuse_no_version(left=left, right=right, into=into)
-    rule = make_spec(**options)
-    validate_choice("mode", mode, get_args(CombineMode))
-    if mode == "virtual":
-        _validate_virtual_spec(rule)
+    spec = CombineSpec.of(**options)
+    validate_mode(mode, spec.given)
     validate_minimum("target_bytes", target_bytes, 1)
-    for one in (left, right):
-        validate_same_root(into, one)
-        if one.name == into.name:
+    for side in (left, right):
+        validate_same_root(into, side)
+        if side.name == into.name:
             raise LogError(
-                f"{one.name}: cannot combine a version into itself",
+                f"{side.name}: cannot combine a version into itself",
                 code="same-version",
                 hint=Hint.of("set ", Option("into"), " to a new version"),
-                version=one.name,
+                version=side.name,
             )
     left.refresh()
-    origins = [DerivedFrom(left, left.find(which[0]))]
-    if right.name == left.name and which[0] == which[1]:
+    origins = [DerivedFrom(left, left.find(which_left))]
+    if right.name == left.name and which_left == which_right:
         origins.append(origins[0])
     else:
         right.refresh()
-        origins.append(DerivedFrom(right, right.find(which[1])))
+        origins.append(DerivedFrom(right, right.find(which_right)))
     snapshots = [origin.snapshot for origin in origins]
-    if rule.once and str(snapshots[0]) != str(snapshots[1]):
+    if spec.once and str(snapshots[0]) != str(snapshots[1]):
         raise InvalidArgumentError(
             f"once: both sides must be one snapshot, got {snapshots[0]} and {snapshots[1]}",
             code="conflicting-arguments",
             hint=Hint.of("name one snapshot for both sides, or leave out ", Option("once")),
         )
-    recipe, schema = bind_spec(rule, snapshots[0].schema, snapshots[1].schema)
-    recipe.refuse_same_names()
-    both = (origins[0], origins[1])
+    bound, schema = bind_spec(spec.settle(), snapshots[0].schema, snapshots[1].schema)
+    bound.refuse_same_names()
+    validate_not_erased(origins)
     into.refresh()
-    packed = get_shard_compression(into, compression) or Compression.NONE
+    validate_same_schema(into, schema)
+    validate_nothing_appended(into, COMBINE_OPERATION)
+    both = (origins[0], origins[1])
+    packing = get_shard_compression(into, compression) or Compression.NONE
     targets = CombineTargets(
-        into, both, recipe, packed, target_bytes, limits, virtual=mode == "virtual"
+        into, both, bound, packing, target_bytes, limits, virtual=mode == "virtual"
     )
-    return _CombineRun(into, both, schema, targets)
-
-
-def _validate_virtual_spec(rule: CombineSpec) -> None:
-    """Refuse what a reader cannot make of a pair's number alone."""
-    names = ("on", "where", "fields", "limit", "sample")
-    asked = [name for name in names if getattr(rule, name)]
-    if asked:
-        options = Hint.join(", ", (Hint.of(Option(name)) for name in asked))
-        raise InvalidArgumentError(
-            f"a virtual combination contains all pairs: unsupported {', '.join(asked)}",
-            code="conflicting-arguments",
-            hint=Hint.of("leave out ", options, ", or set ", Option("mode", "materialized")),
-        )
+    state = into.state
+    wanted = targets.of(state)
+    tasks = [task for task in wanted if not isinstance(task, Shard)]
+    reused = {shard.name for shard in wanted if isinstance(shard, Shard)}
+    live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+    return CombinePlan(
+        snapshots[0],
+        snapshots[1],
+        into.name,
+        schema,
+        sum_estimates(_estimate_task(task) for task in tasks),
+        len(tasks),
+        len(reused),
+        sum(name not in reused for name in live),
+        both,
+        targets,
+    )
 
 
 def _estimate_task(task: AnyCombineTask) -> PairEstimate:
@@ -261,82 +304,3 @@ def _make_task_output(task: AnyCombineTask, running: TaskContext) -> Receipt:
     if isinstance(task, PairPlanTask):
         return write_pair_plan(task, running)
     return make_combined_shard(task, running)
-
-
-@dataclass(frozen=True, slots=True)
-class _CombineRun:
-    """A combination that is planned."""
-
-    into: StoredVersion
-    origins: tuple[DerivedFrom, DerivedFrom]
-    schema: Schema
-    targets: CombineTargets
-
-    @property
-    def recipe(self) -> BoundCombineSpec:
-        """How its pairs are made."""
-        return self.targets.recipe
-
-    def plan(self) -> CombinePlan:
-        """What it would do."""
-        self.into.refresh()
-        validate_same_schema(self.into, self.schema)
-        validate_nothing_appended(self.into, COMBINE_OPERATION)
-        state = self.into.state
-        wanted = self.targets.of(state)
-        tasks = [one for one in wanted if not isinstance(one, Shard)]
-        kept = {one.name for one in wanted if isinstance(one, Shard)}
-        there = [stay.shard.name for stay in state.stays.at(state.snapshot)]
-        return CombinePlan(
-            self.origins[0].snapshot,
-            self.origins[1].snapshot,
-            self.into.name,
-            self.schema,
-            sum_estimates(_estimate_task(task) for task in tasks),
-            len(tasks),
-            len(kept),
-            sum(name not in kept for name in there),
-            self.recipe.rule.incremental,
-        )
-
-    def done(
-        self,
-        budget: int | None,
-        checks: Checks,
-        executor: Executor,
-        progress: ProgressListener | None,
-    ) -> CombineReport:
-        """Do it."""
-
-        def prepare(tasks: Sequence[AnyCombineTask]) -> None:
-            found = sum_estimates(_estimate_task(task) for task in tasks)
-            validate_budget(self.into.name, found, budget, spool_folder(self.into.store))
-
-        derived = derive(
-            Derivation(
-                into=self.into,
-                operation=COMBINE_OPERATION,
-                schema=self.schema,
-                checks=checks,
-                origins=self.origins,
-                wanted=self.targets.of,
-                make=_make_task_output,
-                prepare=prepare,
-                describe=self.targets.outputs,
-                parameters=self.targets.parameters(),
-                pinned=self.targets.virtual,
-                makers=self.recipe.rule.makers,
-            ),
-            executor,
-            progress,
-        )
-        return CombineReport(
-            self.origins[0].snapshot,
-            self.origins[1].snapshot,
-            self.into.name,
-            derived.entry,
-            derived.made,
-            derived.reused,
-            derived.created,
-            self.recipe.rule.incremental,
-        )

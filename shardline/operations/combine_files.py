@@ -21,9 +21,9 @@ from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
 from shardline.operations.rebuild_files import WrittenFilesReport
 from shardline.pairing.combine_spec import (
+    CombineSpec,
     bind_plain_spec,
     bind_spec,
-    make_spec,
     validate_option_names,
 )
 from shardline.pairing.pair_batch import PairSides, count_matches
@@ -46,12 +46,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from shardline.kernel.types import FactsKey, FeatureFacts
-    from shardline.pairing.combine_spec import BoundCombineSpec, CombineSpec, SpecOptions
+    from shardline.pairing.combine_spec import BoundCombineSpec, SpecOptions
     from shardline.pairing.pair_batch import PairBatch
     from shardline.pairing.pair_side import NumberedUnit
     from shardline.tfrecord.reader import Limits
     from shardline.tfrecord.record_block import RecordBlock
-    from shardline.tfrecord.writer import WrittenFile
 
     Paths: TypeAlias = Path | str | Sequence[Path | str]
 
@@ -80,28 +79,8 @@ def combine_files(
     validate_option_names(combine_files, options)
     out, packing = parse_local_path(out, "out"), parse_compression(compression)
     with DurableFile(out, overwrite=overwrite) as file:
-        work = _plan_files(left, right, limits, workers, options)
-        try:
-            validate_budget(str(out), work.estimate, budget_bytes, out.parent, of_files=True)
-            written = work.write(RecordSink(file, packing, hashed=False), out.parent, progress)
-        finally:
-            work.recipe.close()
-    return WrittenFilesReport((out,), written.records, written.bytes, packing)
-
-
-@dataclass(frozen=True, slots=True)
-class CombineFilesPlan:
-    """What combining files would do: the records on either side, and how many pairs.
-
-    `features` are the names in a pair, but for those that `fields` make; `schema` is that of the
-    pairs, None where no kinds had to be known.
-    """
-
-    left: int
-    right: int
-    estimate: PairEstimate
-    features: tuple[str, ...]
-    schema: Schema | None = None
+        plan = plan_combine_files(left, right, limits=limits, workers=workers, **options)
+        return plan.fill(file, out, packing, budget_bytes=budget_bytes, progress=progress)
 
 
 def plan_combine_files(
@@ -112,29 +91,12 @@ def plan_combine_files(
     workers: int | None = None,
     **options: Unpack[SpecOptions],
 ) -> CombineFilesPlan:
-    """Tell what `combine_files` would write. The files are read, and nothing is written."""
+    """Plan a combination of files, to look at or to execute. The files are read."""
     validate_option_names(plan_combine_files, options)
-    work = _plan_files(left, right, limits, workers, options)
-    work.recipe.close()
-    names = work.recipe.names
-    features = [*names.left.values(), *names.right.values()]
-    return CombineFilesPlan(
-        work.left.found.records,
-        work.right.found.records,
-        work.estimate,
-        tuple(name for name in features if name is not None),
-        work.schema,
-    )
-
-
-def _plan_files(
-    left: Paths, right: Paths, limits: Limits, workers: int | None, options: SpecOptions
-) -> _CombineFilesRun:
-    """Look at the files, and refuse what cannot be combined."""
-    rule = make_spec(**options)
+    spec = CombineSpec.of(**options).settle()
     sides = [_list_paths(paths) for paths in (left, right)]
     same = list(map(resolve_path, sides[0])) == list(map(resolve_path, sides[1]))
-    if rule.once and not same:
+    if spec.once and not same:
         raise InvalidArgumentError(
             "once: both sides must be the same files in the same order",
             code="conflicting-arguments",
@@ -143,30 +105,30 @@ def _plan_files(
     count = workers or os.cpu_count() or 1
     of_left = _scan_side(sides[0], limits, count)
     of_right = of_left if same else _scan_side(sides[1], limits, count)
-    rule = _simplify_spec(rule, of_left, of_right)
+    spec = _simplify_spec(spec, of_left, of_right)
     schema = None
-    if rule.on or rule.where is not None or rule.fields:
+    if spec.on or spec.udfs:
         known = schema_of(of_left.found)
         other = (
-            schema_of(of_right.found) if of_right.found.records else _make_key_schema(rule, known)
+            schema_of(of_right.found) if of_right.found.records else _make_key_schema(spec, known)
         )
-        recipe, schema = bind_spec(rule, known, other)
+        bound, schema = bind_spec(spec, known, other)
     else:
-        recipe = bind_plain_spec(rule, of_left.keys, of_right.keys)
-    recipe.refuse_same_names()
-    return _CombineFilesRun(recipe, of_left, of_right, limits, count, schema)
+        bound = bind_plain_spec(spec, of_left.keys, of_right.keys)
+    bound.refuse_same_names()
+    return CombineFilesPlan(bound, (of_left, of_right), limits, count, schema)
 
 
-def _simplify_spec(rule: CombineSpec, left: _ScannedSide, right: _ScannedSide) -> CombineSpec:
-    """The rule, or if no pair can come of it, one that asks no records for a feature."""
-    if left.found.records and (right.found.records or rule.how == "left"):
-        return rule
-    return replace(rule, on=(), how="inner", where=None, fields=())
+def _simplify_spec(spec: CombineSpec, left: _ScannedSide, right: _ScannedSide) -> CombineSpec:
+    """Return the spec; if it has no pairs, without the options that read features."""
+    if left.found.records and (right.found.records or spec.how == "left"):
+        return spec
+    return replace(spec, on=(), how="inner", where=None, fields=())
 
 
-def _make_key_schema(rule: CombineSpec, left: Schema) -> Schema:
+def _make_key_schema(spec: CombineSpec, left: Schema) -> Schema:
     """What a right side without records is taken to have: the keys by which it is matched."""
-    found = ((left.find(name, sequence=False), other) for name, other in rule.on)
+    found = ((left.find(name, sequence=False), other) for name, other in spec.on)
     return Schema(tuple(replace(key, name=other) for key, other in found if key is not None))
 
 
@@ -227,57 +189,107 @@ def _scan_side(paths: Sequence[Path], limits: Limits, workers: int) -> _ScannedS
 
 
 @dataclass(frozen=True)
-class _CombineFilesRun:
-    recipe: BoundCombineSpec
-    left: _ScannedSide
-    right: _ScannedSide
-    limits: Limits
-    workers: int
-    schema: Schema | None
+class CombineFilesPlan:
+    """A planned combination of files: the records on either side, and the pairs to write.
+
+    `schema` is that of the pairs, None if no option reads features.
+    """
+
+    _bound: BoundCombineSpec
+    _sides: tuple[_ScannedSide, _ScannedSide]
+    _limits: Limits
+    _workers: int
+    schema: Schema | None = None
 
     @property
-    def rule(self) -> CombineSpec:
-        return self.recipe.rule
+    def spec(self) -> CombineSpec:
+        """The options of the combination."""
+        return self._bound.spec
+
+    @property
+    def left(self) -> int:
+        """How many records the left has."""
+        return self._sides[0].found.records
+
+    @property
+    def right(self) -> int:
+        """How many records the right has."""
+        return self._sides[1].found.records
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features of a pair, without those that `fields` make."""
+        names = self._bound.names
+        listed = (*names.left.values(), *names.right.values())
+        return tuple(name for name in listed if name is not None)
 
     @cached_property
-    def grid(self) -> PairGrid:
+    def _grid(self) -> PairGrid:
         """All files of a side count as one unit."""
-        names = self.recipe.names
+        names = self._bound.names
         extents = [
             (estimate_extent(side.found.records, side.payloads, get_name_growth(of_side)),)
-            for side, of_side in ((self.left, names.left), (self.right, names.right))
+            for side, of_side in zip(self._sides, (names.left, names.right), strict=True)
         ]
-        return PairGrid(extents[0], extents[1], self.rule.once)
+        return PairGrid(extents[0], extents[1], self.spec.once)
 
     @cached_property
     def estimate(self) -> PairEstimate:
         """How many pairs there will be, and how many bytes."""
-        rule, grid = self.rule, self.grid
+        spec, grid = self.spec, self._grid
         pairs = grid.pairs
-        if rule.on and rule.limit is None:
-            right = [UnitGroup(self.right.units)]
-            pairs = sum(count_matches(self.left.units, right, self.recipe, self.limits))
-        for most in (rule.limit, rule.sample):
+        if spec.on and spec.limit is None:
+            left, right = self._sides
+            groups = [UnitGroup(right.units)]
+            pairs = sum(count_matches(left.units, groups, self._bound, self._limits))
+        for most in (spec.limit, spec.sample):
             pairs = pairs if most is None else min(pairs, most)
-        most = rule.where is not None or bool(rule.on and rule.limit is not None)
+        most = spec.where is not None or bool(spec.on and spec.limit is not None)
         return PairEstimate(pairs, grid.bytes_of(pairs), most)
 
-    def write(
-        self, sink: RecordSink, folder: Path, progress: Callable[[int, int], None] | None
-    ) -> WrittenFile:
-        """Write all pairs."""
-        laying = PairEncoder(self.recipe, self.limits.max_record_bytes, self.workers)
-        with ExitStack() as stack:
-            for framed in laying.records(self._lots(stack, folder), self.rule.limit):
-                sink.add(framed.data, framed.starts, framed.lengths)
-                if progress is not None:
-                    progress(sink.records, self.estimate.pairs)
-        return sink.finish()
+    def execute(
+        self,
+        out: Path,
+        *,
+        compression: Compression | str = Compression.NONE,
+        budget_bytes: int | None = None,
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> WrittenFilesReport:
+        """Write the planned pairs to a file, as `combine_files` does."""
+        packing = parse_compression(compression)
+        with DurableFile(out, overwrite=overwrite) as file:
+            return self.fill(file, out, packing, budget_bytes=budget_bytes, progress=progress)
+
+    def fill(
+        self,
+        file: DurableFile,
+        out: Path,
+        packing: Compression,
+        *,
+        budget_bytes: int | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> WrittenFilesReport:
+        """Write the planned pairs to a file that is open and will be `out`."""
+        validate_budget(str(out), self.estimate, budget_bytes, out.parent, of_files=True)
+        sink = RecordSink(file, packing, hashed=False)
+        encoder = PairEncoder(self._bound, self._limits.max_record_bytes, self._workers)
+        try:
+            with ExitStack() as stack:
+                for framed in encoder.records(self._lots(stack, out.parent), self.spec.limit):
+                    sink.add(framed.data, framed.starts, framed.lengths)
+                    if progress is not None:
+                        progress(sink.records, self.estimate.pairs)
+            written = sink.finish()
+        finally:
+            self._bound.close()
+        return WrittenFilesReport((out,), written.records, written.bytes, packing)
 
     def _lots(self, stack: ExitStack, folder: Path) -> Iterator[PairBatch]:
-        right = [UnitGroup(self.right.units)]
-        sides = PairSides(self.left.units, right, self.recipe, self.limits, stack, folder)
-        if self.rule.sample is None:
+        left, right = self._sides
+        groups = [UnitGroup(right.units)]
+        sides = PairSides(left.units, groups, self._bound, self._limits, stack, folder)
+        if self.spec.sample is None:
             return sides.lots()
-        places = self.grid.sample(self.rule.sample, self.rule.seed)
-        return sides.sampled(*self.grid.locate(places))
+        places = self._grid.sample(self.spec.sample, self.spec.seed or 0)
+        return sides.sampled(*self._grid.locate(places))

@@ -35,7 +35,6 @@ from shardline.sidecars.receipt import Receipt
 from shardline.sidecars.row_map import narrow
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.compression import Compression
-from shardline.udf.udf_declaration import describe_udf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,15 +63,15 @@ _UNFORESEEN_EACH = 8
 class CombineTask:
     """One shard of a combination. `identity` is what its name is a hash of.
 
-    It has all pairs of left and right that the rule wants, or the first of them, `limit`; or those
-    of the records of these `numbers`. `largest` is an estimate that it is not larger than, if there
-    is one. `functions` are source digests of functions.
+    It has all pairs of left and right that the spec chooses, or the first of them, `limit`; or
+    those of the records of these `numbers`. `largest` is an estimate that it is not larger than, if
+    there is one. `functions` are source digests of functions.
     """
 
     store: Store
     dataset: str
     version: str
-    recipe: BoundCombineSpec
+    bound: BoundCombineSpec
     left: tuple[NumberedUnit, ...]
     right: tuple[NumberedUnit, ...]
     cover: Coverage
@@ -112,7 +111,7 @@ class CombineTask:
         )
 
     def _most(self, found: PairEstimate) -> int:
-        names = self.recipe.names
+        names = self.bound.names
         each = _UNFORESEEN + _UNFORESEEN_EACH * (len(names.left) + len(names.right))
         most = found.bytes + each * found.pairs
         # What cannot be packed gets a little larger by it.
@@ -148,16 +147,16 @@ class _PairShardWriter:
         """Make all of them. Where there are none, there is a shard that tells just that."""
         task, sink = self.task, part.shard
         laying = PairEncoder(
-            task.recipe,
+            task.bound,
             task.limits.max_record_bytes,
             self.running.workers,
-            task.recipe.rule.chooses,
+            task.bound.spec.chooses,
         )
         with ExitStack() as stack:
             sides = PairSides(
                 task.left,
                 task.right,
-                task.recipe,
+                task.bound,
                 task.limits,
                 stack,
                 spool_folder(task.store),
@@ -182,7 +181,7 @@ class _PairShardWriter:
     def _counted(self, numbers: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
         """The numbers as the row map tells them; -1 stays."""
         task = self.task
-        if not task.recipe.rule.incremental:
+        if not task.bound.spec.is_incremental:
             return numbers
         # Counted from the first shard that it covers: a shard may stand behind others later on.
         left, right = (
@@ -281,81 +280,84 @@ class CombineTargets:
 
     into: StoredVersion
     origins: tuple[DerivedFrom, DerivedFrom]
-    recipe: BoundCombineSpec
+    bound: BoundCombineSpec
     packing: Compression
     target: int
     limits: Limits
     virtual: bool = False
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     _covers: dict[str, Coverage] = field(default_factory=dict)
+    _planned: tuple[int, list[Shard | AnyCombineTask]] | None = None
 
     @cached_property
     def sides(self) -> tuple[CombinationSide, CombinationSide]:
         """The shards of both."""
         left, right = (origin.snapshot for origin in self.origins)
-        names = self.recipe.names
+        names = self.bound.names
         return get_combination_side(left, names.left), get_combination_side(right, names.right)
 
     @cached_property
     def functions(self) -> tuple[str, ...]:
         """The source digests of the functions that choose or compute."""
-        return get_checked_digests(self.recipe.rule.makers)
+        return get_checked_digests(self.bound.spec.udfs)
 
     @cached_property
     def grid(self) -> PairGrid:
         """How many pairs the shards have."""
         left, right = self.sides
-        return PairGrid(left.extents, right.extents, self.recipe.rule.once)
+        return PairGrid(left.extents, right.extents, self.bound.spec.once)
 
     @cached_property
     def _told(self) -> Json:
         """What an entry tells, and must tell if its shards are to be kept."""
-        rule = self.recipe.rule.to_dict(self.run)
+        rule = self.bound.spec.get_rule(self.run)
         if self.virtual:
             return {"mode": "virtual", "rule": rule}
         return {"rule": rule, "compression": self.packing.value}
 
     def parameters(self) -> Json:
-        """What the entry tells beside what its shards cover."""
-        rule = self.recipe.rule
+        """Return the parameters of the entry, without what its shards cover."""
+        spec = self.bound.spec
         if self.virtual:
             return self._told
-        told: Json = {**self._told, "target_bytes": self.target}
-        if rule.fields:
-            told["fields"] = [describe_udf(one) for one in rule.fields]
-        if rule.limit is not None:
-            told["limit"] = rule.limit
-        if rule.sample is not None:
-            told |= {"sample": rule.sample, "seed": rule.seed}
-        return told if rule.incremental else {**told, "incremental": False}
+        parameters = {**self._told, "target_bytes": self.target, **spec.get_parameters()}
+        return parameters if spec.is_incremental else {**parameters, "incremental": False}
 
     def of(self, state: State) -> list[Shard | AnyCombineTask]:
-        """The shards, or tasks to make them: what is kept, then what is new."""
-        rule = self.recipe.rule
+        """Return the shards, or tasks to make them: what is kept, then what is new.
+
+        They are planned once for a state of the log.
+        """
+        if self._planned is None or self._planned[0] != state.number:
+            self._planned = state.number, self._plan(state)
+        return self._planned[1]
+
+    def _plan(self, state: State) -> list[Shard | AnyCombineTask]:
+        spec = self.bound.spec
         kept: list[Shard] = []
-        if rule.incremental:
+        if spec.is_incremental:
             covered = CoveredPairs.nothing(self.grid)
-            matched = bool(rule.on)
+            matched = bool(spec.on)
             kept = list_covering_shards(
                 self.into, state, self.origins, self._told, covered, matched=matched
             )
             tasks: list[AnyCombineTask] = [self._task_of(*one) for one in self._missing(covered)]
-        elif rule.sample is not None:
-            tasks = list(self._sampled(rule.sample, rule.seed))
+        elif spec.sample is not None:
+            tasks = list(self._sampled(spec.sample, spec.seed or 0))
         else:
-            tasks = list(self._first(rule.limit or 0))
+            tasks = list(self._first(spec.limit or 0))
         self._covers = {task.plan.stem: task.cover for task in tasks}
         return [*kept, *reuse_shards(state, tasks)]
 
     def outputs(self, added: Sequence[Added]) -> Json:
         """What the shards cover that an entry adds, in its order."""
-        if not self.recipe.rule.incremental:
+        if not self.bound.spec.is_incremental:
             return {}
         stems = (get_stem(one.shard.name) for one in added)
         return {"outputs": [self._covers[stem].to_json() for stem in stems]}
 
     def _missing(self, covered: CoveredPairs) -> Iterator[tuple[Coverage, PairEstimate]]:
-        if self.recipe.rule.on:
+        if self.bound.spec.on:
             return self._missing_matches(covered)
         return list_missing_coverages(covered, _ALL if self.virtual else self.target)
 
@@ -366,7 +368,7 @@ class CombineTargets:
         left, right = self.sides
         places = sorted({row for row, _ in rows})
         units = [left.units[row] for row in places]
-        counts = count_matches(units, right.units, self.recipe, self.limits)
+        counts = count_matches(units, right.units, self.bound, self.limits)
         found = dict(zip(places, counts, strict=True))
         meant = (
             (row, gap, found[row] * (gap[1] - gap[0]) // left.units[row].records)
@@ -376,10 +378,10 @@ class CombineTargets:
 
     def _first(self, limit: int) -> Iterator[CombineTask]:
         """Tasks for the first pairs; where these are chosen, it takes one that looks at all."""
-        rule = self.recipe.rule
+        spec = self.bound.spec
         if not self.grid.pairs:
             return
-        if rule.on or rule.where is not None:
+        if spec.on or spec.where is not None:
             pairs = min(limit, self.grid.pairs)
             found = PairEstimate(pairs, self.grid.bytes_of(pairs), most=True)
             yield self._task(self._whole, found, limit=limit)
@@ -405,9 +407,8 @@ class CombineTargets:
         if not self.virtual:
             return self._task(cover, found)
         left, right = (origin.input() for origin in self.origins)
-        rule = self.recipe.rule
         place = (self.into.store, self.into.log.dataset, self.into.log.version)
-        plan = PairPlan(left, right, cover, rule.naming, rule.once, found.pairs)
+        plan = PairPlan(left, right, cover, self.bound.spec, found.pairs)
         return PairPlanTask(*place, plan, self._identity(cover))
 
     def task_for(self, cover: Coverage) -> AnyCombineTask:
@@ -434,21 +435,21 @@ class CombineTargets:
         numbers: tuple[IntArray, IntArray] | None = None,
     ) -> CombineTask:
         left, right = self.sides
-        rule = self.recipe.rule
+        spec = self.bound.spec
         identity = self._identity(cover, told)
         identity |= make_span_identity(cover)
         identity |= {} if limit is None else {"limit": limit}
-        if not rule.incremental:
+        if not spec.is_incremental:
             identity["of"] = [origin.snapshot.content for origin in self.origins]
         return CombineTask(
             self.into.store,
             self.into.log.dataset,
             self.into.log.version,
-            self.recipe,
+            self.bound,
             left.units[slice(*cover.left)],
             right.units[slice(*cover.right)],
             cover,
-            replace(found, most=True) if rule.where is not None else found,
+            replace(found, most=True) if spec.where is not None else found,
             self.packing,
             self.limits,
             identity,
@@ -463,6 +464,6 @@ class CombineTargets:
 
         Of some records of a shard it is not known how large these are, so all are counted.
         """
-        if self.recipe.rule.fields or any(side.packed for side in self.sides):
+        if self.bound.spec.fields or any(side.packed for side in self.sides):
             return None
         return estimate(self.grid, replace(cover, span=None))

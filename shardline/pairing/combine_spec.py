@@ -1,13 +1,20 @@
-"""Which pairs there are, and what becomes of them: the options of a combination, checked."""
+"""The options of a combination: which pairs there are, and what becomes of them.
+
+Each option is a field of `CombineSpec`. Its declaration has all that the rest of the code must know
+of an option: the default, how to read what a caller gives, its JSON in a log entry, its arguments
+of `shardline combine`, and if it chooses among pairs. A new option is a field here, a key of
+`PairOptions`, an option of the command line, and the code that applies it to pairs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from difflib import get_close_matches
 from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, get_args
 
 from shardline.arguments import validate_choice, validate_minimum
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, UnknownArgumentError
@@ -21,10 +28,10 @@ from shardline.pairing.pair_features import (
     validate_has_features,
 )
 from shardline.udf.transform import BoundUDFs, Transform
-from shardline.udf.udf_declaration import is_deterministic, is_udf
+from shardline.udf.udf_declaration import FunctionUDF, describe_udf, is_deterministic, is_udf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Unpack
 
     from shardline.canonical_json import Json
@@ -32,33 +39,208 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Key, Schema
     from shardline.udf import UDF
 
+    FindUDFs: TypeAlias = Callable[[Sequence[Json]], Sequence[UDF]]
+
 
 JoinType: TypeAlias = Literal["inner", "left"]
 JoinKeys: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
+CombineMode: TypeAlias = Literal["materialized", "virtual"]
+UNKNOWN_FUNCTION = "MODULE:OBJECT"
+"""Stands for a function of which an entry does not say where it is."""
 _KEY_KINDS = ("int64", "bytes")
+
+
+class PairOptions(TypedDict, total=False):
+    """The options of a combination as keyword arguments, without the functions of new features.
+
+    `on` is a feature of both sides, several of them, or names of the left with those of the right.
+    """
+
+    on_collision: OnCollision
+    left_prefix: str
+    right_prefix: str
+    on: JoinKeys
+    how: JoinType
+    where: UDF | None
+    once: bool
+    limit: int | None
+    sample: int | None
+    seed: int | None
+
+
+class SpecOptions(PairOptions, total=False):
+    """All options of a combination as keyword arguments; see `CombineSpec`."""
+
+    fields: UDF | Sequence[UDF]
+
+
+def _get_same(value: Any, *_: object) -> Any:  # noqa: ANN401 - any value of an option
+    return value
+
+
+def _list_text(value: Any) -> Iterator[str | None]:  # noqa: ANN401 - any JSON value
+    yield None if value is True else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionFormat:
+    """How an option is read from a caller, stored in an entry, and written for the command line.
+
+    `rule` gives the JSON that is hashed into shard names, `parameter` that next to it in an entry;
+    an option has the first, the second or both. `is_stored` decides if it is in the entry: unless
+    set, if it differs from the default. `decode` reads the parameter if there is one, else the
+    rule. `arguments` gives the values of the command-line option for stored JSON, None for a flag.
+    """
+
+    parse: Callable[[Any], Any] = _get_same
+    rule: Callable[[Any, str], object] | None = _get_same
+    parameter: Callable[[Any], object] | None = None
+    is_stored: Callable[[CombineSpec], bool] | None = None
+    decode: Callable[[Any, FindUDFs], Any] = _get_same
+    arguments: Callable[[Any], Iterator[str | None]] = _list_text
+    chooses: bool = False
+    is_virtual: bool = True
+
+
+def _format(**declared: Any) -> dict[str, OptionFormat]:  # noqa: ANN401 - the fields of OptionFormat
+    return {"format": OptionFormat(**declared)}
+
+
+def _list_key_pairs(on: object) -> tuple[tuple[str, str], ...]:
+    if isinstance(on, str):
+        return ((on, on),)
+    pairs: list[tuple[object, object]] = []
+    if isinstance(on, Mapping):
+        pairs += on.items()
+    elif isinstance(on, Iterable):
+        pairs += [(name, name) for name in on]
+    named = [
+        (left, right) for left, right in pairs if isinstance(left, str) and isinstance(right, str)
+    ]
+    if not isinstance(on, Iterable) or len(named) < len(pairs):
+        raise InvalidArgumentError(
+            f"on: expected feature names, got {type(on).__name__}",
+            code="invalid-type",
+            hint=Hint.of(
+                "give a name, a list of names, or a dict from names of the left to names of the "
+                "right"
+            ),
+        )
+    return tuple(named)
+
+
+def _list_udfs(given: object) -> tuple[object, ...]:
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+
+def _get_identity(udf: UDF, run: str) -> Json:
+    """Return all that pairs depend on of a function; `run` replaces an unknown identity."""
+    identity = udf.identity()
+    declared: Json = {"features": [feature.to_dict() for feature in udf.features]}
+    declared |= {} if is_deterministic(udf) else {"deterministic": False}
+    return declared | ({"run": run} if identity is None else {"identity": identity})
+
+
+def _list_functions(stored: Sequence[Json]) -> Iterator[str]:
+    for udf in stored:
+        yield (udf.get("identity") or {}).get("function") or UNKNOWN_FUNCTION
+
+
+def _describe_filter(stored: Json) -> Json:
+    """Describe a stored filter as `describe_udf` does; its entry has no other description."""
+    identity = stored.get("identity")
+    function = str((identity or {}).get("function", "")).rpartition(":")[2]
+    return {
+        "by": f"function {function!r}" if function else "the function that chose pairs",
+        "features": [feature["name"] for feature in stored["features"]],
+        "identity": identity,
+        **({"deterministic": False} if stored.get("deterministic") is False else {}),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombineSpec:
-    """All pairs, unless `on` names features that must be the same, as pairs of left and right.
+    """The options of a combination: all pairs, unless an option chooses among them.
 
+    With `on`, the key features of both records are the same, given as pairs of left and right.
     With `how` "left", a record of the left without a match is there once, alone. With `once` both
     sides are the same records, and each two different ones are paired once. `where` chooses among
     the pairs, `fields` make more features of them. `limit` takes the first, `sample` some of all.
+    Features that both sides have are named by `on_collision` and the prefixes.
     """
 
-    naming: PairNaming = field(default_factory=PairNaming)
-    on: tuple[tuple[str, str], ...] = ()
-    how: JoinType = "inner"
-    where: UDF | None = None
-    fields: tuple[UDF, ...] = ()
-    limit: int | None = None
-    sample: int | None = None
-    seed: int = 0
-    once: bool = False
+    on_collision: OnCollision = field(default="refuse", metadata=_format(is_stored=lambda _: True))
+    left_prefix: str = field(default="", metadata=_format())
+    right_prefix: str = field(default="", metadata=_format())
+    on: tuple[tuple[str, str], ...] = field(
+        default=(),
+        metadata=_format(
+            parse=_list_key_pairs,
+            rule=lambda on, _: [list(pair) for pair in on],
+            decode=lambda stored, _: dict(stored),
+            arguments=lambda stored: ("=".join(dict.fromkeys(pair)) for pair in stored),
+            chooses=True,
+            is_virtual=False,
+        ),
+    )
+    how: JoinType = field(default="inner", metadata=_format(is_stored=lambda spec: bool(spec.on)))
+    where: UDF | None = field(
+        default=None,
+        metadata=_format(
+            rule=_get_identity,
+            decode=lambda stored, find: next(iter(find([_describe_filter(stored)])), None),
+            arguments=lambda stored: _list_functions([stored]),
+            chooses=True,
+            is_virtual=False,
+        ),
+    )
+    once: bool = field(default=False, metadata=_format())
+    fields: tuple[UDF, ...] = field(
+        default=(),
+        metadata=_format(
+            parse=_list_udfs,
+            rule=lambda udfs, run: [_get_identity(udf, run) for udf in udfs],
+            parameter=lambda udfs: [describe_udf(udf) for udf in udfs],
+            decode=lambda stored, find: find(stored),
+            arguments=_list_functions,
+            is_virtual=False,
+        ),
+    )
+    limit: int | None = field(
+        default=None,
+        metadata=_format(rule=None, parameter=_get_same, chooses=True, is_virtual=False),
+    )
+    sample: int | None = field(
+        default=None,
+        metadata=_format(rule=None, parameter=_get_same, chooses=True, is_virtual=False),
+    )
+    seed: int | None = field(
+        default=None,
+        metadata=_format(
+            rule=None,
+            parameter=lambda seed: seed or 0,
+            is_stored=lambda spec: spec.sample is not None,
+        ),
+    )
+
+    @classmethod
+    def of(cls, **options: Unpack[SpecOptions]) -> Self:
+        """Return the spec of options as callers give them. Raises InvalidArgumentError."""
+        return cls(**{name: OPTIONS[name].parse(value) for name, value in options.items()})
+
+    @classmethod
+    def from_entry(cls, parameters: Json, find_udfs: FindUDFs) -> Self:
+        """Return the spec of a log entry, with its functions as `find_udfs` finds them."""
+        stored: Json = {}
+        for name, option in OPTIONS.items():
+            source = parameters["rule"] if option.parameter is None else parameters
+            if name in source:
+                stored[name] = option.decode(source[name], find_udfs)
+        return cls.of(**stored)
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
+        self.naming  # noqa: B018 - validates itself
         validate_choice("how", self.how, get_args(JoinType))
         if self.how == "left" and not self.on:
             raise InvalidArgumentError(
@@ -72,21 +254,26 @@ class CombineSpec:
                 code="conflicting-arguments",
                 hint=Hint.of("leave out ", Option("once"), " or ", Option("how")),
             )
-        for name, count, least in (
-            ("limit", self.limit, 1),
-            ("sample", self.sample, 1),
-            ("seed", self.seed, 0),
-        ):
-            _validate_count(name, count, least)
-        if self.sample is not None and (self.on or self.where or self.limit is not None):
-            given = [name for name in ("on", "where", "limit") if getattr(self, name)]
+        for name, least in (("limit", 1), ("sample", 1), ("seed", 0)):
+            _validate_count(name, getattr(self, name), least)
+        if self.seed is not None and self.sample is None:
             raise InvalidArgumentError(
-                f"sample: cannot be combined with {' or '.join(given)}",
+                "seed: only a sample has a seed",
+                code="missing-argument",
+                hint=Hint.of("set ", Option("sample"), ", or leave out ", Option("seed")),
+            )
+        others = [name for name in self.given if OPTIONS[name].chooses and name != "sample"]
+        if self.sample is not None and others:
+            raise InvalidArgumentError(
+                f"sample: cannot be combined with {' or '.join(others)}",
                 code="conflicting-arguments",
                 hint=Hint.of("a sample is taken of all pairs: leave out ", Option("sample")),
             )
-        for option, maker in (("where", self.where), *(("fields", one) for one in self.fields)):
-            if maker is not None and not is_udf(maker):
+        self._validate_udfs()
+
+    def _validate_udfs(self) -> None:
+        for option, udf in (("where", self.where), *(("fields", udf) for udf in self.fields)):
+            if udf is not None and not is_udf(udf):
                 raise InvalidArgumentError(
                     f"{option}: the function does not declare its features",
                     code="undeclared-udf",
@@ -104,40 +291,107 @@ class CombineSpec:
             )
 
     @property
-    def incremental(self) -> bool:
-        """Whether what is made of some pairs does not depend on which others there are."""
+    def naming(self) -> PairNaming:
+        """What to do about features that both sides have."""
+        return PairNaming(self.on_collision, self.left_prefix, self.right_prefix)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the options that differ from their defaults."""
+        return tuple(
+            one.name for one in dataclass_fields(self) if getattr(self, one.name) != one.default
+        )
+
+    @property
+    def is_incremental(self) -> bool:
+        """Return True if what is made of some pairs does not depend on the other pairs."""
         return self.limit is None and self.sample is None
 
     @property
     def chooses(self) -> bool:
-        """Whether it takes more than counting to tell of which two records a pair is."""
-        return bool(self.on) or self.where is not None or not self.incremental
+        """Return True if the two records of a pair do not follow from its number."""
+        return any(OPTIONS[name].chooses for name in self.given)
 
     @property
-    def makers(self) -> tuple[UDF, ...]:
+    def udfs(self) -> tuple[UDF, ...]:
         """The functions and tables that choose among pairs or make features of them."""
         return self.fields if self.where is None else (self.where, *self.fields)
 
-    def settled(self) -> CombineSpec:
-        """The same, with what lies outside of this process read, once."""
+    def settle(self) -> CombineSpec:
+        """Return the spec with its tables read."""
         where = None if self.where is None else self.where.settled()
-        return replace(self, where=where, fields=tuple(one.settled() for one in self.fields))
+        return replace(self, where=where, fields=tuple(udf.settled() for udf in self.fields))
 
-    def to_dict(self, run: str) -> Json:
-        """All that pairs depend on besides the records, as an entry tells it.
+    def _list_stored(self) -> Iterator[tuple[str, OptionFormat, Any]]:
+        given = self.given
+        for name, option in OPTIONS.items():
+            if name in given if option.is_stored is None else option.is_stored(self):
+                yield name, option, getattr(self, name)
 
-        `run` stands in for a function of which that cannot be told.
+    def get_rule(self, run: str) -> Json:
+        """Return the JSON that is hashed into shard names.
+
+        `run` replaces the identity of a function that has none.
         """
-        told = self.naming.to_dict()
-        if self.on:
-            told |= {"on": [list(pair) for pair in self.on], "how": self.how}
-        if self.once:
-            told["once"] = True
-        if self.where is not None:
-            told["where"] = _get_identity(self.where, run)
-        if self.fields:
-            told["fields"] = [_get_identity(one, run) for one in self.fields]
-        return told
+        stored = self._list_stored()
+        return {name: option.rule(value, run) for name, option, value in stored if option.rule}
+
+    def get_parameters(self) -> Json:
+        """Return the JSON that an entry has next to the rule."""
+        stored = self._list_stored()
+        return {name: option.parameter(value) for name, option, value in stored if option.parameter}
+
+
+OPTIONS: Mapping[str, OptionFormat] = {
+    one.name: one.metadata["format"] for one in dataclass_fields(CombineSpec)
+}
+"""The options by name, in the order of a command."""
+
+
+def list_arguments(parameters: Json) -> Iterator[tuple[str, str | None]]:
+    """List the command-line options of an entry's combination with their values; None for a flag.
+
+    A function without a code version has the value `MODULE:OBJECT`.
+    """
+    defaults = {one.name: one.default for one in dataclass_fields(CombineSpec)}
+    for name, option in OPTIONS.items():
+        source = parameters if option.rule is None else parameters["rule"]
+        value = source.get(name)
+        if value and value != defaults[name]:
+            for text in option.arguments(value):
+                yield f"--{name.replace('_', '-')}", text
+
+
+def list_stored_udfs(parameters: Json) -> list[Json]:
+    """List the functions and tables of an entry's combination, as `describe_udf` describes them."""
+    rule = parameters.get("rule")
+    where = rule.get("where") if isinstance(rule, dict) else None
+    return [*parameters.get("fields", ()), *([] if where is None else [_describe_filter(where)])]
+
+
+def has_pair_selection(parameters: Json) -> bool:
+    """Return True if a combination took some of the pairs, so that a row map lists them."""
+    rule = parameters.get("rule", {})
+    return any(
+        option.chooses and (rule.get(name) or parameters.get(name))
+        for name, option in OPTIONS.items()
+    )
+
+
+def validate_mode(mode: str, given: Iterable[str]) -> None:
+    """Raise InvalidArgumentError for an unknown mode, or options that it does not have.
+
+    A reader makes a virtual pair from its number alone.
+    """
+    validate_choice("mode", mode, get_args(CombineMode))
+    names = [name for name in given if not OPTIONS[name].is_virtual]
+    if mode == "virtual" and names:
+        options = Hint.join(", ", (Hint.of(Option(name)) for name in names))
+        raise InvalidArgumentError(
+            f"a virtual combination contains all pairs: unsupported {', '.join(names)}",
+            code="conflicting-arguments",
+            hint=Hint.of("leave out ", options, ", or set ", Option("mode", "materialized")),
+        )
 
 
 def _validate_count(name: str, given: object, least: int) -> None:
@@ -150,38 +404,12 @@ def _validate_count(name: str, given: object, least: int) -> None:
     validate_minimum(name, int(given), least)
 
 
-def _get_identity(fields: UDF, run: str) -> Json:
-    told = fields.identity()
-    declared: Json = {"features": [feature.to_dict() for feature in fields.features]}
-    declared |= {} if is_deterministic(fields) else {"deterministic": False}
-    return declared | ({"run": run} if told is None else {"identity": told})
-
-
-class SpecOptions(TypedDict, total=False):
-    """What the callers of a combination may say of its rule; see `Rule`.
-
-    `on` is a feature of both sides, several of them, or names of the left with those of the right.
-    """
-
-    on_collision: OnCollision
-    left_prefix: str
-    right_prefix: str
-    on: JoinKeys
-    how: JoinType
-    where: UDF | None
-    fields: UDF | Sequence[UDF]
-    limit: int | None
-    sample: int | None
-    seed: int
-    once: bool
-
-
 def validate_option_names(function: Callable[..., object], options: Iterable[str]) -> None:
-    """Refuse what is no option of a function that takes these beside its own."""
+    """Raise UnknownArgumentError for a name that is no option of a function that takes these."""
     own = [
         one.name for one in signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY
     ]
-    known = [*SpecOptions.__annotations__, *own]
+    known = [*OPTIONS, *own]
     for name in options:
         if name not in known:
             near = get_close_matches(name.lower(), known, 1)
@@ -192,55 +420,6 @@ def validate_option_names(function: Callable[..., object], options: Iterable[str
             )
 
 
-def make_spec(**options: Unpack[SpecOptions]) -> CombineSpec:
-    """The rule of these options, with its tables read. Raises ValueError if they make none."""
-    return declare_spec(**options).settled()
-
-
-def declare_spec(**options: Unpack[SpecOptions]) -> CombineSpec:
-    """Return the rule of these options, with no table read. Raises ValueError if they make none."""
-    given = options.get("fields", ())
-    fields: Sequence[UDF] = given if isinstance(given, list | tuple) else (given,)
-    return CombineSpec(
-        naming=PairNaming(
-            options.get("on_collision", "refuse"),
-            options.get("left_prefix", ""),
-            options.get("right_prefix", ""),
-        ),
-        on=_list_key_pairs(options.get("on", ())),
-        how=options.get("how", "inner"),
-        where=options.get("where"),
-        fields=tuple(fields),
-        limit=options.get("limit"),
-        sample=options.get("sample"),
-        seed=options.get("seed", 0),
-        once=options.get("once", False),
-    )
-
-
-def _list_key_pairs(on: object) -> tuple[tuple[str, str], ...]:
-    if isinstance(on, str):
-        return ((on, on),)
-    pairs: list[tuple[object, object]] = []
-    if isinstance(on, Mapping):
-        pairs += on.items()
-    elif isinstance(on, Iterable):
-        pairs += [(name, name) for name in on]
-    named = [
-        (one, other) for one, other in pairs if isinstance(one, str) and isinstance(other, str)
-    ]
-    if not isinstance(on, Iterable) or len(named) < len(pairs):
-        raise InvalidArgumentError(
-            f"on: expected feature names, got {type(on).__name__}",
-            code="invalid-type",
-            hint=Hint.of(
-                "give a name, a list of names, or a dict from names of the left to names of the "
-                "right"
-            ),
-        )
-    return tuple(named)
-
-
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
     """The key features of both sides, in the same order."""
@@ -249,10 +428,10 @@ class KeyColumns:
     right: tuple[Column, ...] = ()
 
 
-def get_key_columns(rule: CombineSpec, left: Schema, right: Schema) -> KeyColumns:
+def get_key_columns(spec: CombineSpec, left: Schema, right: Schema) -> KeyColumns:
     """The features that must be the same in a pair. Raises SchemaMismatchError for unfit ones."""
     columns: tuple[list[Column], list[Column]] = ([], [])
-    for names in rule.on:
+    for names in spec.on:
         pair = [
             _get_key_column(*side)
             for side in zip(("left", "right"), (left, right), names, strict=True)
@@ -292,12 +471,12 @@ def _get_key_column(side: str, schema: Schema, name: str) -> Feature:
 
 @dataclass(frozen=True, slots=True)
 class BoundCombineSpec:
-    """How pairs are made. `where` and `fields` are the functions of the rule, if there are any.
+    """A spec for records of two schemas, with its functions bound to the features of the pairs.
 
     All tasks share them; sent to another process they are made ready there.
     """
 
-    rule: CombineSpec
+    spec: CombineSpec
     names: PairFeatureNames
     keys: KeyColumns = field(default_factory=KeyColumns)
     where: BoundUDFs | None = None
@@ -308,54 +487,57 @@ class BoundCombineSpec:
 
         Those that were made are still read.
         """
-        new = [feature.key for one in self.rule.fields for feature in one.features]
+        new = [feature.key for udf in self.spec.fields for feature in udf.features]
         refuse_same_names(self.names, new)
 
     def close(self) -> None:
-        """Let go of what the functions hold."""
-        for makers in (self.where, self.fields):
-            if makers is not None:
-                makers.__exit__()
+        """Close the functions."""
+        for udfs in (self.where, self.fields):
+            if udfs is not None:
+                udfs.__exit__()
 
 
 def bind_plain_spec(
-    rule: CombineSpec, left: Collection[Key], right: Collection[Key]
+    spec: CombineSpec, left: Collection[Key], right: Collection[Key]
 ) -> BoundCombineSpec:
-    """The recipe of a rule that reads no values: names are enough."""
-    return BoundCombineSpec(rule, name_features(rule.naming, left, right))
+    """Bind a spec that reads no values: names are enough."""
+    return BoundCombineSpec(spec, name_features(spec.naming, left, right))
 
 
-def bind_spec(rule: CombineSpec, left: Schema, right: Schema) -> tuple[BoundCombineSpec, Schema]:
-    """The recipe for records of two schemas, and the schema of the pairs.
+def bind_spec(spec: CombineSpec, left: Schema, right: Schema) -> tuple[BoundCombineSpec, Schema]:
+    """Bind a spec to records of two schemas, and return it with the schema of the pairs.
 
-    Raises SchemaMismatchError where names collide, or where a feature is not there that is needed.
+    Raises SchemaMismatchError if names collide, or if a feature is missing that it needs.
     """
-    for shown, schema in (("the left", left), ("the right", right)):
-        validate_has_features(shown, schema)
-    keys = get_key_columns(rule, left, right)
-    shared = [one for one, other in rule.on if one == other]
+    for label, schema in (("the left", left), ("the right", right)):
+        validate_has_features(label, schema)
+    keys = get_key_columns(spec, left, right)
+    shared = [name for name, other in spec.on if name == other]
     names = name_features(
-        rule.naming,
+        spec.naming,
         [feature.key for feature in left.features],
         [feature.key for feature in right.features],
         shared,
     )
-    pairs = combine_schemas(left, right, names, optional=rule.how == "left")
-    there = {feature.key for feature in pairs.features}
-    new = [feature for one in rule.fields for feature in one.features]
+    pairs = combine_schemas(left, right, names, optional=spec.how == "left")
+    known = {feature.key for feature in pairs.features}
+    new = [feature for udf in spec.fields for feature in udf.features]
     for feature in new:
-        if feature.key in there:
+        if feature.key in known:
             raise SchemaMismatchError(
                 f"feature {feature.name!r} exists already",
                 code="duplicate-feature",
                 hint=Hint.of("rename the new feature"),
                 feature=feature.name,
             )
-        there.add(feature.key)
+        known.add(feature.key)
     after = replace(pairs, features=(*pairs.features, *new))
+    for udf in spec.udfs:
+        if isinstance(udf, FunctionUDF):
+            udf.validate(pairs)
     where = fields = None
-    if rule.where is not None:
-        where = BoundUDFs(Transform(pairs, pairs, {}, (rule.where,)))
-    if rule.fields:
-        fields = BoundUDFs(Transform(pairs, after, {}, rule.fields))
-    return BoundCombineSpec(rule, names, keys, where, fields), after
+    if spec.where is not None:
+        where = BoundUDFs(Transform(pairs, pairs, {}, (spec.where,)))
+    if spec.fields:
+        fields = BoundUDFs(Transform(pairs, after, {}, spec.fields))
+    return BoundCombineSpec(spec, names, keys, where, fields), after

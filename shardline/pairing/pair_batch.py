@@ -355,7 +355,7 @@ class PairSides:
 
     left: Sequence[NumberedUnit]
     right: Sequence[NumberedUnit | UnitGroup]
-    recipe: BoundCombineSpec
+    bound: BoundCombineSpec
     limits: Limits
     stack: ExitStack
     folder: Path | None = None
@@ -364,11 +364,11 @@ class PairSides:
     memory_bytes: int = IN_MEMORY_BYTES
 
     def lots(self) -> Iterator[PairBatch]:
-        """All pairs that the rule wants, but for limit and sample."""
-        return self._matched() if self.recipe.rule.on else self._all()
+        """Return all pairs of the spec, without its limit and sample."""
+        return self._matched() if self.bound.spec.on else self._all()
 
     def _all(self) -> Iterator[PairBatch]:
-        once = self.recipe.rule.once
+        once = self.bound.spec.once
         kept: dict[int, BuildSide] = {}
         room = self.memory_bytes
         for left in self.left:
@@ -393,9 +393,9 @@ class PairSides:
         self, left: NumberedUnit, whole: BuildSide | None, right: NumberedUnit | UnitGroup
     ) -> Iterator[PairBatch]:
         """The pairs of a single record: the right is needed only once, so it is not held."""
-        once, most = self.recipe.rule.once, self.lot_bytes
+        once, most = self.bound.spec.once, self.lot_bytes
         for part in self._lefts(left, whole):
-            for window in right.parts(self.recipe.names.right, self.limits):
+            for window in right.parts(self.bound.names.right, self.limits):
                 yield from iter_all_pairs(part, [window], once=once, most=most)
 
     def _rows(self, left: NumberedUnit) -> int:
@@ -407,17 +407,17 @@ class PairSides:
         return (window.load() for window in whole.windows)
 
     def _parts_of_left(self, left: NumberedUnit) -> Iterator[RecordPart]:
-        return left.parts(self.recipe.names.left, self.limits, span=self.span)
+        return left.parts(self.bound.names.left, self.limits, span=self.span)
 
     def _held_right(self, right: NumberedUnit | UnitGroup) -> BuildSide:
-        return self._held(right.parts(self.recipe.names.right, self.limits), right.first)
+        return self._held(right.parts(self.bound.names.right, self.limits), right.first)
 
     def _held(self, parts: Iterator[RecordPart], first: int) -> BuildSide:
         holding = open_build_side(parts, self.folder, first=first, most=self.memory_bytes)
         return self.stack.enter_context(holding)
 
     def _matched(self) -> Iterator[PairBatch]:
-        rule, names, columns = self.recipe.rule, self.recipe.names, self.recipe.keys
+        spec, names, columns = self.bound.spec, self.bound.names, self.bound.keys
         keys: list[KeyValues] = []
 
         def parts() -> Iterator[RecordPart]:
@@ -432,15 +432,15 @@ class PairSides:
         for one in self.left:
             for part in one.parts(names.left, self.limits, span=self.span, keys=columns.left):
                 if part.keys is not None:
-                    matches = index.match(part.keys, once=rule.once)
-                    yield from index.pairs(part, right, matches, rule.how, self.lot_bytes)
+                    matches = index.match(part.keys, once=spec.once)
+                    yield from index.pairs(part, right, matches, spec.how, self.lot_bytes)
 
     def sampled(self, lefts: IntArray, rights: IntArray) -> Iterator[PairBatch]:
         """The pairs of the records of these numbers."""
         sides = []
         for units, names, numbers in (
-            (self.left, self.recipe.names.left, lefts),
-            (self.right, self.recipe.names.right, rights),
+            (self.left, self.bound.names.left, lefts),
+            (self.right, self.bound.names.right, rights),
         ):
             wanted, rows = np.unique(numbers, return_inverse=True)
             parts = (
@@ -475,11 +475,11 @@ def _select_unit_numbers(unit: NumberedUnit | UnitGroup, numbers: IntArray) -> I
 def count_matches(
     left: Sequence[NumberedUnit],
     right: Sequence[NumberedUnit | UnitGroup],
-    recipe: BoundCombineSpec,
+    bound: BoundCombineSpec,
     limits: Limits,
 ) -> list[int]:
     """How many pairs there are of the records of each unit of the left: only keys are looked at."""
-    rule, columns = recipe.rule, recipe.keys
+    spec, columns = bound.spec, bound.keys
     index = KeyIndex(
         columns.right, [keys for one in right for keys in one.keys(columns.right, limits)]
     )
@@ -487,7 +487,7 @@ def count_matches(
     for one in left:
         found = 0
         for keys in one.keys(columns.left, limits):
-            matches = index.match(keys, once=rule.once).counts
-            found += int((np.maximum(matches, 1) if rule.how == "left" else matches).sum())
+            matches = index.match(keys, once=spec.once).counts
+            found += int((np.maximum(matches, 1) if spec.how == "left" else matches).sum())
         counts.append(found)
     return counts

@@ -64,7 +64,7 @@ class PairEncoder:
     If `numbered`, the numbers of their records come with them.
     """
 
-    recipe: BoundCombineSpec
+    bound: BoundCombineSpec
     max_record_bytes: int
     workers: int
     numbered: bool = False
@@ -92,7 +92,7 @@ class PairEncoder:
                 limit = None if limit is None else limit - len(one)
 
     def _records(self, lots: Iterator[PairBatch]) -> Generator[EncodedPairs, None, None]:
-        where, fields = self.recipe.where, self.recipe.fields
+        where, fields = self.bound.where, self.bound.fields
         if where is None and fields is None:
             yield from self._plain(lots)
             return
@@ -148,7 +148,7 @@ class PairEncoder:
         """Features of the pairs, each taken from the side that it is of."""
         if not reads:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(pairs), pa.struct([])))
-        names = self.recipe.names.left
+        names = self.bound.names.left
         of_left = {(key[0], name) for key, name in names.items() if name is not None}
         found: dict[tuple[bool, str], pa.Array] = {}
         for part, rows, mine in (

@@ -54,10 +54,15 @@ class PairNaming:
             )
 
     def to_dict(self) -> Json:
-        """The rule as an entry tells it."""
-        told: Json = {"on_collision": self.on_collision}
+        """Serialize to the JSON of an entry."""
         prefixes = {"left_prefix": self.left_prefix, "right_prefix": self.right_prefix}
-        return told | {name: prefix for name, prefix in prefixes.items() if prefix}
+        given = {name: prefix for name, prefix in prefixes.items() if prefix}
+        return {"on_collision": self.on_collision, **given}
+
+    @classmethod
+    def from_dict(cls, rule: Json) -> PairNaming:
+        """Parse the JSON of an entry, which may have other keys."""
+        return cls(rule["on_collision"], rule.get("left_prefix", ""), rule.get("right_prefix", ""))
 
 
 @dataclass(frozen=True, slots=True)

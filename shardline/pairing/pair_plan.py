@@ -15,7 +15,6 @@ from shardline.canonical_json import JsonReader
 from shardline.log.model import Input, Shard
 from shardline.pairing.combine_spec import CombineSpec
 from shardline.pairing.coverage import Coverage
-from shardline.pairing.pair_features import PairNaming
 
 if TYPE_CHECKING:
     from shardline.canonical_json import Json
@@ -31,19 +30,13 @@ class PairPlan:
     left: Input
     right: Input
     cover: Coverage
-    naming: PairNaming
-    once: bool
+    spec: CombineSpec
     pairs: int
 
     @property
     def sides(self) -> tuple[tuple[Input, tuple[int, int]], tuple[Input, tuple[int, int]]]:
         """The two snapshots, and from where to where in each the shards stand that are paired."""
         return (self.left, self.cover.left), (self.right, self.cover.right)
-
-    @property
-    def rule(self) -> CombineSpec:
-        """The rule of a combination with these pairs."""
-        return CombineSpec(naming=self.naming, once=self.once)
 
     def encode(self) -> bytes:
         """The plan as it lies in the place of a shard."""
@@ -52,8 +45,8 @@ class PairPlan:
             "left": self.left.to_dict(),
             "right": self.right.to_dict(),
             "cover": self.cover.to_json(),
-            "naming": self.naming.to_dict(),
-            "once": self.once,
+            "naming": self.spec.naming.to_dict(),
+            "once": self.spec.once,
             "pairs": self.pairs,
         }
         return canonical.encode(told) + b"\n"
@@ -72,19 +65,16 @@ class PairPlan:
         fields = JsonReader("a plan of pairs", canonical.decode(data.removesuffix(b"\n")))
         if fields.take("format", int) != _FORMAT:
             raise ValueError("it is of a format that this release does not know")
+        left, right = (Input.from_dict(fields.take(side, dict)) for side in ("left", "right"))
+        cover = Coverage.from_json(fields.take("cover", list))
         naming = JsonReader("a naming", fields.take("naming", dict))
-        plan = cls(
-            Input.from_dict(fields.take("left", dict)),
-            Input.from_dict(fields.take("right", dict)),
-            Coverage.from_json(fields.take("cover", list)),
-            PairNaming(
-                naming.take("on_collision", str),  # type: ignore[arg-type] # checked there
-                naming.maybe("left_prefix", str) or "",
-                naming.maybe("right_prefix", str) or "",
-            ),
-            fields.take("once", bool),
-            fields.count("pairs"),
+        spec = CombineSpec(
+            on_collision=naming.take("on_collision", str),  # type: ignore[arg-type] # it validates
+            left_prefix=naming.maybe("left_prefix", str) or "",
+            right_prefix=naming.maybe("right_prefix", str) or "",
+            once=fields.take("once", bool),
         )
+        plan = cls(left, right, cover, spec, fields.count("pairs"))
         naming.end()
         fields.end()
         return plan

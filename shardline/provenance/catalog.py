@@ -141,10 +141,9 @@ def _get_combined_origins(
     names: Sequence[str], schemas: Sequence[Schema], told: Json
 ) -> dict[str, FeatureOrigin]:
     rule = told["rule"]
-    prefixes = (rule.get("left_prefix", ""), rule.get("right_prefix", ""))
     shared = [left for left, right in rule.get("on", ()) if left == right]
     left, right = ([feature.key for feature in schema.features] for schema in schemas)
-    called = name_features(PairNaming(rule["on_collision"], *prefixes), left, right, shared)
+    called = name_features(PairNaming.from_dict(rule), left, right, shared)
     found: dict[str, FeatureOrigin] = {}
     for version, side in zip(names, (called.left, called.right), strict=True):
         for (_, feature), name in side.items():

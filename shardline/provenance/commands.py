@@ -10,6 +10,7 @@ from shardline.hints import Command, Hint
 from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY
 from shardline.log.publication import is_in
 from shardline.log.version import StoredVersion
+from shardline.pairing.combine_spec import UNKNOWN_FUNCTION, list_arguments, list_stored_udfs
 from shardline.provenance.consumers import list_consumers
 from shardline.provenance.dependencies import get_shard_object, list_dependency_layers
 from shardline.provenance.log_index import find_added_shard
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.log_index import LogIndex
     from shardline.storage import Store
-
-
-_FUNCTION = "MODULE:OBJECT"
-"""What stands for a function of which the entry does not tell where it is."""
 
 
 def get_recreate_command(entry: Entry) -> Command:
@@ -51,7 +48,7 @@ def get_recreate_arguments(version: StoredVersion) -> tuple[str, ...] | None:
     """The arguments that make a version follow its inputs; None if the log does not tell all."""
     entry = find_deriving_entry(version, version.state.snapshot)
     words = () if entry is None else get_recreate_words(entry)
-    known = not any(word == _FUNCTION or word.endswith("=VALUE") for word in words)
+    known = not any(word == UNKNOWN_FUNCTION or word.endswith("=VALUE") for word in words)
     return words if words and known else None
 
 
@@ -122,7 +119,7 @@ def _list_extend_arguments(entry: Entry) -> Iterator[str]:
 def _list_udf_arguments(told: Json) -> Iterator[str]:
     identity: Any = told["identity"] or {}
     if identity.get("maker") != "table":
-        yield from ("--fields", identity.get("function") or _FUNCTION)
+        yield from ("--fields", identity.get("function") or UNKNOWN_FUNCTION)
         return
     yield from ("--join", told["by"].removeprefix("table "), "--key", identity["key"])
     yield from ("--columns", ",".join(told["features"]))
@@ -137,31 +134,11 @@ def _list_udf_arguments(told: Json) -> Iterator[str]:
 
 
 def _list_combine_arguments(entry: Entry) -> Iterator[str]:
-    told: Any = entry.parameters
     yield from (_format_input(entry, 0), _format_input(entry, 1), "--into", entry.shown)
-    yield from _list_spec_arguments(told["rule"])
-    for one in told.get("fields", ()):
-        yield from ("--fields", (one["identity"] or {}).get("function") or _FUNCTION)
-    for option in ("limit", "sample", "seed"):
-        if told.get(option):
-            yield from (f"--{option}", str(told[option]))
-    if told.get("mode") == "virtual":
+    for option, value in list_arguments(entry.parameters):
+        yield from (option,) if value is None else (option, value)
+    if entry.parameters.get("mode") == "virtual":
         yield from ("--mode", "virtual")
-
-
-def _list_spec_arguments(rule: Json) -> Iterator[str]:
-    for option in ("on_collision", "left_prefix", "right_prefix"):
-        if rule.get(option):
-            yield from (f"--{option.replace('_', '-')}", rule[option])
-    for left, right in rule.get("on", ()):
-        yield from ("--on", left if left == right else f"{left}={right}")
-    if rule.get("how", "inner") != "inner":
-        yield from ("--how", rule["how"])
-    if rule.get("where"):
-        identity = rule["where"].get("identity") or {}
-        yield from ("--where", identity.get("function") or _FUNCTION)
-    if rule.get("once"):
-        yield "--once"
 
 
 def _list_migrate_arguments(entry: Entry) -> Iterator[str]:
@@ -233,24 +210,18 @@ def _iter_release_commands(
 def get_recombine_hint(histories: LogIndex, entry: Entry) -> Hint:
     """Return how to combine the same pairs in another version, with row maps."""
     left, right = (f"{one.shown}@{one.snapshot}" for one in entry.inputs)
-    told = entry.parameters.get("rule", {})
-    if "where" in told or "fields" in told:
+    told = entry.parameters
+    if list_stored_udfs(told):
         return Hint.of(
             f"combine {left} and {right} into another version, with the functions and options of "
             f"entry {entry.number} in ",
             Command.of("log", entry.shown, "--json"),
         )
     into = _choose_unused_name(histories, entry.shown)
-    options = [f"--on={'='.join(dict.fromkeys(pair))}" for pair in told.get("on", ())]
-    options += [f"--how={told['how']}"] if told.get("how", "inner") != "inner" else []
-    options += ["--once"] if told.get("once") else []
-    for name in ("on_collision", "left_prefix", "right_prefix"):
-        if told.get(name, "refuse") != "refuse":
-            options.append(f"--{name.replace('_', '-')}={told[name]}")
-    for name in ("limit", "sample", "seed"):
-        if name in entry.parameters:
-            options.append(f"--{name}={entry.parameters[name]}")
-    size = entry.parameters.get("target_bytes")
+    options = [
+        option if value is None else f"{option}={value}" for option, value in list_arguments(told)
+    ]
+    size = told.get("target_bytes")
     options += [f"--target-size={size}"] if size not in {None, TARGET_BYTES} else []
     command = Command.of("combine", left, right, f"--into={into}", *options)
     return Hint.of("to combine the same pairs in another version, run ", command)

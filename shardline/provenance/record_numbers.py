@@ -11,7 +11,6 @@ from shardline.pairing.coverage import estimate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardline.canonical_json import Json
     from shardline.kernel.types import IntArray
     from shardline.pairing.coverage import Coverage
     from shardline.pairing.pair_grid import PairGrid
@@ -43,14 +42,6 @@ def refused_before(refused: Sequence[tuple[int, int]], row: int) -> int:
 
 
 Row = TypeVar("Row", int, "IntArray")
-
-
-def has_pair_selection(parameters: Json) -> bool:
-    """Whether a combination took some of the pairs, so that a row map tells which."""
-    rule = parameters.get("rule", {})
-    return bool(
-        rule.get("on") or rule.get("where") or "limit" in parameters or "sample" in parameters
-    )
 
 
 def count_pairs(grid: PairGrid, cover: Coverage) -> int:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline.pairing.combine_spec import has_pair_selection
 from shardline.pairing.coverage import Coverage
 from shardline.provenance.commands import get_recombine_hint
 from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
 from shardline.provenance.record_numbers import (
     count_pairs,
-    has_pair_selection,
     iter_left_positions,
     iter_right_positions,
     locate_pair,

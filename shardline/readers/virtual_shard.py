@@ -139,13 +139,13 @@ class VirtualShard:
             sides = PairSides(
                 opened.left,
                 opened.right,
-                opened.recipe,
+                opened.bound,
                 limits,
                 stack,
                 spool_folder(self.store),
                 lot_bytes=lot_bytes,
             )
-            yield sides, PairEncoder(opened.recipe, limits.max_record_bytes, workers=1)
+            yield sides, PairEncoder(opened.bound, limits.max_record_bytes, workers=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class OpenedPairPlan:
     """Plan with the records of both its sides and the schema of the pairs."""
 
     plan: PairPlan
-    recipe: BoundCombineSpec
+    bound: BoundCombineSpec
     schema: Schema
     left: tuple[NumberedUnit, ...]
     right: tuple[NumberedUnit, ...]
@@ -185,26 +185,24 @@ def open_plan(
 ) -> OpenedPairPlan:
     """Find the inputs of a plan. Raises LogError or ValueError if they have changed."""
     left, right = (_snapshot(store, told) for told in (plan.left, plan.right))
-    recipe, schema = bind_spec(plan.rule, left.schema, right.schema)
+    bound, schema = bind_spec(plan.spec, left.schema, right.schema)
     if wanted is not None:
-        names = PairFeatureNames(
-            _only(recipe.names.left, wanted), _only(recipe.names.right, wanted)
-        )
-        recipe = replace(recipe, names=names)
+        names = PairFeatureNames(_only(bound.names.left, wanted), _only(bound.names.right, wanted))
+        bound = replace(bound, names=names)
     sides = [
         get_combination_side(snapshot, names)
-        for snapshot, names in ((left, recipe.names.left), (right, recipe.names.right))
+        for snapshot, names in ((left, bound.names.left), (right, bound.names.right))
     ]
     cover = plan.cover
     if cover.left[1] > len(sides[0].units) or cover.right[1] > len(sides[1].units):
         raise ValueError("it pairs shards that the snapshots do not have")
     return OpenedPairPlan(
         plan,
-        recipe,
+        bound,
         schema,
         sides[0].units[slice(*cover.left)],
         sides[1].units[slice(*cover.right)],
-        PairGrid(sides[0].extents, sides[1].extents, plan.once),
+        PairGrid(sides[0].extents, sides[1].extents, plan.spec.once),
     )
 
 

@@ -244,12 +244,12 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
     "names of versions that collide": (VERSIONS, "feature-collision", "'x'"),
     "a prefix without the rule": (
         [*FILES, "--left-prefix", "a_"],
-        "missing-option",
+        "conflicting-arguments",
         "--on-collision prefix",
     ),
     "the rule without a prefix": (
         [*FILES, "--on-collision", "prefix"],
-        "missing-option",
+        "missing-argument",
         "--left-prefix",
     ),
     "a prefix that does not help": (
@@ -257,8 +257,8 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
         "feature-collision",
         "'a_x'",
     ),
-    "a seed alone": ([*FILES, *PREFIXED, "--seed", "1"], "missing-option", "--sample"),
-    "how alone": ([*FILES, *PREFIXED, "--how", "left"], "missing-option", "--on"),
+    "a seed alone": ([*FILES, *PREFIXED, "--seed", "1"], "missing-argument", "--sample"),
+    "how alone": ([*FILES, *PREFIXED, "--how", "left"], "missing-argument", "--on"),
     "half a key": ([*FILES, *PREFIXED, "--on", "x="], "invalid-option-value", "LEFT_KEY=RIGHT_KEY"),
     "a key twice": ([*FILES, *PREFIXED, "--on", "x", "--on", "x=x"], "duplicate-feature", "'x'"),
     "a key that is not there": ([*FILES, *PREFIXED, "--on", "x=y"], "unknown-feature", "'y'"),

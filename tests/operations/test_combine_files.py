@@ -24,7 +24,7 @@ from shardline.errors import (
 )
 from shardline.hints import Option
 from shardline.operations.combine_files import combine_files, plan_combine_files
-from shardline.pairing.combine_spec import bind_spec, make_spec
+from shardline.pairing.combine_spec import CombineSpec, bind_spec
 from shardline.pairing.pair_batch import PairSides
 from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_side import StandaloneFile, UnitGroup, number_units
@@ -144,7 +144,7 @@ def laid(
     """The pairs, made in lots of `lot` bytes with `memory` bytes of the right in memory."""
     found = [infer_schema(paths) for paths in (left, right)]
     schemas = [schema_of(one.merged) for one in found]
-    recipe, _ = bind_spec(make_spec(**PREFIX, **options), schemas[0], schemas[1])
+    bound, _ = bind_spec(CombineSpec.of(**PREFIX, **options), schemas[0], schemas[1])
     units = [
         number_units((StandaloneFile(file.file), file.records) for file in one.files)
         for one in found
@@ -153,13 +153,13 @@ def laid(
         sides = PairSides(
             units[0],
             [UnitGroup(units[1])],
-            recipe,
+            bound,
             DEFAULT_LIMITS,
             stack,
             lot_bytes=lot,
             memory_bytes=memory,
         )
-        laying = PairEncoder(recipe, DEFAULT_LIMITS.max_record_bytes, 2)
+        laying = PairEncoder(bound, DEFAULT_LIMITS.max_record_bytes, 2)
         made = list(laying.records(sides.lots()))
     assert all(len(one.data) <= 3 * lot or len(one.starts) == 1 for one in made)
     return [payload for one in made for payload in payloads(one)]
@@ -373,9 +373,9 @@ def test_a_file_without_records_has_no_match_for_any_key(tmp_path: Path, what: s
 def test_a_file_that_gets_other_features_while_it_is_combined_is_refused(tmp_path: Path) -> None:
     left, right = side(tmp_path, "left", lefts(0, 2)), side(tmp_path, "right", rights(0, 2))
     schema = [schema_of(infer_schema(paths).merged) for paths in (left, right)]
-    recipe, _ = bind_spec(make_spec(), schema[0], schema[1])
+    bound, _ = bind_spec(CombineSpec(), schema[0], schema[1])
     side(tmp_path, "left", [*lefts(0, 1), example_of(new=1)])
     (unit,) = number_units([(StandaloneFile(str(left[0])), 2)])
     with pytest.raises(ColumnError, match="left0") as caught:
-        list(unit.parts(recipe.names.left, DEFAULT_LIMITS))
+        list(unit.parts(bound.names.left, DEFAULT_LIMITS))
     assert (caught.value.record, caught.value.feature) == (1, "new")

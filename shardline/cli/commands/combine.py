@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from shardline.arguments import resolve_path
-from shardline.cli.combine_options import CombineOptions, PairOptions, pair_options
 from shardline.cli.errors import UsageError, raise_as_usage_error
 from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
@@ -20,6 +19,7 @@ from shardline.cli.options import (
     expand_patterns,
     json_option,
     limit_options,
+    limits,
     no_check_option,
     root_option,
     workers_option,
@@ -30,6 +30,7 @@ from shardline.cli.output import (
     print_json,
     serialize_snapshot,
 )
+from shardline.cli.output_file import validate_destination
 from shardline.cli.progress import (
     make_cancellable,
     run_in_thread,
@@ -42,46 +43,94 @@ from shardline.cli.references import (
     open_version,
     parse_reference,
     parse_version,
+    validate_output_path,
 )
 from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
+from shardline.cli.udf_options import load_udf, load_udfs, print_unversioned_udfs
 from shardline.text import (
     escape_text,
     format_bytes,
     format_count,
-    format_list,
     format_rate,
     format_reused_shards,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import NoReturn
 
+    from shardline.cli.options import CommandFunction
     from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.version import StoredVersion
     from shardline.operations.combine import CombinePlan, CombineReport
     from shardline.operations.combine_files import CombineFilesPlan
-    from shardline.pairing.combine_spec import JoinType, SpecOptions
-    from shardline.pairing.pair_features import OnCollision
+    from shardline.pairing.combine_spec import CombineMode, CombineSpec, SpecOptions
     from shardline.pairing.pair_grid import PairEstimate
-    from shardline.udf import UDF
+    from shardline.tfrecord import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class CombineOptions:
+    """What was asked for."""
+
+    left: str
+    right: str
+    into: str | None
+    output: Path | None
+    overwrite: bool
+    mode: CombineMode
+    budget_bytes: int | None
+    target_size: int | None
+    compression: str | None
+    dry_run: bool
+    no_check: bool
+    workers: int | None
+    max_record: int
+    max_unpacked: int
+    root: str | None
+    as_json: bool
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that were asked for."""
+        return limits(self.max_record, self.max_unpacked)
+
+    @property
+    def virtual(self) -> bool:
+        """Whether only the plan of the pairs is to be written."""
+        return self.mode == "virtual"
+
+    def validate(self) -> None:
+        """Refuse options of files for versions, and options of versions for files."""
+        validate_destination(
+            self.into,
+            self.output,
+            overwrite=self.overwrite,
+            version="NAME/VERSION",
+            target_size=self.target_size,
+            no_check=self.no_check,
+            mode=self.virtual,
+        )
+        if self.output is not None:
+            for side in (self.left, self.right):
+                validate_output_path(side)
 
 
 _SHOWN = 20
 
 
-def format_estimate(found: PairEstimate) -> str:
+def _format_estimate(found: PairEstimate) -> str:
     """`12,000 pairs, about 1.2 MB to write`."""
     most = "at most " if found.most else ""
     return f"{most}{format_count(found.pairs, 'pair')}, about {format_bytes(found.bytes)} to write"
 
 
-def serialize_estimate(found: PairEstimate) -> dict[str, Any]:
+def _serialize_estimate(found: PairEstimate) -> dict[str, Any]:
     """The same for machines; with `most` there may be fewer."""
     return {"pairs": found.pairs, "bytes": found.bytes, "most": found.most}
 
 
-def print_features(features: Iterable[str]) -> None:
+def _print_features(features: Iterable[str]) -> None:
     """What is in a pair."""
     listed_all = list(features)
     click.echo("a pair has:")
@@ -91,69 +140,49 @@ def print_features(features: Iterable[str]) -> None:
         click.echo(f"  … and {len(listed_all) - _SHOWN:,} more; --json lists all")
 
 
-def print_incremental_notice(rule: SpecOptions) -> None:
-    """Say it where nothing of what is made now can be used again."""
+def _print_incremental_notice(spec: CombineSpec) -> None:
+    """Say which options prevent that computed shards are used again."""
     for name in ("limit", "sample"):
-        if rule.get(name) is not None:
+        if getattr(spec, name) is not None:
             click.echo(f"  --{name} is not incremental: all is made anew when a side has changed")
-    makers = [*_list_udfs(rule.get("fields", ())), *_list_udfs(rule.get("where"))]
-    unversioned = [one.shown for one in makers if one.identity() is None]
-    if unversioned:
-        click.echo(
-            f"  {escape_text(format_list(unversioned))} "
-            f"{'has' if len(unversioned) == 1 else 'have'} no "
-            'code version, so all is made anew each time: declare one, as in code="1"'
-        )
+    print_unversioned_udfs(spec.udfs)
 
 
-def _list_udfs(makers: UDF | Sequence[UDF] | None) -> list[UDF]:
-    if makers is None:
-        return []
-    return list(makers) if isinstance(makers, Sequence) else [makers]
-
-
-def combine_standalone_files(asked: CombineOptions, output: Path, rule: SpecOptions) -> None:
-    """Write all pairs to one file, or tell how many these would be."""
+def _combine_files(asked: CombineOptions, output: Path, options: SpecOptions) -> None:
+    """Write all pairs to a file, or print how many they would be."""
     from shardline.operations.combine_files import plan_combine_files
     from shardline.pairing.pair_grid import validate_budget
 
     sides = expand_patterns([asked.left]), expand_patterns([asked.right])
     _validate_output(asked, output, [*sides[0], *sides[1]])
     with show_activity("counting the pairs"), raise_as_usage_error():
-        plan = plan_combine_files(*sides, limits=asked.limits, workers=asked.workers, **rule)
+        plan = plan_combine_files(*sides, limits=asked.limits, workers=asked.workers, **options)
+        estimate = plan.estimate
     if not asked.as_json:
         _print_file_plan(plan, sides, output, whole=asked.dry_run)
     folder = output.absolute().parent
-    validate_budget(str(output), plan.estimate, asked.budget_bytes, folder, of_files=True)
-    if asked.dry_run:
-        if asked.as_json:
-            print_json(add_skipped_files(_serialize_file_plan(plan, output)))
-        else:
-            print_dry_run_notice()
-        return
-    _write_pairs(asked, sides, output, rule)
+    validate_budget(str(output), estimate, asked.budget_bytes, folder, of_files=True)
+    if not asked.dry_run:
+        _write_pairs(asked, plan, output)
+    elif asked.as_json:
+        print_json(add_skipped_files(_serialize_file_plan(plan, output)))
+    else:
+        print_dry_run_notice()
 
 
-def _write_pairs(
-    asked: CombineOptions, sides: tuple[list[Path], list[Path]], output: Path, rule: SpecOptions
-) -> None:
+def _write_pairs(asked: CombineOptions, plan: CombineFilesPlan, output: Path) -> None:
     from shardline.execution.executor import CancellationToken
-    from shardline.operations.combine_files import combine_files
 
     began = time.perf_counter()
     cancellation = CancellationToken()
     with show_pair_progress("combining") as progress:
         run = partial(
-            combine_files,
-            *sides,
+            plan.execute,
             output,
             compression=asked.compression or "none",
             budget_bytes=asked.budget_bytes,
             overwrite=asked.overwrite,
-            limits=asked.limits,
-            workers=asked.workers,
             progress=make_cancellable(progress, cancellation),
-            **rule,
         )
         report = run_in_thread(run, cancellation)
     seconds = time.perf_counter() - began
@@ -207,10 +236,10 @@ def _print_file_plan(
     )
     click.echo(f"{left} with {right} → {escape_text(str(output))}")
     if whole and plan.schema is not None:
-        print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
+        _print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
     elif whole:
-        print_features(plan.features)
-    click.echo(f"work: {format_estimate(plan.estimate)}")
+        _print_features(plan.features)
+    click.echo(f"work: {_format_estimate(plan.estimate)}")
 
 
 def _format_paths(paths: list[Path]) -> str:
@@ -226,27 +255,34 @@ def _serialize_file_plan(plan: CombineFilesPlan, output: Path) -> dict[str, Any]
         "right": plan.right,
         "features": list(plan.features),
         "schema": plan.schema and plan.schema.to_dict(),
-        "estimate": serialize_estimate(plan.estimate),
+        "estimate": _serialize_estimate(plan.estimate),
     }
 
 
-def combine_versions(asked: CombineOptions, into: str, rule: SpecOptions) -> NoReturn:
-    """Make all pairs the content of a version, or tell how many these would be."""
-    from shardline.operations.combine import combine, plan_combine
+def _combine_versions(asked: CombineOptions, into: str, options: SpecOptions) -> NoReturn:
+    """Make all pairs the content of a version, or print how many they would be."""
+    from shardline.operations.combine import plan_combine
     from shardline.pairing.pair_grid import validate_budget
     from shardline.storage.temporary_files import spool_folder
 
     left, right, target = _open_versions(asked, into)
-    more: dict[str, Any] = {"mode": asked.mode, "limits": asked.limits}
-    more["compression"] = asked.compression
-    more |= {} if asked.target_size is None else {"target_bytes": asked.target_size}
+    more: dict[str, Any] = {} if asked.target_size is None else {"target_bytes": asked.target_size}
     for side, version, text in (("left", left, asked.left), ("right", right, asked.right)):
         wanted = parse_reference(text)
         more[f"which_{side}"] = find_snapshot(version, wanted, wanted.readable).number
     with show_activity("counting the pairs"), raise_as_usage_error():
-        plan = plan_combine(left, right, target, **more, **rule)
+        plan = plan_combine(
+            left,
+            right,
+            target,
+            mode=asked.mode,
+            compression=asked.compression,
+            limits=asked.limits,
+            **more,
+            **options,
+        )
     if not asked.as_json:
-        _print_version_plan(plan, target, rule, whole=asked.dry_run)
+        _print_version_plan(plan, target, whole=asked.dry_run)
     validate_budget(target.name, plan.estimate, asked.budget_bytes, spool_folder(target.store))
     if asked.dry_run:
         if asked.as_json:
@@ -256,9 +292,7 @@ def combine_versions(asked: CombineOptions, into: str, rule: SpecOptions) -> NoR
         raise SystemExit(0)
     began = time.perf_counter()
     with open_progress_executor(asked.workers) as executor:
-        report = combine(
-            left, right, target, budget_bytes=asked.budget_bytes, executor=executor, **more, **rule
-        )
+        report = plan.execute(budget_bytes=asked.budget_bytes, executor=executor)
     seconds = time.perf_counter() - began
     if not asked.as_json:
         _print_report(report, seconds)
@@ -301,21 +335,19 @@ def _open_versions(
     return one, other, StoredVersion(store, name)
 
 
-def _print_version_plan(
-    plan: CombinePlan, into: StoredVersion, rule: SpecOptions, *, whole: bool
-) -> None:
+def _print_version_plan(plan: CombinePlan, into: StoredVersion, *, whole: bool) -> None:
     new = "" if into.exists else ", which is new"
     left, right = (
         f"{side} ({format_count(side.records, 'record')})" for side in (plan.left, plan.right)
     )
     click.echo(f"{left} with {right} → {plan.into}{new}")
     if whole:
-        print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
+        _print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
     shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
     gone = f", {plan.drop:,} to drop" if plan.drop else ""
-    size = f"; {format_estimate(plan.estimate)}" if plan.compute else ""
+    size = f"; {_format_estimate(plan.estimate)}" if plan.compute else ""
     click.echo(f"work: {shards}{gone}{size}")
-    print_incremental_notice(rule)
+    _print_incremental_notice(plan.spec)
 
 
 def _serialize_version_plan(plan: CombinePlan, into: StoredVersion) -> dict[str, Any]:
@@ -331,7 +363,7 @@ def _serialize_version_plan(plan: CombinePlan, into: StoredVersion) -> dict[str,
         "reuse_shards": plan.reuse,
         "drop_shards": plan.drop,
         "incremental": plan.incremental,
-        "estimate": serialize_estimate(plan.estimate),
+        "estimate": _serialize_estimate(plan.estimate),
     }
 
 
@@ -379,6 +411,106 @@ def _print_report(report: CombineReport, seconds: float) -> None:
     click.echo(f"  {format_rate(report.records, report.bytes, seconds, 'pairs')}")
 
 
+def _pair_options(command: CommandFunction) -> CommandFunction:
+    """Add the options of a CombineSpec, named as its fields."""
+    for option in (
+        click.option(
+            "--once",
+            is_flag=True,
+            help="With the same on both sides: each two different records once, in one order, and "
+            "none with itself.",
+        ),
+        click.option("--seed", type=int, help="Which sample: the same seed takes the same pairs."),
+        click.option(
+            "--sample",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Only so many pairs, drawn of all; not incremental. Not with --on, --where or "
+            "--limit.",
+        ),
+        click.option(
+            "--limit",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Only the first pairs, so many; not incremental.",
+        ),
+        click.option(
+            "--fields",
+            multiple=True,
+            metavar="MODULE:OBJECT",
+            help="What makes new fields of a pair, as in 'shardline extend'; may be repeated.",
+        ),
+        click.option(
+            "--where",
+            metavar="MODULE:OBJECT",
+            help="What chooses pairs: it makes one int64, which is 1 where the pair is wanted and "
+            "0 where it is not.",
+        ),
+        click.option(
+            "--how",
+            type=click.Choice(["inner", "left"]),
+            help="With --on: only records with a match, or also those of LEFT without one, alone."
+            "  [default: inner]",
+        ),
+        click.option(
+            "--on",
+            multiple=True,
+            metavar="KEY[=RIGHT_KEY]",
+            help="Only pairs in which this feature is the same on both sides; may be repeated.",
+        ),
+        click.option(
+            "--right-prefix", default="", metavar="TEXT", help="What to put before RIGHT's names."
+        ),
+        click.option(
+            "--left-prefix", default="", metavar="TEXT", help="What to put before LEFT's names."
+        ),
+        click.option(
+            "--on-collision",
+            type=click.Choice(["refuse", "prefix", "keep-left", "keep-right"]),
+            default="refuse",
+            show_default=True,
+            help="What to do about features that both sides have.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _parse_keys(texts: tuple[str, ...]) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for text in texts:
+        left, equals, right = text.partition("=")
+        if not left or (equals and not right):
+            raise UsageError(
+                f"invalid --on {text!r}: expected KEY or LEFT_KEY=RIGHT_KEY",
+                code="invalid-option-value",
+            )
+        if left in keys:
+            raise UsageError(
+                f"--on: duplicate feature {left!r}", code="duplicate-feature", feature=left
+            )
+        keys[left] = right or left
+    return keys
+
+
+_LOADERS: dict[str, Callable[[Any], Any]] = {
+    "on": _parse_keys,
+    "where": lambda text: load_udf(text, "--where"),
+    "fields": load_udfs,
+}
+"""What reads the text of an option that is not the value itself."""
+
+
+def _load_options(given: dict[str, Any]) -> SpecOptions:
+    """Return the options of a CombineSpec that were given, with their functions loaded."""
+    loaded: Any = {
+        name: _LOADERS[name](value) if name in _LOADERS else value
+        for name, value in given.items()
+        if value not in {None, "", (), False}
+    }
+    return cast("SpecOptions", loaded)
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -412,7 +544,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC)
     help="Of files: write the pairs to this file.",
 )
 @click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
-@pair_options
+@_pair_options
 @click.option(
     "--mode",
     type=click.Choice(["materialized", "virtual"]),
@@ -439,21 +571,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC)
 @limit_options
 @root_option
 @json_option
-def combine(
-    *,
-    on_collision: OnCollision,
-    left_prefix: str,
-    right_prefix: str,
-    on: tuple[str, ...],
-    how: JoinType | None,
-    where: str | None,
-    fields: tuple[str, ...],
-    limit: int | None,
-    sample: int | None,
-    seed: int | None,
-    once: bool,
-    **common: Any,  # noqa: ANN401 - they are told in CombineOptions
-) -> None:
+def combine(**given: Any) -> None:  # noqa: ANN401 - the fields of CombineOptions, and of the spec
     """Make a record of each record of LEFT together with each one of RIGHT.
 
     LEFT and RIGHT are files (--output), or versions of datasets, NAME/VERSION[@SNAPSHOT] (--into).
@@ -465,12 +583,11 @@ def combine(
     if both sides have a feature of the same name and --on-collision does not say what to do, or if
     it would write more than the budget. Nothing is changed then.
     """
-    asked = CombineOptions(**common)
-    asked.refuse_mixed()
-    rule = PairOptions(
-        on_collision, left_prefix, right_prefix, on, how, where, fields, limit, sample, seed, once
-    ).load()
+    own = {one.name: given.pop(one.name) for one in fields(CombineOptions)}
+    asked = CombineOptions(**own)
+    asked.validate()
+    options = _load_options(given)
     if asked.output is not None:
-        combine_standalone_files(asked, asked.output, rule)
+        _combine_files(asked, asked.output, options)
     elif asked.into is not None:
-        combine_versions(asked, asked.into, rule)
+        _combine_versions(asked, asked.into, options)

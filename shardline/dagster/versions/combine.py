@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Unpack
 
 import dagster as dg
 from pydantic import Field
@@ -34,7 +34,6 @@ from shardline.dagster.versions.progress import create_logging_executor
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
 from shardline.operations.combine import (
-    CombineMode,
     CombinePlan,
     CombineReport,
     combine,
@@ -42,18 +41,18 @@ from shardline.operations.combine import (
 )
 from shardline.operations.transform_version import parse_shard_compression
 from shardline.pairing.combine_spec import (
+    CombineMode,
     CombineSpec,
-    JoinKeys,
-    JoinType,
+    PairOptions,
     SpecOptions,
     bind_spec,
-    declare_spec,
+    validate_mode,
+    validate_option_names,
 )
-from shardline.pairing.pair_features import OnCollision
 from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.text import format_count
-from shardline.udf.udf_declaration import UDF, FunctionUDF
+from shardline.udf.udf_declaration import UDF, FunctionUDF, is_udf
 
 
 class CombineConfig(dg.Config):
@@ -72,17 +71,7 @@ def combined_version(
     *,
     left: str | VersionDefs,
     right: str | VersionDefs,
-    on_collision: OnCollision = "refuse",
-    left_prefix: str = "",
-    right_prefix: str = "",
-    on: JoinKeys = (),
-    how: JoinType = "inner",
-    where: UDF | None = None,
     fields: Udfs | LateUdfs = (),
-    limit: int | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-    once: bool = False,
     mode: CombineMode = "materialized",
     target_bytes: int | str = TARGET_BYTES,
     budget_bytes: int | str | None = None,
@@ -92,6 +81,7 @@ def combined_version(
     owners: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     code_version: str = __version__,
+    **options: Unpack[PairOptions],
 ) -> VersionDefs:
     """Declare a version, `digit_pairs/v1`, of the pairs of what `left` and `right` have published.
 
@@ -102,21 +92,11 @@ def combined_version(
     is new in them; with `limit` or `sample`, all of them each time. `target_bytes` and
     `budget_bytes` are numbers, or sizes such as "128MB".
     """
+    validate_option_names(combined_version, options)
     first, second = (one if isinstance(one, str) else one.name for one in (left, right))
     inputs = tuple(dict.fromkeys((first, second)))
     validate_inputs(name, inputs)
-    options = SpecOptions(
-        on_collision=on_collision,
-        left_prefix=left_prefix,
-        right_prefix=right_prefix,
-        on=on,
-        how=how,
-        where=where,
-        limit=limit,
-        sample=sample,
-        seed=seed,
-        once=once,
-    )
+    once = options.get("once", False)
     with raise_declaration_error(name):
         declared = DeclaredUdfs.of(fields)
         _validate_spec(options, declared, mode)
@@ -224,46 +204,35 @@ class _CombineInputs:
     right_snapshot: Snapshot
 
 
-def _validate_spec(options: SpecOptions, declared: DeclaredUdfs, mode: str) -> None:
-    """Refuse what contradicts itself, as far as it can be told before anything is read."""
-    if mode not in get_args(CombineMode):
-        raise InvalidArgumentError(
-            f"invalid mode {mode!r}: expected {' or '.join(get_args(CombineMode))}",
-            code="invalid-choice",
-        )
-    asked = [name for name in ("on", "where", "limit", "sample") if options.get(name)]
-    asked += ["fields"] if declared.given else []
-    if mode == "virtual" and asked:
-        write = Option("mode", "materialized")
-        raise InvalidArgumentError(
-            f"a virtual combination contains all pairs: it takes no {', '.join(asked)}",
-            code="conflicting-arguments",
-            hint=Hint.of(f"leave out {', '.join(asked)}, or write the pairs with ", write),
-        )
-    _create_spec(options, declared.functions)
+def _validate_spec(options: PairOptions, declared: DeclaredUdfs, mode: str) -> None:
+    """Refuse what contradicts itself, as far as it is known before anything is read."""
+    spec = _create_spec(options, declared.functions)
+    late = [name for name, value in options.items() if value and name not in spec.given]
+    late += ["fields"] if declared.given and not spec.fields else []
+    validate_mode(mode, (*spec.given, *late))
 
 
-def _create_spec(options: SpecOptions, fields: Sequence[UDF]) -> CombineSpec:
-    """Return the rule with these fields, and without a filter that is not a function."""
-    where = options["where"]
-    known = where if isinstance(where, FunctionUDF) else None
-    return declare_spec(**SpecOptions(**{**options, "where": known}, fields=fields))
+def _create_spec(options: PairOptions, fields: Sequence[UDF]) -> CombineSpec:
+    """Return the spec with these fields, and without a filter that is a table: it is not read."""
+    known = options.copy()
+    where = options.get("where")
+    if is_udf(where) and not isinstance(where, FunctionUDF):
+        known["where"] = None
+    return CombineSpec.of(**known, fields=fields)
 
 
 def _infer_schema(
-    left: Schema, right: Schema, options: SpecOptions, declared: DeclaredUdfs
+    left: Schema, right: Schema, options: PairOptions, declared: DeclaredUdfs
 ) -> Schema | None:
     """Return the schema of the pairs, None if the features of a maker are not known yet."""
-    rule = _create_spec(options, ())
-    recipe, pairs = bind_spec(rule, left, right)
-    recipe.refuse_same_names()
-    if isinstance(rule.where, FunctionUDF):
-        rule.where.validate(pairs)
+    spec = _create_spec(options, ())
+    bound, pairs = bind_spec(spec, left, right)
+    bound.refuse_same_names()
     declared.validate(pairs)
     if declared.declared is None:
         return None
-    recipe, schema = bind_spec(replace(rule, fields=declared.declared), left, right)
-    recipe.refuse_same_names()
+    bound, schema = bind_spec(replace(spec, fields=declared.declared), left, right)
+    bound.refuse_same_names()
     return schema
 
 

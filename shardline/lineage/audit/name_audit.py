@@ -21,6 +21,7 @@ from shardline.operations.migrate import MigrationSpec, make_migrate_transform
 from shardline.operations.shard_slice import make_rebuild_identity
 from shardline.operations.shard_writer import get_stem, make_stem
 from shardline.operations.transform_version import make_transform_identity
+from shardline.pairing.combine_spec import has_pair_selection
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.schema.schema import get_feature
@@ -325,7 +326,6 @@ def _audit_combined(look: _EntryAudit) -> Iterator[_NameFault]:
     virtual = told.get("mode") == "virtual"
     names = ("mode", "rule") if virtual else ("rule", "compression")
     known = {name: told[name] for name in names}
-    all_pairs = "on" not in rule and "where" not in rule
     grid = PairGrid(
         tuple(RecordExtent(one.records, 0) for one in left),
         tuple(RecordExtent(one.records, 0) for one in right),
@@ -340,7 +340,7 @@ def _audit_combined(look: _EntryAudit) -> Iterator[_NameFault]:
             one.shard, [identity | ({} if virtual else make_span_identity(cover))]
         )
         pairs = estimate(grid, cover).pairs
-        if all_pairs and pairs != one.shard.records:
+        if not has_pair_selection(told) and pairs != one.shard.records:
             what = f"it has {one.shard.records} records, and what it pairs gives {pairs}"
             yield _NameFault(one.shard.name, what, lost=True)
 

@@ -30,7 +30,7 @@ from shardline.operations.repair_task import RowShardWriter
 from shardline.operations.shard_origin import find_input_slices, find_source_rows
 from shardline.operations.shard_writer import ShardPlan, get_stem, make_shard
 from shardline.operations.transform_version import TransformTask, make_transformed_shard
-from shardline.pairing.combine_spec import bind_spec, make_spec
+from shardline.pairing.combine_spec import CombineSpec, bind_spec, list_stored_udfs
 from shardline.pairing.coverage import Coverage
 from shardline.readers.records import list_records
 from shardline.schema.schema import Feature
@@ -208,7 +208,7 @@ class ShardRecomputer:
         """Return what is needed besides the shards and was not given; None if nothing is."""
         if told.get("default"):
             return _DEFAULTS
-        makers = [*told.get("fields", ()), *_list_pair_filters(told)]
+        makers = list_stored_udfs(told)
         random = (one for one in makers if one.get("deterministic") is False)
         if (maker := next(random, None)) is not None:
             return SkipReason("not-deterministic", f"{maker['by']} is declared not deterministic")
@@ -404,30 +404,13 @@ class ShardRecomputer:
 
     def _combined(self, work: _RecomputeTask) -> Receipt:
         entry, told = work.entry, work.entry.parameters
-        rule: Any = told["rule"]
-        where = self._named(_list_pair_filters(told))
         origins = self._origin(entry, 0), self._origin(entry, 1)
-        recipe, _ = bind_spec(
-            make_spec(
-                on_collision=rule["on_collision"],
-                left_prefix=rule.get("left_prefix", ""),
-                right_prefix=rule.get("right_prefix", ""),
-                on=dict(rule.get("on", ())),
-                how=rule.get("how", "inner"),
-                where=where[0] if where else None,
-                fields=self._named(told.get("fields", ())),
-                limit=told.get("limit"),
-                sample=told.get("sample"),
-                seed=told.get("seed", 0),
-                once=bool(rule.get("once")),
-            ),
-            origins[0].snapshot.schema,
-            origins[1].snapshot.schema,
-        )
+        spec = CombineSpec.from_entry(told, self._named).settle()
+        bound, _ = bind_spec(spec, *(origin.snapshot.schema for origin in origins))
         targets = CombineTargets(
             work.history.version,
             origins,
-            recipe,
+            bound,
             Compression(work.shard.compression),
             told.get("target_bytes", 1),
             self.limits,
@@ -439,7 +422,7 @@ class ShardRecomputer:
                 return write_pair_plan(replace(task, store=work.scratch), work.running)
             return make_combined_shard(replace(task, store=work.scratch), work.running)
         finally:
-            recipe.close()
+            bound.close()
 
     @staticmethod
     def _task(targets: CombineTargets, work: _RecomputeTask) -> CombineTask | PairPlanTask:
@@ -507,24 +490,6 @@ def _find_base_shard(entry: Entry, shard: Shard) -> str | None:
     listed = [one.shard.name for one in entry.added]
     bases = entry.bases
     return bases[listed.index(shard.name)] if bases and shard.name in listed else None
-
-
-def _list_pair_filters(told: Json) -> list[Json]:
-    """What chooses among pairs, told as the makers of fields are."""
-    rule = told.get("rule")
-    where = rule.get("where") if isinstance(rule, dict) else None
-    if where is None:
-        return []
-    identity = where.get("identity")
-    function = str((identity or {}).get("function", "")).rpartition(":")[2]
-    return [
-        {
-            "by": f"function {function!r}" if function else "the function that chose pairs",
-            "features": [feature["name"] for feature in where["features"]],
-            "identity": identity,
-            **({"deterministic": False} if where.get("deterministic") is False else {}),
-        }
-    ]
 
 
 _HOW = {

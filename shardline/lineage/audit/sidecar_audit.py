@@ -10,7 +10,7 @@ from shardline.hints import Command, Hint
 from shardline.lineage.audit.finding import Finding
 from shardline.lineage.audit.name_audit import has_known_parameters
 from shardline.log.model import RECEIPT, REFUSED, ROWS, get_sidecar_shard, sidecar_path
-from shardline.provenance.record_numbers import has_pair_selection
+from shardline.pairing.combine_spec import has_pair_selection
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sources import open_source

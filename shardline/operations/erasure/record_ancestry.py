@@ -15,11 +15,11 @@ from shardline.operations.erasure.record_relations import (
     AlignedRelation,
     LayoutRelation,
     align_shards,
-    has_selected_pairs,
     list_relations,
     make_layout,
     spread_rows,
 )
+from shardline.pairing.combine_spec import has_pair_selection
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.sidecars.row_map import RowMap, RowMapError
@@ -73,7 +73,7 @@ class PairedInputs:
         cover = None
         if isinstance(outputs, list) and len(outputs) == len(self.entry.added):
             cover = Coverage.from_json(outputs[place])
-        if has_selected_pairs(self.entry):
+        if has_pair_selection(self.entry.parameters):
             try:
                 self.sidecars.compare(f"{shard.name}{ROWS}")
             except SidecarMismatchError as error:

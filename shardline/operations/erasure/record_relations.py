@@ -12,6 +12,7 @@ import numpy as np
 from shardline.log.model import RECEIPT, ROWS
 from shardline.log.version import StoredVersion
 from shardline.operations.erasure.dataset_history import ERASE
+from shardline.pairing.combine_spec import has_pair_selection
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.sidecars.receipt import parse_receipt
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 ShardNames: TypeAlias = "tuple[str | None, ...]"
 """The shards of a side, in order; None for one of which no rows are carried on."""
-_SELECTION_OPTIONS = ("limit", "sample")
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def list_pair_relations(
     )
     outputs = told.get("outputs")
     covers = [Coverage.from_json(one) for one in outputs] if isinstance(outputs, list) else []
-    chosen = has_selected_pairs(entry)
+    chosen = has_pair_selection(told)
     for at, added in enumerate(entry.added):
         shard = added.shard
         cover = covers[at] if len(covers) == len(entry.added) else None
@@ -215,12 +215,6 @@ def list_pair_relations(
                 yield RowMapRelation(shard.name, left, right, grid, firsts, row_map)
         elif cover is not None and estimate(grid, cover).pairs == shard.records:
             yield GridRelation(shard.name, left, right, grid, cover, shard.virtual)
-
-
-def has_selected_pairs(entry: Entry) -> bool:
-    """Whether a combination took some of the pairs, so that a row map tells which."""
-    told = entry.parameters
-    return bool({"on", "where"} & set(told["rule"])) or bool(set(_SELECTION_OPTIONS) & set(told))
 
 
 def _is_row_map_intact(row_map: RowMap, sidecars: SidecarReader) -> bool:

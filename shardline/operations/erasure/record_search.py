@@ -186,11 +186,8 @@ def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]
     rule = entry.parameters["rule"]
     on = [(str(left), str(right)) for left, right in rule.get("on", ())]
     keys = [[feature.key for feature in history.schema_of(told).features] for told in entry.inputs]
-    naming = PairNaming(
-        rule["on_collision"], rule.get("left_prefix", ""), rule.get("right_prefix", "")
-    )
     shared = [left for left, right in on if left == right]
-    named = name_features(naming, keys[0], keys[1], shared)
+    named = name_features(PairNaming.from_dict(rule), keys[0], keys[1], shared)
     left, right = (
         {key[1]: name for key, name in side.items() if name is not None and not key[0]}
         for side in (named.left, named.right)
@@ -314,7 +311,7 @@ class PairPlanSearch:
 
     def _own(self, opened: OpenedPairPlan, at: int, told: Input) -> Mapping[Key, Feature]:
         """The features of a side by the keys that they have in a pair."""
-        names = (opened.recipe.names.left, opened.recipe.names.right)[at]
+        names = (opened.bound.names.left, opened.bound.names.right)[at]
         schema = self._snapshot(told).schema
         return {
             (feature.sequence, name): feature
