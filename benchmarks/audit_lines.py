@@ -22,8 +22,8 @@ from shardline.operations.append_task import AppendOptions, make_append_identity
 from shardline.operations.shard_slice import make_rebuild_identity
 from shardline.operations.shard_writer import make_stem
 from shardline.operations.transform_version import make_transform_identity
-from shardline.provenance.catalog import Catalog
 from shardline.provenance.dependencies import get_pin_name
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
 from shardline.storage.local_store import LocalStore
 from shardline.udf.transform import get_transform_identity, map_unchanged_names
@@ -77,7 +77,7 @@ def all_lines(
 
 
 def _audit(root: Path) -> int:
-    report = audit(Catalog(root), shards=False)
+    report = audit(LogIndex(root), shards=False)
     if report.findings:
         raise RuntimeError(f"the root is not as it should be: {report.findings[0]}")
     return report.entries

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from shardline.lineage.ancestry_graph import AncestryEdge
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
-    from shardline.provenance.catalog import Catalog
     from shardline.provenance.log_index import LogIndex, ShardListing
 
 
@@ -93,7 +92,7 @@ class FieldAncestry:
         return entry.shown != self._version or entry.snapshot <= (self._snapshot or 0)
 
     def _links(self, entry: Entry) -> Iterator[tuple[str, AncestryLink]]:
-        for made, origin in self._readable.histories.origins(entry).items():
+        for made, origin in self._readable.index.origins(entry).items():
             how = f"{origin.how} by {origin.by}" if origin.by else origin.how
             for version, feature in origin.of:
                 of = self._node(version, feature)
@@ -145,7 +144,7 @@ class ShardAncestry:
         """The shards that were made of one."""
         if self._made is None:
             self._made = {}
-            for name in self._readable.histories.catalog.found():
+            for name in self._readable.index.found():
                 for shard, entries in self._landings(name).items():
                     for entry in entries:
                         made = self._node(name, shard)
@@ -167,7 +166,7 @@ class ShardAncestry:
 
     def _of(self, entry: Entry, shard: str) -> Iterator[AncestryLink]:
         """What an entry made a shard of."""
-        histories, version = self._readable.histories, entry.shown
+        index, version = self._readable.index, entry.shown
         made = next(one.shard for one in entry.added if one.shard.name == shard)
         node = _format_shard_node(version, shard)
         if entry.operation == "append" and made.source is not None:
@@ -180,7 +179,7 @@ class ShardAncestry:
             # Of a shard that is paired with itself, both sides are one.
             shards = dict.fromkeys(
                 (listing.version, name)
-                for listing, names in _iter_input_shards(histories, entry, made)
+                for listing, names in _iter_input_shards(index, entry, made)
                 for name in names
             )
             for one in shards:
@@ -203,45 +202,45 @@ class ShardAncestry:
         entry = state.condemned_in(name)
         gone = ""
         if entry is not None:
-            erased = self._readable.histories.entry(version, entry).operation == "erase"
+            erased = self._readable.index.entry(version, entry).operation == "erase"
             gone = f"it {'was erased' if erased else 'went to vacuum'} in entry {entry}"
         facts = {} if shard is None else {"records": shard.records, "bytes": shard.bytes}
         return AncestryNode(_format_shard_node(version, name), "shard", facts, gone)
 
 
 def _iter_input_shards(
-    histories: LogIndex, entry: Entry, made: Shard
+    index: LogIndex, entry: Entry, made: Shard
 ) -> Iterator[tuple[ShardListing, Sequence[str]]]:
     """The shards of which an entry made one, with the snapshots in which they stand."""
     if entry.operation == "combine":
-        cover = get_shard_coverage(histories, entry, made.name)
+        cover = get_shard_coverage(index, entry, made.name)
         for side, told in enumerate(entry.inputs):
-            listing = histories.input(told)
+            listing = index.input(told)
             places = slice(None) if cover is None else slice(*(cover.left, cover.right)[side])
             yield listing, [stay.shard.name for stay in listing.stays[places]]
     elif entry.operation == "rebuild":
-        yield _find_rebuilt_inputs(histories, entry, made)
+        yield _find_rebuilt_inputs(index, entry, made)
     elif entry.operation == "repair":
         whole = entry.parameters.get("how") != "salvage"
-        first, old = find_first_repair(histories, entry) if whole else (entry, entry.removed[0])
-        yield histories.before(first), [old]
+        first, old = find_first_repair(index, entry) if whole else (entry, entry.removed[0])
+        yield index.before(first), [old]
     elif entry.inputs or is_in_place_entry(entry):
-        place = histories.place(entry, made.name)
-        listing = histories.input(entry.inputs[0]) if entry.inputs else histories.before(entry)
+        place = index.place(entry, made.name)
+        listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
         yield listing, [get_base_shard(entry, place)]
 
 
 def _find_rebuilt_inputs(
-    histories: LogIndex, entry: Entry, made: Shard
+    index: LogIndex, entry: Entry, made: Shard
 ) -> tuple[ShardListing, Sequence[str]]:
     """The shards whose records are in a rebuilt one: by where they stand."""
     if entry.inputs:
-        listing = histories.input(entry.inputs[0])
-        after = histories.listing(entry.shown, entry.snapshot)
+        listing = index.input(entry.inputs[0])
+        after = index.listing(entry.shown, entry.snapshot)
         first = after.number(made.name, 0) or 0
     else:
-        listing = histories.before(entry)
-        place = histories.place(entry, made.name)
+        listing = index.before(entry)
+        place = index.place(entry, made.name)
         first = listing.number(entry.removed[0], 0) or 0
         first += sum(one.shard.records for one in entry.added[:place])
     last = first + made.records
@@ -289,7 +288,7 @@ class SnapshotAncestry:
     def _parents(self, node: str) -> Iterator[AncestryLink]:
         version, number = _parse_snapshot_node(node)
         for landed, shards in self._landings(version, number).items():
-            entry = self._readable.histories.entry(version, landed)
+            entry = self._readable.index.entry(version, landed)
             records = sum(shard.records for shard in shards)
             if entry.operation == "append":
                 yield make_sources_link(entry, node, shards)
@@ -441,7 +440,7 @@ class VersionAtSnapshot(SnapshotAncestry):
         seen = {stay.shard.name for stay in waiting}
         found: dict[int, list[Shard]] = {}
         for stay in waiting:  # it grows while it is read
-            entry = self._readable.histories.entry(version, stay.landed)
+            entry = self._readable.index.entry(version, stay.landed)
             if entry.inputs or not is_in_place_entry(entry):
                 found.setdefault(stay.landed, []).append(stay.shard)
                 continue
@@ -482,7 +481,7 @@ _LEVELS: dict[AncestryLevel, type[SnapshotAncestry | ShardAncestry | FieldAncest
 
 
 def build_ancestry_graph(
-    catalog: Catalog,
+    index: LogIndex,
     version: str,
     snapshot: int | None = None,
     *,
@@ -496,7 +495,7 @@ def build_ancestry_graph(
     that were read. Shards are those of the newest snapshot unless another is told. What was deleted
     or cannot be read is in the graph too, and says so. Logs are read, and no shard.
     """
-    readable = ReadableCatalog(catalog)
+    readable = ReadableCatalog(index)
     asked: AncestryView = _LEVELS[level](readable, version, snapshot)
     if level == "versions" and snapshot is None:
         asked = VersionAncestry(readable, version)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard, Source
     from shardline.log.state import State
-    from shardline.provenance.catalog import Catalog
     from shardline.provenance.log_index import ShardListing
 
 
@@ -219,11 +218,10 @@ UNREADABLE_LOG = "its log cannot be read"
 
 
 class ReadableCatalog:
-    """A catalog whose versions may be gone or damaged."""
+    """A log index whose versions may be gone or damaged."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self.histories = LogIndex(catalog)
-        self._catalog = catalog
+    def __init__(self, index: LogIndex) -> None:
+        self.index = index
         self._entries: dict[str, tuple[Entry, ...]] = {}
         self._gone: dict[str, tuple[NodeProblem, str]] = {}
         self._readers: dict[str, list[Entry]] | None = None
@@ -234,8 +232,8 @@ class ReadableCatalog:
             found: tuple[Entry, ...] = ()
             lack: NodeProblem = "gone"
             try:
-                found = self._catalog.entries(version)
-                self._catalog.version(version).state.stays.names()
+                found = self.index.entries(version)
+                self.index.version(version).state.stays.names()
                 why = "" if found else "there is no log of it in this root"
             except (CorruptLogError, UnknownFormatError) as error:
                 why, found = f"{UNREADABLE_LOG}: {error}", ()
@@ -262,14 +260,14 @@ class ReadableCatalog:
 
     def state(self, version: str) -> State | None:
         """How a version stands; None if it cannot be read."""
-        return None if self.gone(version) else self._catalog.version(version).state
+        return None if self.gone(version) else self.index.version(version).state
 
     def listing(self, version: str, snapshot: int) -> ShardListing | None:
         """The shards of a snapshot; None if they cannot be told."""
         if self.gone(version):
             return None
         try:
-            return self.histories.listing(version, snapshot)
+            return self.index.listing(version, snapshot)
         except TraceGapError:
             return None
 
@@ -277,7 +275,7 @@ class ReadableCatalog:
         """The entries of all versions that read a snapshot of this one."""
         if self._readers is None:
             self._readers = {}
-            for name in self._catalog.found():
+            for name in self.index.found():
                 for entry in self.entries(name):
                     for read in dict.fromkeys(one.shown for one in entry.inputs):
                         self._readers.setdefault(read, []).append(entry)

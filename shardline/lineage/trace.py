@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.shard_history import ShardInterval
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.provenance.catalog import Catalog
     from shardline.provenance.row_mapping import RecordOrigin, SourceRow
 
 
@@ -50,15 +49,15 @@ Spans: TypeAlias = "tuple[tuple[int, int], ...]"
 class DownstreamIndex:
     """The entries of a root by what they read, found once."""
 
-    def __init__(self, histories: LogIndex) -> None:
-        self.histories = histories
+    def __init__(self, index: LogIndex) -> None:
+        self.index = index
         self._readers: dict[str, list[Entry]] = defaultdict(list)
         self._in_place: dict[Holder, list[Entry]] = defaultdict(list)
-        for name in histories.catalog.names():
-            for entry in histories.catalog.entries(name):
+        for name in index.names():
+            for entry in index.entries(name):
                 for read in dict.fromkeys(one.shown for one in entry.inputs):
                     self._readers[read].append(entry)
-                for shard in list_replaced_shards(histories, entry):
+                for shard in list_replaced_shards(index, entry):
                     self._in_place[name, shard].append(entry)
         self.held = cache(self._held)
         self.seen_by = cache(self._seen_by)
@@ -72,7 +71,7 @@ class DownstreamIndex:
         bytes of memory, and one that is listed 16 more.
         """
         found = Descendants(self, most)
-        entry = self.histories.entry(version, stay.landed)
+        entry = self.index.entry(version, stay.landed)
         itself = np.array([inside], np.int64)
         waiting = {(version, stay.shard.name): [itself]}
         found.take(entry, RecordOutcome(stay.shard.name, itself, itself), None)
@@ -89,26 +88,26 @@ class DownstreamIndex:
         version, shard = holder
         for entry in (*self._in_place[holder], *self._readers[version]):
             try:
-                for outcome in map_records_down(self.histories, entry, version, shard, records):
+                for outcome in map_records_down(self.index, entry, version, shard, records):
                     yield entry, outcome
             except TraceGapError as error:
                 yield entry, make_unknown_outcome("", records, error)
 
     def _held(self, version: str, shard: str) -> Spans:
         """The snapshots that hold a shard, as spans of first and last."""
-        state = self.histories.catalog.version(version).state
+        state = self.index.version(version).state
         spans = state.stays.spans(shard)
         return merge_spans((since, min(until - 1, state.snapshot)) for since, until in spans)
 
     def _seen_by(self, version: str, shard: str) -> tuple[str, ...]:
         """Who registered on a snapshot that holds a shard; who was released too."""
-        pins = self.histories.catalog.version(version).state.pins
+        pins = self.index.version(version).state.pins
         seen = {
             name.removeprefix(CONSUMER_PREFIX): hold.snapshot
             for name, hold in pins.items()
             if name.startswith(CONSUMER_PREFIX)
         }
-        for one in list_all_consumers(version, self.histories.catalog.entries(version)):
+        for one in list_all_consumers(version, self.index.entries(version)):
             if one.released is not None:
                 seen[f"{one.pin.removeprefix(CONSUMER_PREFIX)} (released)"] = one.snapshot
         spans = self._held(version, shard)
@@ -169,14 +168,14 @@ class Descendants:
     @property
     def versions(self) -> list[DescendantCounts]:
         """How much of it each version has, in the order in which they were found."""
-        catalog = self.descent.histories.catalog
+        index = self.descent.index
         shards: dict[str, list[str]] = {version: [] for version in self._gaps}
         for version, shard in self._known:
             shards.setdefault(version, []).append(shard)
         order = dict.fromkeys(lot.entry.shown for lot in self._lots)
         found = []
         for version in order:
-            newest = catalog.version(version).state.snapshot
+            newest = index.version(version).state.snapshot
             held = {one: self.descent.held(version, one) for one in shards[version]}
             counts = {one: len(self._known[version, one]) for one in shards[version]}
             found.append(
@@ -225,10 +224,10 @@ class Descendants:
                 hint=lot.outcome.hint,
             )
             return
-        histories = self.descent.histories
+        index = self.descent.index
         # Not the entry that was found, which may only have reused it.
-        made = EntryRef.of(histories.entry(version, histories.first_landed(version, shard)))
-        first = histories.listing(version, held[-1][1]).number(shard, 0) or 0
+        made = EntryRef.of(index.entry(version, index.first_landed(version, shard)))
+        first = index.listing(version, held[-1][1]).number(shard, 0) or 0
         consumers = self.descent.seen_by(version, shard)
         for before, record in zip(lot.outcome.of, lot.outcome.records, strict=True):
             of = None if lot.of is None else (*lot.of, int(before))
@@ -255,31 +254,31 @@ def merge_spans(spans: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> Spa
     return tuple(found)
 
 
-def trace(catalog: Catalog, snapshot: StoredSnapshot, record: int) -> TraceStep:
+def trace(index: LogIndex, snapshot: StoredSnapshot, record: int) -> TraceStep:
     """Where a record came from: a tree of steps, whose leaves are rows of sources.
 
     `record` is a number as `Snapshot.take` has them, counted from 0 over all shards; IndexError if
     there is none. However large the snapshot is, few and small objects are read: logs, receipts,
     and a block of a row map. What cannot be told is said to be unknown.
     """
-    return RecordTracer(catalog).back(snapshot, record)
+    return RecordTracer(index).back(snapshot, record)
 
 
 def trace_descendants(
-    catalog: Catalog, snapshot: StoredSnapshot, record: int
+    index: LogIndex, snapshot: StoredSnapshot, record: int
 ) -> list[DescendantRecord]:
     """What was made of a record, in every version of the root: first itself, then the nearest.
 
     All logs are read for that, and no shard.
     """
-    return RecordTracer(catalog).down(snapshot, record)
+    return RecordTracer(index).down(snapshot, record)
 
 
 class RecordTracer:
-    """Traces records of one catalog; what was read for one is not read again for the next."""
+    """Traces records of one index; what was read for one is not read again for the next."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._histories = LogIndex(catalog)
+    def __init__(self, index: LogIndex) -> None:
+        self._index = index
         self._descent: DownstreamIndex | None = None
 
     def back(self, snapshot: StoredSnapshot, record: int) -> TraceStep:
@@ -303,7 +302,7 @@ class RecordTracer:
         for at in reversed(range(len(found))):
             of_it = (found[one] if isinstance(one, int) else one for one in before[at])
             step = replace(found[at], of=tuple(of_it))
-            found[at] = replace(step, fate=find_removal(self._histories, step))
+            found[at] = replace(step, fate=find_removal(self._index, step))
         return found[0]
 
     def down(self, snapshot: StoredSnapshot, record: int) -> list[DescendantRecord]:
@@ -315,20 +314,20 @@ class RecordTracer:
     ) -> Descendants:
         """What was made of a record, counted; so many places of each version can be listed."""
         _validate_record(snapshot, record)
-        listing = self._histories.listing(snapshot.version, snapshot.number)
+        listing = self._index.listing(snapshot.version, snapshot.number)
         stay, inside = listing.locate(record)
         if self._descent is None:
-            self._descent = DownstreamIndex(self._histories)
+            self._descent = DownstreamIndex(self._index)
         return self._descent.of(snapshot.version, stay, inside, most)
 
     def _step(
         self, held: SnapshotRecord
     ) -> tuple[TraceStep, tuple[SnapshotRecord | SourceRow | TraceGap, ...]]:
         """A step, and what it was made of."""
-        listing = self._histories.listing(held.version, held.snapshot)
+        listing = self._index.listing(held.version, held.snapshot)
         stay, inside = listing.locate(held.record)
-        first = self._histories.first_landed(held.version, stay.shard.name)
-        entry = self._histories.entry(held.version, first)
+        first = self._index.first_landed(held.version, stay.shard.name)
+        entry = self._index.entry(held.version, first)
         of: tuple[SnapshotRecord | SourceRow | TraceGap, ...]
         try:
             made = self._made_of(entry, stay, inside)
@@ -342,7 +341,7 @@ class RecordTracer:
             stay.shard.name,
             inside,
             EntryRef.of(entry),
-            fields=self._histories.origins(entry) if entry.inputs else {},
+            fields=self._index.origins(entry) if entry.inputs else {},
             remark=remark,
             reused=stay.landed if stay.landed != first else None,
         )
@@ -351,12 +350,12 @@ class RecordTracer:
     def _made_of(self, entry: Entry, stay: ShardInterval, inside: int) -> RecordOrigin:
         """By the entry that a shard first came by; if that does not tell, by what reused it."""
         try:
-            return map_record_up(self._histories, entry, stay.shard, inside)
+            return map_record_up(self._index, entry, stay.shard, inside)
         except TraceGapError:
             if stay.landed == entry.number:
                 raise
-        again = self._histories.entry(entry.shown, stay.landed)
-        return map_record_up(self._histories, again, stay.shard, inside)
+        again = self._index.entry(entry.shown, stay.landed)
+        return map_record_up(self._index, again, stay.shard, inside)
 
 
 def _validate_record(snapshot: StoredSnapshot, record: int) -> None:

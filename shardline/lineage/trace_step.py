@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardline.hints import Hint
     from shardline.log.entry import Entry
     from shardline.log.model import CommitInfo
-    from shardline.provenance.catalog import FeatureOrigin
+    from shardline.provenance.feature_origin import FeatureOrigin
     from shardline.provenance.log_index import LogIndex
 
 
@@ -245,37 +245,37 @@ class DescendantCounts:
         }
 
 
-def find_removal(histories: LogIndex, step: TraceStep) -> Removal | None:
+def find_removal(index: LogIndex, step: TraceStep) -> Removal | None:
     """What became of the shard of a step, whose `of` is known; None if the version keeps it.
 
     A record was erased if the log says so of it, or of what was made of it in place; or if it was
     made of an erased one, and its shard was given up by an erase.
     """
-    version = histories.catalog.version(step.version)
+    version = index.version(step.version)
     condemned = version.state.condemned_in(step.shard)
     if condemned is None:
         return None
     given_up = [
         entry
-        for entry in histories.catalog.entries(step.version)
+        for entry in index.entries(step.version)
         if step.shard in entry.condemned and entry.operation == "erase"
     ]
-    entry = given_up[0] if given_up else histories.entry(step.version, condemned)
+    entry = given_up[0] if given_up else index.entry(step.version, condemned)
     erased = bool(given_up) and (
-        _is_erased(histories, step.version, step.shard, step.shard_record) or step.of_erased
+        _is_erased(index, step.version, step.shard, step.shard_record) or step.of_erased
     )
     there = version.store.info(version.shard_name(step.shard)) is not None
     return Removal(entry.number, entry.operation, entry.time, erased, there)
 
 
-def _is_erased(histories: LogIndex, version: str, shard: str, inside: int) -> bool:
+def _is_erased(index: LogIndex, version: str, shard: str, inside: int) -> bool:
     """Whether an erase took a record out, there or where it was put in place since."""
     waiting = [(shard, inside)]
     for name, record in waiting:  # it grows while it is read
-        for entry in _list_removing_entries(histories, version, name):
+        for entry in _list_removing_entries(index, version, name):
             try:
                 outcomes = list(
-                    map_records_down(histories, entry, version, name, np.array([record], np.int64))
+                    map_records_down(index, entry, version, name, np.array([record], np.int64))
                 )
             except TraceGapError:
                 continue
@@ -287,11 +287,11 @@ def _is_erased(histories: LogIndex, version: str, shard: str, inside: int) -> bo
     return False
 
 
-def _list_removing_entries(histories: LogIndex, version: str, shard: str) -> list[Entry]:
+def _list_removing_entries(index: LogIndex, version: str, shard: str) -> list[Entry]:
     """The entries that made others of a shard, in its own version, and took it out."""
-    state = histories.catalog.version(version).state
+    state = index.version(version).state
     entries = [
-        histories.entry(version, state.timeline.moment(until).entry)
+        index.entry(version, state.timeline.moment(until).entry)
         for _, until in state.stays.spans(shard)
         if until <= state.snapshot
     ]

@@ -10,7 +10,7 @@ import random
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardline.errors import (
@@ -50,11 +50,16 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Log:
-    """The entries of one version."""
+    """The entries of one version.
+
+    `known` keeps the entries that were read, so that none is read again; None keeps none. Entries
+    never change once they are committed.
+    """
 
     store: Store
     dataset: str
     version: str
+    known: dict[int, Entry] | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse names that could lead elsewhere."""
@@ -109,17 +114,27 @@ class Log:
 
     def entry(self, number: int) -> Entry:
         """One entry that is known to exist."""
+        if self.known and (entry := self.known.get(number)) is not None:
+            return entry
         try:
             data = self.store.read(self.entry_name(number))
         except ObjectNotFoundError:
             raise CorruptLogError(self.shown, number, "it is missing", "missing-entry") from None
-        return read_entry(self.shown, number, data)
+        return self.keep(read_entry(self.shown, number, data))
+
+    def keep(self, entry: Entry) -> Entry:
+        """Keep an entry that was read from the log, if this log keeps any."""
+        if self.known is not None:
+            self.known[entry.number] = entry
+        return entry
 
     def has_entry(self, number: int, digest: str) -> bool:
         """Return True if an entry has this digest, without decoding it: it may be large.
 
         Raises CorruptLogError if the entry is corrupt.
         """
+        if self.known and number in self.known:
+            return self.known[number].digest == digest
         data = self.store.read_many([self.entry_name(number)])[0]
         if data is None:
             return False
@@ -129,27 +144,38 @@ class Log:
         """Read some entries that are known to exist, several at a time."""
         for first in range(0, len(numbers), _LARGEST_BATCH):
             batch = numbers[first : first + _LARGEST_BATCH]
-            found = self.store.read_many([self.entry_name(number) for number in batch])
-            for number, data in zip(batch, found, strict=True):
-                if data is None:
+            for number, item in zip(batch, self._read_batch(batch), strict=True):
+                if item is None:
                     raise CorruptLogError(self.shown, number, "it is missing", "missing-entry")
-                yield read_entry(self.shown, number, data)
+                yield self._decode(number, item)
 
     def entries(self, first: int) -> Iterator[Entry]:
         """The entries from `first` up to the head, several at a time."""
         batch = _FIRST_BATCH
         while True:
             numbers = range(first, first + batch)
-            found = self.store.read_many([self.entry_name(number) for number in numbers])
-            for number, data in zip(numbers, found, strict=True):
-                if data is None:
+            found = self._read_batch(numbers)
+            for number, item in zip(numbers, found, strict=True):
+                if item is None:
                     self._refuse_gap(number, found[number - first + 1 :])
                     return
-                yield read_entry(self.shown, number, data)
+                yield self._decode(number, item)
             first += batch
             batch = min(2 * batch, _LARGEST_BATCH)
 
-    def _refuse_gap(self, number: int, behind: list[bytes | None]) -> None:
+    def _read_batch(self, numbers: Sequence[int]) -> list[Entry | bytes | None]:
+        """Return entries that are known, and read the files of all others in one request."""
+        known = self.known or {}
+        unread = [number for number in numbers if number not in known]
+        names = [self.entry_name(number) for number in unread]
+        found = self.store.read_many(names) if names else []
+        files = dict(zip(unread, found, strict=True))
+        return [known[number] if number in known else files[number] for number in numbers]
+
+    def _decode(self, number: int, item: Entry | bytes) -> Entry:
+        return item if isinstance(item, Entry) else self.keep(read_entry(self.shown, number, item))
+
+    def _refuse_gap(self, number: int, behind: Sequence[Entry | bytes | None]) -> None:
         """An entry is missing and a later one is there. It may have come while we read."""
         later = any(behind) if behind else self.exists(number + 1)
         if later and not self.exists(number):

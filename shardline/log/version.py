@@ -69,7 +69,8 @@ class StoredVersion:
     """One version of a dataset, `Version(root, "digits/v1")`.
 
     It stands where the log stood when it was opened, last refreshed or last committed to.
-    `run` and `code` are told in each entry: which run made it, by which code.
+    `run` and `code` are told in each entry: which run made it, by which code. With `keep_entries`,
+    no entry of the log is read twice.
     """
 
     snapshot_type: ClassVar[type[StoredSnapshot]] = StoredSnapshot
@@ -82,13 +83,14 @@ class StoredVersion:
         run: str = "",
         code: str = "",
         clock: Callable[[], datetime] = utc_now,
+        keep_entries: bool = False,
     ) -> None:
         parts = _NAME.fullmatch(str(name))
         if parts is None:
             raise InvalidNameError(
                 f"invalid version {name!r}", hint=Hint.of("write DATASET/VERSION, as digits/v1")
             )
-        self.log = Log(open_store(root), parts[1], parts[2])
+        self.log = Log(open_store(root), parts[1], parts[2], known={} if keep_entries else None)
         self._maker = CommitInfo(__version__, socket.gethostname(), run, code)
         self._clock = clock
         self._lock = RLock()

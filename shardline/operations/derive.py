@@ -22,9 +22,9 @@ from shardline.execution.executor import ShardTask
 from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, diff_shards, validate_not_tombstoned
 from shardline.log.model import RECEIPT, ROWS, Shard, get_quarantine_name
-from shardline.operations.erasure.dataset_history import ERASE
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
 from shardline.operations.shard_writer import find_fresh_attempt, get_stem
+from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import let_go, pin_inputs
 from shardline.schema.comparison import compare
 from shardline.sidecars.sidecar_reader import SidecarReader
@@ -217,7 +217,7 @@ def _collect_sidecars(
     suffixes = (RECEIPT, ROWS)
     names = [f"{shard}{suffix}" for shard in again for suffix in suffixes]
     names += [name for name in map(get_quarantine_name, again) if name is not None]
-    return {**SidecarReader.of(into).digests(names), **made} if names else made
+    return {**SidecarReader(into).digests(names), **made} if names else made
 
 
 def validate_not_erased(origins: Sequence[DerivedFrom]) -> list[int]:

@@ -21,7 +21,6 @@ from shardline.log.model import Base
 from shardline.log.version import DerivedFrom, StoredVersion, utc_now
 from shardline.operations.check import CheckTask, run_check
 from shardline.operations.derive import make_fresh_shards
-from shardline.operations.erasure.dataset_history import ERASE
 from shardline.operations.erasure.erase_plan import (
     ErasePlan,
     ShardErasure,
@@ -34,6 +33,7 @@ from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
 from shardline.operations.erasure.quarantine_strike import strike_lines
 from shardline.operations.erasure.record_relations import collapse_rows
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
+from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import pin_inputs, release_erased_pins
 from shardline.readers.records import list_records
 from shardline.readers.shard_file import open_shard_file

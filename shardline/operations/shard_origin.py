@@ -72,7 +72,7 @@ def find_source_rows(version: StoredVersion, shard: Shard, limits: Limits) -> So
 def _read_shard_receipt(version: StoredVersion, shard: Shard) -> Receipt | None:
     """Read the receipt of a shard; None if it is missing, corrupt or not the committed one."""
     try:
-        (data,) = SidecarReader.of(version).read([f"{shard.name}{RECEIPT}"])
+        (data,) = SidecarReader(version).read([f"{shard.name}{RECEIPT}"])
     except SidecarMismatchError:
         return None
     return parse_receipt(data)

@@ -17,9 +17,10 @@ from shardline.hints import Hint, Option
 from shardline.log.append_change import Replacement
 from shardline.log.model import ROWS
 from shardline.operations.derive import make_fresh_shards
-from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
 from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
 from shardline.operations.erasure.record_relations import list_relations, spread_rows
+from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+from shardline.provenance.log_index import LogIndex
 from shardline.readers.shard_file import open_shard_file
 from shardline.sidecars.row_map import NOTHING, RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarReader
@@ -91,7 +92,8 @@ def _list_appended_rows(
 def _list_relations(version: StoredVersion, history: VersionHistory) -> list[Relation]:
     """How records moved from shard to shard since; also what repairs salvaged of them."""
     log = version.log
-    known = DatasetHistory(version.store, log.dataset, {log.version: history})
+    index = LogIndex(version.store, version)
+    known = DatasetHistory(index, log.dataset, {log.version: history})
     salvaged = [
         _SalvagedRelation(version, str(entry.parameters["shard"]), entry.added[0].shard)
         for entry in history.entries
@@ -121,7 +123,7 @@ class _SalvagedRelation:
         if self.made.source is not None:
             yield self.made.name, np.arange(self.made.records)
             return
-        SidecarReader.of(self.version).compare(f"{self.made.name}{ROWS}")
+        SidecarReader(self.version).compare(f"{self.made.name}{ROWS}")
         path = self.version.shard_name(self.made) + ROWS
         found = []
         try:

@@ -207,7 +207,7 @@ def _iter_release_commands(
             yield Command.of("consumers", of, "--release", one.name, *run)
 
 
-def get_recombine_hint(histories: LogIndex, entry: Entry) -> Hint:
+def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
     """Return how to combine the same pairs in another version, with row maps."""
     left, right = (f"{one.shown}@{one.snapshot}" for one in entry.inputs)
     told = entry.parameters
@@ -217,7 +217,7 @@ def get_recombine_hint(histories: LogIndex, entry: Entry) -> Hint:
             f"entry {entry.number} in ",
             Command.of("log", entry.shown, "--json"),
         )
-    into = _choose_unused_name(histories, entry.shown)
+    into = _choose_unused_name(index, entry.shown)
     options = [
         option if value is None else f"{option}={value}" for option, value in list_arguments(told)
     ]
@@ -227,9 +227,9 @@ def get_recombine_hint(histories: LogIndex, entry: Entry) -> Hint:
     return Hint.of("to combine the same pairs in another version, run ", command)
 
 
-def _choose_unused_name(histories: LogIndex, version: str) -> str:
+def _choose_unused_name(index: LogIndex, version: str) -> str:
     """The name of a version that is not there."""
-    there, count = set(histories.catalog.found()), 1
+    there, count = set(index.found()), 1
     while (name := f"{version}anew{count if count > 1 else ''}") in there:
         count += 1
     return name

@@ -1,9 +1,9 @@
-"""What logs and receipts tell of shards, each read once: which were when where, and how made."""
+"""What the logs and receipts of a root say, each read once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,21 +17,28 @@ from shardline.errors import (
 )
 from shardline.hints import Hint
 from shardline.log.model import RECEIPT, ROWS
+from shardline.log.version import StoredVersion
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
+from shardline.provenance.catalog import find_all_versions, find_versions
+from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+from shardline.provenance.feature_origin import infer_feature_origins
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarMismatchError, SidecarReader
+from shardline.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
     from shardline.log.shard_history import ShardInterval
-    from shardline.log.version import StoredVersion
-    from shardline.provenance.catalog import Catalog, FeatureOrigin
+    from shardline.log.snapshot import StoredSnapshot
+    from shardline.provenance.feature_origin import FeatureOrigin
     from shardline.sidecars.receipt import Receipt
+    from shardline.storage import Store
 
 
 class TraceGapError(ShardlineError):
@@ -79,22 +86,80 @@ class ShardListing:
 
 
 class LogIndex:
-    """The logs of a catalog, and what lies beside the shards, each part of it read once."""
+    """The logs of a root, and the sidecars of its shards, each part of them read once.
 
-    def __init__(self, catalog: Catalog) -> None:
-        self.catalog = catalog
+    Args:
+        root: The root.
+        versions: Versions that are open already, to be used for what the index says of them.
+    """
+
+    def __init__(self, root: Store | Path | str, *versions: StoredVersion) -> None:
+        self.store = open_store(root)
+        self._versions = {version.name: version for version in versions}
+        self._entries: dict[str, tuple[Entry, ...]] = {}
+        self._datasets: dict[str, DatasetHistory] = {}
         self._listings: dict[tuple[str, int], ShardListing] = {}
-        self._entries: dict[tuple[str, int], Entry] = {}
         self._receipts: dict[str, Receipt | None] = {}
         self._sidecars: dict[str, SidecarReader] = {}
         self._origins: dict[tuple[str, int], Mapping[str, FeatureOrigin]] = {}
         self._grids: dict[tuple[str, int], PairGrid] = {}
 
+    def names(self, dataset: str | None = None) -> list[str]:
+        """Return the versions that have a log, of one dataset or of all, in order."""
+        return [name for name in self.found(dataset) if self.version(name).log.exists(1)]
+
+    def found(self, dataset: str | None = None) -> list[str]:
+        """Return the versions that have a folder for a log, whatever is left in it."""
+        if dataset is None:
+            return find_all_versions(self.store)
+        return [f"{dataset}/{name}" for name in find_versions(self.store, dataset)]
+
+    def version(self, name: str) -> StoredVersion:
+        """Return a version, which may not exist."""
+        if name not in self._versions:
+            self._versions[name] = StoredVersion(self.store, name, keep_entries=True)
+        return self._versions[name]
+
+    def entries(self, name: str) -> tuple[Entry, ...]:
+        """Return all entries of a log. Raises CorruptLogError if one cannot be read."""
+        if name not in self._entries:
+            self._entries[name] = tuple(self.version(name).log.entries(1))
+        return self._entries[name]
+
+    def entry(self, version: str, number: int) -> Entry:
+        """Return an entry of a log."""
+        return self.version(version).log.entry(number)
+
+    def dataset(self, name: str) -> DatasetHistory:
+        """Return the history of a dataset, without versions that do not exist."""
+        if name not in self._datasets:
+            history = DatasetHistory(self, name)
+            for short in find_versions(self.store, name):
+                version = self.version(f"{name}/{short}")
+                if version.exists:
+                    entries = self.entries(version.name)[: version.state.number]
+                    history.versions[short] = VersionHistory(version, entries)
+            self._datasets[name] = history
+        return self._datasets[name]
+
+    def refresh(self, dataset: str) -> DatasetHistory:
+        """Return the history of a dataset with what was committed since it was read."""
+        for name in [name for name in self._versions if name.startswith(f"{dataset}/")]:
+            self._versions[name].refresh()
+            self._entries.pop(name, None)
+            self._sidecars.pop(name, None)
+        self._datasets.pop(dataset, None)
+        return self.dataset(dataset)
+
+    def made_by(self, name: str, snapshot: int) -> Entry:
+        """Return the entry that made a snapshot."""
+        return self.entry(name, self.version(name).snapshot(snapshot).entry)
+
     def listing(self, version: str, snapshot: int) -> ShardListing:
         """The shards of a snapshot; Untold if there is none of that number."""
         key = (version, snapshot)
         if key not in self._listings:
-            state = self.catalog.version(version).state
+            state = self.version(version).state
             if not 1 <= snapshot <= state.snapshot:
                 what = f"snapshot {snapshot}" if state.number else "log"
                 raise TraceGapError(
@@ -108,16 +173,9 @@ class LogIndex:
 
     def first_landed(self, version: str, shard: str) -> int:
         """The entry by which a shard came into a version first; others may have reused it."""
-        stays = self.catalog.version(version).state.stays
+        stays = self.version(version).state.stays
         rows = pc.equal(stays.names(), shard).to_numpy(zero_copy_only=False)
         return int(stays.column("landed")[rows].min())
-
-    def entry(self, version: str, number: int) -> Entry:
-        """An entry of a log."""
-        key = (version, number)
-        if key not in self._entries:
-            self._entries[key] = self.catalog.version(version).log.entry(number)
-        return self._entries[key]
 
     def input(self, told: Input) -> ShardListing:
         """The snapshot that an operation read; Untold if it is not there, or another by now."""
@@ -131,7 +189,7 @@ class LogIndex:
                 hint=error.hint,
                 version=version,
             ) from None
-        moment = self.catalog.version(version).state.timeline.moment(told.snapshot)
+        moment = self.version(version).state.timeline.moment(told.snapshot)
         if self.entry(version, moment.entry).digest != told.entry:
             raise TraceGapError(
                 f"{version}@{told.snapshot} differs from the snapshot that was read: its log was "
@@ -201,27 +259,37 @@ class LogIndex:
                 hint=error.hint,
                 path=name,
             ) from None
-        return RowMap(self.catalog.store, name, shard.records, columns)
+        return RowMap(self.store, name, shard.records, columns)
 
     def sidecars(self, version: str) -> SidecarReader:
         """Reads the sidecars of a version, compared with what its log committed."""
         if version not in self._sidecars:
-            entry = partial(self.entry, version)
-            self._sidecars[version] = SidecarReader(self.catalog.version(version), entry)
+            self._sidecars[version] = SidecarReader(self.version(version))
         return self._sidecars[version]
 
     def _beside(self, version: str, shard: Shard, suffix: str) -> str:
-        return f"{self.catalog.version(version).shard_name(shard)}{suffix}"
+        return f"{self.version(version).shard_name(shard)}{suffix}"
 
     def origins(self, entry: Entry) -> Mapping[str, FeatureOrigin]:
         """Where the features come from of what an entry made; none if an input cannot be read."""
         key = (entry.shown, entry.number)
         if key not in self._origins:
             try:
-                self._origins[key] = self.catalog.origins(entry)
+                schemas = [self.version(told.shown).schema for told in entry.inputs]
+                self._origins[key] = infer_feature_origins(entry, schemas)
             except (VersionNotFoundError, CorruptLogError, UnknownFormatError):
                 self._origins[key] = {}
         return self._origins[key]
+
+    def origins_of(self, snapshot: StoredSnapshot) -> Mapping[str, FeatureOrigin]:
+        """Where each feature of a snapshot comes from; none, if its records were appended."""
+        timeline, number = self.version(snapshot.version).state.timeline, snapshot.number
+        while number:
+            entry = self.entry(snapshot.version, timeline.moment(number).entry)
+            if entry.inputs or entry.operation == "append":
+                return self.origins(entry)
+            number = int(timeline.column("made_from")[number - 1])
+        return {}
 
     def grid(self, entry: Entry) -> PairGrid:
         """The shards of the two inputs of a combination, and how many records they have."""

@@ -42,7 +42,7 @@ _MOST_PARTS = 64
 """Shards of a source whose receipts are read to count what went to quarantine before one."""
 
 
-def trace_source_row(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> SourceRow:
+def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> SourceRow:
     """The row of record `inside` of a shard that an append brought in; Untold if it is lost."""
     source = next((one for one in entry.sources if one.key == shard.source), None)
     if source is None:
@@ -50,11 +50,11 @@ def trace_source_row(histories: LogIndex, entry: Entry, shard: Shard, inside: in
             f"entry {entry.number} does not name the source of {shard.name}", version=entry.shown
         )
     try:
-        receipt = histories.receipt(entry.shown, shard)
+        receipt = index.receipt(entry.shown, shard)
         if receipt.counts(shard.records):
             row = map_record_to_row(receipt.first, receipt.refused, inside)
         else:
-            (row,) = histories.row_map(entry.shown, shard, 1).find(inside)
+            (row,) = index.row_map(entry.shown, shard, 1).find(inside)
     except (TraceGapError, RowMapError) as error:
         raise TraceGapError(
             f"source row unknown: {error.message} (source: {source.shown})",
@@ -70,16 +70,14 @@ def trace_source_row(histories: LogIndex, entry: Entry, shard: Shard, inside: in
     told = any(one.get("source") == source.key for one in entry.parameters.get("quarantine", ()))
     if earlier and kind in _MAY_BE_BLANK:
         # Of the shards before it is only known how many rows gave none: some may be blank.
-        earlier = (
-            _count_quarantined_in(histories, entry, parts[:place], receipt.first) if told else 0
-        )
+        earlier = _count_quarantined_in(index, entry, parts[:place], receipt.first) if told else 0
     here = refused_before(receipt.refused, row)
     refused = None if earlier is None else here + earlier
     return SourceRow(source, row, format_row_label(kind, row), row - records - inside, refused)
 
 
 def _count_quarantined_in(
-    histories: LogIndex, entry: Entry, parts: Sequence[Shard], rows: int
+    index: LogIndex, entry: Entry, parts: Sequence[Shard], rows: int
 ) -> int | None:
     """How many of the first rows were refused, of which these shards are; None if too much to ask.
 
@@ -88,7 +86,7 @@ def _count_quarantined_in(
     if len(parts) > _MOST_PARTS:
         return None
     try:
-        receipts = histories.receipts(entry.shown, parts)
+        receipts = index.receipts(entry.shown, parts)
     except TraceGapError:
         return None
     covered = sum(receipt.end - receipt.first for receipt in receipts)
@@ -134,7 +132,7 @@ class RecordOrigin:
     remark: str = ""
 
 
-def map_record_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
+def map_record_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """What record `inside` of a shard was made of, which landed with this entry.
 
     Raises Untold, with the reason, where that cannot be told.
@@ -146,28 +144,28 @@ def map_record_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) 
             code="unknown-operation",
             version=entry.shown,
         )
-    return find(histories, entry, shard, inside)
+    return find(index, entry, shard, inside)
 
 
-def _map_appended_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
-    if entry.bases and entry.bases[histories.place(entry, shard.name)]:
+def _map_appended_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
+    if entry.bases and entry.bases[index.place(entry, shard.name)]:
         return _map_transformed_up(
-            histories, entry, shard, inside
+            index, entry, shard, inside
         )  # What a replacement left of a shard.
-    return RecordOrigin((trace_source_row(histories, entry, shard, inside),))
+    return RecordOrigin((trace_source_row(index, entry, shard, inside),))
 
 
-def _map_rebuilt_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
+def _map_rebuilt_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """All records in order: of those that it took out, or of a whole snapshot."""
     if entry.inputs:
-        listing = histories.input(entry.inputs[0])
-        after = histories.listing(entry.shown, entry.snapshot)
+        listing = index.input(entry.inputs[0])
+        after = index.listing(entry.shown, entry.snapshot)
         _validate_record_count(entry, after.records, listing.records)
         record = after.number(shard.name, inside)
     else:
-        listing = histories.before(entry)
+        listing = index.before(entry)
         _validate_record_count(entry, *replaced(listing, entry))
-        place = histories.place(entry, shard.name)
+        place = index.place(entry, shard.name)
         record = sum(one.shard.records for one in entry.added[:place]) + inside
         record += listing.number(entry.removed[0], 0) or 0
     if record is None:
@@ -194,17 +192,15 @@ def _validate_record_count(entry: Entry, made: int, read: int) -> None:
         )
 
 
-def _map_transformed_up(
-    histories: LogIndex, entry: Entry, shard: Shard, inside: int
-) -> RecordOrigin:
+def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """Extend, migrate, erase, replace: a shard of a shard, all records but the refused ones."""
-    place = histories.place(entry, shard.name)
+    place = index.place(entry, shard.name)
     old = get_base_shard(entry, place)
-    listing = histories.input(entry.inputs[0]) if entry.inputs else histories.before(entry)
+    listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
     if shard.base is not None and entry.inputs:
-        remark = _get_missing_fields_remark(histories, entry, shard, inside)
+        remark = _get_missing_fields_remark(index, entry, shard, inside)
         return RecordOrigin((_get_snapshot_record(listing, old, inside),), remark)
-    receipt = histories.receipt(entry.shown, shard)
+    receipt = index.receipt(entry.shown, shard)
     if not receipt.counts(shard.records):
         raise TraceGapError(
             f"the receipt of {shard.name} does not cover all its records", code="receipt-mismatch"
@@ -218,10 +214,10 @@ def _map_transformed_up(
     )
 
 
-def _get_missing_fields_remark(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> str:
+def _get_missing_fields_remark(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> str:
     """What is to be said of a record of an overlay of which no new fields could be made."""
     try:
-        receipt = histories.receipt(entry.shown, shard)
+        receipt = index.receipt(entry.shown, shard)
     except TraceGapError:
         return ""
     refused = any(first <= inside <= last for first, last in receipt.refused)
@@ -240,16 +236,16 @@ def _get_snapshot_record(listing: ShardListing, shard: str, inside: int) -> Snap
     return SnapshotRecord(listing.version, listing.snapshot, record)
 
 
-def _map_paired_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
+def _map_paired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """The two records of a pair; one, if the left has no match."""
-    grid = histories.grid(entry)
-    sides = [histories.input(told) for told in entry.inputs]
-    cover = get_shard_coverage(histories, entry, shard.name)
+    grid = index.grid(entry)
+    sides = [index.input(told) for told in entry.inputs]
+    cover = get_shard_coverage(index, entry, shard.name)
     if has_pair_selection(entry.parameters):
         try:
-            found = histories.row_map(entry.shown, shard, 2).find(inside)
+            found = index.row_map(entry.shown, shard, 2).find(inside)
         except RowMapError as error:
-            raise make_unknown_pairs_error(histories, entry, shard, error) from None
+            raise make_unknown_pairs_error(index, entry, shard, error) from None
         first = (0, 0) if cover is None else (cover.left[0], cover.right[0])
         numbers = [
             number if number < 0 else number + side.start(at)
@@ -272,13 +268,13 @@ def _map_paired_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int)
 
 
 def make_unknown_pairs_error(
-    histories: LogIndex, entry: Entry, shard: Shard, error: RowMapError
+    index: LogIndex, entry: Entry, shard: Shard, error: RowMapError
 ) -> TraceGapError:
     """Build the error that the pairs of a shard are unknown, since its row map is."""
     return TraceGapError(
         f"the pairs of {shard.name} are unknown: {error.message}",
         code=error.code,
-        hint=get_recombine_hint(histories, entry),
+        hint=get_recombine_hint(index, entry),
         path=error.path,
         version=entry.shown,
     )
@@ -292,19 +288,19 @@ def _validate_pair_count(shard: Shard, pairs: int) -> None:
         )
 
 
-def get_shard_coverage(histories: LogIndex, entry: Entry, shard: str) -> Coverage | None:
+def get_shard_coverage(index: LogIndex, entry: Entry, shard: str) -> Coverage | None:
     """Which shards of its inputs a combined one covers; None if the entry does not tell."""
     outputs = entry.parameters.get("outputs")
     if not isinstance(outputs, list) or len(outputs) != len(entry.added):
         return None
-    return Coverage.from_json(outputs[histories.place(entry, shard)])
+    return Coverage.from_json(outputs[index.place(entry, shard)])
 
 
-def _map_repaired_up(histories: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
+def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """Made anew of what it was first made of, record for record; or what was left of it."""
     if entry.parameters.get("how") != "salvage":
-        first, old = find_first_repair(histories, entry)
-        listing = histories.before(first)
+        first, old = find_first_repair(index, entry)
+        listing = index.before(first)
         if listing.stays[listing.places[old]].shard.records != shard.records:
             raise TraceGapError(
                 f"{shard.name} replaced {old} and has another number of records",
@@ -312,13 +308,13 @@ def _map_repaired_up(histories: LogIndex, entry: Entry, shard: Shard, inside: in
             )
         return RecordOrigin((_get_snapshot_record(listing, old, inside),))
     try:
-        (number,) = histories.row_map(entry.shown, shard, 1).find(inside)
+        (number,) = index.row_map(entry.shown, shard, 1).find(inside)
     except RowMapError as error:
         raise make_unknown_salvage_error(error) from None
     if number < 0:
         raise TraceGapError("the corruption moved it: its earlier number is unknown")
     return RecordOrigin(
-        (_get_snapshot_record(histories.before(entry), str(entry.parameters["shard"]), number),)
+        (_get_snapshot_record(index.before(entry), str(entry.parameters["shard"]), number),)
     )
 
 
@@ -328,10 +324,10 @@ def make_unknown_salvage_error(error: RowMapError) -> TraceGapError:
     return TraceGapError(what, code=error.code, path=error.path)
 
 
-def find_first_repair(histories: LogIndex, entry: Entry) -> tuple[Entry, str]:
+def find_first_repair(index: LogIndex, entry: Entry) -> tuple[Entry, str]:
     """Of a shard that was repaired, maybe again and again, the first repair and the first shard."""
     old = str(entry.parameters["shard"])
-    listing = histories.before(entry)
+    listing = index.before(entry)
     place = listing.places.get(old)
     if place is None:
         raise TraceGapError(
@@ -340,8 +336,8 @@ def find_first_repair(histories: LogIndex, entry: Entry) -> tuple[Entry, str]:
             version=listing.version,
             snapshot=listing.snapshot,
         )
-    landed = histories.entry(listing.version, listing.stays[place].landed)
-    return find_first_repair(histories, landed) if landed.operation == "repair" else (entry, old)
+    landed = index.entry(listing.version, listing.stays[place].landed)
+    return find_first_repair(index, landed) if landed.operation == "repair" else (entry, old)
 
 
 _BY_OPERATION: dict[str, Callable[[LogIndex, Entry, Shard, int], RecordOrigin]] = {
@@ -388,35 +384,35 @@ def _make_empty_outcome(shard: str, of: IntArray, code: str, why: str) -> Record
     return RecordOutcome(shard, of, of[:0], why, code=code)
 
 
-def list_replaced_shards(histories: LogIndex, entry: Entry) -> Sequence[str]:
+def list_replaced_shards(index: LogIndex, entry: Entry) -> Sequence[str]:
     """The shards of its own version that an entry made others of."""
     if entry.inputs or not is_in_place_entry(entry):
         return ()
     if entry.operation == "repair" and entry.parameters.get("how") != "salvage":
         with suppress(TraceGapError):
-            return [find_first_repair(histories, entry)[1]]
+            return [find_first_repair(index, entry)[1]]
     return entry.removed
 
 
 def map_records_down(
-    histories: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
+    index: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
     """What an entry made of these records of a shard of a version.
 
     Raises Untold, with the reason, where that cannot be told.
     """
     if entry.operation in _ONE_TO_ONE:
-        yield from _map_transformed_down(histories, entry, shard, insides)
+        yield from _map_transformed_down(index, entry, shard, insides)
     elif entry.operation == "rebuild":
-        yield from _map_rebuilt_down(histories, entry, shard, insides)
+        yield from _map_rebuilt_down(index, entry, shard, insides)
     elif entry.operation == "repair":
-        yield from _map_repaired_down(histories, entry, insides)
+        yield from _map_repaired_down(index, entry, insides)
     elif entry.operation == "combine":
-        yield from _map_paired_down(histories, entry, version, shard, insides)
+        yield from _map_paired_down(index, entry, version, shard, insides)
 
 
 def _map_transformed_down(
-    histories: LogIndex, entry: Entry, shard: str, insides: IntArray
+    index: LogIndex, entry: Entry, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
     found, gone = False, _GONE.get(entry.operation)
     # A replacement that took whole shards out made none of them.
@@ -429,7 +425,7 @@ def _map_transformed_down(
         if made.base is not None and entry.inputs:
             yield RecordOutcome(made.name, insides, insides)
             continue
-        receipt = histories.receipt(entry.shown, made)
+        receipt = index.receipt(entry.shown, made)
         records = map_rows_to_records(receipt.first, receipt.refused, insides)
         there = records >= 0
         if there.any():
@@ -445,18 +441,18 @@ def _map_transformed_down(
 
 
 def _map_rebuilt_down(
-    histories: LogIndex, entry: Entry, shard: str, insides: IntArray
+    index: LogIndex, entry: Entry, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
     """All records in order: of those that it took out, or of a whole snapshot."""
     if entry.inputs:
-        before = histories.input(entry.inputs[0])
-        after = histories.listing(entry.shown, entry.snapshot)
+        before = index.input(entry.inputs[0])
+        after = index.listing(entry.shown, entry.snapshot)
         first, begin = before.number(shard, 0), 0
         fits = before.records == after.records
         # What was there already is found by the entry that it landed with.
         made = [(one.shard, one.landed == entry.number) for one in after.stays]
     else:
-        before = histories.before(entry)
+        before = index.before(entry)
         added, taken = replaced(before, entry)
         first, begin = before.number(shard, 0), before.number(entry.removed[0], 0) or 0
         fits = added == taken
@@ -472,9 +468,7 @@ def _map_rebuilt_down(
         start += one.records
 
 
-def _map_repaired_down(
-    histories: LogIndex, entry: Entry, insides: IntArray
-) -> Iterator[RecordOutcome]:
+def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iterator[RecordOutcome]:
     if not entry.added:
         yield _make_empty_outcome("", insides, "lost", "lost with all of its shard")
         return
@@ -484,7 +478,7 @@ def _map_repaired_down(
         return
     lost, moved = insides, False
     try:
-        for first, rows in histories.row_map(entry.shown, made, 1).lots():
+        for first, rows in index.row_map(entry.shown, made, 1).lots():
             moved |= bool((rows[:, 0] == NOTHING).any())
             hits = np.isin(rows[:, 0], insides).nonzero()[0]
             if len(hits):
@@ -501,15 +495,15 @@ def _map_repaired_down(
 
 
 def _map_paired_down(
-    histories: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
+    index: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
     for side, told in enumerate(entry.inputs):
         if told.shown != version:
             continue
-        listing = histories.input(told)
+        listing = index.input(told)
         if listing.places.get(shard) is None:
             continue
-        sought = _PairSearch(histories, entry, side, listing, shard, insides)
+        sought = _PairSearch(index, entry, side, listing, shard, insides)
         for one in entry.added:
             yield from sought.among(one.shard)
 
@@ -518,7 +512,7 @@ def _map_paired_down(
 class _PairSearch:
     """Records of one side of a combination, whose pairs are looked for."""
 
-    histories: LogIndex
+    index: LogIndex
     entry: Entry
     side: int
     listing: ShardListing
@@ -530,8 +524,8 @@ class _PairSearch:
         if has_pair_selection(self.entry.parameters):
             yield from self._chosen(made)
             return
-        cover = get_shard_coverage(self.histories, self.entry, made.name)
-        grid = self.histories.grid(self.entry)
+        cover = get_shard_coverage(self.index, self.entry, made.name)
+        grid = self.index.grid(self.entry)
         if cover is None or count_pairs(grid, cover) != made.records:
             unknown = TraceGapError(f"entry {self.entry.number} does not list its pairs")
             yield make_unknown_outcome(made.name, self.insides, unknown)
@@ -552,7 +546,7 @@ class _PairSearch:
 
     def _chosen(self, made: Shard) -> Iterator[RecordOutcome]:
         """Among those that were chosen: the row map is looked through."""
-        cover = get_shard_coverage(self.histories, self.entry, made.name)
+        cover = get_shard_coverage(self.index, self.entry, made.name)
         listing = self.listing
         first = listing.start(listing.places[self.shard])
         if cover is not None:
@@ -561,13 +555,13 @@ class _PairSearch:
                 return
             first -= listing.start(low)
         try:
-            for begin, rows in self.histories.row_map(self.entry.shown, made, 2).lots():
+            for begin, rows in self.index.row_map(self.entry.shown, made, 2).lots():
                 numbers = rows[:, self.side]
                 hits = np.isin(numbers, self.insides + first).nonzero()[0]
                 if len(hits):
                     yield RecordOutcome(made.name, numbers[hits] - first, begin + hits)
         except RowMapError as error:
-            unknown = make_unknown_pairs_error(self.histories, self.entry, made, error)
+            unknown = make_unknown_pairs_error(self.index, self.entry, made, error)
             yield make_unknown_outcome(made.name, self.insides, unknown)
 
 

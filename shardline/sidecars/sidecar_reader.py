@@ -19,9 +19,8 @@ from shardline.log.state import get_name_key
 from shardline.tfrecord.hashing import hash_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from shardline.log.entry import Entry
     from shardline.log.version import StoredVersion
     from shardline.storage import Store
 
@@ -44,24 +43,11 @@ def sidecar_mismatch(store: Store, path: str, version: str | None = None) -> Sid
 
 @dataclass(frozen=True)
 class SidecarReader:
-    """Reader of the sidecars of a version. `entry` returns a log entry by its number."""
+    """Reader of the sidecars of a version."""
 
     version: StoredVersion
-    entry: Callable[[int], Entry]
     _known: dict[str, str | None] = field(default_factory=dict)
     _compared: set[str] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, version: StoredVersion) -> SidecarReader:
-        """Build a reader that reads each log entry once."""
-        entries: dict[int, Entry] = {}
-
-        def read(number: int) -> Entry:
-            if number not in entries:
-                entries[number] = version.log.entry(number)
-            return entries[number]
-
-        return cls(version, read)
 
     def path(self, name: str) -> str:
         """Return the path of a sidecar in the store."""
@@ -81,14 +67,17 @@ class SidecarReader:
     def _look_up(self, names: Sequence[str]) -> dict[str, str | None]:
         state = self.version.state
         stays = state.stays.named(list({get_sidecar_shard(name) for name in names}))
-        found: dict[str, str | None] = {}
+        numbers: dict[str, int] = {}
         for name in names:
             number = state.sidecars.get(get_name_key(name))
             stay = stays.get(get_sidecar_shard(name))
-            if number is None and stay is not None:
-                number = stay.landed
-            found[name] = None if number is None else self.entry(number).sidecars.get(name)
-        return found
+            if number is not None or stay is not None:
+                numbers[name] = stay.landed if number is None and stay is not None else number or 0
+        entries = {number: self.version.log.entry(number) for number in set(numbers.values())}
+        return {
+            name: entries[numbers[name]].sidecars.get(name) if name in numbers else None
+            for name in names
+        }
 
     def is_committed(self, name: str, digest: str) -> bool:
         """Return True if any entry committed or rewrote this digest. Reads the whole log."""

@@ -12,7 +12,7 @@ from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 from shardline.hints import Hint
 from shardline.lineage.audit.finding import Finding
 from shardline.lineage.page import write_page
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from tests.browser.conftest import SCREENSHOTS_VARIABLE
 from tests.lineage.page_roots import HOSTILE, tell
 
@@ -88,7 +88,7 @@ def test_the_page_is_read_clicked_zoomed_and_printed_and_asks_for_nothing(
     browser_page: Page, tmp_path: Path
 ) -> None:
     root = tell(tmp_path / "root").root
-    path = write_page(Catalog(root), tmp_path / "page.html", findings=FINDINGS, now=NOW)
+    path = write_page(LogIndex(root), tmp_path / "page.html", findings=FINDINGS, now=NOW)
     seen = Seen(browser_page, path)
     seen.open()
     what_was_found_is_on_top(seen)

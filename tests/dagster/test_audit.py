@@ -7,7 +7,7 @@ import dagster as dg
 
 from shardline.dagster.instance_records import InstanceRecords
 from shardline.lineage.audit.root_audit import audit
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from tests.dagster.platforms import GROWING, REBUILT, Platform
 
 
@@ -20,13 +20,13 @@ def test_what_runs_made_agrees_with_what_dagster_recorded(
     assert notes.run(instance, GROWING).success
     assert notes.run(instance, REBUILT).success
     root = notes.folder / "root"
-    report = audit(Catalog(root), recorded=InstanceRecords(instance))
+    report = audit(LogIndex(root), recorded=InstanceRecords(instance))
     assert (report.findings, report.versions) == ((), ("notes/single", "notes/v1"))
     _cut_off(root / "notes/single/log", notes.version("notes/single").latest().entry)
-    (found,) = audit(Catalog(root), recorded=InstanceRecords(instance)).findings
+    (found,) = audit(LogIndex(root), recorded=InstanceRecords(instance)).findings
     assert (found.kind, found.place) == ("event-without-snapshot", "snapshot 2")
     shutil.rmtree(root / "notes/single")
-    (gone,) = audit(Catalog(root), recorded=InstanceRecords(instance)).findings
+    (gone,) = audit(LogIndex(root), recorded=InstanceRecords(instance)).findings
     assert (gone.kind, gone.version) == ("event-without-snapshot", "notes/single")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dagster import AssetKey
 
 from shardline.dagster.versions.materialization import build_lineage_table, column_lineage
-from shardline.provenance.catalog import FeatureOrigin
+from shardline.provenance.feature_origin import FeatureOrigin
 
 
 def test_lineage_names_assets_and_leaves_out_what_is_made_of_nothing() -> None:

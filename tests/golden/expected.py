@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardline import RecordFile, ShardlineError, Version
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,13 +27,13 @@ OPERATIONS = frozenset(
 
 def operations_in(root: Path) -> set[str]:
     """Return the operations of all entries in a root."""
-    catalog = Catalog(root)
+    catalog = LogIndex(root)
     return {entry.operation for name in catalog.names() for entry in catalog.entries(name)}
 
 
 def expected_of(root: Path, names: Iterable[str] | None = None) -> Json:
     """Return versions of a root, with all snapshots and the records of the published one."""
-    names = Catalog(root).names() if names is None else names
+    names = LogIndex(root).names() if names is None else names
     return {name: _version(Version(root, name)) for name in names}
 
 

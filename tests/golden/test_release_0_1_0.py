@@ -32,7 +32,7 @@ from shardline.lineage.trace_step import TraceStep
 from shardline.log.model import Source
 from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.migrate import MigrationSpec
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from tests.cli.command import shardline as run_command
 from tests.golden.alike import assert_alike
 from tests.golden.environment import relative_sources
@@ -123,7 +123,7 @@ def _operations_of_engine() -> set[str]:
 
 
 def test_variants_of_operations_are_in_the_root(read_only: Path) -> None:
-    catalog = Catalog(read_only)
+    catalog = LogIndex(read_only)
     entries = [entry for name in catalog.names() for entry in catalog.entries(name)]
 
     def of(operation: str) -> list[Any]:
@@ -160,7 +160,7 @@ def test_version_holds_what_it_held(read_only: Path, name: str) -> None:
 
 
 def test_expected_covers_every_version(read_only: Path) -> None:
-    assert Catalog(read_only).names() == sorted(EXPECTED)
+    assert LogIndex(read_only).names() == sorted(EXPECTED)
 
 
 def test_pets_have_their_values(read_only: Path) -> None:
@@ -219,7 +219,7 @@ def test_readable_snapshot_verifies(read_only: Path, name: str, number: int) -> 
 
 def test_audit_finds_only_the_lost_record(read_only: Path) -> None:
     for shards in (True, False):
-        report = audit(Catalog(read_only), shards=shards)
+        report = audit(LogIndex(read_only), shards=shards)
         assert report.ok
         assert [(one.severity, one.kind, one.version) for one in report.findings] == [
             ("note", "lost-records", "notes/v4")
@@ -269,7 +269,7 @@ def _leaves(step: TraceStep) -> list[Any]:
 def test_record_traces_to_its_source(
     read_only: Path, name: str, record: int, sources: list[tuple[str, int]]
 ) -> None:
-    step = trace(Catalog(read_only), Version(read_only, name).published(), record)
+    step = trace(LogIndex(read_only), Version(read_only, name).published(), record)
     assert [(one.source.shown, one.row) for one in _leaves(step)] == sources
 
 
@@ -375,7 +375,7 @@ def test_pets_grow_and_derived_versions_follow(root: Path) -> None:
         version = Version(root, f"pets/v{number}")
         assert check_version(version).published == version.latest().number
         assert version.published().records == pets.published().records
-    report = audit(Catalog(root))
+    report = audit(LogIndex(root))
     assert [one.kind for one in report.findings] == ["lost-records"]
 
 

@@ -19,7 +19,7 @@ from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature
 from shardline.udf import record_udf
 from tests.operations.extensions import SCHEMA, double
@@ -63,7 +63,7 @@ class Root:
 
     def findings(self, *names: str, **options: Any) -> list[Finding]:  # noqa: ANN401 - as they come
         """What an audit finds."""
-        found = audit(Catalog(self.folder), names or None, **options).findings
+        found = audit(LogIndex(self.folder), names or None, **options).findings
         return list(found)
 
     def kinds(self, *names: str, **options: Any) -> set[tuple[str, str]]:  # noqa: ANN401 - as above

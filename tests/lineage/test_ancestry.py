@@ -18,7 +18,7 @@ from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
 from shardline.operations.restore import restore_version
 from shardline.operations.vacuum import vacuum
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from tests.operations.extensions import base_of, double, grown, version_in
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_a_shard_that_is_paired_with_itself_is_one_parent_with_its_pairs_once(
 
 
 def told(version: Version, *asked: Any, **options: Any) -> AncestryGraph:  # noqa: ANN401 - as they come
-    return build_ancestry_graph(Catalog(version.store), version.name, *asked, **options)
+    return build_ancestry_graph(LogIndex(version.store), version.name, *asked, **options)
 
 
 def arrows(graph: AncestryGraph) -> set[tuple[str, str, str]]:

@@ -26,7 +26,7 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature
 from shardline.storage.local_store import LocalStore
 from shardline.udf import batch_udf, record_udf
@@ -67,7 +67,7 @@ class ReadOnlyStore(LocalStore):
 def test_an_untouched_history_has_no_findings_and_stays_as_it_is(untouched: Root) -> None:
     before = untouched.state()
     report = audit(
-        Catalog(ReadOnlyStore(untouched.folder)), deep=RecomputeOptions(100, fields=(double, half))
+        LogIndex(ReadOnlyStore(untouched.folder)), deep=RecomputeOptions(100, fields=(double, half))
     )
     assert (report.findings, report.ok) == ((), True)
     assert report.versions == NAMES
@@ -82,7 +82,7 @@ def test_without_reading_shards_nothing_is_found_either(untouched: Root) -> None
 
 
 def test_some_versions_are_audited_by_themselves(untouched: Root) -> None:
-    report = audit(Catalog(untouched.folder), [WIDE])
+    report = audit(LogIndex(untouched.folder), [WIDE])
     assert (report.versions, report.findings) == ((WIDE,), ())
 
 
@@ -92,7 +92,7 @@ def test_a_name_follows_from_nothing_but_what_its_entry_tells(
 ) -> None:
     """Were names hashed otherwise, every shard but those of a batch would be told."""
     monkeypatch.setattr("shardline.lineage.audit.name_audit.make_stem", lambda _: "other")
-    logs = AuditedLogs(Catalog(untouched.folder))
+    logs = AuditedLogs(LogIndex(untouched.folder))
     found: dict[str, int] = {}
     for name in NAMES:
         history = logs.of(name)
@@ -167,7 +167,7 @@ def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Pat
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     append(base, rows(5, 8), batch="more")
     rebuild(base, "latest", into=into)
-    catalog = Catalog(tmp_path / "root")
+    catalog = LogIndex(tmp_path / "root")
     (found,) = audit(catalog).findings
     assert (found.severity, found.kind, found.version) == (
         "warning",
@@ -176,7 +176,7 @@ def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Pat
     )
     assert found.place.split(", ") == ["entry 2", "input digits/v1@2"]
     assert check_version(base).ok
-    (later,) = audit(Catalog(tmp_path / "root")).findings
+    (later,) = audit(LogIndex(tmp_path / "root")).findings
     assert later == found
 
 
@@ -184,7 +184,7 @@ def test_an_input_that_was_unpublished_later_was_published_then(tmp_path: Path) 
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     rebuild(base, into=into)
     base.reject(1, reason="on second thoughts")
-    assert audit(Catalog(tmp_path / "root")).findings == ()
+    assert audit(LogIndex(tmp_path / "root")).findings == ()
 
 
 def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root) -> None:
@@ -216,14 +216,14 @@ def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root
 def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
     def recomputed(sample: int) -> int:
         return audit(
-            Catalog(untouched.folder), shards=False, deep=RecomputeOptions(sample)
+            LogIndex(untouched.folder), shards=False, deep=RecomputeOptions(sample)
         ).recomputed
 
     assert [recomputed(sample) for sample in (1, 3)] == [1, 3]
 
 
 def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) -> None:
-    report = audit(Catalog(untouched.folder), shards=False, deep=RecomputeOptions(1000))
+    report = audit(LogIndex(untouched.folder), shards=False, deep=RecomputeOptions(1000))
     assert {(one.version, one.reason.code) for one in report.left_out} == {
         (BASE, "rows-in-memory"),
         (WIDE, "udf-missing"),
@@ -270,10 +270,10 @@ def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Pa
     }
     for name, options in ways.items():
         combine(base, base, version_in(tmp_path, f"pairs/{name}"), **names, **options)
-    report = audit(Catalog(tmp_path / "root"), deep=RecomputeOptions(100, fields=(added, unlike)))
+    report = audit(LogIndex(tmp_path / "root"), deep=RecomputeOptions(100, fields=(added, unlike)))
     assert (report.findings, report.left_out) == ((), ())
     assert report.recomputed == report.shards
-    kept = audit(Catalog(tmp_path / "root"), shards=False, deep=RecomputeOptions(100)).left_out
+    kept = audit(LogIndex(tmp_path / "root"), shards=False, deep=RecomputeOptions(100)).left_out
     assert [one.reason.code for one in kept] == ["udf-missing"]
     assert "'added'" in kept[0].why
 
@@ -289,15 +289,15 @@ def test_what_was_repaired_is_explained_and_can_be_made_again(tmp_path: Path) ->
     base = base_of(tmp_path, (0, 5))
     Path(base.latest().files()[0]).write_bytes(b"")
     assert repair(base).repaired
-    report = audit(Catalog(tmp_path / "root"), deep=RecomputeOptions())
+    report = audit(LogIndex(tmp_path / "root"), deep=RecomputeOptions())
     assert [(one.severity, one.kind) for one in report.findings] == [("note", "repaired-shard")]
     assert (report.ok, report.recomputed) == (True, 2)
-    assert audit(Catalog(tmp_path / "root"), shards=False).findings == ()
+    assert audit(LogIndex(tmp_path / "root"), shards=False).findings == ()
 
 
 def test_a_version_of_nothing_but_a_schema_is_in_order(tmp_path: Path) -> None:
     Version(tmp_path, "digits/v1").create(SCHEMA)
-    report = audit(Catalog(tmp_path))
+    report = audit(LogIndex(tmp_path))
     assert (report.versions, report.findings) == (("digits/v1",), ())
 
 
@@ -306,7 +306,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
 def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
     for shards in (True, False):
-        report = audit(Catalog(GOLDEN), shards=shards)
+        report = audit(LogIndex(GOLDEN), shards=shards)
         assert [(one.severity, one.kind, one.version) for one in report.findings] == [
             ("note", "other-writer", name) for name in ("pets/v1", "pets/v2", "walks/v1")
         ]
@@ -314,6 +314,6 @@ def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
 
 
 def test_entries_of_another_writer_are_left_out_of_what_is_made_again() -> None:
-    report = audit(Catalog(GOLDEN), deep=RecomputeOptions(100))
+    report = audit(LogIndex(GOLDEN), deep=RecomputeOptions(100))
     left = [(one.version, one.shards, one.reason.code) for one in report.left_out]
     assert ("pets/v2", 1, "other-writer") in left

@@ -18,8 +18,8 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
-from shardline.provenance.catalog import Catalog
 from shardline.provenance.consumers import register
+from shardline.provenance.log_index import LogIndex
 from tests.cli.datasets import MISFIT, damage, entry_file, land, landed, on
 from tests.lineage.roots import rechain
 from tests.operations.extensions import base_of, double, grown, version_in
@@ -51,7 +51,7 @@ def follow(base: Version) -> None:
 
 
 def audited(base: Version, *names: str, **options: Any) -> AuditReport:  # noqa: ANN401 - as they come
-    return audit(Catalog(base.store), names or None, **options)
+    return audit(LogIndex(base.store), names or None, **options)
 
 
 def kinds(base: Version, *names: str, **options: Any) -> set[tuple[str, str, str]]:  # noqa: ANN401 - as above

@@ -19,7 +19,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature
 from shardline.udf import record_udf
 from tests.cli.datasets import damage, on
@@ -51,7 +51,7 @@ def base(tmp_path: Path) -> Version:
 
 
 def audited(base: Version, *names: str, **options: Any) -> AuditReport:  # noqa: ANN401 - as they come
-    return audit(Catalog(base.store), names or None, **options)
+    return audit(LogIndex(base.store), names or None, **options)
 
 
 def kinds(base: Version, *names: str, **options: Any) -> set[tuple[str, str, str]]:  # noqa: ANN401 - as above

@@ -13,7 +13,7 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.repair import repair
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from tests.cli.datasets import damage
 from tests.operations.extensions import SCHEMA, base_of, double, version_in
 
@@ -40,7 +40,7 @@ def base(tmp_path: Path) -> Version:
 
 
 def found(base: Version, *, shards: bool = True) -> list[tuple[str, str, str]]:
-    told = audit(Catalog(base.store), shards=shards, sources=False).findings
+    told = audit(LogIndex(base.store), shards=shards, sources=False).findings
     return [(one.severity, one.kind, one.place) for one in told if one.severity != "note"]
 
 
@@ -68,12 +68,12 @@ def test_pairs_without_a_row_map_are_combined_into_another_version_as_advised(
 ) -> None:
     lost, pairs = version_in(tmp_path, "pairs/v1"), version_in(tmp_path, "pairs/v2")
     Path(f"{lost.latest().files()[0]}.rows").unlink()
-    (told,) = audit(Catalog(base.store), ["pairs/v1"], sources=False).findings
+    (told,) = audit(LogIndex(base.store), ["pairs/v1"], sources=False).findings
     (shard,) = lost.latest().shards
     assert (told.kind, told.place) == ("missing-row-map", f"shard {shard.name}")
     combine(base, base, pairs, on="id", on_collision="keep-left")
     assert check_version(pairs).ok
-    assert audit(Catalog(base.store), ["pairs/v2"], sources=False).findings == ()
+    assert audit(LogIndex(base.store), ["pairs/v2"], sources=False).findings == ()
 
 
 def test_a_missing_receipt_is_told_by_what_it_was_for(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_missing_receipt_is_told_by_what_it_was_for(tmp_path: Path) -> None:
     for version in (base, wide):
         shard = version.shard_name(version.latest().shards[0])
         (tmp_path / "root" / f"{shard}.receipt").unlink()
-    told = {one.version: one for one in audit(Catalog(base.store)).findings}
+    told = {one.version: one for one in audit(LogIndex(base.store)).findings}
     assert {(one.kind, one.version) for one in told.values()} == {
         ("missing-receipt", "digits/v1"),
         ("missing-receipt", "digits/v2"),

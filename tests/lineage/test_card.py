@@ -24,7 +24,7 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.vacuum import vacuum
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Category, Feature, Schema
 from tests.errors import raises
 from tests.lineage import told_roots
@@ -44,7 +44,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def card(root: Path, name: str, number: int | None = None, **about: str) -> str:
-    catalog = Catalog(root)
+    catalog = LogIndex(root)
     version = catalog.version(name)
     snapshot = version.published() if number is None else version.snapshot(number)
     counts = count_labels(snapshot)
@@ -117,7 +117,7 @@ def test_a_failed_check_and_what_became_of_the_snapshot_are_told(root: Path) -> 
 
 
 def test_nothing_of_the_records_is_told_but_how_many_have_each_declared_label(root: Path) -> None:
-    for name in Catalog(root).names():
+    for name in LogIndex(root).names():
         assert PERSON not in card(root, name, 1)
     places = section(card(root, "numbers/v1", 2), "Records by place")[2:]
     assert places == [row("4 not declared", "6", ""), row("none", "3", "")]
@@ -146,7 +146,7 @@ def test_a_text_that_would_be_markup_stays_a_text(tmp_path: Path) -> None:
     version.create(Schema((Feature(hostile, "int64", doc=hostile),), doc=hostile))
     append(version, [{hostile: 1}], batch="all")
     text = format_dataset_card(
-        Catalog(tmp_path), version.latest(), about=DatasetTerms(license=hostile)
+        LogIndex(tmp_path), version.latest(), about=DatasetTerms(license=hostile)
     )
     assert "\\<script\\>\\|\\`x\\` \\#\\# no�\\[31m" in text
     assert not any(line.startswith("## no") for line in text.splitlines())
@@ -167,7 +167,7 @@ def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
     first, second = version.snapshot(2).shards
     entry = version.state.condemned_in(second.name)
     for name, number in (("numbers/v1", 2), ("numbers/v2", 1)):
-        text = format_dataset_card(Catalog(tmp_path), Version(tmp_path, name).snapshot(number))
+        text = format_dataset_card(LogIndex(tmp_path), Version(tmp_path, name).snapshot(number))
         gone = section(text, "What is gone")
         erased = f"| numbers/v1 | `{second.name}` | 4 | erased in entry {entry}; "
         assert any(line.startswith(erased) for line in gone)
@@ -175,14 +175,14 @@ def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
         assert HOW_TO_READ not in text
     lost = "4 of its 9 records"
     assert lost in card_of(tmp_path, 2)
-    assert HOW_TO_READ in format_dataset_card(Catalog(tmp_path), version.latest())
+    assert HOW_TO_READ in format_dataset_card(LogIndex(tmp_path), version.latest())
     fields = {"path": second.name, "version": version.name, "snapshot": 2}
     with raises(UnreadableSnapshotError, "snapshot-erased", **fields):
         sha256sums(version.snapshot(2))
 
 
 def card_of(root: Path, number: int) -> str:
-    return format_dataset_card(Catalog(root), Version(root, "numbers/v1").snapshot(number))
+    return format_dataset_card(LogIndex(root), Version(root, "numbers/v1").snapshot(number))
 
 
 @pytest.mark.parametrize("how", ["erased", "given to vacuum"])

@@ -21,7 +21,7 @@ from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.provenance.row_mapping import SourceRow
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _names(snapshot: Snapshot) -> set[str]:
     "name", ["digits/v1", "digits/v2", "digits/v3", "digits/single", "digit_pairs/v1"]
 )
 def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name: str) -> None:
-    tracer, sources = RecordTracer(Catalog(root)), Sources()
+    tracer, sources = RecordTracer(LogIndex(root)), Sources()
     snapshot = Version(root, name).latest()
     numbers = random.Random(name).sample(range(snapshot.records), min(RECORDS, snapshot.records))
     steps = [tracer.back(snapshot, number) for number in numbers]

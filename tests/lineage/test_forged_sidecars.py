@@ -17,7 +17,7 @@ from shardline.operations.combine import combine
 from shardline.operations.erase import erase
 from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
 from shardline.udf import batch_udf
@@ -74,7 +74,7 @@ def sidecars(root: Root) -> list[Path]:
 
 def traces(root: Root) -> list[str]:
     """Where each record of each version came from."""
-    catalog = Catalog(root.folder)
+    catalog = LogIndex(root.folder)
     found = []
     for name in NAMES:
         snapshot = root.version(name).latest()

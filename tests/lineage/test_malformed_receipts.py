@@ -11,7 +11,7 @@ from shardline.errors import ShardlineError
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace, trace_descendants
 from shardline.operations.extend import extend
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.sidecars.receipt import read_receipt
 from tests.lineage.roots import forge
 from tests.operations.extensions import base_of, double, version_in
@@ -52,9 +52,9 @@ def test_audit_and_trace_survive_malformed_receipts(tmp_path: Path) -> None:
         forge(path, change)
         with suppress(ShardlineError):
             read_receipt(base.store, name)
-            trace(Catalog(base.store), wide.latest(), 3)
-            trace_descendants(Catalog(base.store), base.latest(), 3)
+            trace(LogIndex(base.store), wide.latest(), 3)
+            trace_descendants(LogIndex(base.store), base.latest(), 3)
     for key in KEYS[:2]:
         path.write_bytes(whole)
         forge(path, partial(_set, key=key, value=[["x", None]]))
-        assert audit(Catalog(base.store), sources=False).findings != (), key
+        assert audit(LogIndex(base.store), sources=False).findings != (), key

@@ -9,7 +9,7 @@ from shardline.operations.combine import combine
 from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature
 from shardline.udf import record_udf, table_join
 from tests.operations.extensions import base_of, double, length, version_in
@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
 def told(tmp_path: Path, version: Version) -> dict[str, tuple[str, list[str], str]]:
     """Of each feature how it was made, what of, and by what."""
-    catalog = Catalog(tmp_path / "root")
+    catalog = LogIndex(tmp_path / "root")
     entry = catalog.made_by(version.name, version.latest().number)
     return {
         name: (one.how, [f"{of}:{feature}" for of, feature in one.of], one.by)
@@ -111,7 +111,7 @@ def test_what_was_restored_or_rebuilt_in_place_comes_from_where_it_came_from(
     extend(base, double, into)
     rebuild(into, "latest")
     into.restore(1)
-    catalog = Catalog(tmp_path / "root")
+    catalog = LogIndex(tmp_path / "root")
     found = [dict(catalog.origins_of(into.snapshot(number))) for number in (1, 2, 3)]
     assert found[0] == found[1] == found[2]
     assert found[0]["double"].of == (("digits/v1", "id"),)
@@ -143,7 +143,7 @@ def test_what_only_one_side_keeps_comes_from_that_side(tmp_path: Path) -> None:
 
 
 def test_what_another_writer_told_in_another_form_is_not_known() -> None:
-    catalog = Catalog(GOLDEN)
+    catalog = LogIndex(GOLDEN)
     entry = catalog.made_by("pets/v2", 1)
     assert entry.operation == "extend"
     assert catalog.origins(entry) == {}

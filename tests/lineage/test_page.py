@@ -15,7 +15,7 @@ from shardline.lineage.audit.finding import Finding
 from shardline.lineage.page import render_page, write_page
 from shardline.lineage.page.report_page import MOST_FINDINGS, MOST_SNAPSHOTS, build_report_page
 from shardline.log.changes import Derive
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
 from tests.lineage.page_roots import BASE, HOSTILE, Histories, input_of, tell
 from tests.log.versions import (
@@ -46,7 +46,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Histories:
 def versions_of(
     root: Path, names: Iterable[str] | None = None, findings: Sequence[Finding] | None = None
 ) -> dict[str, VersionPage]:
-    page = build_report_page(Catalog(root), now=NOW, names=names, findings=findings)
+    page = build_report_page(LogIndex(root), now=NOW, names=names, findings=findings)
     return {one.name: one for one in page.versions}
 
 
@@ -55,11 +55,11 @@ def finding(severity: str = "error", version: str = "digits/v1", detail: str = "
 
 
 def test_the_same_root_and_time_give_the_same_page(told: Histories) -> None:
-    assert render_page(Catalog(told.root), now=NOW) == render_page(Catalog(told.root), now=NOW)
+    assert render_page(LogIndex(told.root), now=NOW) == render_page(LogIndex(told.root), now=NOW)
 
 
 def test_nothing_from_a_log_or_a_finding_is_markup_or_script(told: Histories) -> None:
-    text = render_page(Catalog(told.root), findings=[finding(detail=HOSTILE)], now=NOW)
+    text = render_page(LogIndex(told.root), findings=[finding(detail=HOSTILE)], now=NOW)
     assert text.count("<script") == text.count("</script") == 2
     data = re.search(r'type="application/json">(.*?)</script>', text, re.DOTALL)
     assert data is not None
@@ -74,7 +74,7 @@ def test_what_turns_or_hides_text_is_shown_by_its_code(tmp_path: Path) -> None:
 
 
 def test_the_policy_lets_nothing_in_and_nothing_out() -> None:
-    text = render_page(Catalog(GOLDEN), now=NOW)
+    text = render_page(LogIndex(GOLDEN), now=NOW)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
     assert policy is not None
     directives = policy[1].split("; ")
@@ -113,7 +113,7 @@ def test_a_snapshot_tells_who_made_it_of_what_and_what_checks_said(told: Histori
 
 
 def test_the_graph_tells_what_versions_are_made_of_and_by_what(told: Histories) -> None:
-    graph = build_report_page(Catalog(told.root), now=NOW).graph
+    graph = build_report_page(LogIndex(told.root), now=NOW).graph
     assert [(edge.source, edge.target, edge.label.split()) for edge in graph.edges] == [
         ("digits/v1", "digits/v2", ["extend", "@4", "→", "@1"]),
         ("digits/v1", "pairs/v1", ["combine", "@4", "→", "@1"]),
@@ -184,7 +184,7 @@ def test_of_a_long_history_the_newest_are_listed_and_all_are_plotted(tmp_path: P
     assert plotted == sorted(set(plotted))
     assert {1, 31, count} <= set(plotted)
     assert len(plotted) < count
-    assert len(render_page(Catalog(tmp_path), now=NOW)) < 300_000
+    assert len(render_page(LogIndex(tmp_path), now=NOW)) < 300_000
 
 
 def test_with_a_name_the_page_shows_it_and_what_it_is_related_to(told: Histories) -> None:
@@ -213,13 +213,13 @@ def test_a_damaged_log_is_told_and_what_can_be_read_of_it_is_shown(tmp_path: Pat
     assert [one.number for one in damaged.history.moments] == [5, 4, 3, 2, 1]
     assert {one.verdict for one in damaged.history.moments} == {"unknown", "rejected"}
     assert versions["digits/v2"].problem == ""
-    assert "digits/v2" in render_page(Catalog(root), now=NOW)
+    assert "digits/v2" in render_page(LogIndex(root), now=NOW)
 
 
 def test_findings_are_the_worst_first_and_none_is_not_the_same_as_no_audit(
     told: Histories,
 ) -> None:
-    catalog = Catalog(told.root)
+    catalog = LogIndex(told.root)
     assert build_report_page(catalog, now=NOW).findings is None
     assert build_report_page(catalog, now=NOW, findings=[]).findings == ()
     mixed = [finding("note"), finding("error", "pairs/v1"), finding("warning", "")]
@@ -233,11 +233,11 @@ def test_findings_are_the_worst_first_and_none_is_not_the_same_as_no_audit(
 
 
 def test_an_old_root_and_an_empty_one_have_a_page(tmp_path: Path) -> None:
-    catalog = Catalog(GOLDEN)
+    catalog = LogIndex(GOLDEN)
     path = write_page(catalog, tmp_path / "page.html", now=NOW)
     assert path.read_text() == render_page(catalog, now=NOW)
     (tmp_path / "empty").mkdir()
-    assert write_page(Catalog(tmp_path / "empty"), path, now=NOW) == path
+    assert write_page(LogIndex(tmp_path / "empty"), path, now=NOW) == path
     assert "pets/v1" not in path.read_text()
 
 

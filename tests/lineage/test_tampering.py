@@ -31,7 +31,7 @@ from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.verify_version import verify_version
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 from tests.kernel.frames import framed
@@ -440,7 +440,7 @@ def test_deleted_index_is_no_finding_and_read_again(tmp_path: Path) -> None:
     version, (path, *_) = large(tmp_path)
     before = path.read_bytes()
     path.unlink()
-    assert audit(Catalog(tmp_path / "large")).ok
+    assert audit(LogIndex(tmp_path / "large")).ok
     assert version.latest().take(NUMBERS)["id"].to_pylist() == NUMBERS
     assert path.read_bytes() == before
 
@@ -462,7 +462,7 @@ def test_repair_writes_a_forged_index_again(tmp_path: Path) -> None:
     version, (path, _) = large(tmp_path)
     before = path.read_bytes()
     forging.forge(path)
-    assert [one.kind for one in audit(Catalog(tmp_path / "large")).findings] == ["wrong-index"]
+    assert [one.kind for one in audit(LogIndex(tmp_path / "large")).findings] == ["wrong-index"]
     assert not verify_version(version).ok
     assert repair(version).indexes == (version.latest().shards[0].name,)
     assert path.read_bytes() == before
@@ -744,7 +744,7 @@ def test_a_record_that_knows_nothing_of_what_its_runs_made_is_named(tmp_path: Pa
     rebuild(version, into=other)
     assert check_version(other).ok
     instance = dg.DagsterInstance.ephemeral()
-    report = audit(Catalog(tmp_path / "root"), recorded=InstanceRecords(instance))
+    report = audit(LogIndex(tmp_path / "root"), recorded=InstanceRecords(instance))
     (found,) = report.findings
     assert (found.severity, found.kind, found.version) == ("warning", "unrecorded-version", BASE)
     assert re.findall(r"\d+", found.detail) == ["1", "1"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.lineage.trace import RecordTracer
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.provenance.row_mapping import SourceRow
 from tests.lineage.histories import lived, read_source, shown, sides
 from tests.sampling import runs_whole_sweeps
@@ -44,7 +44,7 @@ def assert_traced(
 def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
     history: History,
 ) -> None:
-    tracer = RecordTracer(Catalog(history.root))
+    tracer = RecordTracer(LogIndex(history.root))
     operations = set()
     for version in history.versions:
         for number in range(1, version.state.snapshot + 1):
@@ -54,7 +54,7 @@ def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
 
 
 def test_what_a_record_was_made_of_leads_to_it_again(history: History) -> None:
-    tracer = RecordTracer(Catalog(history.root))
+    tracer = RecordTracer(LogIndex(history.root))
     for version in history.versions:
         for step in assert_traced(tracer, version.latest(), 2, 1):
             for one in step.steps:

@@ -25,7 +25,7 @@ from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.provenance.row_mapping import SourceRow
 from shardline.sidecars.receipt import Receipt
 from shardline.storage import open_store
@@ -117,7 +117,7 @@ def test_as_many_small_objects_are_read_whatever_the_number_of_shards(tmp_path: 
         root = tmp_path / f"{shards}"
         snapshot = long_history(root, shards)
         store = WatchedStore(root)
-        (leaf,) = trace(Catalog(store), snapshot, 3 * shards - 2).leaves
+        (leaf,) = trace(LogIndex(store), snapshot, 3 * shards - 2).leaves
         assert isinstance(leaf, SourceRow)
         asked.append((store.asked, sum(store.counts.values())))
         assert store.bytes < 2000
@@ -135,7 +135,7 @@ def test_trace_reads_a_row_map_once_for_its_digest(tmp_path: Path) -> None:
         into = Version(root, "pairs/v1")
         combine(left, right, into, on="id", **PREFIXES)
         store = WatchedStore(root)
-        step = trace(Catalog(store), into.latest(), count // 2 - 1)
+        step = trace(LogIndex(store), into.latest(), count // 2 - 1)
         assert [leaf.row for leaf in step.leaves if isinstance(leaf, SourceRow)] == [
             count - 2,
             count // 2 - 1,
@@ -148,7 +148,7 @@ def test_trace_reads_a_row_map_once_for_its_digest(tmp_path: Path) -> None:
 
 def source_numbers(version: Version) -> list[int | None]:
     """The number that stands in the line from which each record came, None if not known."""
-    tracer, snapshot = RecordTracer(Catalog(version.store)), version.latest()
+    tracer, snapshot = RecordTracer(LogIndex(version.store)), version.latest()
     found: list[int | None] = []
     for record in range(snapshot.records):
         (leaf,) = tracer.back(snapshot, record).leaves
@@ -166,7 +166,7 @@ def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path
     rot(version, 0)
     assert [one.how for one in repair(version).repaired] == ["inputs"]
     assert source_numbers(version) == list(range(ROWS))
-    places = trace_descendants(Catalog(version.store), version.snapshot(1), 20)
+    places = trace_descendants(LogIndex(version.store), version.snapshot(1), 20)
     operations = [place.made.operation for place in places]
     assert operations == ["append", "repair", "rebuild", "repair"]
 
@@ -189,10 +189,10 @@ def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
     assert repaired.how == "salvage"
     kept = [int.from_bytes(payload[-1:], "big") for payload in held(version.latest())]
     assert source_numbers(version) == kept
-    (place, *others) = trace_descendants(Catalog(version.store), version.snapshot(1), kept[-1])
+    (place, *others) = trace_descendants(LogIndex(version.store), version.snapshot(1), kept[-1])
     assert [one.record for one in others] == [len(kept) - 1]
     lost = next(number for number in range(ROWS) if number not in kept)
-    (_, gone) = trace_descendants(Catalog(version.store), version.snapshot(1), lost)
+    (_, gone) = trace_descendants(LogIndex(version.store), version.snapshot(1), lost)
     assert (gone.record, place.record) == (None, kept[-1])
     assert gone.code == "lost"
 
@@ -216,7 +216,7 @@ def digits(tmp_path: Path, rows: int = 40) -> Version:
 
 def test_rows_before_it_are_counted_with_those_in_quarantine(tmp_path: Path) -> None:
     version = digits(tmp_path)
-    (leaf,) = trace(Catalog(version.store), version.latest(), 37).leaves
+    (leaf,) = trace(LogIndex(version.store), version.latest(), 37).leaves
     assert isinstance(leaf, SourceRow)
     assert (leaf.without_record, leaf.refused) == (8 + 6, 6)
     assert leaf.where == f"line {37 + 8 + 6 + 1}"
@@ -251,7 +251,7 @@ def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
 ) -> None:
     version = digits(tmp_path)
     hurt(version)
-    (leaf,) = trace(Catalog(version.store), version.latest(), 20).leaves
+    (leaf,) = trace(LogIndex(version.store), version.latest(), 20).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == code
     assert "in.jsonl" in leaf.why
@@ -262,7 +262,7 @@ def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
     into = Version(tmp_path / "root", "other/v1")
     rebuild(version, "latest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
-    (leaf,) = trace(Catalog(tmp_path / "root"), into.latest(), 3).leaves
+    (leaf,) = trace(LogIndex(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "version-not-found"
     assert leaf.why.startswith("digits/v1 ")
@@ -274,7 +274,7 @@ def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
     rebuild(version, "latest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
     digits(tmp_path)
-    (leaf,) = trace(Catalog(tmp_path / "root"), into.latest(), 3).leaves
+    (leaf,) = trace(LogIndex(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "log-rewritten"
     assert leaf.why.startswith("digits/v1@1 ")
@@ -287,7 +287,7 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     into = Version(tmp_path / "root", "pairs/v1")
     combine(version, version, into, on="id", **PREFIXES)
     lose(".rows")(into)
-    (leaf,) = trace(Catalog(tmp_path / "root"), into.latest(), 3).leaves
+    (leaf,) = trace(LogIndex(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "row-map-not-found"
     assert leaf.hint is not None
@@ -295,7 +295,7 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     assert again.arguments[:3] == ("combine", "digits/v1@1", "digits/v1@1")
     assert leaf.to_dict()["code"] == leaf.code
     assert leaf.to_dict()["hint"]["commands"] == [list(again.words())]
-    places = trace_descendants(Catalog(tmp_path / "root"), version.latest(), 3)
+    places = trace_descendants(LogIndex(tmp_path / "root"), version.latest(), 3)
     assert [(one.version, one.record) for one in places] == [("digits/v1", 3), ("pairs/v1", None)]
     assert (places[1].code, places[1].hint) == ("row-map-not-found", leaf.hint)
     assert places[1].to_dict()["code"] == "row-map-not-found"
@@ -308,7 +308,7 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     combine(version, version, into, on="id", **PREFIXES)
     rebuild(into, "latest", compression="gzip")
     rebuild(version, "latest", compression="gzip")
-    before = [trace(Catalog(version.store), one.latest(), 30).leaves for one in (version, into)]
+    before = [trace(LogIndex(version.store), one.latest(), 30).leaves for one in (version, into)]
     orphan = f"digits/shards/v1.{'0' * 32}.tfrecord.rows"
     version.store.create(orphan, b"of a shard that was never committed")
     later = datetime.now(UTC) + timedelta(days=1)
@@ -316,7 +316,7 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     names = [file.name for file in report.files]
     assert len([name for name in names if name.endswith(".tfrecord")]) >= 5
     assert [name for name in names if name.endswith((".rows", RECEIPT))] == [orphan]
-    after = [trace(Catalog(version.store), one.latest(), 30).leaves for one in (version, into)]
+    after = [trace(LogIndex(version.store), one.latest(), 30).leaves for one in (version, into)]
     assert after == before
     assert all(isinstance(leaf, SourceRow) for leaves in after for leaf in leaves)
 
@@ -327,7 +327,7 @@ def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
     into = Version(tmp_path / "root", "digits/v2")
     share: dict[str, Any] = {"which": 1, "mode": "rewrite", "quarantine_share": 0.5}
     extend(version, half, into, **share)
-    catalog = Catalog(tmp_path / "root")
+    catalog = LogIndex(tmp_path / "root")
     (_, gone, there) = trace_descendants(catalog, version.snapshot(1), 5)
     assert (gone.made.operation, gone.record, gone.code) == ("erase", None, "erased")
     assert (there.version, there.record) == ("digits/v2", 4)
@@ -343,7 +343,7 @@ def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
     version.pin("digits/v9 on 1", 1)
     append(version, [row(99)], batch="more")
     version.pin("consumer other", 2)
-    catalog = Catalog(tmp_path / "root")
+    catalog = LogIndex(tmp_path / "root")
     (old,) = trace_descendants(catalog, version.latest(), 3)
     assert (old.held, old.consumers) == (((1, 2),), ("nightly training", "other"))
     (new,) = trace_descendants(catalog, version.latest(), 40)
@@ -363,7 +363,7 @@ def test_a_number_that_no_record_has_is_refused(tmp_path: Path) -> None:
             version=version.name,
             snapshot=version.latest().number,
         ):
-            trace(Catalog(version.store), version.latest(), record)
+            trace(LogIndex(version.store), version.latest(), record)
 
 
 def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path:
     combine(version, version, pairs, **PREFIXES)
     rebuild(pairs, "latest", into=more)
     rebuild(more, "latest", compression="gzip")
-    tracer = RecordTracer(Catalog(version.store))
+    tracer = RecordTracer(LogIndex(version.store))
     assert len(tracer.down(version.latest(), 3)) == 1 + 79 + 2 * 79
     found = tracer.descendants(version.latest(), 3, 10)
     told = [(one.version, one.now, one.ever, one.held, one.listed) for one in found.versions]
@@ -395,7 +395,7 @@ def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
     names: dict[str, Any] = {**PREFIXES, "left_prefix": "l_", "right_prefix": "r_"}
     combine(pairs, pairs, every, **names)
     combine(pairs, pairs, some, on="b_id", **names)
-    tracer = RecordTracer(Catalog(version.store))
+    tracer = RecordTracer(LogIndex(version.store))
     for record in range(5):
         places = tracer.down(version.latest(), record)
         for one in (pairs, every, some):

@@ -16,7 +16,6 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase, plan_erase
 from shardline.operations.erasure.condition import WhereCondition
-from shardline.operations.erasure.dataset_history import read_dataset_history
 from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.erasure.record_relations import GridRelation, count_pairs
 from shardline.operations.erasure.record_search import search_pair_plans
@@ -24,6 +23,7 @@ from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf import batch_udf
@@ -120,7 +120,7 @@ def test_each_shard_of_a_side_is_read_once_however_many_plans_pair_it(tmp_path: 
     landed(tmp_path, (4, 8))
     pairs = combined(digits, other, "digits/pairs", mode="virtual", **PREFIXES)
     assert len(pairs.latest().shards) > 2
-    history = read_dataset_history(pairs.store, "digits")
+    history = LogIndex(pairs.store).dataset("digits")
     search = search_pair_plans(history, WhereCondition("b_id == 2"), DEFAULT_LIMITS)
     assert len(search.tasks) == 2
     (holder,) = [one for one in planned(tmp_path, "b_id == 2").holders if one.certain]

@@ -27,11 +27,10 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import erase, execute_erase_plan, plan_erase
 from shardline.operations.erasure.condition import KeyCondition, WhereCondition
-from shardline.operations.erasure.dataset_history import read_dataset_history
 from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.erasure.quarantine_search import search_quarantine
 from shardline.operations.extend import extend
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
@@ -148,7 +147,7 @@ OTHERS = {
 
 def looked_through(folder: Path, *conditions: Condition) -> tuple[int, int]:
     """How many lines are meant, and how many are doubtful."""
-    history = read_dataset_history(open_store(folder / "root"), "digits")
+    history = LogIndex(folder / "root").dataset("digits")
     files = list(search_quarantine(history, conditions, {}, ()))
     return sum(len(f.meant) for f in files), sum(len(f.doubtful) for f in files)
 
@@ -508,12 +507,13 @@ def carried_out(
         name: replace(one, version=Version(store, one.name))
         for name, one in plan.history.versions.items()
     }
-    execute_erase_plan(replace(plan, history=replace(plan.history, store=store, versions=versions)))
+    index = LogIndex(store, *(one.version for one in versions.values()))
+    execute_erase_plan(replace(plan, history=replace(plan.history, index=index, versions=versions)))
     return store.requests
 
 
 def findings(folder: Path) -> list[str]:
-    report = audit(Catalog(folder / "root"), sources=False)
+    report = audit(LogIndex(folder / "root"), sources=False)
     return [one.kind for one in report.findings]
 
 
@@ -576,9 +576,9 @@ def test_stopped_strike_of_an_early_release_is_finished(tmp_path: Path, suffix: 
     root = Path(shutil.copytree(RELEASE_0_1_0, tmp_path / "root"))
     with pytest.raises(DyingStore.Died):
         erase(DyingRewrite(root, suffix), "pets", where="id == 0")
-    kinds = {one.kind for one in audit(Catalog(root), ["pets/v7"], sources=False).findings}
+    kinds = {one.kind for one in audit(LogIndex(root), ["pets/v7"], sources=False).findings}
     assert "stale-sidecar" in kinds
     assert "changed-sidecar" not in kinds
     assert erase(root, "pets", where="id == 0").lines == 1
-    kinds = {one.kind for one in audit(Catalog(root), ["pets/v7"], sources=False).findings}
+    kinds = {one.kind for one in audit(LogIndex(root), ["pets/v7"], sources=False).findings}
     assert not kinds & {"stale-sidecar", "changed-sidecar"}

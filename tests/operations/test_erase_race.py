@@ -16,7 +16,7 @@ from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.storage import open_store
 from tests.errors import raises
 from tests.operations.erasures import (
@@ -73,7 +73,7 @@ def test_what_is_committed_right_behind_an_erase_is_taken_back_at_once(
         emptied(tmp_path, dataset)
     assert files_with(root, marker(2)) == []
     assert prove_erasure(root, "digits").complete
-    findings = audit(Catalog(open_store(root)), sources=False).findings
+    findings = audit(LogIndex(open_store(root)), sources=False).findings
     assert [one for one in findings if one.severity in {"error", "warning"}] == []
     WAYS[way](opened(v1), Version(root, name))
     assert check_version(Version(root, name)).ok

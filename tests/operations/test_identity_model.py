@@ -17,7 +17,7 @@ from shardline.lineage.trace import RecordTracer
 from shardline.operations.append import append
 from shardline.operations.erase import erase
 from shardline.operations.rebuild import rebuild
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.provenance.row_mapping import SourceRow
 from shardline.schema.schema import Feature, Schema
 from tests.sampling import sampled
@@ -199,7 +199,7 @@ class Model:
         wanted = Counter((one.place, id_) for one in self.now.landings for id_ in one.ids)
         found: Counter[tuple[str, int]] = Counter()
         if version.state.snapshot:
-            snapshot, tracer = version.latest(), RecordTracer(Catalog(version.store))
+            snapshot, tracer = version.latest(), RecordTracer(LogIndex(version.store))
             ids = snapshot.to_arrow(columns=["id"]).read_all()["id"].to_pylist()
             assert Counter(ids) == Counter(id_ for _, id_ in wanted.elements())
             for number, id_ in enumerate(ids):
@@ -209,7 +209,7 @@ class Model:
                 assert (id_,) in {one.ids[leaf.row : leaf.row + 1] for one in self.now.at(place)}
                 found[place, id_] += 1
         assert found == wanted
-        report = audit(Catalog(version.store), sources=False)
+        report = audit(LogIndex(version.store), sources=False)
         assert [one for one in report.findings if one.severity != "note"] == []
 
 
@@ -229,7 +229,7 @@ def test_random_deliveries_match_model(tmp_path: Path, seed: int) -> None:
             for one in model.now.landings
         )
     )
-    report = audit(Catalog(model.version.store), sources=False)
+    report = audit(LogIndex(model.version.store), sources=False)
     assert [one for one in report.findings if one.severity != "note"] == []
     version = Version(model.version.store, "digits/v1")
     for snapshot in [version.latest()] if version.state.snapshot else []:

@@ -23,7 +23,7 @@ from shardline.operations.check import check_version
 from shardline.operations.rejected_sources import dismiss, open_sources
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 from tests.log.versions import append_of, facts_of, grow
@@ -307,8 +307,8 @@ def test_checkpoint_of_an_earlier_release_is_replayed(
 def test_dismissal_passes_verify_audit_and_trace(history: Version) -> None:
     check_version(history)
     assert verify_version(history).ok
-    assert audit(Catalog(history.store)).ok
-    assert trace(Catalog(history.store), history.latest(), 0) is not None
+    assert audit(LogIndex(history.store)).ok
+    assert trace(LogIndex(history.store), history.latest(), 0) is not None
 
 
 @pytest.mark.parametrize(

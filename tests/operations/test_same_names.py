@@ -15,7 +15,8 @@ from shardline.operations.combine_files import combine_files
 from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.transform_files import extend_file, migrate_file
-from shardline.provenance.catalog import Catalog, infer_feature_origins
+from shardline.provenance.feature_origin import infer_feature_origins
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import record_udf
 from tests.cli.command import shardline
@@ -66,7 +67,7 @@ def test_a_new_field_takes_the_name_of_a_feature_list_that_is_dropped(tmp_path: 
     extend(base, tok, into, mode="rewrite", drop=["tok"])
     assert check_version(into).ok
     assert table(into.published()) == {"id": [1], "tok": [1]}
-    assert audit(Catalog(tmp_path)).ok
+    assert audit(LogIndex(tmp_path)).ok
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_migrate_tells_the_two_apart(tmp_path: Path, what: str) -> None:
     assert table(into.published()) == content
     entry = into.log.entry(into.published().entry)
     assert infer_feature_origins(entry, [BOTH])[name].how == how
-    assert audit(Catalog(tmp_path)).ok
+    assert audit(LogIndex(tmp_path)).ok
 
 
 def test_a_name_that_may_mean_two_is_refused_with_what_to_write(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from shardline.operations.landing_folder import LandingFolder, record_scan, scan
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.status import get_status
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
 from tests.errors import raises
 
@@ -71,7 +71,7 @@ def leaves(version: Version) -> list[tuple[str, int]]:
     snapshot = Version(version.store, NAME).latest()
     found = []
     for record in range(snapshot.records):
-        (leaf,) = trace(Catalog(version.store), snapshot, record).to_list()[-1]["of"]
+        (leaf,) = trace(LogIndex(version.store), snapshot, record).to_list()[-1]["of"]
         source = leaf["source"]
         name = source.get("batch") or source["path"].rpartition("/")[2][:-6]
         found.append((name, leaf["row"]))
@@ -79,7 +79,7 @@ def leaves(version: Version) -> list[tuple[str, int]]:
 
 
 def problems(version: Version) -> list[str]:
-    report = audit(Catalog(version.store), sources=False)
+    report = audit(LogIndex(version.store), sources=False)
     return [f"{one.kind}: {one.detail}" for one in report.findings if one.severity != "note"]
 
 
@@ -196,10 +196,10 @@ def test_replace_exchanges_records_in_one_commit(
     wanted = [("a", 0), ("a", 1), ("c", 0), ("c", 1), ("b", 0), ("b", 1), ("b", 2), ("d", 0)]
     assert leaves(version) == (wanted if rebuilt else wanted[:2] + wanted[4:7] + wanted[2:4])
     old = Version(version.store, NAME).snapshot(before)
-    places = trace_descendants(Catalog(version.store), old, 2)
+    places = trace_descendants(LogIndex(version.store), old, 2)
     assert "replaced" in {place.code for place in places}
     assert any(
-        place.snapshot == before + 1 for place in trace_descendants(Catalog(version.store), old, 0)
+        place.snapshot == before + 1 for place in trace_descendants(LogIndex(version.store), old, 0)
     )
     assert problems(version) == []
     assert land(version, put("b", 30, 40, 50), on_changed="replace").entry is None

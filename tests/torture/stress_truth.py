@@ -17,7 +17,7 @@ from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import RecordTracer
 from shardline.lineage.trace_step import TraceStep
 from shardline.operations.verify_version import verify_version
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.provenance.row_mapping import SourceRow
 from shardline.readers.arrow import to_arrow
 from shardline.readers.take import take
@@ -104,7 +104,7 @@ def problems_of(folder: Path) -> Iterator[str]:
     truth = Truth(root)
     yield from _lost_commits(lines, truth)
     yield from _wrong_reads(lines, truth)
-    catalog = Catalog(root)
+    catalog = LogIndex(root)
     for name in catalog.names(DATASET):
         yield from _wrong_version(catalog.version(name), truth)
     report = audit(catalog, sources=False, workers=1)
@@ -179,7 +179,7 @@ def _erased_since(snapshot: StoredSnapshot, truth: Truth) -> bool:
     )
 
 
-def _wrong_traces(catalog: Catalog) -> Iterator[str]:
+def _wrong_traces(catalog: LogIndex) -> Iterator[str]:
     """Records trace back to the row of the source that has their id."""
     tracer = RecordTracer(catalog)
     for name in catalog.names(DATASET):

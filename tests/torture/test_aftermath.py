@@ -20,7 +20,7 @@ from shardline.operations.append import append
 from shardline.operations.export import export
 from shardline.operations.rebuild import rebuild
 from shardline.operations.verify_version import verify_version
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from tests.operations.landings import Payloads
 from tests.torture.aftermath_commands import VERBS, vacuum_now
 from tests.torture.data_cases import OLD, A, B, payloads, prepare_version, records
@@ -63,7 +63,7 @@ def verify_all(folder: Path) -> None:
 
 
 def audit_all(folder: Path) -> None:
-    report = audit(Catalog(folder / "root"), sources=False)
+    report = audit(LogIndex(folder / "root"), sources=False)
     errors = [one for one in report.findings if one.severity == "error"]
     assert not errors, errors
 

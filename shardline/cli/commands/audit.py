@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.lineage.audit.recompute_audit import RecomputeOptions
     from shardline.lineage.audit.root_audit import AuditReport
     from shardline.lineage.audit.shard_recompute import SkipReason
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
 _SHOWN = 30
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -131,7 +131,7 @@ def audit(
     """
     from shardline.lineage.audit.audited_logs import AuditedLogs
     from shardline.lineage.audit.root_audit import audit as audit_root
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
     if not deep and (sample is not None or seed is not None or fields or tables):
         raise UsageError(
@@ -145,7 +145,7 @@ def audit(
             code="missing-option",
             hint="add `--dagster-home FOLDER`",
         )
-    catalog = Catalog(open_root(root))
+    catalog = LogIndex(open_root(root))
     names = None
     if name is not None:
         names = select_versions(catalog.store, AuditedLogs(catalog).names(), name)
@@ -225,7 +225,7 @@ def _parse_since(since: str | None, name: str | None) -> datetime | int | None:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _validate_snapshot(catalog: Catalog, name: str, snapshot: int) -> None:
+def _validate_snapshot(catalog: LogIndex, name: str, snapshot: int) -> None:
     """Refuse a snapshot that a version does not have; of a damaged log the audit itself tells."""
     try:
         known = catalog.version(name).state.snapshot

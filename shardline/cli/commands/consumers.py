@@ -104,11 +104,11 @@ def _validate_options(
 
 def _parse_version_option(store: Store, name: str | None, option: str, consumer: str) -> Reference:
     """The version that was named; a usage error if none was tells how to."""
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
     if name is not None:
         return parse_reference(name)
-    known = ", ".join(Catalog(store).names()) or "none"
+    known = ", ".join(LogIndex(store).names()) or "none"
     example = Command.of("consumers", "NAME/VERSION", option, consumer)
     raise UsageError(
         f"{option} {consumer}: missing version",
@@ -180,11 +180,11 @@ def _print_consumers(store: Store, name: str | None, *, everyone: bool, as_json:
 
 
 def _list_consumers(store: Store, name: str | None, *, everyone: bool) -> list[Consumer]:
-    from shardline.provenance.catalog import Catalog
     from shardline.provenance.consumers import list_all_consumers, list_consumers
+    from shardline.provenance.log_index import LogIndex
     from shardline.storage import validate_name
 
-    catalog = Catalog(store)
+    catalog = LogIndex(store)
     only = None
     if name is not None and "/" in name:
         wanted = parse_reference(name)

@@ -181,9 +181,9 @@ def _render_card(
 ) -> str:
     from shardline.lineage.exports.dataset_card import count_labels, format_dataset_card
     from shardline.lineage.exports.snapshot_files import list_removed_files
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
-    catalog = Catalog(store)
+    catalog = LogIndex(store)
     with show_activity("counting labels"):
         whole = count and not list_removed_files(catalog, snapshot)
         counts = count_labels(snapshot) if whole else None

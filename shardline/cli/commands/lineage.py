@@ -167,7 +167,7 @@ def lineage(
     if a log that may tell of it cannot be read: what it would tell is missing.
     """
     from shardline.lineage.ancestry import ANCESTRY_LEVELS, build_ancestry_graph
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
     if dot and as_json:
         raise UsageError("--dot and --json exclude each other", code="conflicting-options")
@@ -175,7 +175,7 @@ def lineage(
     version = open_version(store, named)
     number = None if named.snapshot is None else find_snapshot(version, named).number
     graph = build_ancestry_graph(
-        Catalog(store),
+        LogIndex(store),
         named.version,
         number,
         level=next(one for one in ANCESTRY_LEVELS if one == level),

@@ -65,11 +65,11 @@ def openlineage(
         send_events,
         write_events,
     )
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
     to_terminal = path is not None and str(path) == "-"
     _validate_destination(path, url, to_terminal=to_terminal, overwrite=overwrite, as_json=as_json)
-    catalog = Catalog(open_root(root))
+    catalog = LogIndex(open_root(root))
     if path is not None and not to_terminal:
         validate_output_file(path, catalog.store, overwrite=overwrite)
     names = catalog.names()

@@ -48,11 +48,11 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
     """
     from shardline.lineage.page.report_page import build_report_page, write_document
     from shardline.log.version import utc_now
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
     validate_report_file(output)
     validate_outside_root(output, root)
-    catalog = Catalog(open_root(root))
+    catalog = LogIndex(open_root(root))
     names = None if name is None else select_versions(catalog.store, catalog.names(), name)
     page = build_report_page(catalog, names=names, now=utc_now())
     write_document(page, output)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         TraceStep,
     )
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.provenance.catalog import Catalog, FeatureOrigin
+    from shardline.provenance.feature_origin import FeatureOrigin
+    from shardline.provenance.log_index import LogIndex
     from shardline.provenance.row_mapping import SourceRow
 
 
@@ -259,7 +260,7 @@ def trace(
     --down if it cannot be told what became of it somewhere, and says why.
     """
     from shardline.cli.references import open_version
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
 
     store, named = open_root(root), parse_reference(reference)
     snapshot = find_snapshot(open_version(store, named), named)
@@ -274,7 +275,7 @@ def trace(
         )
     if everything and not down:
         raise UsageError("--all requires --down", code="missing-option", hint="add `--down`")
-    catalog = Catalog(store)
+    catalog = LogIndex(store)
     raise SystemExit(
         _trace_downstream(catalog, snapshot, record, None if everything else most, as_json=as_json)
         if down
@@ -283,7 +284,7 @@ def trace(
 
 
 def _trace_upstream(
-    catalog: Catalog, snapshot: StoredSnapshot, record: int, *, as_json: bool
+    catalog: LogIndex, snapshot: StoredSnapshot, record: int, *, as_json: bool
 ) -> int:
     from shardline.lineage.trace import trace as trace_back
     from shardline.lineage.trace_step import TraceGap
@@ -298,7 +299,7 @@ def _trace_upstream(
 
 
 def _trace_downstream(
-    catalog: Catalog, snapshot: StoredSnapshot, record: int, most: int | None, *, as_json: bool
+    catalog: LogIndex, snapshot: StoredSnapshot, record: int, most: int | None, *, as_json: bool
 ) -> int:
     from shardline.lineage.trace import RecordTracer
 

@@ -55,9 +55,9 @@ def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         from shardline.lineage.audit.root_audit import audit  # noqa: PLC0415 - it loads Arrow
         from shardline.lineage.page import write_page  # noqa: PLC0415 - as above
-        from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - as above
+        from shardline.provenance.log_index import LogIndex  # noqa: PLC0415 - as above
 
-        catalog = Catalog(shardline.root)
+        catalog = LogIndex(shardline.root)
         read = config.read_shards
         report = audit(
             catalog, shards=read, sources=read, recorded=InstanceRecords(context.instance)

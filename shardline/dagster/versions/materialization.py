@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardline import Feature, Schema, Store
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Source
-    from shardline.provenance.catalog import FeatureOrigin
+    from shardline.provenance.feature_origin import FeatureOrigin
 
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue[Any] | bool | int | float | str]
@@ -138,10 +138,10 @@ def _build_numbers(made: StepReport) -> Metadata:
 
 def _build_column_lineage(snapshot: "Snapshot") -> Metadata:
     """What the columns of a derived version are made of; nothing if a log cannot tell."""
-    from shardline.provenance.catalog import Catalog  # noqa: PLC0415 - it loads Arrow
+    from shardline.provenance.log_index import LogIndex  # noqa: PLC0415 - it loads Arrow
 
     try:
-        origins = Catalog(snapshot.store).origins_of(snapshot)
+        origins = LogIndex(snapshot.store).origins_of(snapshot)
     except ShardlineError:
         return {}
     if not origins:

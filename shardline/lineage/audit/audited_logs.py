@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Shard
     from shardline.log.publication import ReplayedShard, ReplayedSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
     from shardline.storage import ObjectInfo, Store
 
 
@@ -116,8 +116,8 @@ class AuditedLogs:
     was asked.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
-        self.catalog = catalog
+    def __init__(self, index: LogIndex) -> None:
+        self.index = index
         self._known: dict[str, AuditedLog] = {}
         self._lists: dict[tuple[str, int], list[ReplayedShard]] = {}
         self._published: dict[tuple[str, int, int], bool] = {}
@@ -128,14 +128,14 @@ class AuditedLogs:
     @property
     def store(self) -> Store:
         """Where the root lies."""
-        return self.catalog.store
+        return self.index.store
 
     def names(self) -> list[str]:
         """The versions that have a log, also one whose first entry is gone."""
         return [
             name
-            for name in self.catalog.found()
-            if self.catalog.version(name).log.exists(1) or self._has_entries(name)
+            for name in self.index.found()
+            if self.index.version(name).log.exists(1) or self._has_entries(name)
         ]
 
     def _has_entries(self, name: str) -> bool:
@@ -150,7 +150,7 @@ class AuditedLogs:
         return found if found.report.entries or found.unreadable else None
 
     def _read(self, name: str) -> AuditedLog:
-        version = self.catalog.version(name)
+        version = self.index.version(name)
         log = version.log
         history = AuditedLog(version, LogReport(0, 0, ()), Replay(log.dataset, log.version))
         try:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from shardline.lineage.audit.dagster_record import DagsterRecords
     from shardline.lineage.audit.finding import Finding
     from shardline.lineage.audit.recompute_audit import RecomputeOptions, SkippedShards
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
     from shardline.tfrecord.reader import Limits
 
 _ORDER = {"error": 0, "warning": 1, "note": 2}
@@ -83,7 +83,7 @@ class AuditReport:
 
 
 def audit(
-    catalog: Catalog,
+    index: LogIndex,
     names: Sequence[str] | None = None,
     *,
     shards: bool = True,
@@ -121,7 +121,7 @@ def audit(
         tell,
         now or utc_now(),
     )
-    return _audit_versions(catalog, names, asked)
+    return _audit_versions(index, names, asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,9 @@ class _AuditOptions:
 
 
 def _audit_versions(
-    catalog: Catalog, names: Sequence[str] | None, asked: _AuditOptions
+    index: LogIndex, names: Sequence[str] | None, asked: _AuditOptions
 ) -> AuditReport:
-    logs = AuditedLogs(catalog)
+    logs = AuditedLogs(index)
     audited = list(names) if names is not None else logs.names()
     read = list(_iter_logs(audited, logs, asked))
     lower = _list_dependency_logs(read, logs)

@@ -441,7 +441,7 @@ class ShardRecomputer:
 
     def _origin(self, entry: Entry, place: int) -> DerivedFrom:
         told = entry.inputs[place]
-        version = self.logs.catalog.version(told.shown)
+        version = self.logs.index.version(told.shown)
         return DerivedFrom(version, version.snapshot(told.snapshot))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardline.lineage.exports.snapshot_files import RemovedFile
     from shardline.log.entry import Entry
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.provenance.catalog import Catalog
+    from shardline.provenance.log_index import LogIndex
     from shardline.schema.schema import Feature
 
 
@@ -169,9 +169,9 @@ def format_missing_files(snapshot: StoredSnapshot, gone: Sequence[RemovedFile]) 
     yield ""
 
 
-def format_history(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+def format_history(index: LogIndex, snapshot: StoredSnapshot) -> Iterator[str]:
     """What was done to the version up to the snapshot, the newest last."""
-    changes = _list_changes(catalog, snapshot)
+    changes = _list_changes(index, snapshot)
     yield from ("## History", "")
     left = len(changes) - _SHOWN_ENTRIES
     if left > 0:
@@ -181,8 +181,8 @@ def format_history(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     yield ""
 
 
-def _list_changes(catalog: Catalog, snapshot: StoredSnapshot) -> list[Entry]:
-    told = catalog.entries(snapshot.version)
+def _list_changes(index: LogIndex, snapshot: StoredSnapshot) -> list[Entry]:
+    told = index.entries(snapshot.version)
     return [one for one in told if one.changes_data and one.snapshot <= snapshot.number]
 
 
@@ -197,9 +197,9 @@ def _format_history_row(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def format_lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+def format_lineage(index: LogIndex, snapshot: StoredSnapshot) -> Iterator[str]:
     """What the snapshot was made from, and each of its fields."""
-    derived = [one for one in _list_changes(catalog, snapshot) if one.inputs]
+    derived = [one for one in _list_changes(index, snapshot) if one.inputs]
     if not derived:
         return
     entry = derived[-1]
@@ -207,7 +207,7 @@ def format_lineage(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     for one in dict.fromkeys(entry.inputs):
         yield f"- {one.shown}@{one.snapshot} (entry `{one.entry}`)"
     yield ""
-    origins = catalog.origins(entry)
+    origins = index.origins(entry)
     if origins:
         rows = (
             (
@@ -236,7 +236,7 @@ _SHOWN_LABELS = 100
 
 
 def format_dataset_card(
-    catalog: Catalog,
+    index: LogIndex,
     snapshot: StoredSnapshot,
     *,
     about: DatasetTerms = NO_TERMS,
@@ -246,7 +246,7 @@ def format_dataset_card(
 
     Of a snapshot with files that are gone it tells which, and not how to read it.
     """
-    gone = list_removed_files(catalog, snapshot)
+    gone = list_removed_files(index, snapshot)
     lines = [
         "---",
         *format_yaml(_get_header(snapshot, about)),
@@ -260,10 +260,10 @@ def format_dataset_card(
         "",
         *_format_fields(snapshot),
         *_format_labels(counts),
-        *_format_checks(catalog, snapshot),
-        *format_history(catalog, snapshot),
-        *format_lineage(catalog, snapshot),
-        *_format_consumers(catalog, snapshot),
+        *_format_checks(index, snapshot),
+        *format_history(index, snapshot),
+        *format_lineage(index, snapshot),
+        *_format_consumers(index, snapshot),
         *(() if gone else _format_reading(snapshot)),
         *_format_terms(about),
     ]
@@ -383,13 +383,13 @@ def _format_labels(counts: Sequence[LabelCounts] | None) -> Iterator[str]:
         yield ""
 
 
-def _format_checks(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
+def _format_checks(index: LogIndex, snapshot: StoredSnapshot) -> Iterator[str]:
     yield from ("## Checks", "")
     needed = (*snapshot.checks.shard, *snapshot.checks.snapshot)
     if not needed:
         yield from ("Its version requires no checks: it counts as published without any.", "")
         return
-    state = catalog.version(snapshot.version).state
+    state = index.version(snapshot.version).state
     stays, moment = state.stays.at(snapshot.number), state.timeline.moment(snapshot.number)
     rows = []
     for check in snapshot.checks.shard:
@@ -406,8 +406,8 @@ def _format_checks(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
     yield ""
 
 
-def _format_consumers(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[str]:
-    known = list_all_consumers(snapshot.version, catalog.entries(snapshot.version))
+def _format_consumers(index: LogIndex, snapshot: StoredSnapshot) -> Iterator[str]:
+    known = list_all_consumers(snapshot.version, index.entries(snapshot.version))
     read = [one for one in known if one.snapshot == snapshot.number]
     if not read:
         return

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.model import Attestation, Source
-    from shardline.provenance.catalog import Catalog, FeatureOrigin
+    from shardline.provenance.feature_origin import FeatureOrigin
+    from shardline.provenance.log_index import LogIndex
     from shardline.schema.schema import Schema
 
 
@@ -200,7 +201,7 @@ def get_run_id(entry: Entry) -> UUID:
 
 
 def events(
-    catalog: Catalog, names: Sequence[str] | None = None, *, namespace: str = ""
+    index: LogIndex, names: Sequence[str] | None = None, *, namespace: str = ""
 ) -> Iterator[EntryEvents]:
     """Everything that happened to these versions, or to all of a root, in the order of time.
 
@@ -209,11 +210,11 @@ def events(
     """
     client = _import_client()
     facets = OpenLineageFacets(client, PRODUCER)
-    space = namespace or _get_namespace(catalog.store.uri.rstrip("/"))
-    listed = catalog.names() if names is None else names
-    told = [entry for name in listed for entry in catalog.entries(name) if _has_events(entry)]
+    space = namespace or _get_namespace(index.store.uri.rstrip("/"))
+    listed = index.names() if names is None else names
+    told = [entry for name in listed for entry in index.entries(name) if _has_events(entry)]
     for entry in sorted(told, key=lambda one: (one.time, one.dataset, one.version, one.number)):
-        yield EntryEvents(entry, _EventBuilder(catalog, facets, client, space, entry).events())
+        yield EntryEvents(entry, _EventBuilder(index, facets, client, space, entry).events())
 
 
 def _get_namespace(uri: str) -> str:
@@ -251,7 +252,7 @@ class _OpenLineageClient:
 class _EventBuilder:
     """One entry on its way into events."""
 
-    catalog: Catalog
+    index: LogIndex
     facets: OpenLineageFacets
     client: _OpenLineageClient
     namespace: str
@@ -304,7 +305,7 @@ class _EventBuilder:
         if self.entry.rejects is not None:
             return self.entry.rejects
         contents = [one.content for one in self.entry.attestations if one.content is not None]
-        timeline = self.catalog.version(self.name).state.timeline
+        timeline = self.index.version(self.name).state.timeline
         known = [number for one in contents for number in timeline.of_content(one)]
         return max((n for n in known if n <= self.entry.snapshot), default=self.entry.snapshot)
 
@@ -312,7 +313,7 @@ class _EventBuilder:
         self, name: str, snapshot: int | None, *, assertions: bool = False
     ) -> InputDataset:
         facets, read = {}, {}
-        version = self.catalog.version(name)
+        version = self.index.version(name)
         if snapshot and snapshot <= version.state.snapshot:
             told = version.state.timeline.moment(snapshot)
             facets = self.facets.version(version.schema, snapshot, told.content)
@@ -336,9 +337,9 @@ class _EventBuilder:
         entry = self.entry
         if not entry.changes_data:
             return
-        schema = self.catalog.version(self.name).schema
+        schema = self.index.version(self.name).schema
         facets = self.facets.version(schema, entry.snapshot, entry.content or "")
-        origins = self.catalog.origins(entry)
+        origins = self.index.origins(entry)
         if origins:
             facets |= self.facets.columns(self.namespace, origins, entry)
         yield self.client.events.OutputDataset(

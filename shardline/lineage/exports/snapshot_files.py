@@ -12,7 +12,7 @@ from shardline.hints import Command, Hint
 from shardline.log.layers import list_stacks
 from shardline.log.version import StoredVersion
 from shardline.pairing.pair_plan import PairPlan
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.storage import object_uri
 from shardline.text import format_count
 
@@ -110,19 +110,19 @@ class RemovedFile:
         return f"{', '.join(told)}{left}"
 
 
-def list_removed_files(catalog: Catalog, snapshot: StoredSnapshot) -> list[RemovedFile]:
+def list_removed_files(index: LogIndex, snapshot: StoredSnapshot) -> list[RemovedFile]:
     """Those of the files that a snapshot needs which its own log or another's condemned."""
     shards: dict[str, dict[str, Shard]] = {}
-    for version, shard in _iter_removed_shards(catalog, snapshot):
+    for version, shard in _iter_removed_shards(index, snapshot):
         shards.setdefault(version, {})[shard.name] = shard
     found = []
     for version, gone in shards.items():
         told: dict[str, list[Entry]] = {name: [] for name in gone}
-        for entry in catalog.entries(version):
+        for entry in index.entries(version):
             for name in told.keys() & set(entry.condemned):
                 told[name].append(entry)
         for name, shard in gone.items():
-            deleted = catalog.store.info(catalog.version(version).shard_name(shard)) is None
+            deleted = index.store.info(index.version(version).shard_name(shard)) is None
             found.append(RemovedFile(version, shard, tuple(told[name]), deleted))
     return found
 
@@ -136,7 +136,7 @@ def format_removed_files(gone: Sequence[RemovedFile]) -> str:
 
 def validate_files_exist(snapshot: StoredSnapshot) -> None:
     """Refuse a snapshot of which a file is gone; UnreadableSnapshotError names the first."""
-    gone = list_removed_files(Catalog(snapshot.store), snapshot)
+    gone = list_removed_files(LogIndex(snapshot.store), snapshot)
     if gone:
         first = gone[0]
         others = f" and {format_count(len(gone) - 1, 'other')}" if len(gone) > 1 else ""
@@ -151,18 +151,18 @@ def validate_files_exist(snapshot: StoredSnapshot) -> None:
         )
 
 
-def _iter_removed_shards(catalog: Catalog, snapshot: StoredSnapshot) -> Iterator[tuple[str, Shard]]:
+def _iter_removed_shards(index: LogIndex, snapshot: StoredSnapshot) -> Iterator[tuple[str, Shard]]:
     for stack in list_stacks(snapshot):
         for layer in stack.layers:
-            state = catalog.version(layer.version).state
+            state = index.version(layer.version).state
             if state.condemned_in(layer.shard.name) is not None:
                 yield layer.version, layer.shard
         if stack.top.shard.virtual:
-            yield from _iter_removed_pairs(catalog, snapshot, stack.top.shard)
+            yield from _iter_removed_pairs(index, snapshot, stack.top.shard)
 
 
 def _iter_removed_pairs(
-    catalog: Catalog, snapshot: StoredSnapshot, shard: Shard
+    index: LogIndex, snapshot: StoredSnapshot, shard: Shard
 ) -> Iterator[tuple[str, Shard]]:
     try:
         plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
@@ -172,9 +172,7 @@ def _iter_removed_pairs(
         version = StoredVersion(snapshot.store, told.shown)
         if version.exists:
             side = version.snapshot(told.snapshot)
-            yield from _iter_removed_shards(
-                catalog, select_shards(side, side.shards[slice(*places)])
-            )
+            yield from _iter_removed_shards(index, select_shards(side, side.shards[slice(*places)]))
 
 
 def sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:

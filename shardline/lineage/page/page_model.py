@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.lineage.audit.finding import Severity
-    from shardline.provenance.catalog import FeatureChange
+    from shardline.provenance.feature_origin import FeatureChange
 
 _MAX_TEXT = 300
 

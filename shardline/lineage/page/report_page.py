@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from shardline.lineage.audit.finding import Finding, Severity
     from shardline.lineage.page.graph_layout import GraphLine, GraphPoint
     from shardline.lineage.page.page_model import FieldChange
-    from shardline.provenance.catalog import Catalog, FeatureOrigin
+    from shardline.provenance.feature_origin import FeatureOrigin
+    from shardline.provenance.log_index import LogIndex
     from shardline.schema.schema import Feature, Schema
 
 
@@ -48,7 +49,7 @@ _NAME = 120
 
 
 def compare_fields(
-    catalog: Catalog, schema: Schema, entries: Sequence[Entry], elder: str | None
+    index: LogIndex, schema: Schema, entries: Sequence[Entry], elder: str | None
 ) -> tuple[tuple[str, ...], tuple[PageField, ...]]:
     """What a version is compared with, and its fields; those that are gone are behind the others.
 
@@ -58,8 +59,8 @@ def compare_fields(
     made = next((entry for entry in reversed(entries) if entry.inputs), None)
     names = [] if made is None else list(dict.fromkeys(one.shown for one in made.inputs))
     try:
-        origins = {} if made is None else catalog.origins(made)
-        old = {name: catalog.version(name).schema for name in names}
+        origins = {} if made is None else index.origins(made)
+        old = {name: index.version(name).schema for name in names}
     except (ShardlineError, LookupError, TypeError, ValueError, AttributeError):
         return (), tuple(_iter_declared_fields(schema))  # it, or what it is made of, cannot be read
     if origins:
@@ -70,7 +71,7 @@ def compare_fields(
     if elder is None:
         return (), tuple(_iter_declared_fields(schema))
     try:
-        before = catalog.version(elder).schema
+        before = index.version(elder).schema
     except ShardlineError:
         return (), tuple(_iter_declared_fields(schema))
     return (elder,), tuple(_iter_compared_fields(schema, before))
@@ -167,21 +168,21 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def build_report_page(
-    catalog: Catalog,
+    index: LogIndex,
     *,
     now: datetime,
     names: Iterable[str] | None = None,
     findings: Sequence[Finding] | None = None,
 ) -> ReportPage:
     """What the page shows of all versions, or of `names` with all they are related to."""
-    known = {name: _read_version(catalog, name) for name in catalog.names()}
+    known = {name: _read_version(index, name) for name in index.names()}
     lines = _map_input_lines(one for one, _ in known.values())
     everything = {*known, *(name for line in lines for name in line)}
     wanted = sorted(everything if names is None else _list_related_versions(set(names), lines))
     most = max(LEAST_SNAPSHOTS, min(MOST_SNAPSHOTS, ALL_SNAPSHOTS // max(len(wanted), 1)))
     elders = _map_previous_versions([known[name][0] for name in wanted if name in known])
     versions = [
-        _make_version_page(catalog, *known[name], elders.get(name), most)
+        _make_version_page(index, *known[name], elders.get(name), most)
         if name in known
         else VersionPage(name, absent=True)
         for name in wanted
@@ -190,7 +191,7 @@ def build_report_page(
         None if findings is None else _select_findings(findings, None if names is None else wanted)
     )
     return ReportPage(
-        catalog.store.uri,
+        index.store.uri,
         format_second(now),
         __version__,
         _make_graph(wanted, lines),
@@ -201,12 +202,12 @@ def build_report_page(
     )
 
 
-def _read_version(catalog: Catalog, name: str) -> tuple[VersionLog, str]:
+def _read_version(index: LogIndex, name: str) -> tuple[VersionLog, str]:
     """What is known of a version, and what is wrong with its log."""
     try:
-        return VersionLog(name, catalog.entries(name), catalog.version(name).state), ""
+        return VersionLog(name, index.entries(name), index.version(name).state), ""
     except ShardlineError as error:
-        log = catalog.version(name).log
+        log = index.version(name).log
         return VersionLog(name, _read_entries(read_log_history(log)), None), sanitize_text(error)
 
 
@@ -253,7 +254,7 @@ def _map_previous_versions(known: Sequence[VersionLog]) -> dict[str, str]:
 
 
 def _make_version_page(
-    catalog: Catalog, known: VersionLog, problem: str, elder: str | None, most: int
+    index: LogIndex, known: VersionLog, problem: str, elder: str | None, most: int
 ) -> VersionPage:
     entries, state = known.entries, known.state
     if not entries:
@@ -261,9 +262,7 @@ def _make_version_page(
     last = entries[-1]
     verdicts = known.verdicts()
     schema = next((one.schema for one in reversed(entries) if one.schema is not None), None)
-    compared, fields = (
-        ((), ()) if schema is None else compare_fields(catalog, schema, entries, elder)
-    )
+    compared, fields = ((), ()) if schema is None else compare_fields(index, schema, entries, elder)
     counts = Counter(sanitize_text(one.operation, 80) for one in entries if one.changes_data)
     checks = () if state is None else (*state.checks.shard, *state.checks.snapshot)
     tags, pins = ({}, {}) if state is None else (state.tags, state.pins)
@@ -382,7 +381,7 @@ _HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def render_page(
-    catalog: Catalog,
+    index: LogIndex,
     *,
     findings: Sequence[Finding] | None = None,
     names: Iterable[str] | None = None,
@@ -394,12 +393,12 @@ def render_page(
     `now` give the same page.
     """
     return render_document(
-        build_report_page(catalog, findings=findings, names=names, now=now or utc_now())
+        build_report_page(index, findings=findings, names=names, now=now or utc_now())
     )
 
 
 def write_page(
-    catalog: Catalog,
+    index: LogIndex,
     path: Path | str,
     *,
     findings: Sequence[Finding] | None = None,
@@ -407,7 +406,7 @@ def write_page(
     now: datetime | None = None,
 ) -> Path:
     """Write the page to a file, whole or not at all; one that is there is replaced."""
-    page = build_report_page(catalog, findings=findings, names=names, now=now or utc_now())
+    page = build_report_page(index, findings=findings, names=names, now=now or utc_now())
     return write_document(page, path)
 
 

@@ -11,7 +11,6 @@ from shardline.arguments import list_items
 from shardline.errors import SchemaMismatchError, VersionNotFoundError
 from shardline.execution.executor import ThreadExecutor
 from shardline.operations.erasure.condition import KeyCondition, make_condition
-from shardline.operations.erasure.dataset_history import ERASE, read_dataset_history
 from shardline.operations.erasure.quarantine_search import make_uncertain_copy, search_quarantine
 from shardline.operations.erasure.record_relations import (
     get_erased_rows,
@@ -29,6 +28,8 @@ from shardline.operations.erasure.residual_copies import (
     list_source_copies,
 )
 from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
+from shardline.provenance.dataset_history import ERASE
+from shardline.provenance.log_index import LogIndex
 from shardline.storage import open_store, validate_name
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.model import Shard
     from shardline.operations.erasure.condition import Condition
-    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
     from shardline.operations.erasure.quarantine_search import QuarantineFile
     from shardline.operations.erasure.record_relations import ShardRows
+    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
     from shardline.udf import UDF
@@ -152,7 +153,7 @@ def plan_erase(
     values = list(list_items(values, "values"))  # type: ignore[arg-type] # their types are checked later
     condition = make_condition(where, key, values)
     store = open_store(root)
-    history = read_dataset_history(store, validate_name(dataset, "dataset"))
+    history = LogIndex(store).dataset(validate_name(dataset, "dataset"))
     if not history.versions:
         raise VersionNotFoundError(
             f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
@@ -198,7 +199,7 @@ def plan_late_erase(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> Era
     Nothing is searched: what was made of old shards follows from the rows that are known of them.
     `done` are the shards that were given up, by their versions. Holders are only those that came.
     """
-    history = read_dataset_history(plan.history.store, plan.dataset)
+    history = plan.history.index.refresh(plan.dataset)
     found = spread_rows(_add_erased_rows(plan.rows, history), list_relations(history))
     rows = found.rows
     known = {(one.kind, one.where) for one in plan.holders}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from shardline.errors import VersionNotFoundError
 from shardline.log.version import utc_now
 from shardline.operations.erasure.condition import ReadabilityCondition
-from shardline.operations.erasure.dataset_history import ERASE, read_dataset_history
 from shardline.operations.erasure.quarantine_search import list_quarantine_copies, search_quarantine
 from shardline.operations.erasure.record_relations import (
     get_erased_rows,
@@ -28,6 +27,8 @@ from shardline.operations.erasure.residual_copies import (
     list_source_copies,
 )
 from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
+from shardline.provenance.dataset_history import ERASE
+from shardline.provenance.log_index import LogIndex
 from shardline.provenance.retainers import get_plain_command
 from shardline.release import __version__
 from shardline.storage import open_store, validate_name
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.operations.erase import ErasePlan
-    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
     from shardline.operations.erasure.record_relations import ShardRows
+    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.provenance.retainers import Command
     from shardline.storage import Store
 
@@ -173,7 +174,7 @@ def prove_erasure(
     With the `plan` of erasing the same once more, it is also proved that nothing is found any more.
     """
     store = open_store(root)
-    history = read_dataset_history(store, validate_name(dataset, "dataset"))
+    history = LogIndex(store).dataset(validate_name(dataset, "dataset"))
     if not history.versions:
         raise VersionNotFoundError(
             f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"

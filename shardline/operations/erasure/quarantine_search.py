@@ -16,11 +16,10 @@ import numpy as np
 
 from shardline.errors import ConflictError, StorageError
 from shardline.hints import Hint
-from shardline.log.version import StoredVersion
-from shardline.operations.erasure.dataset_history import VersionHistory
 from shardline.operations.erasure.record_search import list_views
 from shardline.operations.erasure.residual_copies import ResidualCopy
 from shardline.operations.erasure.row_search import RowSearch, guess_format, parse_line
+from shardline.provenance.dataset_history import VersionHistory
 from shardline.storage import object_uri
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.operations.erasure.condition import Condition
-    from shardline.operations.erasure.dataset_history import DatasetHistory
     from shardline.operations.erasure.record_relations import ShardRows
     from shardline.operations.erasure.record_search import SearchView
     from shardline.operations.erasure.row_search import QuarantineLine, RowVerdict
+    from shardline.provenance.dataset_history import DatasetHistory
     from shardline.schema.schema import Schema
     from shardline.storage import Store
 
@@ -219,7 +218,7 @@ class _QuarantineSearcher:
         dataset, _, name = self.made.of.partition("/")
         if dataset == self.history.dataset:
             return self.history.versions.get(name)
-        version = StoredVersion(self.history.store, self.made.of)
+        version = self.history.index.version(self.made.of)
         return VersionHistory(version, ()) if version.exists else None
 
     def close(self) -> None:

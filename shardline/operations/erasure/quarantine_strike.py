@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from shardline.canonical_json import Json
     from shardline.log.version import StoredVersion
-    from shardline.operations.erasure.dataset_history import DatasetHistory
+    from shardline.provenance.dataset_history import DatasetHistory
     from shardline.storage import Store
 
 REWRITES = "rewrites"
@@ -151,7 +151,7 @@ def _plan_strike(
     store, name = version.store, _get_leaf(file.name)
     if store.info(file.name) is None:
         return None
-    sidecars = SidecarReader.of(version)
+    sidecars = SidecarReader(version)
     committed = sidecars.digests([name]).get(name)
     digest = _sha256(b"".join(group) for group in iter_line_groups(store, file.name))
     pending = _list_pending(version, file.name, digest) if digest != (committed or digest) else ()
@@ -200,7 +200,7 @@ def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans
             pending.append(parse_spans(rewrite["lines"]))
     if pending is not None:
         return tuple(pending)
-    if SidecarReader.of(version).is_committed(name, digest):
+    if SidecarReader(version).is_committed(name, digest):
         raise make_rewrite_conflict(version.store, path)  # its entries do not have the lines
     raise sidecar_mismatch(version.store, path, version.name)
 
@@ -222,7 +222,7 @@ def _commit(version: StoredVersion, strikes: Sequence[LineStrike], parameters: J
         for path, (before, after) in strike.receipts.items():
             name = _get_leaf(path)
             new[name], rewrites[name] = _sha256([after]), {"of": _sha256([before])}
-    known = SidecarReader.of(version).digests(new)
+    known = SidecarReader(version).digests(new)
     new = {name: digest for name, digest in new.items() if known.get(name) != digest}
     if new:
         told = {**parameters, REWRITES: {name: rewrites[name] for name in new}}

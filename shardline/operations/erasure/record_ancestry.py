@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.log.model import ROWS
-from shardline.operations.erasure.dataset_history import read_dataset_history
 from shardline.operations.erasure.record_relations import (
     AlignedRelation,
     LayoutRelation,
@@ -31,9 +30,10 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
-    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
     from shardline.operations.erasure.predicate import Mask
     from shardline.operations.erasure.record_relations import Relation, ShardRows
+    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.log_index import LogIndex
     from shardline.sidecars.sidecar_reader import SidecarReader
     from shardline.storage import Store
 
@@ -121,25 +121,12 @@ AncestorKey: TypeAlias = "tuple[str, str]"
 _NO_ROWS = np.zeros(0, np.int64)
 
 
-@dataclass(frozen=True)
-class DatasetHistories:
-    """The logs of datasets, each read once."""
-
-    store: Store
-    known: dict[str, DatasetHistory]
-
-    def of(self, dataset: str) -> DatasetHistory:
-        """The log of a dataset."""
-        if dataset not in self.known:
-            self.known[dataset] = read_dataset_history(self.store, dataset)
-        return self.known[dataset]
-
-    def listed(self, told: Input) -> tuple[Shard, ...]:
-        """The shards of an input; none if it is not known any more."""
-        one = self.of(told.dataset).versions.get(told.version)
-        if one is None or told.snapshot > one.version.state.snapshot:
-            return ()
-        return one.listed(told.snapshot)
+def list_input_shards(index: LogIndex, told: Input) -> tuple[Shard, ...]:
+    """Return the shards of an input; none if it is not known any more."""
+    one = index.dataset(told.dataset).versions.get(told.version)
+    if one is None or told.snapshot > one.version.state.snapshot:
+        return ()
+    return one.listed(told.snapshot)
 
 
 @dataclass
@@ -150,7 +137,6 @@ class RecordAncestry:
     inputs in `maybe` hold of them cannot be told.
     """
 
-    histories: DatasetHistories
     history: DatasetHistory
     every: dict[AncestorKey, IntArray] = field(default_factory=dict)
     alone: dict[AncestorKey, IntArray] = field(default_factory=dict)
@@ -202,7 +188,7 @@ class RecordAncestry:
         self.maybe |= {told for told in entry.inputs if told.dataset != self.history.dataset}
 
     def _sides(self, entry: Entry) -> PairedInputs | None:
-        listed = [self.histories.listed(told) for told in entry.inputs]
+        listed = [list_input_shards(self.history.index, told) for told in entry.inputs]
         if (
             len(listed) != 2
             or not all(listed)
@@ -216,7 +202,10 @@ class RecordAncestry:
         self, one: VersionHistory, entry: Entry, hit: Iterable[Shard], rows: ShardRows
     ) -> None:
         """What was extended, migrated or rebuilt into another dataset."""
-        before, dataset = self.histories.listed(entry.inputs[0]), entry.inputs[0].dataset
+        before, dataset = (
+            list_input_shards(self.history.index, entry.inputs[0]),
+            entry.inputs[0].dataset,
+        )
         by_name = {shard.name: shard for shard in before}
         relations: list[Relation] = list(make_layout(before, one.listed(entry.snapshot), entry))
         for shard in hit:
@@ -320,13 +309,8 @@ class RemainingRecords:
 
     history: DatasetHistory
     rows: ShardRows
-    _histories: DatasetHistories = field(init=False)
     _relations: dict[str, list[Relation]] = field(init=False, default_factory=dict)
     _known: dict[str, bool] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Read no log twice."""
-        self._histories = DatasetHistories(self.history.store, {self.history.dataset: self.history})
 
     def hold(self, dataset: str, shard: Shard) -> bool:
         """Whether a shard of another dataset is; also if that cannot be told."""
@@ -340,9 +324,9 @@ class RemainingRecords:
         waiting = deque([dataset])
         while waiting:
             name = waiting.popleft()
-            one = self._histories.of(name)
+            one = self.history.index.dataset(name)
             here = spread_rows(known[name], self._one_by_one(one)).rows
-            found = RecordAncestry(self._histories, one)
+            found = RecordAncestry(one)
             found.look(here, set(), plans=True, others=False)
             if found.maybe or _is_paired_within(one, here):
                 return True

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from shardline.log.model import RECEIPT, ROWS
-from shardline.log.version import StoredVersion
-from shardline.operations.erasure.dataset_history import ERASE
 from shardline.pairing.combine_spec import has_pair_selection
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
+from shardline.provenance.dataset_history import ERASE
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
-    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.sidecars.sidecar_reader import SidecarReader
 
 
@@ -233,8 +232,7 @@ def _list_input_shards(history: DatasetHistory, told: Input) -> tuple[Shard, ...
     side = history.of_input(told)
     if side is not None:
         return side.listed(told.snapshot)
-    version = StoredVersion(history.store, told.shown)
-    return version.snapshot(told.snapshot).shards
+    return history.index.version(told.shown).snapshot(told.snapshot).shards
 
 
 ShardRows: TypeAlias = "dict[str, IntArray]"

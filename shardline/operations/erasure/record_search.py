@@ -21,7 +21,6 @@ from shardline.errors import (
 )
 from shardline.execution.threads import run_tasks
 from shardline.log.model import SHARD_NAME
-from shardline.log.version import StoredVersion
 from shardline.operations.erasure.record_relations import GridRelation
 from shardline.operations.transform_records import make_batch_error
 from shardline.pairing.pair_features import PairNaming, name_features
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.operations.erasure.condition import Condition
-    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.readers.records import Records
     from shardline.readers.virtual_shard import OpenedPairPlan
     from shardline.schema.schema import Feature, Key
@@ -325,7 +324,8 @@ class PairPlanSearch:
     def _snapshot(self, told: Input) -> StoredSnapshot:
         key = (told.shown, told.snapshot)
         if key not in self._sides:
-            self._sides[key] = StoredVersion(self.history.store, told.shown).snapshot(told.snapshot)
+            version = self.history.index.version(told.shown)
+            self._sides[key] = version.snapshot(told.snapshot)
         return self._sides[key]
 
     def unsearched(self, found: Iterable[SearchResult]) -> dict[str, str]:

@@ -11,16 +11,14 @@ import numpy as np
 
 from shardline.errors import ShardlineError
 from shardline.log.model import DERIVING_OPERATIONS
-from shardline.log.version import StoredVersion
-from shardline.operations.erasure.dataset_history import ERASE
 from shardline.operations.erasure.record_ancestry import (
-    DatasetHistories,
     RecordAncestry,
     RemainingRecords,
+    list_input_shards,
 )
 from shardline.operations.erasure.record_relations import list_relations, spread_rows
-from shardline.provenance.catalog import find_all_versions
 from shardline.provenance.commands import get_recreate_words
+from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import parse_pin_holder
 from shardline.provenance.retainers import (
     format_consumer_pin,
@@ -37,8 +35,9 @@ if TYPE_CHECKING:
     from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Source
-    from shardline.operations.erasure.dataset_history import DatasetHistory, VersionHistory
+    from shardline.log.version import StoredVersion
     from shardline.operations.erasure.record_relations import RelatedRows, ShardRows
+    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.provenance.retainers import Command
 
 
@@ -251,14 +250,15 @@ def list_descendant_copies(
     tainted: dict[str, set[str]] = {
         f"{history.dataset}/{name}": set(names) for name, names in gone.items()
     }
+    index = history.index
     others = {
-        name: StoredVersion(history.store, name)
-        for name in find_all_versions(history.store)
+        name: index.version(name)
+        for name in index.found()
         if not name.startswith(f"{history.dataset}/")
     }
     opened = {f"{history.dataset}/{name}": one.version for name, one in history.versions.items()}
     known = _SnapshotLists(others | opened)
-    logs = {name: tuple(version.log.entries(1)) for name, version in others.items()}
+    logs = {name: index.entries(name) for name in others}
     order: dict[str, None] = {}
     grown = True
     while grown:
@@ -354,7 +354,7 @@ def list_origin_copies(
 
     `unread` are shards that were given up since they could not be read.
     """
-    histories = DatasetHistories(history.store, {history.dataset: history})
+    index = history.index
     known: dict[str, ShardRows] = {history.dataset: rows}
     shared: set[OriginKey] = set()
     maybe: set[Input] = set()
@@ -362,32 +362,33 @@ def list_origin_copies(
     while waiting:
         dataset = waiting.popleft()
         first = dataset == history.dataset
-        found = RecordAncestry(histories, histories.of(dataset))
+        found = RecordAncestry(index.dataset(dataset))
         found.look(known[dataset], set(unread) if first else set(), plans=not first)
         maybe |= found.maybe
         shared |= found.shared
         for other, more in found.by_dataset().items():
             before = known.get(other, {})
-            grown = spread_rows(_union(before, more), list_relations(histories.of(other))).rows
+            grown = spread_rows(_union(before, more), list_relations(index.dataset(other))).rows
             if other != history.dataset and _count(grown) > _count(before):
                 known[other] = grown
                 waiting.append(other)
     del known[history.dataset]
-    yield from _make_origin_copies(history.dataset, histories, known, shared, maybe)
+    yield from _make_origin_copies(history, known, shared, maybe)
 
 
 def _make_origin_copies(
-    erased: str,
-    histories: DatasetHistories,
+    history: DatasetHistory,
     known: Mapping[str, ShardRows],
     shared: set[OriginKey],
     maybe: set[Input],
 ) -> Iterator[ResidualCopy]:
     """What is found, as far as it is still there; of each version what is most certain."""
     held = {(dataset, name) for dataset, rows in known.items() for name in rows if len(rows[name])}
-    listed = {(told.dataset, shard.name) for told in maybe for shard in histories.listed(told)}
-    for dataset, history in sorted(histories.known.items()):
-        for one in history.versions.values():
+    erased, index = history.dataset, history.index
+    inputs = ((told.dataset, list_input_shards(index, told)) for told in maybe)
+    listed = {(dataset, shard.name) for dataset, shards in inputs for shard in shards}
+    for dataset in sorted({*known, *(dataset for dataset, _ in shared | listed)}):
+        for one in index.dataset(dataset).versions.values():
             there = {
                 (dataset, name)
                 for name, shard in one.shards.items()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.operations.erasure.condition import Condition
-    from shardline.operations.erasure.dataset_history import DatasetHistory
+    from shardline.provenance.dataset_history import DatasetHistory
     from shardline.storage import ObjectInfo
     from shardline.tfrecord.reader import Limits
 

@@ -22,7 +22,7 @@ from shardline.errors import ShardlineError
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
 from shardline.operations.erase import erase
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from shardline.sidecars.row_map import RowMapWriter
 from tests.fuzz.harness import CORPUS, Case, Finding, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_records, mutate_text
@@ -75,7 +75,7 @@ def mutate_shard(draw: random.Random, data: bytes, others: Sequence[bytes]) -> b
 def _results(root: Path) -> Results:
     """Read and trace every record of every version; errors are results too."""
     results: Results = {}
-    catalog = Catalog(root)
+    catalog = LogIndex(root)
     for name in FORGED:
         try:
             snapshot = Version(root, name).latest()
@@ -125,7 +125,7 @@ def _check(case: Case, folder: Path) -> str:
         expected = [str(one).replace(str(ROOT), str(root)) for one in _sound()[name]]
         if [str(one) for one in result] != expected and "TraceGap(" not in str(result):
             raise Finding(f"{name} differs from the root without mutations")
-    report = audit(Catalog(root), sources=False, workers=1)
+    report = audit(LogIndex(root), sources=False, workers=1)
     if not any(one.severity != "note" for one in report.findings):
         raise Finding(f"audit finds nothing about {case.name}")
     before = _state(root)

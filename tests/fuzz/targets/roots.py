@@ -17,7 +17,7 @@ from shardline.errors import ShardlineError
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
 from shardline.operations.verify_version import verify_version
-from shardline.provenance.catalog import Catalog
+from shardline.provenance.log_index import LogIndex
 from tests.fuzz.harness import Case, Finding, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json
 
@@ -30,7 +30,7 @@ Results = dict[str, Any]
 
 def _operations(root: Path, name: str) -> dict[str, Callable[[], Any]]:
     """Return what is done with a version; a result of None is not compared."""
-    catalog = Catalog(root)
+    catalog = LogIndex(root)
 
     def take() -> Any:  # noqa: ANN401 - any result
         snapshot = Version(root, name).latest()
@@ -44,7 +44,7 @@ def _operations(root: Path, name: str) -> dict[str, Callable[[], Any]]:
         verify_version(Version(root, name), workers=1)
 
     def audit_it() -> None:
-        audit(Catalog(root), [name], sources=False, workers=1)
+        audit(LogIndex(root), [name], sources=False, workers=1)
 
     return {"take": take, "trace": trace_back, "verify": verify, "audit": audit_it}
 

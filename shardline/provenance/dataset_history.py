@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from shardline.log.version import StoredVersion
-from shardline.provenance.catalog import find_versions
 from shardline.sidecars.sidecar_reader import SidecarReader
 
 if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
+    from shardline.log.version import StoredVersion
+    from shardline.provenance.log_index import LogIndex
     from shardline.schema.schema import Schema
     from shardline.storage import Store
 
@@ -34,13 +34,7 @@ class VersionHistory:
     @cached_property
     def sidecars(self) -> SidecarReader:
         """Reads its sidecars, compared with what its entries committed."""
-        return SidecarReader(self.version, self._entry)
-
-    def _entry(self, number: int) -> Entry:
-        """Return an entry by its number; `entries` may lack the first, and the latest."""
-        index = number - self.entries[0].number if self.entries else -1
-        is_known = 0 <= index < len(self.entries)
-        return self.entries[index] if is_known else self.version.log.entry(number)
+        return SidecarReader(self.version)
 
     @cached_property
     def shards(self) -> dict[str, Shard]:
@@ -79,9 +73,14 @@ class VersionHistory:
 class DatasetHistory:
     """All versions of a dataset that have a log."""
 
-    store: Store
+    index: LogIndex
     dataset: str
     versions: dict[str, VersionHistory] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        """Where the root lies."""
+        return self.index.store
 
     @cached_property
     def shards(self) -> dict[str, Shard]:
@@ -119,7 +118,7 @@ class DatasetHistory:
     def schema_of(self, told: Input) -> Schema:
         """The schema of an input, of this dataset or another."""
         one = self.of_input(told)
-        return StoredVersion(self.store, told.shown).schema if one is None else one.version.schema
+        return self.index.version(told.shown).schema if one is None else one.version.schema
 
     @cached_property
     def replaced(self) -> dict[str, str]:
@@ -134,14 +133,3 @@ class DatasetHistory:
 
 def _list_names(entry: Entry) -> list[str]:
     return [one.shard.name for one in entry.added]
-
-
-def read_dataset_history(store: Store, dataset: str) -> DatasetHistory:
-    """Read every log of a dataset."""
-    history = DatasetHistory(store, dataset)
-    for name in find_versions(store, dataset):
-        version = StoredVersion(store, f"{dataset}/{name}")
-        if version.exists:
-            entries = tuple(version.log.entries(1))[: version.state.number]
-            history.versions[name] = VersionHistory(version, entries)
-    return history

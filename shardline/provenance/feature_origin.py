@@ -1,0 +1,116 @@
+"""Where the features of a derived version come from, as its entries tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from shardline.errors import SchemaMismatchError
+from shardline.pairing.pair_features import PairNaming, name_features
+from shardline.schema.schema import get_full_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from shardline.canonical_json import Json
+    from shardline.log.entry import Entry
+    from shardline.schema.schema import Schema
+
+
+FeatureChange: TypeAlias = Literal["kept", "renamed", "cast", "filled", "computed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOrigin:
+    """What a feature is made of: features of other versions, and what made it of them.
+
+    `of` are names of versions, with the features there. `by` is the function or table that made
+    it, empty if it was taken over as it is, or under another name or kind. A feature that is
+    "filled" has a value of its own where the records had none.
+    """
+
+    how: FeatureChange
+    of: tuple[tuple[str, str], ...]
+    by: str = ""
+
+
+def infer_feature_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
+    """Where each feature comes from; none, if the entry was not made of other versions.
+
+    `inputs` are the schemas of its inputs, in their order. Replay reads nothing from an entry's
+    parameters, so another writer may tell them in another form: then nothing is known.
+    """
+    try:
+        return _infer_origins(entry, inputs)
+    except (AttributeError, KeyError, TypeError, ValueError, SchemaMismatchError):
+        return {}
+
+
+def _infer_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
+    names = [one.shown for one in entry.inputs]
+    told = entry.parameters
+    if entry.operation == "rebuild" and names:
+        return _get_kept_origins(names[0], inputs[0])
+    if entry.operation == "extend":
+        base = _get_kept_origins(names[0], inputs[0])
+        kept = {name: one for name, one in base.items() if name not in told.get("drop", ())}
+        return {**kept, **_get_computed_origins(base, inputs[0], told.get("fields", ()))}
+    if entry.operation == "migrate":
+        return _get_migrated_origins(names[0], inputs[0], told)
+    if entry.operation == "combine":
+        return _get_combined_origins(names, inputs, told)
+    return {}
+
+
+def _get_kept_origins(version: str, schema: Schema) -> dict[str, FeatureOrigin]:
+    return {one.name: FeatureOrigin("kept", ((version, one.name),)) for one in schema.features}
+
+
+def _get_computed_origins(
+    known: Mapping[str, FeatureOrigin], schema: Schema | None, makers: Iterable[Json]
+) -> dict[str, FeatureOrigin]:
+    """The new features: each is made of what those come from that its maker reads."""
+    context = list(known)
+    if schema is not None:
+        context = [feature.name for feature in schema.features if not feature.sequence]
+    found: dict[str, FeatureOrigin] = {}
+    for maker in makers:
+        reads = context if maker["reads"] is None else maker["reads"]
+        of = dict.fromkeys(one for name in reads if name in known for one in known[name].of)
+        origin = FeatureOrigin("computed", tuple(of), maker["by"])
+        found |= dict.fromkeys(maker["features"], origin)
+    return found
+
+
+def _get_migrated_origins(version: str, schema: Schema, told: Json) -> dict[str, FeatureOrigin]:
+    rename, cast, filled = told.get("rename", {}), told.get("cast", {}), told.get("default", ())
+    there = [feature.name for feature in schema.features]
+    found = {}
+    known = [(said, one.name) for one in schema.features for said in (one.name, get_full_name(one))]
+    for said, name in (*known, *((one, one) for one in filled if one not in dict(known))):
+        how: FeatureChange = "renamed" if said in rename else "kept"
+        how = "cast" if said in cast else "filled" if said in filled else how
+        of = ((version, name),) if name in there else ()
+        if said == name or how != "kept":
+            found[rename.get(said, name)] = FeatureOrigin(how, of)
+    for name in told.get("drop", ()):
+        found.pop(name, None)
+    return found
+
+
+def _get_combined_origins(
+    names: Sequence[str], schemas: Sequence[Schema], told: Json
+) -> dict[str, FeatureOrigin]:
+    rule = told["rule"]
+    shared = [left for left, right in rule.get("on", ()) if left == right]
+    left, right = ([feature.key for feature in schema.features] for schema in schemas)
+    called = name_features(PairNaming.from_dict(rule), left, right, shared)
+    found: dict[str, FeatureOrigin] = {}
+    for version, side in zip(names, (called.left, called.right), strict=True):
+        for (_, feature), name in side.items():
+            if name is not None:
+                how: FeatureChange = "kept" if name == feature else "renamed"
+                # A name may stand in the context of one side, and in the feature_lists of another.
+                known = found[name].of if name in found else ()
+                found[name] = FeatureOrigin(how, (*known, (version, feature)))
+    return {**found, **_get_computed_origins(found, None, told.get("fields", ()))}
