@@ -8,7 +8,7 @@ longer fits, and gives None where nothing is left to do.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shardline.errors import (
     ConflictError,
@@ -569,8 +569,9 @@ def build_entry(
 
 def _refuse_credentials(entry: Entry) -> None:
     """Refuse to write down what must stay a secret, wherever a caller may have put it."""
-    told = entry.to_dict()
-    left = [told.get(name) for name in ("parameters", "sources", "pin", "by")]
+    left: list[Any] = [entry.parameters, entry.maker.to_dict()]
+    left += [source.to_dict() for source in entry.sources]
+    left += [entry.pin.to_dict()] if entry.pin is not None else []
     while left:
         value = left.pop()
         if isinstance(value, str):

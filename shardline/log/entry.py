@@ -6,10 +6,12 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Json, JsonReader
+from shardline import codec
+from shardline.canonical_json import Json
+from shardline.codec import Converter, Count, Digest, JsonObject, Positive, not_stored, stored
 from shardline.errors import CorruptLogError, UnknownFormatError
 from shardline.hints import Hint
 from shardline.log.model import (
@@ -32,12 +34,25 @@ SIDECARS = "sidecars"
 """What an entry uses that commits digests of sidecars."""
 FEATURES = frozenset({SIDECARS, VIRTUAL})
 _RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,32}")
-_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
 
+def _format_time(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _parse_time(text: str, subject: str) -> datetime:
+    if not _TIME_TEXT.fullmatch(text):
+        raise ValueError(f"{subject}: expected a time in UTC with microseconds")
+    return datetime.fromisoformat(text[:-1]).replace(tzinfo=UTC)
+
+
+_Time = Annotated[datetime, Converter(str, _format_time, _parse_time)]
+_Sidecars = Annotated[dict[str, str], Converter(dict, None, parse_sidecars)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(JsonObject):
     """One commit.
 
     `previous` is the digest of the entry before. `snapshot`, `published`, `totals` and `content`
@@ -45,14 +60,21 @@ class Entry:
     The other fields tell what changed, and are empty where they do not apply.
     """
 
+    json_label: ClassVar = "an entry"
+    json_constants: ClassVar = {"format": FORMAT}
     dataset: str
     version: str
-    number: int
+    number: Positive
     id: str
     previous: str | None
-    time: datetime
-    maker: CommitInfo
+    time: _Time
+    maker: CommitInfo = field(metadata=stored("by"))
     operation: str
+    fingerprint: Digest | None = field(default=None, metadata=stored(required=True))
+    snapshot: Count = field(default=0, metadata=stored(required=True))
+    published: int | None = field(default=None, metadata=stored(required=True))
+    totals: Totals = field(default=Totals(), metadata=stored(required=True))
+    content: Digest | None = field(default=None, metadata=stored(required=True))
     parameters: Json = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
     schema: Schema | None = None
@@ -66,13 +88,8 @@ class Entry:
     tag: Ref | None = None
     pin: Ref | None = None
     condemned: tuple[str, ...] = ()
-    sidecars: Json = field(default_factory=dict)
-    fingerprint: str | None = None
-    snapshot: int = 0
-    published: int | None = None
-    totals: Totals = Totals()
-    content: str | None = None
-    digest: str = ""
+    sidecars: _Sidecars = field(default_factory=dict)
+    digest: str = field(default="", metadata=not_stored())
 
     @property
     def shown(self) -> str:
@@ -123,41 +140,9 @@ class Entry:
         return [number for number in told if number is not None]
 
     def to_dict(self) -> Json:
-        """The entry without its digest."""
-        told: Json = {
-            "format": FORMAT,
-            "dataset": self.dataset,
-            "version": self.version,
-            "number": self.number,
-            "id": self.id,
-            "previous": self.previous,
-            "time": self.time.strftime(_TIME),
-            "by": self.maker.to_dict(),
-            "operation": self.operation,
-            "fingerprint": self.fingerprint,
-            "snapshot": self.snapshot,
-            "published": self.published,
-            "totals": self.totals.to_dict(),
-            "content": self.content,
-        }
-        changes: Json = {
-            "features": self.features,
-            "parameters": self.parameters,
-            "inputs": [one.to_dict() for one in self.inputs],
-            "schema": self.schema and self.schema.to_dict(),
-            "checks": self.checks and self.checks.to_dict(),
-            "added": [one.to_dict() for one in self.added],
-            "removed": list(self.removed),
-            "sources": [one.to_dict() for one in self.sources],
-            "attestations": [one.to_dict() for one in self.attestations],
-            "rejects": self.rejects,
-            "restores": self.restores,
-            "tag": self.tag and self.tag.to_dict(),
-            "pin": self.pin and self.pin.to_dict(),
-            "condemned": list(self.condemned),
-            "sidecars": self.sidecars,
-        }
-        return {**told, **{name: value for name, value in changes.items() if value}}
+        """Serialize to log-entry JSON, without the digest."""
+        payload = codec.encode(self)
+        return {**payload, "features": self.features} if self.features else payload
 
     def sealed(self) -> tuple[Entry, bytes]:
         """The entry with its digest, and its bytes as they lie in the log."""
@@ -177,7 +162,7 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
         if digest != _digest_without(digest, data[:-1], told):
             raise ValueError("it does not match its digest: it was damaged or changed")
         _refuse_newer(version, number, told)
-        entry = _from_json(told, digest)
+        entry = codec.decode(Entry, told, digest=digest)
         if (entry.shown, entry.number) != (version, number):
             itself = f"entry {entry.number} of {entry.shown}"
             raise CorruptLogError(version, number, f"it says that it is {itself}", "moved-entry")
@@ -226,48 +211,3 @@ def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
         hint=Hint.of(f"use {needed}"),
         version=version,
     )
-
-
-def _from_json(told: Json, digest: str) -> Entry:
-    fields = JsonReader("it", told)
-    fields.take("format", int)
-    schema, checks = fields.maybe("schema", dict), fields.maybe("checks", dict)
-    tag, pin = fields.maybe("tag", dict), fields.maybe("pin", dict)
-    entry = Entry(
-        dataset=fields.take("dataset", str),
-        version=fields.take("version", str),
-        number=fields.count("number", 1),
-        id=fields.take("id", str),
-        previous=fields.nullable("previous", str),
-        time=_time(fields.take("time", str)),
-        maker=CommitInfo.from_dict(fields.take("by", dict)),
-        operation=fields.take("operation", str),
-        parameters=fields.maybe("parameters", dict) or {},
-        inputs=tuple(map(Input.from_dict, fields.maybe("inputs", list) or ())),
-        schema=None if schema is None else Schema.from_dict(schema),
-        checks=None if checks is None else Checks.from_dict(checks),
-        added=tuple(map(Added.from_dict, fields.maybe("added", list) or ())),
-        removed=fields.texts("removed"),
-        sources=tuple(map(Source.from_dict, fields.maybe("sources", list) or ())),
-        attestations=tuple(map(Attestation.from_dict, fields.maybe("attestations", list) or ())),
-        rejects=fields.maybe("rejects", int),
-        restores=fields.maybe("restores", int),
-        tag=None if tag is None else Ref.from_dict(tag),
-        pin=None if pin is None else Ref.from_dict(pin),
-        condemned=fields.texts("condemned"),
-        sidecars=parse_sidecars(fields.maybe("sidecars", dict) or {}),
-        fingerprint=fields.nullable_digest("fingerprint"),
-        snapshot=fields.count("snapshot"),
-        published=fields.nullable("published", int),
-        totals=Totals.from_dict(fields.take("totals", dict)),
-        content=fields.nullable_digest("content"),
-        digest=digest,
-    )
-    fields.end()
-    return entry
-
-
-def _time(text: str) -> datetime:
-    if not _TIME_TEXT.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no time")
-    return datetime.fromisoformat(text[:-1]).replace(tzinfo=UTC)

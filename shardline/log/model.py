@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import Json, JsonReader, digest
-
-if TYPE_CHECKING:
-    from shardline.canonical_json import Json
-
+from shardline.canonical_json import Json, validate_digest
+from shardline.codec import Count, Digest, JsonObject, Positive, stored
 
 COMPRESSIONS = ("none", "gzip", "zlib")
 SHARD_NAME = re.compile(
@@ -28,9 +25,10 @@ PLAN = ".plan"
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class Base(JsonObject):
     """The shard beside which an overlay lies, record for record; `sha256` is its content."""
 
+    json_label: ClassVar = "a base"
     name: str
     sha256: str
 
@@ -41,14 +39,15 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(JsonObject):
     """One immutable TFRecord file. `source` is the key of the source its records came from."""
 
+    json_label: ClassVar = "a shard"
     name: str
     records: int
     bytes: int
     sha256: str
-    compression: str = "none"
+    compression: str = field(default="none", metadata=stored(required=True))
     source: str | None = None
     base: Base | None = None
 
@@ -60,11 +59,11 @@ class Shard:
             raise ValueError(f"shard {self.name}: negative size")
         if self.compression not in COMPRESSIONS:
             raise ValueError(f"shard {self.name}: unknown compression {self.compression!r}")
-        digest(self.sha256, f"the sha256 of shard {self.name}")
+        validate_digest(self.sha256, f"the sha256 of shard {self.name}")
         if self.source is not None:
-            digest(self.source, f"the source of shard {self.name}")
+            validate_digest(self.source, f"the source of shard {self.name}")
         if self.base is not None:
-            digest(self.base.sha256, f"the base of shard {self.name}")
+            validate_digest(self.base.sha256, f"the base of shard {self.name}")
             if not SHARD_NAME.fullmatch(self.base.name):
                 raise ValueError(f"shard {self.name}: {self.base.name!r} is no base")
 
@@ -86,71 +85,24 @@ class Shard:
         pinned = bytes.fromhex(self.base.sha256)
         return hashlib.sha256(bytes.fromhex(self.sha256) + pinned).hexdigest()
 
-    def to_dict(self) -> Json:
-        """The shard as an entry tells it."""
-        json: Json = {
-            "name": self.name,
-            "records": self.records,
-            "bytes": self.bytes,
-            "sha256": self.sha256,
-            "compression": self.compression,
-        }
-        if self.source is not None:
-            json["source"] = self.source
-        if self.base is not None:
-            json["base"] = {"name": self.base.name, "sha256": self.base.sha256}
-        return json
-
-    @classmethod
-    def take(cls, fields: JsonReader) -> Shard:
-        """Read a shard back."""
-        base = None
-        if (told := fields.maybe("base", dict)) is not None:
-            inner = JsonReader("a base", told)
-            base = Base(inner.take("name", str), inner.digest("sha256"))
-            inner.end()
-        return cls(
-            fields.take("name", str),
-            fields.count("records"),
-            fields.count("bytes"),
-            fields.digest("sha256"),
-            fields.take("compression", str),
-            fields.maybe("source", str),
-            base,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class Added(JsonObject):
     """A shard that an entry adds: at the end, or so that it stands at place `at` afterwards."""
 
-    shard: Shard
-    at: int | None = None
-
-    def to_dict(self) -> Json:
-        """The addition as an entry tells it."""
-        json = self.shard.to_dict()
-        return json if self.at is None else {**json, "at": self.at}
-
-    @classmethod
-    def from_dict(cls, value: object) -> Added:
-        """Read an addition back."""
-        fields = JsonReader("an added shard", value)
-        at = fields.maybe("at", int)
-        if at is not None and at < 0:
-            raise ValueError("an added shard stands at a negative place")
-        added = cls(Shard.take(fields), at)
-        fields.end()
-        return added
+    json_label: ClassVar = "an added shard"
+    shard: Shard = field(metadata=stored(flat=True))
+    at: Count | None = None
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(JsonObject):
     """Where records came from: a file by path, size and sha256, or a batch that the caller named.
 
     Two sources are the same if all of that is the same: `key` tells.
     """
 
+    json_label: ClassVar = "a source"
     path: str | None = None
     size: int | None = None
     sha256: str | None = None
@@ -164,7 +116,7 @@ class Source:
         ):
             raise ValueError("a source is either path, size and sha256, or a batch")
         if self.sha256 is not None:
-            digest(self.sha256, "the sha256 of a source")
+            validate_digest(self.sha256, "the sha256 of a source")
 
     @cached_property
     def key(self) -> str:
@@ -181,71 +133,32 @@ class Source:
         """The source as people know it."""
         return self.path or f"batch {self.batch}"
 
-    def to_dict(self) -> Json:
-        """The source as an entry tells it."""
-        if self.batch is not None:
-            return {"batch": self.batch}
-        return {"path": self.path, "size": self.size, "sha256": self.sha256}
-
-    @classmethod
-    def from_dict(cls, value: object) -> Source:
-        """Read a source back."""
-        fields = JsonReader("a source", value)
-        source = cls(
-            fields.maybe("path", str),
-            fields.maybe("size", int),
-            fields.maybe("sha256", str),
-            fields.maybe("batch", str),
-        )
-        fields.end()
-        return source
-
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class Input(JsonObject):
     """A snapshot of another version that an operation read. `entry` is the digest of its entry."""
 
+    json_label: ClassVar = "an input"
     dataset: str
     version: str
-    snapshot: int
-    entry: str
+    snapshot: Positive
+    entry: Digest
 
     @property
     def shown(self) -> str:
         """The version that it is a snapshot of: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 
-    def to_dict(self) -> Json:
-        """The input as an entry tells it."""
-        return {
-            "dataset": self.dataset,
-            "version": self.version,
-            "snapshot": self.snapshot,
-            "entry": self.entry,
-        }
-
-    @classmethod
-    def from_dict(cls, value: object) -> Input:
-        """Read an input back."""
-        fields = JsonReader("an input", value)
-        told = cls(
-            fields.take("dataset", str),
-            fields.take("version", str),
-            fields.count("snapshot", 1),
-            fields.digest("entry"),
-        )
-        fields.end()
-        return told
-
 
 @dataclass(frozen=True, slots=True)
-class Attestation:
+class Attestation(JsonObject):
     """That a check passed or failed, on shards (by name) or on a snapshot (by content digest)."""
 
+    json_label: ClassVar = "an attestation"
     check: str
     passed: bool
     shards: tuple[str, ...] = ()
-    content: str | None = None
+    content: Digest | None = None
     detail: str = ""
 
     def __post_init__(self) -> None:
@@ -253,80 +166,34 @@ class Attestation:
         if bool(self.shards) == (self.content is not None):
             raise ValueError(f"attestation {self.check!r} must be on shards or on a snapshot")
 
-    def to_dict(self) -> Json:
-        """The attestation as an entry tells it."""
-        json: Json = {"check": self.check, "passed": self.passed}
-        if self.content is None:
-            json["shards"] = list(self.shards)
-        else:
-            json["content"] = self.content
-        return {**json, "detail": self.detail} if self.detail else json
-
-    @classmethod
-    def from_dict(cls, value: object) -> Attestation:
-        """Read an attestation back."""
-        fields = JsonReader("an attestation", value)
-        told = cls(
-            fields.take("check", str),
-            fields.take("passed", bool),
-            fields.texts("shards"),
-            fields.digest("content") if fields.has("content") else None,
-            fields.maybe("detail", str) or "",
-        )
-        fields.end()
-        return told
-
 
 @dataclass(frozen=True, slots=True)
-class Checks:
+class Checks(JsonObject):
     """Which checks a snapshot needs to be published: on each shard, and on the snapshot itself."""
 
-    shard: tuple[str, ...] = ("integrity", "schema")
-    snapshot: tuple[str, ...] = ()
-
-    def to_dict(self) -> Json:
-        """The checks as an entry tells them."""
-        return {"shard": list(self.shard), "snapshot": list(self.snapshot)}
-
-    @classmethod
-    def from_dict(cls, value: object) -> Checks:
-        """Read the checks back."""
-        fields = JsonReader("the checks", value)
-        told = cls(fields.texts("shard"), fields.texts("snapshot"))
-        fields.end()
-        return told
+    json_label: ClassVar = "the checks"
+    shard: tuple[str, ...] = field(default=("integrity", "schema"), metadata=stored(missing=()))
+    snapshot: tuple[str, ...] = field(default=(), metadata=stored(missing=()))
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(JsonObject):
     """A name that holds a snapshot, or no longer does (`snapshot` None): a tag, or a pin."""
 
+    json_label: ClassVar = "a tag or pin"
     name: str
     snapshot: int | None
     reason: str = ""
 
-    def to_dict(self) -> Json:
-        """The hold as an entry tells it."""
-        json: Json = {"name": self.name, "snapshot": self.snapshot}
-        return {**json, "reason": self.reason} if self.reason else json
-
-    @classmethod
-    def from_dict(cls, value: object) -> Ref:
-        """Read a hold back."""
-        fields = JsonReader("a tag or pin", value)
-        snapshot = fields.nullable("snapshot", int)
-        told = cls(fields.take("name", str), snapshot, fields.maybe("reason", str) or "")
-        fields.end()
-        return told
-
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(JsonObject):
     """How much a snapshot holds."""
 
-    records: int = 0
-    bytes: int = 0
-    shards: int = 0
+    json_label: ClassVar = "the totals"
+    records: Count = field(default=0, metadata=stored(required=True))
+    bytes: Count = field(default=0, metadata=stored(required=True))
+    shards: Count = field(default=0, metadata=stored(required=True))
 
     @classmethod
     def of(cls, shards: tuple[Shard, ...] | list[Shard]) -> Totals:
@@ -338,45 +205,16 @@ class Totals:
             self.records + other.records, self.bytes + other.bytes, self.shards + other.shards
         )
 
-    def to_dict(self) -> Json:
-        """The totals as an entry tells them."""
-        return {"records": self.records, "bytes": self.bytes, "shards": self.shards}
-
-    @classmethod
-    def from_dict(cls, value: object) -> Totals:
-        """Read totals back."""
-        fields = JsonReader("the totals", value)
-        told = cls(fields.count("records"), fields.count("bytes"), fields.count("shards"))
-        fields.end()
-        return told
-
 
 @dataclass(frozen=True, slots=True)
-class CommitInfo:
+class CommitInfo(JsonObject):
     """Who and what made an entry."""
 
+    json_label: ClassVar = "the maker"
     release: str
     host: str = ""
     run: str = ""
     code: str = ""
-
-    def to_dict(self) -> Json:
-        """The maker as an entry tells it."""
-        told = {"release": self.release, "host": self.host, "run": self.run, "code": self.code}
-        return {name: value for name, value in told.items() if value}
-
-    @classmethod
-    def from_dict(cls, value: object) -> CommitInfo:
-        """Read a maker back."""
-        fields = JsonReader("the maker", value)
-        told = cls(
-            fields.take("release", str),
-            fields.maybe("host", str) or "",
-            fields.maybe("run", str) or "",
-            fields.maybe("code", str) or "",
-        )
-        fields.end()
-        return told
 
 
 DERIVING_OPERATIONS = frozenset({"extend", "migrate", "combine"})
@@ -412,12 +250,12 @@ def sidecar_path(dataset: str, sidecar: str) -> str:
     return f"{dataset}/{folder}/{sidecar}"
 
 
-def parse_sidecars(payload: Json) -> dict[str, str]:
+def parse_sidecars(payload: Json, subject: str) -> dict[str, str]:
     """Parse the sidecars of an entry. Raises ValueError on an invalid name or digest."""
     for name, sha256 in payload.items():
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name[:80]!r} is not the name of a sidecar")
+            raise ValueError(f"{subject}: invalid name {name[:80]!r}")
         if not isinstance(sha256, str):
-            raise ValueError(f"the digest of sidecar {name} is {type(sha256).__name__}")
-        digest(sha256, f"the digest of sidecar {name}")
-    return dict(payload)
+            raise ValueError(f"{subject}: expected str for {name}, got {type(sha256).__name__}")
+        validate_digest(sha256, f"the digest of sidecar {name}")
+    return payload

@@ -6,9 +6,9 @@ import copy
 import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from shardline.canonical_json import JsonReader
+from shardline.codec import JsonObject, Positive
 from shardline.errors import CorruptLogError
 from shardline.log.indexes import DigestIndex, SourceIndex
 from shardline.log.model import Checks, Ref, Source, Totals, get_sidecar_shard
@@ -257,28 +257,17 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismissal:
+class Dismissal(JsonObject):
     """A rejected or skipped source that someone leaves out for good; `entry` rejected it."""
 
+    json_label: ClassVar = "a dismissal"
     source: Source
-    entry: int
+    entry: Positive
 
     @property
     def place(self) -> str:
         """The key of its path or batch."""
         return self.source.place_key
-
-    def to_dict(self) -> dict[str, Any]:
-        """Serialize to log-entry JSON."""
-        return {"source": self.source.to_dict(), "entry": self.entry}
-
-    @classmethod
-    def from_dict(cls, payload: object) -> Dismissal:
-        """Parse log-entry JSON. Raises ValueError on unknown or invalid keys."""
-        fields = JsonReader("a dismissal", payload)
-        parsed = cls(Source.from_dict(fields.take("source", dict)), fields.count("entry", 1))
-        fields.end()
-        return parsed
 
 
 def list_dismissals(entry: Entry) -> list[Dismissal]:

@@ -248,7 +248,7 @@ def write_pair_plan(task: PairPlanTask, running: TaskContext) -> Receipt:
                 continue
         name, digest = task.plan.name(attempt), hashlib.sha256(data).hexdigest()
         shard = Shard(name, task.pairs.pairs, len(data), digest)
-        return Receipt(0, task.pairs.pairs, last=True, shard=shard)
+        return Receipt((0, task.pairs.pairs), last=True, shard=shard)
 
 
 AnyCombineTask: TypeAlias = "CombineTask | PairPlanTask"
@@ -408,7 +408,8 @@ class CombineTargets:
             return self._task(cover, found)
         left, right = (origin.input() for origin in self.origins)
         place = (self.into.store, self.into.log.dataset, self.into.log.version)
-        plan = PairPlan(left, right, cover, self.bound.spec, found.pairs)
+        spec = self.bound.spec
+        plan = PairPlan(left, right, cover, spec.naming, spec.once, found.pairs)
         return PairPlanTask(*place, plan, self._identity(cover))
 
     def task_for(self, cover: Coverage) -> AnyCombineTask:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from shardline import canonical_json as canonical
 from shardline.arguments import parse_local_path
-from shardline.canonical_json import JsonReader
+from shardline.codec import JsonObject
 from shardline.errors import FileExistsAlreadyError, ObjectNotFoundError
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
@@ -27,7 +27,6 @@ from shardline.tfrecord.writer import RecordSink
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
@@ -39,9 +38,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportRecord:
+class ExportRecord(JsonObject):
     """What an exported file holds, as it is told beside it. `modified` is the file's time."""
 
+    json_label: ClassVar = "an export"
     version: str
     snapshot: int
     content: str
@@ -50,27 +50,6 @@ class ExportRecord:
     bytes: int
     sha256: str
     modified: int
-
-    def to_dict(self) -> Json:
-        """As it lies beside the file."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def from_dict(cls, value: object) -> ExportRecord:
-        """Read it back; refuses with ValueError what is none."""
-        fields = JsonReader("an export", value)
-        told = cls(
-            fields.take("version", str),
-            fields.take("snapshot", int),
-            fields.take("content", str),
-            fields.take("compression", str),
-            fields.take("records", int),
-            fields.take("bytes", int),
-            fields.take("sha256", str),
-            fields.take("modified", int),
-        )
-        fields.end()
-        return told
 
 
 @dataclass(frozen=True, slots=True)

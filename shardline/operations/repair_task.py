@@ -307,7 +307,7 @@ def _is_as_before(made: Shard, first: Shard) -> bool:
 def _salvage_shard(task: RepairTask, running: TaskContext) -> Receipt:
     """Keep what is intact of a shard that is damaged; of one that is gone or empty, nothing."""
     if _is_gone(task):
-        return Receipt(0, 0, last=True)
+        return Receipt((0, 0), last=True)
     filling = task.filling("salvage", running)
     return make_shard(task.plan("salvage"), filling, attempt=task.attempt)
 

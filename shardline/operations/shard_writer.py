@@ -210,7 +210,7 @@ class OpenShard:
     def counts(self, first: int) -> bool:
         """Whether all rows from `first` on but the refused ones gave a record."""
         return Receipt(
-            first, self.end, last=False, refused=tuple(self.refused), damaged=self.damaged
+            (first, self.end), last=False, refused=tuple(self.refused), damaged=self.damaged
         ).counts(self.records)
 
     def come_from(self, *numbers: IntArray, width: int = 8) -> None:
@@ -305,8 +305,7 @@ def _write_shard(plan: ShardPlan, filling: ShardWriter, attempt: int) -> Receipt
     shard = None if written is None else _make_model_shard(plan, named, written)
     refused = tuple(part.refused)
     receipt = Receipt(
-        plan.first,
-        part.end,
+        (plan.first, part.end),
         last,
         shard,
         refused,
@@ -351,7 +350,7 @@ def build_small_shard(
     file, index = MemoryWriter(), MemoryWriter()
     sink = RecordSink(file, plan.compression, index)
     sink.add(frames.data, frames.starts, frames.lengths)
-    receipt = Receipt(0, rows, last=True, shard=_make_model_shard(plan, attempt, sink.finish()))
+    receipt = Receipt((0, rows), last=True, shard=_make_model_shard(plan, attempt, sink.finish()))
     data, path = receipt.encode(), plan.path(attempt)
     files = (
         NewObject(path, file.content),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 from shardline.arguments import validate_choice
+from shardline.codec import JsonObject, stored
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
 from shardline.hints import Hint, Option
 from shardline.schema.schema import Schema, find_duplicate_names, validate_unique_sides
@@ -23,10 +24,11 @@ _PREFIX = Hint.of(
 
 
 @dataclass(frozen=True, slots=True)
-class PairNaming:
+class PairNaming(JsonObject):
     """What to do about features that both sides have."""
 
-    on_collision: OnCollision = "refuse"
+    json_label: ClassVar = "a naming"
+    on_collision: OnCollision = field(default="refuse", metadata=stored(required=True))
     left_prefix: str = ""
     right_prefix: str = ""
 
@@ -53,15 +55,9 @@ class PairNaming:
                 hint=Hint.of("set ", Option("on_collision", "prefix"), ", or leave the prefix out"),
             )
 
-    def to_dict(self) -> Json:
-        """Serialize to the JSON of an entry."""
-        prefixes = {"left_prefix": self.left_prefix, "right_prefix": self.right_prefix}
-        given = {name: prefix for name, prefix in prefixes.items() if prefix}
-        return {"on_collision": self.on_collision, **given}
-
     @classmethod
-    def from_dict(cls, rule: Json) -> PairNaming:
-        """Parse the JSON of an entry, which may have other keys."""
+    def from_rule(cls, rule: Json) -> PairNaming:
+        """Parse the rule of an entry, which has other keys too."""
         return cls(rule["on_collision"], rule.get("left_prefix", ""), rule.get("right_prefix", ""))
 
 

@@ -8,48 +8,57 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import JsonReader
+from shardline.codec import Converter, Count, JsonObject
 from shardline.log.model import Input, Shard
 from shardline.pairing.combine_spec import CombineSpec
 from shardline.pairing.coverage import Coverage
+from shardline.pairing.pair_features import PairNaming
 
 if TYPE_CHECKING:
-    from shardline.canonical_json import Json
     from shardline.storage import Store
 
 _FORMAT = 1
 
 
+def _parse_coverage(payload: object, subject: str) -> Coverage:
+    del subject
+    return Coverage.from_json(payload)
+
+
 @dataclass(frozen=True, slots=True)
-class PairPlan:
+class PairPlan(JsonObject):
     """Which pairs a virtual shard has."""
 
+    json_label: ClassVar = "a pair plan"
+    json_constants: ClassVar = {"format": _FORMAT}
     left: Input
     right: Input
-    cover: Coverage
-    spec: CombineSpec
-    pairs: int
+    cover: Annotated[Coverage, Converter(list, Coverage.to_json, _parse_coverage)]
+    naming: PairNaming
+    once: bool
+    pairs: Count
 
     @property
     def sides(self) -> tuple[tuple[Input, tuple[int, int]], tuple[Input, tuple[int, int]]]:
         """The two snapshots, and from where to where in each the shards stand that are paired."""
         return (self.left, self.cover.left), (self.right, self.cover.right)
 
+    @property
+    def spec(self) -> CombineSpec:
+        """Options of a combination with these pairs."""
+        return CombineSpec(
+            on_collision=self.naming.on_collision,
+            left_prefix=self.naming.left_prefix,
+            right_prefix=self.naming.right_prefix,
+            once=self.once,
+        )
+
     def encode(self) -> bytes:
-        """The plan as it lies in the place of a shard."""
-        told: Json = {
-            "format": _FORMAT,
-            "left": self.left.to_dict(),
-            "right": self.right.to_dict(),
-            "cover": self.cover.to_json(),
-            "naming": self.spec.naming.to_dict(),
-            "once": self.spec.once,
-            "pairs": self.pairs,
-        }
-        return canonical.encode(told) + b"\n"
+        """Encode the plan as it is stored in place of a shard."""
+        return canonical.encode(self.to_dict()) + b"\n"
 
     @classmethod
     def read(cls, store: Store, name: str, shard: Shard) -> PairPlan:
@@ -62,19 +71,4 @@ class PairPlan:
     @classmethod
     def decode(cls, data: bytes) -> PairPlan:
         """Read a plan back; refuses with ValueError what is none."""
-        fields = JsonReader("a plan of pairs", canonical.decode(data.removesuffix(b"\n")))
-        if fields.take("format", int) != _FORMAT:
-            raise ValueError("it is of a format that this release does not know")
-        left, right = (Input.from_dict(fields.take(side, dict)) for side in ("left", "right"))
-        cover = Coverage.from_json(fields.take("cover", list))
-        naming = JsonReader("a naming", fields.take("naming", dict))
-        spec = CombineSpec(
-            on_collision=naming.take("on_collision", str),  # type: ignore[arg-type] # it validates
-            left_prefix=naming.maybe("left_prefix", str) or "",
-            right_prefix=naming.maybe("right_prefix", str) or "",
-            once=fields.take("once", bool),
-        )
-        plan = cls(left, right, cover, spec, fields.count("pairs"))
-        naming.end()
-        fields.end()
-        return plan
+        return cls.from_dict(canonical.decode(data.removesuffix(b"\n")))

@@ -104,7 +104,7 @@ def _get_combined_origins(
     rule = told["rule"]
     shared = [left for left, right in rule.get("on", ()) if left == right]
     left, right = ([feature.key for feature in schema.features] for schema in schemas)
-    called = name_features(PairNaming.from_dict(rule), left, right, shared)
+    called = name_features(PairNaming.from_rule(rule), left, right, shared)
     found: dict[str, FeatureOrigin] = {}
     for version, side in zip(names, (called.left, called.right), strict=True):
         for (_, feature), name in side.items():

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from shardline.canonical_json import JsonReader
+from shardline.codec import JsonObject
 from shardline.errors import InvalidTypeError, SchemaMismatchError
 from shardline.hints import Hint
+from shardline.kernel.types import Kind
 from shardline.schema import shapes
+from shardline.schema.shapes import StoredShape
 from shardline.text import format_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.canonical_json import Json
-    from shardline.kernel.types import Buffer, Kind
-    from shardline.schema.shapes import Shape
+    from shardline.kernel.types import Buffer
 
 Encoding: TypeAlias = Literal["png", "jpeg"]
 
@@ -34,27 +35,27 @@ SIGNATURES: dict[str, bytes] = {"png": b"\x89PNG\r\n\x1a\n", "jpeg": b"\xff\xd8\
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(JsonObject):
     """UTF-8 text."""
 
+    json_label: ClassVar = "a meaning"
+    json_constants: ClassVar = {"is": "text"}
     kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
 
     def __str__(self) -> str:
         return "text"
 
-    def to_dict(self) -> Json:
-        """Serialize to schema JSON."""
-        return {"is": "text"}
-
 
 @dataclass(frozen=True, slots=True)
-class Category:
+class Category(JsonObject):
     """One of several classes.
 
     For int64, `labels` name the numbers 0, 1, 2 and so on. For bytes, they are the allowed texts.
     Without labels, any number or any UTF-8 text is allowed.
     """
 
+    json_label: ClassVar = "a meaning"
+    json_constants: ClassVar = {"is": "category"}
     labels: tuple[str, ...] | None = None
     kinds: ClassVar[tuple[Kind, ...]] = ("bytes", "int64")
 
@@ -76,31 +77,25 @@ class Category:
     def __str__(self) -> str:
         return "category" if self.labels is None else f"category of {len(self.labels)} labels"
 
-    def to_dict(self) -> Json:
-        """Serialize to schema JSON."""
-        if self.labels is None:
-            return {"is": "category"}
-        return {"is": "category", "labels": list(self.labels)}
-
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(JsonObject):
     """Vector that represents an object. The feature's shape gives its length."""
 
+    json_label: ClassVar = "a meaning"
+    json_constants: ClassVar = {"is": "embedding"}
     kinds: ClassVar[tuple[Kind, ...]] = ("float",)
 
     def __str__(self) -> str:
         return "embedding"
 
-    def to_dict(self) -> Json:
-        """Serialize to schema JSON."""
-        return {"is": "embedding"}
-
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(JsonObject):
     """Complete image file."""
 
+    json_label: ClassVar = "a meaning"
+    json_constants: ClassVar = {"is": "image"}
     encoding: Encoding
     kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
 
@@ -115,17 +110,15 @@ class Image:
     def __str__(self) -> str:
         return f"{self.encoding} image"
 
-    def to_dict(self) -> Json:
-        """Serialize to schema JSON."""
-        return {"is": "image", "encoding": self.encoding}
-
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class Array(JsonObject):
     """Raw bytes of an array: little-endian, in row-major order."""
 
+    json_label: ClassVar = "a meaning"
+    json_constants: ClassVar = {"is": "array"}
     dtype: str
-    shape: Shape
+    shape: StoredShape
     kinds: ClassVar[tuple[Kind, ...]] = ("bytes",)
 
     def __post_init__(self) -> None:
@@ -193,10 +186,6 @@ class Array:
             )
         return found.astype(_little_endian(self.dtype), copy=False).tobytes()
 
-    def to_dict(self) -> Json:
-        """Serialize to schema JSON."""
-        return {"is": "array", "dtype": self.dtype, "shape": list(self.shape)}
-
 
 LogicalType: TypeAlias = Text | Category | Embedding | Image | Array
 
@@ -213,28 +202,23 @@ def _little_endian(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def parse_logical_type(value: object) -> LogicalType:
+def parse_logical_type(payload: Json, subject: str) -> LogicalType:
     """Parse logical-type JSON. Raises ValueError if it is invalid."""
-    fields = JsonReader("a meaning", value)
-    which = fields.take("is", str)
-    meaning: LogicalType
-    if which == "text":
-        meaning = Text()
-    elif which == "category":
-        listed = fields.maybe("labels", list)
-        if listed is not None and not all(type(label) is str for label in listed):
-            raise _invalid("'labels' of a meaning: expected a list of texts")
-        meaning = Category(None if listed is None else tuple(listed))
-    elif which == "embedding":
-        meaning = Embedding()
-    elif which == "image":
-        meaning = Image(fields.take("encoding", str))  # type: ignore[arg-type] # checked there
-    elif which == "array":
-        meaning = Array(fields.take("dtype", str), tuple(fields.take("shape", list)))
-    else:
-        raise _invalid(f"'is' of a meaning: unknown to this release ({which!r})")
-    fields.end()
-    return meaning
+    name = payload.get("is")
+    if type(name) is not str:
+        raise ValueError(f"{subject}: missing 'is'")
+    if name not in _LOGICAL_TYPES:
+        raise _invalid(f"{subject}: unknown to this release ({name!r})")
+    return _LOGICAL_TYPES[name].from_dict(payload)
+
+
+_LOGICAL_TYPES: dict[str, type[LogicalType]] = {
+    "text": Text,
+    "category": Category,
+    "embedding": Embedding,
+    "image": Image,
+    "array": Array,
+}
 
 
 def validate_text(what: str, text: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, get_args
 
 from shardline import canonical_json as canonical
 from shardline.arguments import list_items
-from shardline.canonical_json import JsonReader
+from shardline.codec import Converter, JsonObject, decode, encode, stored
 from shardline.errors import InvalidTypeError, SchemaMismatchError, ShardlineError
 from shardline.hints import Hint, Option
 from shardline.kernel.types import KINDS, Kind
@@ -24,7 +24,7 @@ from shardline.schema.logical_types import (
     parse_logical_type,
     validate_text,
 )
-from shardline.schema.shapes import Shape
+from shardline.schema.shapes import Shape, StoredShape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,8 +50,11 @@ Payload: TypeAlias = Literal["example", "sequence_example", "opaque"]
 """Payload of a record: an Example, a SequenceExample, or bytes that are neither."""
 
 
+_LogicalType = Annotated[LogicalType, Converter(dict, encode, parse_logical_type)]
+
+
 @dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(JsonObject):
     """Feature of a schema.
 
     `shape` is the shape of its values: `()` one value, `(28, 28)` fixed, `(None, 3)` any number of
@@ -59,11 +62,12 @@ class Feature:
     that of one step, and the number of steps is free. `nan` allows NaN.
     """
 
+    json_label: ClassVar = "a feature"
     name: str
     kind: Kind
-    shape: Shape = ()
+    shape: StoredShape = ()
     required: bool = True
-    meaning: LogicalType | None = None
+    meaning: _LogicalType | None = None
     sequence: bool = False
     nan: bool = False
     doc: str = ""
@@ -123,56 +127,17 @@ class Feature:
         """Key that identifies the feature in its schema and defines the order."""
         return self.sequence, self.name
 
-    def to_dict(self) -> Json:
-        """Serialize to schema JSON, without fields that have their default.
-
-        A fingerprint therefore stays the same when a later release adds fields.
-        """
-        told: Json = {"name": self.name, "kind": self.kind}
-        if self.shape:
-            told["shape"] = list(self.shape)
-        if not self.required:
-            told["required"] = False
-        if self.meaning is not None:
-            told["meaning"] = self.meaning.to_dict()
-        if self.sequence:
-            told["sequence"] = True
-        if self.nan:
-            told["nan"] = True
-        if self.doc:
-            told["doc"] = self.doc
-        return told
-
-    @classmethod
-    def from_dict(cls, value: object) -> Feature:
-        """Parse feature JSON. Raises ValueError if it is invalid."""
-        fields = JsonReader("a feature", value)
-        name = fields.take("name", str)
-        required = fields.maybe("required", bool)
-        meaning = fields.maybe("meaning", dict)
-        feature = cls(
-            name=name,
-            kind=fields.take("kind", str),  # type: ignore[arg-type] # checked there
-            shape=tuple(fields.maybe("shape", list) or ()),
-            required=True if required is None else required,
-            meaning=None if meaning is None else parse_logical_type(meaning),
-            sequence=fields.maybe("sequence", bool) or False,
-            nan=fields.maybe("nan", bool) or False,
-            doc=fields.maybe("doc", str) or "",
-        )
-        fields.end()
-        return feature
-
 
 @dataclass(frozen=True)
-class Schema:
+class Schema(JsonObject):
     """Features of each record of a version, in the order of their names.
 
     Features of the feature_lists follow the others.
     """
 
-    features: tuple[Feature, ...] = ()
-    payload: Payload = "example"
+    json_label: ClassVar = "a schema"
+    features: tuple[Feature, ...] = field(default=(), metadata=stored(required=True))
+    payload: Payload = field(default="example", metadata=stored(required=True))
     doc: str = ""
 
     def __post_init__(self) -> None:
@@ -258,24 +223,14 @@ class Schema:
         return canonical.sha256({"features": told, "payload": self.payload})
 
     def to_dict(self) -> Json:
-        """Serialize to schema JSON."""
-        told: Json = {
-            "payload": self.payload,
-            "features": [feature.to_dict() for feature in self.features],
-        }
-        return {**told, "doc": self.doc} if self.doc else told
+        """Serialize to JSON, the payload first: people read it before a long list of features."""
+        return {"payload": self.payload, **encode(self)}
 
     @classmethod
-    def from_dict(cls, value: object) -> Schema:
+    def from_dict(cls, payload: object) -> Schema:
         """Parse schema JSON. Raises SchemaMismatchError if it is invalid."""
         try:
-            fields = JsonReader("a schema", value)
-            schema = cls(
-                tuple(Feature.from_dict(told) for told in fields.take("features", list)),
-                fields.take("payload", str),  # type: ignore[arg-type] # checked there
-                fields.maybe("doc", str) or "",
-            )
-            fields.end()
+            return decode(cls, payload)
         except ValueError as error:
             raise SchemaMismatchError(
                 f"invalid schema: {error}",
@@ -283,7 +238,6 @@ class Schema:
                 hint=error.hint if isinstance(error, ShardlineError) else None,
                 feature=error.feature if isinstance(error, ShardlineError) else None,
             ) from None
-        return schema
 
 
 def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from shardline.arguments import list_items
+from shardline.codec import Converter
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
@@ -18,6 +19,8 @@ Shape: TypeAlias = tuple[int | None, ...]
 
 Only the first dimension may be None.
 """
+StoredShape: TypeAlias = Annotated[Shape, Converter(list, list, lambda sizes, _: tuple(sizes))]
+"""Shape in JSON. The class that has it validates it with `checked`."""
 
 
 def checked(what: str, shape: Iterable[int | None], *, feature: str | None = None) -> Shape:

@@ -8,25 +8,47 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias
 
 from shardline import canonical_json as canonical
-from shardline.canonical_json import JsonReader
+from shardline.canonical_json import Json
+from shardline.codec import Converter, Count, JsonObject, not_stored, stored
 from shardline.log.model import RECEIPT, ROWS, Shard
 from shardline.tfrecord.hashing import hash_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.canonical_json import Json
     from shardline.storage import Store
 
 _FORMAT = 1
 
 
+def parse_spans(spans: Sequence[object], subject: str) -> tuple[Span, ...]:
+    """Parse pairs of row numbers. Raises ValueError if they are anything else."""
+    return tuple(_parse_span(span, subject) for span in spans)
+
+
+def _parse_span(span: object, subject: str) -> Span:
+    if not isinstance(span, list) or len(span) != 2 or not all(type(n) is int for n in span):
+        raise ValueError(f"{subject}: expected two numbers")
+    if not 0 <= span[0] <= span[1]:
+        raise ValueError(f"{subject}: a span ends before it begins")
+    return span[0], span[1]
+
+
+def _encode_spans(spans: Sequence[Span]) -> list[list[int]]:
+    return [list(span) for span in spans]
+
+
+Span: TypeAlias = tuple[int, int]
+_Span = Annotated[Span, Converter(list, list, _parse_span)]
+_Spans = Annotated[tuple[Span, ...], Converter(list, _encode_spans, parse_spans)]
+
+
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """Part of a source: the rows from `first` up to `end`, and the shard of their records.
+class Receipt(JsonObject):
+    """Part of a source: the first of its `rows` and the end, and the shard of their records.
 
     `shard` is None if no row gave a record. `refused` has the rows that gave none, as spans of
     first and last row. `damaged` of these rows are corrupt, and `quarantine` is the file that holds
@@ -38,17 +60,28 @@ class Receipt:
     by name.
     """
 
-    first: int
-    end: int
+    json_label: ClassVar = "a receipt"
+    json_constants: ClassVar = {"format": _FORMAT}
+    rows: _Span
     last: bool
-    shard: Shard | None = None
-    refused: tuple[tuple[int, int], ...] = ()
-    damaged: int = 0
-    quarantine: str | None = None
-    told: tuple[str, ...] = field(default=(), repr=False)
+    shard: Shard | None = field(default=None, metadata=stored(required=True))
+    refused: _Spans = field(default=(), metadata=stored(required=True))
+    damaged: Count = field(default=0, metadata=stored(required=True))
+    quarantine: str | None = field(default=None, metadata=stored(required=True))
+    told: tuple[str, ...] = field(default=(), repr=False, metadata=stored(missing=()))
     functions: tuple[str, ...] = ()
-    found: bool = field(default=False, compare=False)
-    sidecars: Json = field(default_factory=dict, compare=False, repr=False)
+    found: bool = field(default=False, compare=False, metadata=not_stored())
+    sidecars: Json = field(default_factory=dict, compare=False, repr=False, metadata=not_stored())
+
+    @property
+    def first(self) -> int:
+        """The first row."""
+        return self.rows[0]
+
+    @property
+    def end(self) -> int:
+        """The row after the last."""
+        return self.rows[1]
 
     @property
     def refused_rows(self) -> int:
@@ -64,19 +97,7 @@ class Receipt:
 
     def encode(self) -> bytes:
         """Serialize the receipt with its digest, as stored next to the shard."""
-        told: Json = {
-            "format": _FORMAT,
-            "rows": [self.first, self.end],
-            "last": self.last,
-            "shard": self.shard and self.shard.to_dict(),
-            "refused": [list(span) for span in self.refused],
-            "damaged": self.damaged,
-            "quarantine": self.quarantine,
-            "told": list(self.told),
-        }
-        if self.functions:
-            told["functions"] = list(self.functions)
-        return canonical.seal(told)[1] + b"\n"
+        return canonical.seal(self.to_dict())[1] + b"\n"
 
 
 def read_receipt(store: Store, name: str) -> Receipt | None:
@@ -118,36 +139,7 @@ def _decode(data: bytes) -> Receipt:
     told = canonical.decode(data.removesuffix(b"\n"))
     if not isinstance(told, dict) or told.pop("digest", None) != canonical.sha256(told):
         raise ValueError("it does not match its digest")
-    fields = JsonReader("a receipt", told)
-    if fields.take("format", int) != _FORMAT:
-        raise ValueError("it is of another format")
-    ((first, end),) = parse_spans([fields.take("rows", list)])
-    shard = fields.nullable("shard", dict)
-    receipt = Receipt(
-        first,
-        end,
-        fields.take("last", bool),
-        None if shard is None else Shard.take(JsonReader("a shard", shard)),
-        parse_spans(fields.take("refused", list)),
-        fields.count("damaged"),
-        fields.nullable("quarantine", str),
-        fields.texts("told"),
-        fields.texts("functions"),
-    )
-    fields.end()
-    return receipt
-
-
-def parse_spans(told: Sequence[object]) -> tuple[tuple[int, int], ...]:
-    """Parse pairs of row numbers. Raises ValueError if they are invalid."""
-    spans = []
-    for span in told:
-        if not isinstance(span, list) or len(span) != 2 or not all(type(n) is int for n in span):
-            raise ValueError("a span is not two numbers")
-        if not 0 <= span[0] <= span[1]:
-            raise ValueError("a span ends before it begins")
-        spans.append((span[0], span[1]))
-    return tuple(spans)
+    return Receipt.from_dict(told)
 
 
 def _matches(store: Store, name: str, receipt: Receipt) -> bool:

@@ -60,7 +60,7 @@ def forge_receipt(path: Path, _: Path | None = None) -> None:
     assert receipt is not None
     moved = tuple((first + 1, last + 1) for first, last in receipt.refused)
     path.write_bytes(
-        replace(receipt, first=receipt.first + 1, end=receipt.end + 1, refused=moved).encode()
+        replace(receipt, rows=(receipt.first + 1, receipt.end + 1), refused=moved).encode()
     )
 
 

@@ -210,7 +210,7 @@ def erased(version: Version, gone: Callable[[int], bool]) -> None:
         made = _made(version, shard, data, len(kept))
         version.store.create(version.shard_name(made), data)
         receipt = Receipt(
-            0, len(payloads), last=True, shard=made, refused=tuple((at, at) for at in lost)
+            (0, len(payloads)), last=True, shard=made, refused=tuple((at, at) for at in lost)
         )
         version.store.create(version.shard_name(made) + RECEIPT, receipt.encode())
         added.append(Added(made, place))

@@ -82,7 +82,7 @@ def made_up(version: Version, label: str, records: int, **more: Any) -> Shard:  
     assert path is not None
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x")
-    receipt = Receipt(0, records + 1, last=True, shard=shard, refused=((0, 0),))
+    receipt = Receipt((0, records + 1), last=True, shard=shard, refused=((0, 0),))
     path.with_name(path.name + RECEIPT).write_bytes(receipt.encode())
     return shard
 

@@ -118,7 +118,7 @@ def test_a_finished_shard_that_begins_at_another_row_is_not_used(tmp_path: Path)
     receipt = read_receipt(told, name)
     assert receipt is not None
     told.delete(name)
-    told.create(name, replace(receipt, first=receipt.first + 1).encode())
+    told.create(name, replace(receipt, rows=(receipt.first + 1, receipt.end)).encode())
     run(tmp_path)
     version = assert_landed_once(tmp_path)
     assert first.name in {shard.name for shard in version.latest().shards}

@@ -197,7 +197,7 @@ def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans
         if pending is not None:
             if "lines" not in rewrite:
                 raise make_rewrite_conflict(version.store, path)
-            pending.append(parse_spans(rewrite["lines"]))
+            pending.append(parse_spans(rewrite["lines"], f"the lines of {name}"))
     if pending is not None:
         return tuple(pending)
     if SidecarReader(version).is_committed(name, digest):

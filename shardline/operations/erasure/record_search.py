@@ -186,7 +186,7 @@ def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]
     on = [(str(left), str(right)) for left, right in rule.get("on", ())]
     keys = [[feature.key for feature in history.schema_of(told).features] for told in entry.inputs]
     shared = [left for left, right in on if left == right]
-    named = name_features(PairNaming.from_dict(rule), keys[0], keys[1], shared)
+    named = name_features(PairNaming.from_rule(rule), keys[0], keys[1], shared)
     left, right = (
         {key[1]: name for key, name in side.items() if name is not None and not key[0]}
         for side in (named.left, named.right)
