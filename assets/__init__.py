@@ -1,1 +1,1 @@
-"""The assets of this deployment: one module for each dataset."""
+"""Datasets of this deployment, one module per dataset."""

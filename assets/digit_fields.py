@@ -1,4 +1,4 @@
-"""The fields that the demo's digits gain: seen in the image, and looked up in a table."""
+"""Features that the demo adds to the digits: statistics of the image, and the name of the label."""
 
 import io
 from pathlib import Path
@@ -13,14 +13,14 @@ _WHITE = 255
 
 
 @record_udf(
-    Feature("width", "int64", doc="of the image, in pixels"),
-    Feature("height", "int64", doc="of the image, in pixels"),
-    Feature("brightness", "float", doc="the mean of its greys, from 0 for black to 1 for white"),
+    Feature("width", "int64", doc="width in pixels"),
+    Feature("height", "int64", doc="height in pixels"),
+    Feature("brightness", "float", doc="mean grey level, from 0 (black) to 1 (white)"),
     reads=["image"],
     code="1",
 )
 def seen_in_image(record: dict[str, Any]) -> dict[str, Any]:
-    """How large an image is, and how bright."""
+    """Return the size and brightness of an image."""
     from PIL import Image, ImageStat  # noqa: PLC0415 - only where something is computed
 
     with Image.open(io.BytesIO(record["image"]), formats=("PNG",)) as image:
@@ -31,5 +31,5 @@ def seen_in_image(record: dict[str, Any]) -> dict[str, Any]:
 label_names = table_join(
     LABEL_NAMES,
     "label",
-    features=[Feature("label_name", "bytes", meaning=Text(), doc="the digit as a word")],
+    features=[Feature("label_name", "bytes", meaning=Text(), doc="name of the digit")],
 )

@@ -23,9 +23,9 @@ LOOKED_AT = (
 )
 SCHEMA = Schema(
     (
-        Feature("path", "bytes", meaning=Text(), doc="where the image was, in its batch"),
+        Feature("path", "bytes", meaning=Text(), doc="path of the image in its batch"),
         Feature("label", "bytes", meaning=Category(tuple("0123456789")), doc="the digit"),
-        Feature("image", "bytes", meaning=Image("png"), doc="8 by 8 pixels, 17 shades of grey"),
+        Feature("image", "bytes", meaning=Image("png"), doc="8 x 8 pixels, 17 shades of grey"),
     )
 )
 
@@ -36,7 +36,7 @@ digits_v1 = appended_version(
     cron="0 * * * *",
     watch_seconds=30,
     expectations=SUITES / "digits_v1.json",
-    description="Handwritten digits, as PNG images with their labels.",
+    description="Handwritten digits as PNG images with labels.",
     owners=["team:handwriting"],
 )
 
@@ -44,7 +44,7 @@ digits_single = rebuilt_version(
     "digits/single",
     of=digits_v1,
     export=EXPORT,
-    description="All digits in one TFRecord file.",
+    description="All digits in a single TFRecord file.",
     owners=["team:handwriting"],
 )
 
@@ -52,7 +52,7 @@ digits_v2 = extended_version(
     "digits/v2",
     of=digits_v1,
     fields=[seen_in_image, label_names],
-    description="The digits with what can be seen in their images, and their names: an overlay.",
+    description="Digits with image statistics and label names, stored as an overlay.",
     owners=["team:handwriting"],
 )
 
@@ -65,6 +65,6 @@ digit_pairs_v1 = combined_version(
     left_prefix="a_",
     right_prefix="b_",
     mode="virtual",
-    description="Each two digits, once: a plan of a few bytes, by which readers make the pairs.",
+    description="All unordered pairs of digits, stored as a plan of a few bytes.",
     owners=["team:handwriting"],
 )

@@ -1,6 +1,6 @@
-"""The checks of this deployment: expectation suites, and functions of its own."""
+"""Checks of this deployment: expectation suites and its own check functions."""
 
 from pathlib import Path
 
 SUITES = Path(__file__).with_name("expectations")
-"""The folder of the expectation suites."""
+"""Folder of the expectation suites."""

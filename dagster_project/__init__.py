@@ -1,1 +1,1 @@
-"""The Dagster code location: what is wired together and how it is run."""
+"""The Dagster code location of this deployment, and its demo."""

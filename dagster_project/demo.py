@@ -1,4 +1,4 @@
-"""What `make run` shows: batches land, Dagster makes versions of them, and a model reads these."""
+"""The demo, `make run`: appends batches, derives versions from them and trains a model."""
 
 import shlex
 import sysconfig
@@ -14,6 +14,7 @@ from dagster_project.demo_runs import Demo, DemoRun, relativize_paths
 from dagster_project.demo_training import MIN_ACCURACY, MODEL, count_records, train_model
 from shardline.api import Snapshot
 from shardline.cli.output import create_table
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.resources import ROOT_VARIABLE, shardline_resource
 from shardline.dagster.web.process_group import handle_signals
 from shardline.dagster.web.ui import require_dagster_home
@@ -24,7 +25,7 @@ _MAX_PAIRS = 5_000_000
 
 
 def run_demo(demo: Demo, extra_rows: int = 0) -> list[str]:
-    """Land what has not landed, run it, and sum up; gives what is not as it should be."""
+    """Land the missing batches, run the assets and print a summary. Returns problems."""
     batches = [*BATCHES, *([extra_batch(extra_rows)] if extra_rows else [])]
     waiting = [batch for batch in batches if not batch.path.exists()]
     found = scan_landing_folders(demo.growing, LOOKED_AT)
@@ -33,7 +34,7 @@ def run_demo(demo: Demo, extra_rows: int = 0) -> list[str]:
         return []
     amiss = []
     if found.new or not waiting:
-        amiss += run_and_show(demo, f"What lies in {LANDING} already")
+        amiss += run_and_show(demo, f"New files in {LANDING}")
     for batch in waiting:
         batch.land()
         of = f"{batches.index(batch) + 1} of {len(batches)}"
@@ -43,66 +44,62 @@ def run_demo(demo: Demo, extra_rows: int = 0) -> list[str]:
 
 
 def run_and_show(demo: Demo, title: str, landed: Path | None = None) -> list[str]:
-    """Materialize everything, tell of it under a title, and give what failed."""
+    """Materialize all assets, print the results under a title, and return problems."""
     demo.say(title, "bold")
     ran = demo.run(landed)
     demo.show(ran)
     demo.say()
     run = f"run {ran.run_id[:8]}"
     return [f"{run}: {check} failed" for check in ran.failed] or (
-        [] if ran.success else [f"{run} failed: make ui shows why"]
+        [] if ran.success else [f"{run} failed, see it in make ui"]
     )
 
 
 def print_summary(demo: Demo) -> list[str]:
-    """Let TensorFlow read what is published, and tell how everything stands."""
+    """Read the published versions with TensorFlow, audit them, and print their status."""
     snapshot = demo.growing.published()
-    demo.say(f"A Keras model learns from {snapshot}, as tf.data reads it", "bold")
+    demo.say(f"Train a Keras model on {snapshot}, read as tf.data", "bold")
     trained = train_model(snapshot)
     demo.say(
-        f"  {trained.accuracy:.1%} of {trained.held_out} held-out digits are told right, after "
-        f"{trained.seconds:.1f} s with {trained.learned:,} others.\n"
-        f"  The log of {snapshot.version} knows that {MODEL} read it, and vacuum keeps it.\n"
+        f"  accuracy {trained.accuracy:.1%} on {trained.held_out} held-out digits, after "
+        f"{trained.seconds:.1f} s of training on {trained.learned:,}\n"
+        f"  {MODEL} is recorded as a consumer of {snapshot.version}, so vacuum keeps the snapshot\n"
     )
     overlay = demo.extended.published()
-    demo.say(f"{overlay} is an overlay: only what is new in it is read here", "bold")
-    demo.say(f"  Mean brightness, the darkest first: {_format_brightness(overlay)}.\n")
+    demo.say(f"Read the overlay {overlay}: only the new features are read", "bold")
+    demo.say(f"  mean brightness, darkest first: {_format_brightness(overlay)}\n")
     pairs = demo.pairs.published()
-    demo.say(f"{pairs} is a plan of {format_bytes(pairs.bytes)}: its pairs are made here", "bold")
+    demo.say(
+        f"Read {pairs}, a plan of {format_bytes(pairs.bytes)}: pairs are computed while reading",
+        "bold",
+    )
     count, same = _count_equal_pairs(pairs)
-    which = "" if count == pairs.records else f"the first {count:,} of "
-    demo.say(f"  Of {which}{pairs.records:,} pairs, {same / count:.1%} show the same digit.\n")
+    which = "" if count == pairs.records else f"first {count:,} of "
+    demo.say(f"  {which}{pairs.records:,} pairs: {same / count:.1%} show the same digit\n")
     audit = demo.audit()
-    demo.say("The history of all of it is proved anew", "bold")
+    demo.say("Audit the history of all versions", "bold")
     demo.say(f"  {_format_audit(audit)}\n")
-    demo.say("How everything stands", "bold")
+    demo.say("Status", "bold")
     demo.console.print(_create_status_table(demo))
     read = count_records(EXPORT)
-    demo.say(
-        f"\n  {EXPORT} is all of it in one file: tf.data.TFRecordDataset reads {read:,} records."
-    )
-    demo.say("\nWhat to do next", "bold")
+    demo.say(f"\n  {EXPORT}: tf.data.TFRecordDataset reads {read:,} records")
+    demo.say("\nNext steps", "bold")
     for command, why in _list_next_commands():
         demo.say(f"  {command:34} {why}")
-    amiss = [] if audit.success and not audit.failed else ["the audit found something"]
+    amiss = [] if audit.success and not audit.failed else ["the audit has findings"]
     if trained.accuracy < MIN_ACCURACY:
-        amiss.append(
-            f"the model is right in {trained.accuracy:.1%} only, not in {MIN_ACCURACY:.0%}"
-        )
+        amiss.append(f"model accuracy {trained.accuracy:.1%}: expected at least {MIN_ACCURACY:.0%}")
     if read != snapshot.records:
-        amiss.append(f"{EXPORT} has {read} records, and {snapshot} has {snapshot.records}")
+        amiss.append(f"{EXPORT}: {read} records, but {snapshot} has {snapshot.records}")
     return amiss
 
 
 def print_up_to_date(demo: Demo, known: int) -> None:
-    """Two lines, for the second time."""
+    """Print that nothing is new."""
     published = (version.published() for version in demo.versions)
     told = ", ".join(f"{one} with {format_count(one.records, 'row')}" for one in published)
-    demo.say(
-        f"Nothing is new: {format_count(known, 'source')} in {LANDING} are known. Published "
-        f"are {told}."
-    )
-    demo.say("See them with make ui; make demo-fault lands what must not get through.")
+    demo.say(f"Up to date: {format_count(known, 'known source')} in {LANDING}. Published: {told}.")
+    demo.say("Look at them with make ui, or run make demo-fault.")
 
 
 def _create_status_table(demo: Demo) -> Table:
@@ -122,20 +119,20 @@ def _create_status_table(demo: Demo) -> Table:
 
 
 def _format_audit(ran: DemoRun) -> str:
-    """What the audit found, and where its page is."""
+    """Return the number of findings and the path of the report page."""
     told = next(iter(ran.made.values()), None)
     if told is None:
-        return "It failed: make ui shows why."
-    found = told["errors"] + told["warnings"]
-    what = format_count(found, "finding") if found else "nothing is other than it should be"
+        return "failed, see the run in make ui"
+    found = told[keys.ERRORS] + told[keys.WARNINGS]
+    what = format_count(found, "finding") if found else "no findings"
     return (
-        f"{format_count(told['entries'], 'log entry', 'log entries')} and "
-        f"{format_count(told['shards'], 'shard')}: {what}. The page of it: {told['file']}"
+        f"{format_count(told[keys.ENTRIES], 'log entry', 'log entries')} and "
+        f"{format_count(told[keys.SHARDS], 'shard')}: {what}. Report: {told[keys.FILE]}"
     )
 
 
 def _format_brightness(snapshot: Snapshot) -> str:
-    """How bright the digits are, by their names: only the files of the overlay are read."""
+    """Return the mean brightness of the digits by name. Only files of the overlay are read."""
     import pandas as pd  # noqa: PLC0415 - not where nothing is new
 
     table = pd.concat(snapshot.to_pandas(columns=["label_name", "brightness"]))
@@ -144,7 +141,7 @@ def _format_brightness(snapshot: Snapshot) -> str:
 
 
 def _count_equal_pairs(snapshot: Snapshot) -> tuple[int, int]:
-    """Count pairs and those of the same digit: only labels are read, and not billions of pairs."""
+    """Return the number of pairs that were read, and of those with equal labels."""
     import pyarrow.compute as pc  # noqa: PLC0415 - not where nothing is new
 
     count = same = 0
@@ -157,15 +154,15 @@ def _count_equal_pairs(snapshot: Snapshot) -> tuple[int, int]:
 
 
 def _list_next_commands() -> list[tuple[str, str]]:
-    """Commands to go on with, and what each is good for."""
+    """Return commands to run next, each with its purpose."""
     shardline = relativize_paths(str(Path(sysconfig.get_path("scripts"), "shardline")))
     root = shlex.quote(relativize_paths(shardline_resource().root))
     return [
-        ("make ui", "the graph, the checks and the plots of these runs"),
-        ("make demo-fault", "a damaged file, and others that must not get through"),
-        (f"export {ROOT_VARIABLE}={root}", "for the command line:"),
-        (f"{shardline} status", "what is published, and what is not"),
-        (f"{shardline} log digits/v1", "all that happened to a version"),
+        ("make ui", "graph, checks and plots of these runs"),
+        ("make demo-fault", "land a corrupt file and other bad data"),
+        (f"export {ROOT_VARIABLE}={root}", "for the command line"),
+        (f"{shardline} status", "published and blocked snapshots"),
+        (f"{shardline} log digits/v1", "history of a version"),
     ]
 
 
@@ -178,16 +175,16 @@ def _list_next_commands() -> list[tuple[str, str]]:
     help="Land N more rows in another Parquet file.",
 )
 def main(extra_rows: int) -> None:
-    """Run the demo; the code is 0 if everything is as it should be."""
+    """Run the demo. The exit code is 0 if all is well."""
     require_dagster_home()
     handle_signals()
     with dg.DagsterInstance.get() as instance:
         demo = Demo(instance)
         amiss = run_demo(demo, extra_rows)
         for one in amiss:
-            demo.say(f"Not as it should be: {one}", "bold red")
+            demo.say(f"problem: {one}", "bold red")
         if amiss:
-            demo.say(f"To begin anew: rm -r {shlex.quote(relativize_paths(str(DEMO)))}")
+            demo.say(f"To start over: rm -r {shlex.quote(relativize_paths(str(DEMO)))}")
     raise SystemExit(1 if amiss else 0)
 
 

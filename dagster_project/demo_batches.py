@@ -1,7 +1,7 @@
-"""What lands in the demo: scikit-learn's handwritten digits as PNG images, in three batches.
+"""The sources of the demo: scikit-learn's handwritten digits as PNG images, in three batches.
 
-Two are folders of files, one is a Parquet file, and all give the same features. What is written has
-a name that begins with a dot until it is whole, and is not written again.
+Two batches are folders of files and the third is a Parquet file, all with the same features. Files
+have a hidden name until they are complete, and are never written again.
 """
 
 import io
@@ -26,7 +26,7 @@ _DARKEST, _WHITE = 16, 255
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """One handwritten digit: its number in the collection, what it is, and 8 by 8 pixels."""
+    """A handwritten digit: its number in the collection, its label and its pixels."""
 
     number: int
     label: str
@@ -34,17 +34,17 @@ class Digit:
 
     @property
     def path(self) -> str:
-        """Where it lies in its batch: the folder is the label."""
+        """Path in a batch, in a folder named by the label."""
         return f"{self.label}/{self.number:04}.png"
 
     def png(self) -> bytes:
-        """The image as a PNG file."""
+        """Return the image as a PNG file."""
         return _encode_png(self.pixels.tobytes(), self.pixels.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The digits from number `first` up to `end`, and where they land: a folder or a file."""
+    """The digits from number `first` up to `end`, and the folder or file in which they land."""
 
     path: Path
     first: int
@@ -52,12 +52,12 @@ class Batch:
 
     @property
     def said(self) -> str:
-        """What it is, for people."""
+        """Description of the batch."""
         kind = "a Parquet file with" if self.path.suffix == ".parquet" else "a folder of"
         return f"{kind} {self.end - self.first:,} PNG images"
 
     def digits(self) -> list[Digit]:
-        """Return its digits; numbers after the last digit repeat them, shifted by a pixel."""
+        """Return its digits. Numbers after the last digit repeat the digits, shifted by a pixel."""
         known = all_digits()
         chosen = list(known[self.first : self.end])
         for number in range(max(self.first, len(known)), self.end):
@@ -67,7 +67,7 @@ class Batch:
         return chosen
 
     def land(self) -> bool:
-        """Write it, unless it is there; says whether it was written."""
+        """Write the batch. Returns False if it exists."""
         if self.path.exists():
             return False
         digits = self.digits()
@@ -85,11 +85,11 @@ BATCHES = (
 )
 DIGITS = BATCHES[-1].end
 _SHIFTS = tuple((down, right) for down in (0, -1, 1) for right in (0, -1, 1))
-_CACHED_IMAGES = 32 * 1024  # more than all digits at all shifts
+_CACHED_IMAGES = 32 * 1024  # more than all digits in all shifts
 
 
 def extra_batch(rows: int) -> Batch:
-    """Return a batch of so many more rows: the digits again, most of them shifted by a pixel."""
+    """Return a batch of more rows: the digits again, most of them shifted by a pixel."""
     return Batch(FILES / f"extra-{rows}.parquet", DIGITS, DIGITS + rows)
 
 
@@ -109,7 +109,7 @@ def _encode_png(pixels: bytes, shape: tuple[int, ...]) -> bytes:
 
 @cache
 def all_digits() -> tuple[Digit, ...]:
-    """The digits in the order of the collection; it comes with scikit-learn, not from a network."""
+    """Return the digits in the order of the collection, which is part of scikit-learn."""
     from sklearn.datasets import load_digits  # noqa: PLC0415 - takes seconds to load
 
     told = load_digits()
@@ -121,9 +121,9 @@ def all_digits() -> tuple[Digit, ...]:
 
 
 def write_folder(path: Path, digits: Sequence[Digit]) -> None:
-    """Let a folder of PNG files land, whole or not at all."""
+    """Write a folder of PNG files atomically."""
     hidden = _get_hidden_path(path)
-    shutil.rmtree(hidden, ignore_errors=True)  # what a run before this one left
+    shutil.rmtree(hidden, ignore_errors=True)  # left by an earlier run
     for digit in digits:
         file = hidden / digit.path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def write_folder(path: Path, digits: Sequence[Digit]) -> None:
 
 
 def as_table(digits: Sequence[Digit]) -> "pa.Table":
-    """The digits as the columns that a folder of them would give."""
+    """Return the digits as the columns that a folder of them has."""
     import pyarrow as pa  # noqa: PLC0415 - only where something lands
 
     return pa.table(
@@ -145,7 +145,7 @@ def as_table(digits: Sequence[Digit]) -> "pa.Table":
 
 
 def write_parquet(path: Path, table: "pa.Table") -> None:
-    """Let a Parquet file land, whole or not at all."""
+    """Write a Parquet file atomically."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - only where something lands
 
     hidden = _get_hidden_path(path)
@@ -155,7 +155,7 @@ def write_parquet(path: Path, table: "pa.Table") -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Let a file with these bytes land, whole or not at all."""
+    """Write a file atomically."""
     hidden = _get_hidden_path(path)
     hidden.parent.mkdir(parents=True, exist_ok=True)
     hidden.write_bytes(content)
@@ -163,5 +163,5 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def _get_hidden_path(path: Path) -> Path:
-    """The name of what is not whole yet: nobody looks at it."""
+    """Return the hidden name of an incomplete file, which no scan finds."""
     return path.with_name(f".{path.name}")

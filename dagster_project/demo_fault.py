@@ -1,4 +1,4 @@
-"""What `make demo-fault` shows: what must not get through does not, and holds nothing else up."""
+"""The fault demo, `make demo-fault`: bad data is stopped and blocks nothing else."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ _ENLARGED = 8
 
 
 def land_corrupt(name: str, digits: list[Digit]) -> Path:
-    """A TFRecord file with the right schema, and one bit in its middle that has flipped."""
+    """Land a TFRecord file with the right schema and a flipped bit."""
     with scratch_folder("shardline-demo") as folder:
         sound = folder / "sound.tfrecord"
         write_examples(sound, as_table(digits))
@@ -49,7 +49,7 @@ def land_corrupt(name: str, digits: list[Digit]) -> Path:
 
 
 def land_other_schema(name: str, digits: list[Digit]) -> Path:
-    """A Parquet file in which `image` is called `picture`, and that has one column more."""
+    """Land a Parquet file in which `image` is named `picture`, with an additional column."""
     table = as_table(digits).rename_columns({"image": "picture"})
     path = FILES / f"{name}-other-schema.parquet"
     write_parquet(path, table.append_column("writer", [[digit.number % 43 for digit in digits]]))
@@ -57,7 +57,7 @@ def land_other_schema(name: str, digits: list[Digit]) -> Path:
 
 
 def land_too_large(name: str, digits: list[Digit]) -> Path:
-    """A folder of images of 64 by 64 pixels: right for the schema, and wrong all the same."""
+    """Land a folder of images of 64 x 64 pixels, which fit the schema and fail the checks."""
     block = np.ones((_ENLARGED, _ENLARGED), np.uint8)
     path = FOLDERS / f"{name}-too-large"
     write_folder(path, [replace(one, pixels=np.kron(one.pixels, block)) for one in digits])
@@ -65,7 +65,7 @@ def land_too_large(name: str, digits: list[Digit]) -> Path:
 
 
 def land_good(name: str, digits: list[Digit]) -> Path:
-    """A folder of digits that have moved by a pixel: new content, and nothing wrong with it."""
+    """Land a folder of digits that are shifted by a pixel: new content, and valid."""
     path = FOLDERS / f"{name}-good"
     write_folder(path, [replace(one, pixels=np.roll(one.pixels, 1, axis=1)) for one in digits])
     return path
@@ -73,7 +73,7 @@ def land_good(name: str, digits: list[Digit]) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Something lands. `refused_by` is the check that must fail; None if none may."""
+    """A source that lands, and the check `refused_by` that must fail, None if none may."""
 
     title: str
     land: Callable[[str, list[Digit]], Path]
@@ -83,40 +83,40 @@ class Scene:
 
 SCENES = (
     Scene(
-        "A damaged TFRecord file: one bit has flipped",
+        "A corrupt TFRecord file: one flipped bit",
         land_corrupt,
         SOURCES,
-        "digits_v1, Checks, sources_accepted: red, and its table has the file, the record and the "
-        "offset. It stays red until the file is replaced or dismissed.",
+        "digits_v1, Checks, sources_accepted: red, with file, record and offset in the table. It "
+        "stays red until the file is replaced or dismissed.",
     ),
     Scene(
-        "A Parquet file of another schema: a column renamed, and one more",
+        "A Parquet file of another schema: one renamed and one additional column",
         land_other_schema,
         SOURCES,
-        "digits_v1, Checks, sources_accepted: red, with the difference feature by feature.",
+        "digits_v1, Checks, sources_accepted: red, with the difference by feature.",
     ),
     Scene(
-        "Images that are far too large: they fit the schema, but not what is expected of digits",
+        "Images that are too large: they fit the schema and fail the checks",
         land_too_large,
         "expectations",
-        "digits_v1, Checks, expectations: red, with a table of what held and what did not, and the "
-        "Data Docs page. The snapshot was made and rejected: the next one is without these images.",
+        "digits_v1, Checks, expectations: red, with a table of all expectations and the Data Docs "
+        "page. The snapshot was rejected: the next one is without these images.",
     ),
     Scene(
-        "And a good batch: digits that have moved by a pixel",
+        "A valid batch: digits shifted by a pixel",
         land_good,
         None,
-        "the graph: all green, and all that is made of digits_v1 has moved on.",
+        "the graph: all green, and all versions derived from digits_v1 are new.",
     ),
 )
 
 
 def play_scene(demo: Demo, scene: Scene) -> list[str]:
-    """Let something land, run everything, and give what is not as it should be."""
+    """Land a source, run the assets and return problems."""
     if scene.refused_by is None:
         report = dismiss(demo.growing, open_sources(demo.growing).all, reason="make demo-fault")
         demo.say(f"Dismissed {format_count(len(report.dismissed), 'rejected source')}.\n", "bold")
-    # Entries are never taken back, so their number is a name and a seed that nobody had before.
+    # Entries are never removed, so their number gives an unused name and seed.
     entries = demo.growing.state.number
     digits = random.Random(entries).sample(all_digits(), _DIGITS)  # noqa: S311 - no secret
     before = demo.single.published()
@@ -126,7 +126,7 @@ def play_scene(demo: Demo, scene: Scene) -> list[str]:
     demo.show(ran)
     after = demo.single.published()
     moved = after.content != before.content
-    stays = f"did not move: readers still get {after}"
+    stays = f"unchanged: readers still get {after}"
     demo.say(f"  Downstream {f'moved: {before} became {after}' if moved else stays}.")
     demo.say(f"  In the UI: {scene.look_at}\n")
     return list(_list_problems(scene, ran, moved=moved))
@@ -148,10 +148,10 @@ def _list_problems(scene: Scene, ran: DemoRun, *, moved: bool) -> Iterator[str]:
 
 
 def run_faults(demo: Demo) -> list[str]:
-    """Play all scenes, on a platform that stands; gives what is not as it should be."""
+    """Play all scenes on a demo that is up to date. Returns problems."""
     if not demo.growing.exists or scan_landing_folders(demo.growing, LOOKED_AT).new or demo.amiss():
         problem = ShardlineError(
-            "the demo has nothing published, or sources to append",
+            "the demo has no published snapshots, or sources to append",
             code="demo-not-ready",
             hint=Hint.of("run `make run` first"),
         )
@@ -161,14 +161,14 @@ def run_faults(demo: Demo) -> list[str]:
 
 @click.command()
 def main() -> None:
-    """Land what must not get through; the code is 0 if it does not, and what is good does."""
+    """Land bad data. The exit code is 0 if the checks stop it and let valid data through."""
     require_dagster_home()
     handle_signals()
     with dg.DagsterInstance.get() as instance:
         demo = Demo(instance)
         amiss = run_faults(demo)
         for one in amiss:
-            demo.say(f"Not as it should be: {one}", "bold red")
+            demo.say(f"problem: {one}", "bold red")
     raise SystemExit(1 if amiss else 0)
 
 

@@ -1,4 +1,4 @@
-"""Runs of the demo's assets in this process, on the instance that the web page shows."""
+"""Runs of the demo's assets in this process, on the instance of the web page."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +15,7 @@ from assets.digits import EXPORT, digit_pairs_v1, digits_single, digits_v1, digi
 from dagster_project.demo_batches import DIGITS
 from shardline.api import Version
 from shardline.cli.output import create_console
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.automation.audit import AUDIT
 from shardline.dagster.resources import shardline_resource
 from shardline.dagster.versions.declaration import VersionDefs
@@ -34,7 +35,7 @@ _SHORT_ID = 8
 
 @dataclass(frozen=True, slots=True)
 class DemoRun:
-    """What a run told: the metadata of what it made, by asset, and the verdicts of its checks."""
+    """A run: the metadata of its materializations by asset, and its check results."""
 
     run_id: str
     success: bool
@@ -42,7 +43,7 @@ class DemoRun:
     verdicts: Mapping[dg.AssetCheckKey, dg.AssetCheckEvaluation]
 
     def over(self, other: "DemoRun") -> "DemoRun":
-        """Both runs as one; what both told of is as this one told it."""
+        """Return both runs as one. Results of this run replace those of the other."""
         return DemoRun(
             self.run_id,
             self.success and other.success,
@@ -52,7 +53,7 @@ class DemoRun:
 
     @property
     def failed(self) -> list[str]:
-        """The checks that hold something up, by name."""
+        """Names of the checks that failed with an error."""
         return [
             f"{key.name} of {key.asset_key.to_user_string()}"
             for key, told in self.verdicts.items()
@@ -62,7 +63,7 @@ class DemoRun:
 
 @dataclass(frozen=True)
 class Demo:
-    """The demo's versions, the instance that runs them, and the console that tells of it."""
+    """The demo's versions, the instance that runs them, and the console."""
 
     instance: dg.DagsterInstance
     console: Console = field(default_factory=create_console)
@@ -73,14 +74,14 @@ class Demo:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """All of them, what others are made of first."""
+        """All versions, inputs before derived versions."""
         return self.growing, self.single, self.extended, self.pairs
 
     def run(self, landed: Path | None = None, *, log_level: str = "ERROR") -> DemoRun:
-        """Materialize everything in order, with all checks; tells what came of it.
+        """Materialize all assets in order, with all checks.
 
-        If `make ui` runs beside us, its sensor may have taken what has `landed` before this run
-        could: then that run is the one to tell of, as far as it went.
+        If `make ui` is running, its sensor may have appended the `landed` source first. Then the
+        result is that of the other run, as far as it went.
         """
         from dagster_project.definitions import defs  # noqa: PLC0415 - not where nothing is new
 
@@ -97,11 +98,11 @@ class Demo:
         taker = self._taker(landed, first) if landed is not None else None
         if not taker or taker == ours.run_id:
             return ours
-        self.say(f"  The sensor of make ui was faster: run {taker[:_SHORT_ID]} took it.")
+        self.say(f"  The sensor of make ui was faster: run {taker[:_SHORT_ID]} appended it.")
         return self._told(taker).over(ours)
 
     def audit(self) -> DemoRun:
-        """Prove the history of everything anew, every byte of it."""
+        """Audit every byte of the history."""
         from dagster_project.definitions import defs  # noqa: PLC0415 - not where nothing is new
 
         result = defs.resolve_job_def("audit").execute_in_process(
@@ -115,11 +116,11 @@ class Demo:
         return self._told(result.run_id)
 
     def say(self, text: str = "", style: str = "") -> None:
-        """Print a line; paths in it are told from here."""
+        """Print a line with paths relative to the working directory."""
         self.console.print(relativize_paths(text), style=style, soft_wrap=True)
 
     def show(self, ran: DemoRun) -> None:
-        """Print what a run made, and the verdict of each check in its own words."""
+        """Print the materializations and the check results of a run."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True)
@@ -137,34 +138,34 @@ class Demo:
         self.say(f"  Published: {published or 'nothing'}. Run {ran.run_id[:_SHORT_ID]}.", "dim")
 
     def amiss(self) -> list[str]:
-        """What is not as it should be after a run: all is published, and in step."""
+        """Return problems after a run, none if all versions are published and up to date."""
         for version in self.versions:
             if not _has_snapshot(version):
-                return [f"{version.name} has no published snapshot"]
+                return [f"{version.name}: no published snapshot"]
         base, single = self.growing.published(), self.single.published()
         found = []
         if base.records < DIGITS:
-            found.append(f"{base} has {base.records} rows, and there are {DIGITS} digits")
+            found.append(f"{base}: {base.records} rows, expected {DIGITS} or more")
         each_two = base.records * (base.records - 1) // 2
         wanted = {self.single: base.records, self.extended: base.records, self.pairs: each_two}
         for version, rows in wanted.items():
             made = version.published()
             inputs = version.log.entry(made.entry).inputs
             if any(self.growing.snapshot(one.snapshot).content != base.content for one in inputs):
-                found.append(f"{made} is not made of {base}")
+                found.append(f"{made}: not derived from {base}")
             if made.records != rows:
-                found.append(f"{made} has {made.records} rows, and of {base} it should have {rows}")
+                found.append(f"{made} with input {base}: {made.records} rows, expected {rows}")
         exported = read_export(EXPORT)
         if exported is None or not EXPORT.is_file() or exported.content != single.content:
-            found.append(f"{EXPORT} does not hold {single}")
+            found.append(f"{EXPORT}: does not contain {single}")
         return found
 
     def is_told(self) -> bool:
-        """Whether the instance knows of all assets: another one may have made them."""
+        """Return True if this instance has materialized all assets."""
         return all(self.instance.get_latest_materialization_event(key) for key in ASSETS)
 
     def _taker(self, landed: Path, first: int) -> str | None:
-        """The run whose entry has what landed, wherever that run is."""
+        """Return the run that appended a source, of whatever instance."""
         path = landed.resolve().as_posix()
         for entry in self.growing.log.entries(first):
             if any(source.path == path for source in entry.sources):
@@ -189,7 +190,7 @@ class Demo:
             yield record.event_log_entry.get_dagster_event()
 
     def _ended_well(self, run_id: str) -> bool:
-        """Wait for a run that is not ours; says whether it succeeded."""
+        """Wait for a run of another process. Returns True if it succeeded."""
         deadline = time.monotonic() + _OTHERS_SECONDS
         while time.monotonic() < deadline:
             run = self.instance.get_run_by_id(run_id)
@@ -208,7 +209,7 @@ def _has_snapshot(version: Version) -> bool:
 
 
 def relativize_paths(text: str) -> str:
-    """A text with the paths in it as they are from the working directory."""
+    """Return a text with its paths relative to the working directory."""
     return text.replace(f"{Path.cwd()}/", "")
 
 
@@ -221,20 +222,20 @@ def _format_verdict(verdict: dg.AssetCheckEvaluation) -> Text:
 
 
 def _format_materialization(told: Mapping[str, Any]) -> tuple[Text, str]:
-    moved = told.get("added_shards", told.get("written"))
+    moved = told.get(keys.ADDED_SHARDS, told.get(keys.IS_WRITTEN))
     word = Text("made", "cyan") if moved else Text("stands")
-    rows, size = format_count(told["dagster/row_count"], "row"), format_bytes(told["bytes"])
-    if "file" in told:
-        return word, relativize_paths(f"{told['file']}: {rows}, {size}")
-    came = f"{told['added_rows']:+,}" if told["added_rows"] else "none new"
-    line = f"snapshot {told['snapshot']}: {rows} ({came}), {size}"
-    if moved and "computed_shards" in told:
-        computed = format_count(told["computed_shards"], "shard")
-        line += f"; {computed} computed, {told['reused_shards']} reused"
+    rows, size = format_count(told["dagster/row_count"], "row"), format_bytes(told[keys.BYTES])
+    if keys.FILE in told:
+        return word, relativize_paths(f"{told[keys.FILE]}: {rows}, {size}")
+    came = f"{told[keys.ADDED_ROWS]:+,}" if told[keys.ADDED_ROWS] else "none new"
+    line = f"snapshot {told[keys.SNAPSHOT]}: {rows} ({came}), {size}"
+    if moved and keys.COMPUTED_SHARDS in told:
+        computed = format_count(told[keys.COMPUTED_SHARDS], "shard")
+        line += f"; {computed} computed, {told[keys.REUSED_SHARDS]} reused"
     return word, line
 
 
 def _format_failure(ran: DemoRun) -> tuple[Text, str]:
     if ran.failed:
-        return Text("skipped", "yellow"), "what it is made of did not pass its checks"
-    return Text("FAILED", "bold red"), "make ui shows why, in the run below"
+        return Text("skipped", "yellow"), "an upstream check failed"
+    return Text("FAILED", "bold red"), "see the run below in make ui"

@@ -1,4 +1,4 @@
-"""The proof that a snapshot reads: a tiny Keras model learns the digits from it in seconds."""
+"""The training of the demo: a small Keras model learns digits from a snapshot in seconds."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ _MAX_RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """How well it did on the digits that it had not seen."""
+    """The result of a training, with the accuracy on held-out digits."""
 
     accuracy: float
     learned: int
@@ -31,11 +31,10 @@ class TrainingResult:
 
 
 def train_model(snapshot: Snapshot) -> TrainingResult:
-    """Train on four of five records, and look at how many of the others are told right.
+    """Train on four of five records, and measure the accuracy on the others.
 
-    Of a large snapshot, the first records are enough.
-    It registers first, so that the log tells who read them. The seed is always the same, so a run
-    on the same content is the same run.
+    The first records of a large snapshot are enough. The training registers as a consumer, so that
+    the log records who read the snapshot. A fixed seed makes runs on the same content identical.
     """
     snapshot.consumed_by(MODEL, run=f"seed-0-{snapshot.content[:8]}", commit=f"v{__version__}")
     tf = _tensorflow()
@@ -69,7 +68,7 @@ def train_model(snapshot: Snapshot) -> TrainingResult:
 
 
 def count_records(path: Path) -> int:
-    """How many records TensorFlow itself reads from a file."""
+    """Return the number of records that TensorFlow reads from a file."""
     records = _tensorflow().data.TFRecordDataset(str(path))
     return int(records.reduce(0, lambda count, _: count + 1))
 
@@ -84,7 +83,7 @@ def _tensorflow() -> Any:  # noqa: ANN401 - a module without types
 
 @contextmanager
 def _silence_output() -> Iterator[None]:
-    """Let nothing through to the terminal: TensorFlow speaks before it has read its settings."""
+    """Silence stdout and stderr: TensorFlow logs before it has read its settings."""
     sys.stderr.flush()
     terminal, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

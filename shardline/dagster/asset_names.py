@@ -1,6 +1,6 @@
-"""How versions are called in Dagster: `digits/v1` is the asset `digits_v1` of the group `digits`.
+"""Names of versions in Dagster: `digits/v1` is the asset `digits_v1` in the group `digits`.
 
-The graph shows only the last part of an asset key, so that part has to tell the dataset too.
+The asset graph shows only the last part of an asset key, so that part includes the dataset.
 """
 
 import re
@@ -13,18 +13,18 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
 def get_asset_name(version: str) -> str:
-    """The name of a version's asset; InvalidNameError if it names no version."""
-    Version("memory://names", version)  # knows what a version may be called
+    """Return the name of a version's asset. Raises InvalidNameError for an invalid version name."""
+    Version("memory://names", version)  # validates the name
     return _replace_characters(version.replace("/", "_"))
 
 
 def get_asset_key(version: str) -> dg.AssetKey:
-    """The key of a version's asset."""
+    """Return the key of a version's asset."""
     return dg.AssetKey(get_asset_name(version))
 
 
 def group_name(version: str) -> str:
-    """The group of a version's asset: its dataset."""
+    """Return the group of a version's asset, which is its dataset."""
     return _replace_characters(version.partition("/")[0])
 
 

@@ -1,4 +1,4 @@
-"""The versions of a platform, wired together; a mistake in a declaration is told here, at load."""
+"""Definitions of all declared versions. Invalid declarations fail at load."""
 
 from collections.abc import Mapping, Sequence
 
@@ -35,35 +35,27 @@ def build_definitions(
     shardline: ShardlineResource | None = None,
     resources: Mapping[str, object] | None = None,
 ) -> dg.Definitions:
-    """Everything that Dagster needs to run the declared versions."""
+    """Return the definitions of the declared versions with their automation and jobs."""
     validate_declarations(declared)
     names = [version.name for version in declared]
     verify = build_verify_job(names)
-    return dg.Definitions(
-        assets=[
-            *(asset for version in declared for asset in version.assets),
-            build_audit_asset(names),
-        ],
-        asset_checks=[version.checks for version in declared],
-        schedules=[
-            *(schedule for version in declared for schedule in version.schedules),
-            build_verify_schedule(verify),
-            build_audit_schedule(),
-        ],
+    shared = dg.Definitions(
+        assets=[build_audit_asset(names)],
+        schedules=[build_verify_schedule(verify), build_audit_schedule()],
         sensors=[
-            *(sensor for version in declared for sensor in version.sensors),
             build_follow_sensor(),
             build_reconciler_sensor([get_reconciled_version(version) for version in declared]),
         ],
         jobs=[build_dry_run_job(declared), verify, build_vacuum_job(names), AUDIT_JOB],
         resources={**(resources or {}), "shardline": (shardline or shardline_resource()).fixed()},
-        # Few, large steps: the engine runs shards side by side, so a process per step buys nothing.
+        # Steps are few and large, and each runs its shards in parallel: processes would not help.
         executor=dg.in_process_executor,
     )
+    return dg.Definitions.merge(*(version.definitions for version in declared), shared)
 
 
 def get_reconciled_version(version: VersionDefs) -> ReconciledVersion:
-    """Return what the reconciler has to know of a declared version."""
+    """Return a declared version as the reconciler needs it."""
     return ReconciledVersion(
         version.name,
         tuple(spec.name for spec in version.checks.check_specs),
@@ -73,7 +65,7 @@ def get_reconciled_version(version: VersionDefs) -> ReconciledVersion:
 
 
 def validate_declarations(declared: tuple[VersionDefs, ...]) -> None:
-    """Refuse names that collide, inputs that nobody declares, and what schemas contradict."""
+    """Raise DeclarationError for duplicate names, undeclared inputs and schemas that do not fit."""
     known: dict[dg.AssetKey, str] = {dg.AssetKey(AUDIT): "the audit"}
     for version in declared:
         for asset in version.assets:
@@ -97,7 +89,7 @@ def validate_declarations(declared: tuple[VersionDefs, ...]) -> None:
         for given in version.inputs:
             if given not in names:
                 raise DeclarationError(
-                    f"{version.name}: its input {given} is not declared",
+                    f"{version.name}: undeclared input {given}",
                     code="undeclared-input",
                     hint=Hint.of(f"declare {given}, or name one of {', '.join(sorted(names))}"),
                     version=version.name,
@@ -109,8 +101,8 @@ def validate_declarations(declared: tuple[VersionDefs, ...]) -> None:
 def validate_schemas(declared: Sequence[VersionDefs]) -> None:
     """Raise DeclarationError if a schema contradicts a declaration or a suite.
 
-    All inputs must be declared. Nothing is read but the suites: where a schema depends on a table
-    or on a function that is called in the run, versions made of it are not validated.
+    All inputs must be declared. Only suites are read. Versions whose schema depends on a table or
+    on a function that is called in the run are not validated.
     """
     schemas = resolve_schemas(declared)
     for version in declared:
@@ -124,7 +116,7 @@ def validate_schemas(declared: Sequence[VersionDefs]) -> None:
 
 
 def resolve_schemas(declared: Sequence[VersionDefs]) -> dict[str, Schema | None]:
-    """Return the schema of each version, None if it cannot be known before a run."""
+    """Return the schema of each version, None if it is unknown before a run."""
     versions = {version.name: version for version in declared}
     schemas: dict[str, Schema | None] = {}
 

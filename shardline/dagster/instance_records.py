@@ -1,4 +1,4 @@
-"""The materializations in a Dagster instance, as plain data for an audit."""
+"""Records of a Dagster instance: materializations, check results and runs."""
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
@@ -11,6 +11,7 @@ import dagster as dg
 import yaml
 
 from shardline.api import Snapshot, Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.private import (
     AssetCheckExecutionRecord,
     AssetCheckExecutionResolvedStatus,
@@ -23,13 +24,13 @@ from shardline.lineage.audit.dagster_record import RecordedMaterialization
 _BATCH_SIZE = 1000
 _DATA_VERSION = "dagster/data_version"
 _STORAGE_KEYS = frozenset({"storage", "event_log_storage"})
-"""Keys of a dagster.yaml that place the records outside DAGSTER_HOME."""
+"""Keys of a dagster.yaml that store the records outside DAGSTER_HOME."""
 
 
 def open_instance(home: Path) -> dg.DagsterInstance:
     """Open the instance of a DAGSTER_HOME.
 
-    Raises DagsterRecordMissingError where Dagster would create an instance.
+    Raises DagsterRecordMissingError instead of creating an instance, as Dagster would.
     """
     config = home / "dagster.yaml"
     told = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else None
@@ -37,14 +38,14 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     if not elsewhere and not (home / "history").is_dir():
         raise DagsterRecordMissingError(
             f"{home}: no Dagster records, neither a history folder nor storage in dagster.yaml",
-            hint=Hint.of("name the DAGSTER_HOME of the instance that made the datasets"),
+            hint=Hint.of("name the DAGSTER_HOME of the instance that materialized the datasets"),
             path=home,
         )
     return dg.DagsterInstance.from_config(str(home))
 
 
 class InstanceRecords:
-    """The records of a Dagster instance."""
+    """The records of a Dagster instance, as plain data for an audit."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -66,7 +67,7 @@ class InstanceRecords:
 def _list_materializations(
     instance: dg.DagsterInstance, key: dg.AssetKey
 ) -> Iterator[RecordedMaterialization]:
-    """The materializations of an asset that tell of a snapshot, oldest first."""
+    """Yield the materializations of an asset that name a snapshot, oldest first."""
     cursor: str | None = None
     while True:
         page = instance.fetch_materializations(
@@ -86,23 +87,24 @@ def _parse_materialization(
 ) -> RecordedMaterialization | None:
     if made is None:
         return None
-    told: dict[str, Any] = {name: value.value for name, value in made.metadata.items()}
-    snapshot = told.get("snapshot")
+    metadata: dict[str, Any] = {key: value.value for key, value in made.metadata.items()}
+    snapshot = metadata.get(keys.SNAPSHOT)
     if not isinstance(snapshot, int):
         return None
-    content = (made.tags or {}).get(_DATA_VERSION) or told.get("digest") or ""
+    content = (made.tags or {}).get(_DATA_VERSION) or metadata.get(keys.CONTENT_DIGEST) or ""
+    entry = metadata.get(keys.ENTRY)
     return RecordedMaterialization(
         snapshot,
-        told.get("entry") if isinstance(told.get("entry"), int) else None,
+        entry if isinstance(entry, int) else None,
         str(content),
-        told.get("entry_digest"),
-        str(told.get("dagster/uri") or ""),
-        tuple(_parse_parents(made.metadata.get("parents"))),
+        metadata.get(keys.ENTRY_DIGEST),
+        str(metadata.get("dagster/uri") or ""),
+        tuple(_parse_upstream(made.metadata.get(keys.UPSTREAM_SNAPSHOTS))),
         time,
     )
 
 
-def _parse_parents(table: Any) -> Iterator[tuple[str, int, str]]:  # noqa: ANN401 - any metadata
+def _parse_upstream(table: Any) -> Iterator[tuple[str, int, str]]:  # noqa: ANN401 - any metadata
     for record in getattr(table, "records", ()):
         row = record.data
         if {"version", "snapshot", "digest"} <= row.keys():
@@ -113,7 +115,7 @@ _ENDS = frozenset({dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FA
 
 
 class CheckState(Enum):
-    """What Dagster knows of a check on the latest materialization of its asset."""
+    """State of a check on the latest materialization of its asset."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -130,7 +132,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The state of a check, and when it was evaluated; 0 if it was not."""
+    """The state of a check, and the time of its evaluation, 0 if it was not evaluated."""
 
     state: CheckState
     time: float = 0.0
@@ -154,7 +156,7 @@ class AssetEvents:
 
 
 class _RecordLoader(LoadingContext):
-    """Loads each record once."""
+    """A loader that reads each record once."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
@@ -172,9 +174,9 @@ class _RecordLoader(LoadingContext):
 def list_blocking_checks(
     repository: dg.RepositoryDefinition, key: dg.AssetKey
 ) -> dict[dg.AssetCheckKey, frozenset[dg.AssetCheckKey]]:
-    """Return the blocking checks of an asset, each with those that must be executed with it.
+    """Return the blocking checks of an asset, each with the checks that must run with it.
 
-    A check that only the step of its asset can execute is left out.
+    Checks that only the step of the asset can run are left out.
     """
     graph = repository.asset_graph
     found = {}
@@ -189,7 +191,11 @@ def list_blocking_checks(
 def get_check_results(
     instance: dg.DagsterInstance, checks: Collection[dg.AssetCheckKey]
 ) -> dict[dg.AssetCheckKey, CheckResult]:
-    """Return what Dagster knows of checks on the latest materializations of their assets."""
+    """Return the states of checks on the latest materializations of their assets.
+
+    Dagster itself decides whether a check result counts, so that the answer agrees with
+    `AutomationCondition.all_deps_blocking_checks_passed`.
+    """
 
     async def load() -> dict[dg.AssetCheckKey, CheckResult]:
         loading = _RecordLoader(instance)
@@ -211,7 +217,7 @@ async def _result(loading: LoadingContext, check: dg.AssetCheckKey) -> CheckResu
 def asset_events(
     instance: dg.DagsterInstance, keys: Collection[dg.AssetKey]
 ) -> dict[dg.AssetKey, AssetEvents]:
-    """Return what Dagster recorded of some assets."""
+    """Return the recorded events of some assets."""
     found = dict.fromkeys(keys, AssetEvents())
     for record in instance.get_asset_records(list(keys)):
         entry = record.asset_entry
@@ -232,7 +238,7 @@ def is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 
 def get_step_time(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -> float:
-    """Return when a run started the step of an asset; 0 if that step did not end."""
+    """Return when a run started the step of an asset, 0 if that step did not end."""
     if not run_id:
         return 0.0
     kinds = {*_ENDS, dg.DagsterEventType.STEP_START}
@@ -249,24 +255,20 @@ def get_step_time(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -
 
 
 def count_runs(instance: dg.DagsterInstance, tag: str, value: str) -> int:
-    """Return how many runs have a tag."""
+    """Return the number of runs with a tag."""
     return instance.get_runs_count(dg.RunsFilter(tags={tag: value}))
 
 
-SNAPSHOT = "snapshot"
-"""The metadata key under which a materialization tells the number of its snapshot."""
-
-
 def get_reported_snapshot(event: dg.EventLogEntry | None) -> int | None:
-    """The snapshot that a materialization event tells of."""
+    """Return the snapshot of a materialization event, None if it names none."""
     told = None if event is None else event.asset_materialization
-    value = None if told is None else told.metadata.get(SNAPSHOT)
+    value = None if told is None else told.metadata.get(keys.SNAPSHOT)
     number = None if value is None else value.value
     return number if isinstance(number, int) else None
 
 
 def find_run_snapshot(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -> int | None:
-    """The snapshot that a run reported for an asset, None if it did not."""
+    """Return the snapshot that a run reported for an asset, None if it reported none."""
     records = instance.get_records_for_run(
         run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION
     )
@@ -281,7 +283,7 @@ def find_run_snapshot(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKe
 def find_check_snapshot(
     version: Version, instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey
 ) -> Snapshot | None:
-    """The snapshot to check; None if there is none yet."""
+    """Return the snapshot to check: the one that this run reported, else the latest."""
     number = find_run_snapshot(instance, run_id, key)
     if number is not None:
         return version.snapshot(number)

@@ -1,9 +1,9 @@
-"""All private names of Dagster that the project uses, and nothing else uses them.
+"""Private names of Dagster, all of them in this module.
 
-Dagster has no public name for the parts of its own `dagster dev` and `dagster-webserver`, nor for
-whether a check result counts for the latest materialization. Another
-release may move or change them: `tests/dagster/test_dagster_private.py` tests each of them,
-and `make test-dagster DAGSTER=1.13.0` runs the tests on that release.
+Dagster has no public names for the parts of `dagster dev` and `dagster-webserver`, nor for whether
+a check result counts for the latest materialization. Another release may move or change them:
+`tests/dagster/test_dagster_private.py` tests each of them, and
+`make test-dagster DAGSTER=1.13.0` runs the tests on that release.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ __all__ = [
 def run_code_servers(
     instance: dg.DagsterInstance, workspace: Path, log_level: str
 ) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Run a code server for each code location; a server that ends is started again.
+    """Run a code server for each code location, and restart servers that end.
 
     Yields the list `load_from` of a workspace file that points to these servers.
     """
@@ -66,7 +66,7 @@ def make_web_app(
     poll_milliseconds: int,
     lifespan: "Callable[[Starlette], AbstractAsyncContextManager[None]]",
 ) -> "Starlette":
-    """Return Dagster's web server as an ASGI app. Its page asks for news at this interval."""
+    """Return Dagster's web server as an ASGI app. Its page polls at this interval."""
     from dagster_webserver.app import (  # noqa: PLC0415 - as above
         create_app_from_workspace_process_context,
     )
@@ -77,7 +77,7 @@ def make_web_app(
 
 
 def optimize_for_webserver(instance: dg.DagsterInstance) -> None:
-    """Set the connections to the databases as `dagster-webserver` does."""
+    """Configure database connections as `dagster-webserver` does."""
     from dagster_webserver.cli import (  # noqa: PLC0415 - as above
         DEFAULT_DB_STATEMENT_TIMEOUT,
         DEFAULT_POOL_MAX_OVERFLOW,

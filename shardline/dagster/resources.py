@@ -1,4 +1,4 @@
-"""Where the datasets lie: the resource by which assets, checks, jobs and sensors open them."""
+"""The resource by which assets, checks, jobs and sensors open datasets."""
 
 import os
 from pathlib import Path
@@ -17,26 +17,28 @@ DEMO_FOLDER = ".demo"
 
 
 class ShardlineResource(dg.ConfigurableResource[None]):
-    """The root of the datasets, and where pages for people go."""
+    """The root of the datasets, and the folder of report pages."""
 
-    root: str = Field(description="A folder, or a prefix as s3://bucket/datasets.")
-    reports: str = Field(description="The local folder of Data Docs pages and other reports.")
+    root: str = Field(
+        description="Root of the datasets: a folder, or a prefix such as s3://bucket/datasets."
+    )
+    reports: str = Field(description="Local folder of Data Docs and report pages.")
 
     def version(self, name: str, *, run: str = "", code: str = "") -> Version:
-        """Open a version; `run` and `code` are told in the entries that are committed by it."""
+        """Open a version. Its commits record `run` and `code`."""
         return Version(open_store(self.root), name, run=run, code=code)
 
     def fixed(self) -> dg.ResourceDefinition:
-        """Return the definition of this resource for all runs: the launchpad cannot change it.
+        """Return the definition of this resource without run config.
 
-        The fields of a ConfigurableResource are part of the run config, so that a run could write
-        to another root while Dagster shows its assets as those of this root.
+        The fields of a ConfigurableResource are part of the run config, so a run could write to
+        another root while Dagster shows its assets as those of this root.
         """
         return dg.ResourceDefinition(
             resource_fn=lambda _: self._resolved(),
             config_schema={},
-            description="The root of the datasets. It is set where the platform is declared, or by "
-            f"{ROOT_VARIABLE}, and is the same for all runs.",
+            description="The root of the datasets, the same for all runs. Set it where the "
+            f"resource is declared, or by {ROOT_VARIABLE}.",
         )
 
     def _resolved(self) -> "ShardlineResource":
@@ -49,7 +51,7 @@ class ShardlineResource(dg.ConfigurableResource[None]):
 
 
 def shardline_resource() -> ShardlineResource:
-    """The resource as the environment says: SHARDLINE_ROOT, or else the folder of the demo."""
+    """Return the resource from SHARDLINE_ROOT and SHARDLINE_REPORTS, by default of the demo."""
     demo = Path(DEMO_FOLDER).resolve()
     return ShardlineResource(
         root=os.environ.get(ROOT_VARIABLE) or str(demo / "root"),
@@ -61,6 +63,6 @@ REPORTS_PATH = "/reports"
 
 
 def get_page_link(page: Path, reports: Path) -> str:
-    """Where the web server has a page that lies in the folder of reports."""
+    """Return the path of a report page on the web server."""
     place = page.resolve().relative_to(reports.resolve())
     return f"{REPORTS_PATH}/{quote(place.as_posix())}"

@@ -132,7 +132,10 @@ class DagsterUI:
     def snapshot(self, asset: str) -> tuple[int, str]:
         """The number and the digest of the snapshot that an asset's page tells of."""
         self.open_asset(asset)
-        number, digest = (self.metadata(key).inner_text() for key in ("snapshot", "digest"))
+        number, digest = (
+            self.metadata(key).inner_text()
+            for key in ("shardline/snapshot", "shardline/content_digest")
+        )
         return int(number), digest.strip()
 
     def scroll_to_plot(self, key: str) -> None:

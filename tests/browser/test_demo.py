@@ -26,7 +26,7 @@ CHECKS = [
     "sources_accepted",
     "volume",
 ]
-PLOTTED = ["snapshot", "dagster/row_count", "added_rows", "bytes"]
+PLOTTED = ["shardline/snapshot", "dagster/row_count", "shardline/added_rows", "shardline/bytes"]
 LAUNCHPAD = ["files", "limit", "reland", "target_shard_mb"]
 
 
@@ -112,9 +112,9 @@ def the_metadata_is_that_of_the_log(site: DemoSite, ui: DagsterUI) -> None:
     expect(ui.page.get_by_text(f"{snapshot.records:,}", exact=True)).to_be_visible()
     expect(ui.metadata("bytes")).to_have_text(str(snapshot.bytes))
     expect(ui.metadata("shards")).to_have_text(str(len(snapshot.shards)))
-    expect(ui.metadata("added_rows")).to_have_text("1200")
-    expect(ui.metadata("read_it")).to_contain_text("tf.data.TFRecordDataset(files)")
-    expect(ui.metadata("sources")).to_contain_text("batch-2.parquet")
+    expect(ui.metadata("shardline/added_rows")).to_have_text("1200")
+    expect(ui.metadata("shardline/read_code")).to_contain_text("tf.data.TFRecordDataset(files)")
+    expect(ui.metadata("shardline/sources")).to_contain_text("batch-2.parquet")
     for column in ("path", "label", "image"):
         expect(ui.page.get_by_role("cell", name=column, exact=True)).to_be_visible()
     ui.shoot("metadata", height=2300)
@@ -122,7 +122,7 @@ def the_metadata_is_that_of_the_log(site: DemoSite, ui: DagsterUI) -> None:
 
 def the_picture_is_drawn(ui: DagsterUI) -> None:
     ui.open_asset(GROWING)
-    ui.metadata("picture").get_by_text("[Show Markdown]").click()
+    ui.metadata("shardline/preview").get_by_text("[Show Markdown]").click()
     pictures = ui.page.get_by_role("dialog").get_by_role("img", name=re.compile(":"))
     expect(pictures).to_have_count(4)
     for picture in pictures.all():
@@ -172,7 +172,7 @@ def the_overlay_followed_and_tells_what_it_is_made_of(
     assert ui.snapshot(EXTENDED) == (snapshot.number, snapshot.content)
     computed, reused = (ui.metadata(f"{how}_shards") for how in ("computed", "reused"))
     assert int(computed.inner_text()) + int(reused.inner_text()) == len(snapshot.shards)
-    made_of = ui.metadata("made_of")
+    made_of = ui.metadata("shardline/upstream_columns")
     for column, origin in (("brightness", "image"), ("label_name", "label"), ("image", "image")):
         told = made_of.get_by_role("row").filter(has_text=re.compile(f"^{column}digits_v1"))
         expect(told).to_have_text(f"{column}digits_v1: {origin}")
@@ -188,7 +188,7 @@ def the_pairs_followed_and_take_no_space(site: DemoSite, ui: DagsterUI, rows: in
     assert ui.snapshot(PAIRS) == (snapshot.number, snapshot.content)
     expect(ui.metadata("pairs")).to_have_text(str(pairs))
     assert int(ui.metadata("bytes").inner_text()) == snapshot.bytes < 4096
-    expect(ui.metadata("made_of")).to_contain_text("b_imagedigits_v1: image")
+    expect(ui.metadata("shardline/upstream_columns")).to_contain_text("b_imagedigits_v1: image")
     ui.shoot("pairs", height=2700)
 
 
@@ -204,7 +204,9 @@ def every_column_is_followed_back_to_the_digits(site: DemoSite, ui: DagsterUI) -
     }
     for asset, lineage in expected.items():
         ui.open_asset(asset)
-        assert ui.table("made_of") == [list(one) for one in sorted(lineage.items())]
+        assert ui.table("shardline/upstream_columns") == [
+            list(one) for one in sorted(lineage.items())
+        ]
         assert site.column_lineage(asset) == lineage
     ui.shoot("column-lineage", height=2700)
 

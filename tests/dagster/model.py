@@ -322,8 +322,8 @@ class Model:
             assert event is not None
             assert event.asset_materialization is not None
             told = event.asset_materialization.metadata
-            assert told["snapshot"].value == number
-            assert told["digest"].value == version.latest().content
+            assert told["shardline/snapshot"].value == number
+            assert told["shardline/content_digest"].value == version.latest().content
         self._assert_followed()
 
     def _assert_followed(self) -> None:

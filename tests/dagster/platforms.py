@@ -152,6 +152,6 @@ def reported(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[int]:
     """The snapshots that were reported for an asset, oldest first."""
     records = instance.fetch_materializations(key, limit=100).records
     return [
-        int(record.asset_materialization.metadata["snapshot"].value)  # type: ignore[union-attr, arg-type]
+        int(record.asset_materialization.metadata["shardline/snapshot"].value)  # type: ignore[union-attr, arg-type]
         for record in reversed(records)
     ]

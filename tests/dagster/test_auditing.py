@@ -37,9 +37,11 @@ def test_an_untouched_history_is_green_and_has_a_page(
     assert result.success
     assert told.passed, told.metadata
     (event,) = result.asset_materializations_for_node(AUDIT)
-    assert event.metadata["report"].value == "/reports/audit.html"
-    assert event.metadata["errors"].value == event.metadata["warnings"].value == 0
-    page = Path(str(event.metadata["file"].value)).read_text()
+    assert event.metadata["shardline/report"].value == "/reports/audit.html"
+    assert (
+        event.metadata["shardline/errors"].value == event.metadata["shardline/warnings"].value == 0
+    )
+    page = Path(str(event.metadata["shardline/file"].value)).read_text()
     assert "notes/v1" in page
     assert "notes/single" in page
 
@@ -56,7 +58,11 @@ def test_a_byte_that_was_changed_turns_the_check_red_with_the_place_and_what_to_
     _, told = audited(notes, instance)
     assert not told.passed
     assert told.severity is dg.AssetCheckSeverity.ERROR
-    (row,) = [row for row in table_rows(told.metadata["findings"]) if row["version"] == "notes/v1"]
+    (row,) = [
+        row
+        for row in table_rows(told.metadata["shardline/findings"])
+        if row["version"] == "notes/v1"
+    ]
     assert path.name in row["place"]
     assert row["advice"]
 

@@ -87,8 +87,8 @@ def test_what_both_have_published_is_paired_checked_and_published(
     }
     wanted = [(1, 10, 11), (1, 20, 21), (2, 10, 12), (2, 20, 22)]
     assert pairs_in(notes.version("pairs/v1"), "id", "shade", "sum") == wanted
-    assert facts["digest"] == notes.version("pairs/v1").published().content
-    parents = [record.data["version"] for record in facts["parents"].records]
+    assert facts["shardline/content_digest"] == notes.version("pairs/v1").published().content
+    parents = [record.data["version"] for record in facts["shardline/upstream_snapshots"].records]
     assert parents == ["notes/v1", "colours/v1"]
     assert lineage(facts) == {
         "id": [("notes_v1", "id")],
@@ -108,7 +108,12 @@ def test_only_the_pairs_of_what_is_new_are_computed_and_the_numbers_say_so(
     notes.land("b", range(3, 5))
     seen.append(told(notes.run(instance, GROWING, PAIRS)))
     seen.append(told(notes.run(instance, PAIRS)))
-    numbers = ("pairs", "computed_pairs", "computed_shards", "reused_shards")
+    numbers = (
+        "dagster/row_count",
+        "shardline/computed_pairs",
+        "shardline/computed_shards",
+        "shardline/reused_shards",
+    )
     assert [tuple(facts[key] for key in numbers) for facts in seen] == [
         (6, 6, 1, 0),
         (10, 4, 1, 1),
@@ -132,7 +137,7 @@ def test_a_version_is_paired_with_itself_and_each_two_records_once(
     notes.land("b", range(3, 5))
     assert notes.run(instance, GROWING).success
     older = told(notes.run(instance, PAIRS, config={"left_snapshot": 1}))
-    assert older["pairs"] == 3, "both sides are of the snapshot that was asked for"
+    assert older["dagster/row_count"] == 3, "both sides are of the snapshot that was asked for"
 
 
 def test_of_a_virtual_version_only_the_plan_of_what_is_new_is_written(
@@ -144,9 +149,14 @@ def test_of_a_virtual_version_only_the_plan_of_what_is_new_is_written(
     notes.land("b", range(3, 5))
     result = notes.run(instance, GROWING, PAIRS)
     facts = told(result)
-    numbers = ("pairs", "computed_pairs", "computed_shards", "reused_shards")
+    numbers = (
+        "dagster/row_count",
+        "shardline/computed_pairs",
+        "shardline/computed_shards",
+        "shardline/reused_shards",
+    )
     assert tuple(facts[key] for key in numbers) == (10, 7, 1, 1)
-    assert "Not drawn" not in facts["picture"]
+    assert "Not drawn" not in facts["shardline/preview"]
     assert all(one.passed for name, one in verdicts(result).items() if "pairs" in name)
     files = list((tmp_path / "root/pairs/shards").glob("*.tfrecord"))
     assert files == [], "no pair is written"

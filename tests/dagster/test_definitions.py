@@ -42,7 +42,7 @@ def described(asset: dg.AssetSpec) -> dict[str, Any]:
         "deps": sorted(dep.asset_key.to_user_string() for dep in asset.deps),
         "kinds": sorted(asset.kinds),
         "owners": list(asset.owners),
-        "made_by": asset.tags.get("shardline/made_by"),
+        "operation": asset.tags.get("shardline/operation"),
         "automation": condition.get_label() if condition is not None else None,
     }
 

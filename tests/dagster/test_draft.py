@@ -35,7 +35,8 @@ def test_a_drafted_suite_passes_on_its_snapshot_and_fails_on_shifted_data(tmp_pa
     append_rows(tmp_path / "root", shifted)
     verdict = judge(shardline.Version(tmp_path / "root", NAME).latest(), path, docs=None)
     assert (verdict.passed, verdict.warns) == (False, True)
-    failed = [one for one in verdict.metadata["results"].records if not one.data["passed"]]  # type: ignore[union-attr]
+    records = verdict.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
+    failed = [one for one in records if not one.data["passed"]]
     assert sorted({str(one.data["column"]) for one in failed}) == [
         "scan__bytes",
         "weight",

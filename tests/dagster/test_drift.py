@@ -52,12 +52,12 @@ def samples(
 
 
 def found_in(verdict: CheckOutcome) -> dict[str, str]:
-    table = verdict.metadata["columns"]
+    table = verdict.metadata["shardline/column_drift"]
     assert isinstance(table, dg.TableMetadataValue)
     return {
-        str(one.data["column"]): str(one.data["what moved"])
+        str(one.data["column"]): str(one.data["change"])
         for one in table.records
-        if one.data["what moved"]
+        if one.data["change"]
     }
 
 
@@ -65,9 +65,12 @@ def test_rows_like_those_before_have_not_drifted(tmp_path: Path) -> None:
     verdict = drift(*samples(tmp_path, digits(0, 300), digits(300, 400)))
     assert (verdict.passed, verdict.warns) == (True, False)
     assert re.findall(r"\d+", verdict.description) == ["13", "100", "300"]
-    assert verdict.metadata["drift_max"] == pytest.approx(0, abs=0.2)
-    assert verdict.metadata["columns_drifted"] == 0
-    assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (100, 300)
+    assert verdict.metadata["shardline/max_drift"] == pytest.approx(0, abs=0.2)
+    assert verdict.metadata["shardline/drifted_columns"] == 0
+    assert (
+        verdict.metadata["shardline/new_rows"],
+        verdict.metadata["shardline/published_rows"],
+    ) == (100, 300)
 
 
 @pytest.mark.parametrize("count", [1, 5, 40, 1000])
@@ -101,8 +104,8 @@ def test_what_moved_is_told_and_warns_only(
     verdict = drift(*samples(tmp_path, digits(0, 300), digits(300, 400, **other)))
     assert (verdict.passed, verdict.warns) == (False, True)
     assert told in found_in(verdict)[column]
-    assert float(str(verdict.metadata["drift_max"])) > 1
-    assert verdict.metadata["columns_drifted"] == len(found_in(verdict))
+    assert float(str(verdict.metadata["shardline/max_drift"])) > 1
+    assert verdict.metadata["shardline/drifted_columns"] == len(found_in(verdict))
     assert verdict.result(dg.AssetKey("a"), "drift").severity == dg.AssetCheckSeverity.WARN
 
 
@@ -116,7 +119,7 @@ def test_a_value_that_never_differed_and_now_does_is_drift(tmp_path: Path) -> No
     old = [digit(number, weight=2.5) for number in range(100)]
     verdict = drift(*samples(tmp_path, old, digits(0, 50)))
     assert "weight" in found_in(verdict)
-    assert verdict.metadata["drift_max"] == 100.0, "as far as it is told"
+    assert verdict.metadata["shardline/max_drift"] == 100.0, "as far as it is told"
 
 
 def test_the_thresholds_can_be_set(tmp_path: Path) -> None:
@@ -141,17 +144,20 @@ def test_without_a_published_snapshot_there_is_nothing_to_compare_with(tmp_path:
     new, _ = samples(tmp_path, digits(0, 10), digits(10, 30))
     verdict = drift(new, None)
     assert (verdict.passed, verdict.warns) == (True, False)
-    assert "rows_last" not in verdict.metadata
-    assert verdict.metadata["drift_max"] == 0.0
-    assert verdict.metadata["rows_new"] == 20
+    assert "shardline/published_rows" not in verdict.metadata
+    assert verdict.metadata["shardline/max_drift"] == 0.0
+    assert verdict.metadata["shardline/new_rows"] == 20
 
 
 def test_nor_without_new_rows(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 10))
     verdict = drift(take_sample(version.latest(), shards=[]), take_sample(version.latest()))
     assert verdict.passed
-    assert (verdict.metadata["rows_new"], verdict.metadata["rows_last"]) == (0, 10)
-    assert "columns" not in verdict.metadata
+    assert (
+        verdict.metadata["shardline/new_rows"],
+        verdict.metadata["shardline/published_rows"],
+    ) == (0, 10)
+    assert "shardline/column_drift" not in verdict.metadata
 
 
 def test_a_column_that_only_one_side_has_is_drift(tmp_path: Path) -> None:

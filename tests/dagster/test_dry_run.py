@@ -53,7 +53,11 @@ def dry_run(
     ]
     return {
         one.asset_key.to_user_string(): {key: value.value for key, value in one.metadata.items()}
-        | ({"sources": table_rows(one.metadata["sources"])} if "sources" in one.metadata else {})
+        | (
+            {"shardline/sources": table_rows(one.metadata["shardline/sources"])}
+            if "shardline/sources" in one.metadata
+            else {}
+        )
         for one in observed
     }
 
@@ -93,8 +97,8 @@ def test_dry_run_leaves_checks_logs_and_automation_as_they_are(
     assert len({run for _, run in before[0].values()}) > 1
     planned = dry_run(notes, instance)
     assert planned.keys() == {"notes_v1", "notes_single", "notes_v2", "pairs_v1"}
-    assert planned["notes_v1"]["would_append"] == 1
-    assert planned["notes_v2"]["would_reuse"] == 1
+    assert planned["notes_v1"]["shardline/sources_to_append"] == 1
+    assert planned["notes_v2"]["shardline/shards_to_reuse"] == 1
     assert (statuses(notes, instance), entries(notes)) == before
     assert latest == {key: instance.get_latest_materialization_event(key) for key in latest}
     assert ticks.requested() == set()
@@ -106,21 +110,23 @@ def test_dry_run_options_are_those_of_the_launchpad(
     notes = deriving(tmp_path)
     path = notes.land("a", range(10))
     notes.land("b", range(10, 14))
-    (one,) = dry_run(notes, instance, "notes/v1", files=[str(path)])["notes_v1"]["sources"]
+    (one,) = dry_run(notes, instance, "notes/v1", files=[str(path)])["notes_v1"][
+        "shardline/sources"
+    ]
     assert one == {"source": str(path.resolve()), "bytes": path.stat().st_size}
     assert not notes.version().exists
     assert notes.run(instance, GROWING, config={"limit": 1}).success
     assert notes.run(instance, GROWING).success
     rebuild = dry_run(notes, instance, "notes/single", input_snapshot=1)["notes_single"]
-    assert (rebuild["input_snapshot"], rebuild["rows_to_read"]) == (1, 10)
+    assert (rebuild["shardline/input_snapshot"], rebuild["shardline/rows_to_read"]) == (1, 10)
     extend = dry_run(notes, instance, "notes/v2", input_snapshot=2)["notes_v2"]
-    assert (extend["would_compute"], extend["would_reuse"]) == (2, 0)
-    assert extend["rows_to_read"] == 14
+    assert (extend["shardline/shards_to_compute"], extend["shardline/shards_to_reuse"]) == (2, 0)
+    assert extend["shardline/rows_to_read"] == 14
     assert "length" in {column.name for column in extend["columns"].columns}
     pairs = dry_run(notes, instance, "pairs/v1", left_snapshot=1, right_snapshot=1)["pairs_v1"]
-    assert pairs["pairs_to_compute"] == 45
-    assert pairs["bytes_to_write"] > 45 * 2 * len("note 1")
-    assert (pairs["would_compute"], pairs["would_reuse"]) == (1, 0)
+    assert pairs["shardline/pairs_to_compute"] == 45
+    assert pairs["shardline/bytes_to_write"] > 45 * 2 * len("note 1")
+    assert (pairs["shardline/shards_to_compute"], pairs["shardline/shards_to_reuse"]) == (1, 0)
     for name in ("notes/single", "notes/v2", "pairs/v1"):
         assert not notes.version(name).exists
 

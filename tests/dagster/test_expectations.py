@@ -52,7 +52,7 @@ def judged(snapshot: Snapshot, tmp_path: Path, *expectations: object) -> CheckOu
 
 
 def rows_of(verdict: CheckOutcome) -> list[dict[str, Any]]:
-    table = verdict.metadata["results"]
+    table = verdict.metadata["shardline/expectation_results"]
     assert isinstance(table, dg.TableMetadataValue)
     return [dict(record.data) for record in table.records]
 
@@ -62,9 +62,15 @@ def test_a_suite_that_holds_passes(snapshot: Snapshot, tmp_path: Path) -> None:
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, in_set)
     assert (verdict.passed, verdict.warns) == (True, False)
     assert re.findall(r"\d+", verdict.description) == ["2", "100"]
-    numbers = {name: verdict.metadata[name] for name in ("expectations", "expectations_failed")}
-    assert numbers == {"expectations": 2, "expectations_failed": 0}
-    assert (verdict.metadata["rows"], verdict.metadata["rows_checked"]) == (100, 100)
+    numbers = {
+        name: verdict.metadata[name]
+        for name in ("shardline/expectations", "shardline/failed_expectations")
+    }
+    assert numbers == {"shardline/expectations": 2, "shardline/failed_expectations": 0}
+    assert (verdict.metadata["shardline/rows"], verdict.metadata["shardline/checked_rows"]) == (
+        100,
+        100,
+    )
     assert rows_of(verdict)[0] == {
         "expectation": "expect_table_row_count_to_be_between",
         "column": "",
@@ -72,7 +78,7 @@ def test_a_suite_that_holds_passes(snapshot: Snapshot, tmp_path: Path) -> None:
         "passed": True,
         "observed": "100",
         "unexpected": "",
-        "what went wrong": "",
+        "problem": "",
     }
     result = verdict.result(dg.AssetKey("digits_v1"), "expectations")
     assert (result.passed, result.severity) == (True, dg.AssetCheckSeverity.ERROR)
@@ -93,7 +99,7 @@ def test_the_worst_severity_that_failed_decides(
 ) -> None:
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, *failing)
     assert (verdict.passed, verdict.warns) == (passed, warns)
-    assert verdict.metadata["expectations_failed"] == len(failing)
+    assert verdict.metadata["shardline/failed_expectations"] == len(failing)
     assert [row["passed"] for row in rows_of(verdict)] == [False] * len(failing) + [True]
     worst = rows_of(verdict)[0]["severity"]
     counts, reasons = verdict.description.split(". ", 1)
@@ -108,7 +114,7 @@ def test_what_went_wrong_is_told_in_numbers(snapshot: Snapshot, tmp_path: Path) 
         ("1.295", ""),
         ("", "20.00%"),
     ]
-    numbers = [re.findall(r"[\d.]+", row["what went wrong"]) for row in found]
+    numbers = [re.findall(r"[\d.]+", row["problem"]) for row in found]
     assert numbers == [["50", "100"], ["1.295", "1"], ["20", "100"]]
 
 
@@ -124,7 +130,7 @@ def test_a_missing_column_counts_with_its_severity(
         expect("column_pair_values_to_be_equal", severity, column_A="label", column_B="shape"),
     )
     assert (verdict.passed, verdict.warns) == (False, severity == "warning")
-    assert all("no column 'shape'" in row["what went wrong"] for row in rows_of(verdict))
+    assert all("unknown column 'shape'" in row["problem"] for row in rows_of(verdict))
     assert len(rows_of(verdict)) == 3
 
 
@@ -132,7 +138,7 @@ def test_so_does_an_expectation_that_raised(snapshot: Snapshot, tmp_path: Path) 
     mean_of_text = expect("column_mean_to_be_between", "warning", column="writer", min_value=0)
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, mean_of_text)
     assert (verdict.passed, verdict.warns) == (False, True)
-    assert rows_of(verdict)[0]["what went wrong"].endswith(": NotNumbersError")
+    assert rows_of(verdict)[0]["problem"].endswith(": NotNumbersError")
 
 
 def test_no_value_of_the_data_is_told_anywhere(snapshot: Snapshot, tmp_path: Path) -> None:
@@ -152,7 +158,7 @@ def test_no_value_of_the_data_is_told_anywhere(snapshot: Snapshot, tmp_path: Pat
     ]
     suite = suite_of(tmp_path, *expectations)
     verdict = judge(snapshot, suite, docs=tmp_path / "docs")
-    assert verdict.metadata["expectations_failed"] == len(expectations)
+    assert verdict.metadata["shardline/failed_expectations"] == len(expectations)
     page = tmp_path / "docs" / "digits_v1" / "1" / "expectations.html"
     told = verdict.description + repr(dict(verdict.metadata)) + page.read_text()
     assert CANARY not in told
@@ -163,7 +169,7 @@ def test_a_page_of_data_docs_is_written_that_needs_no_network(
     snapshot: Snapshot, tmp_path: Path
 ) -> None:
     verdict = judge(snapshot, suite_of(tmp_path, ROWS_EXIST, LABELS_LOW), docs=tmp_path / "docs")
-    path = verdict.metadata["data_docs"]
+    path = verdict.metadata["shardline/data_docs"]
     assert isinstance(path, dg.PathMetadataValue)
     assert path.path == str(tmp_path / "docs" / "digits_v1" / "1" / "expectations.html")
     page = (tmp_path / "docs" / "digits_v1" / "1" / "expectations.html").read_text()
@@ -196,8 +202,8 @@ def test_a_page_that_cannot_be_written_does_not_fail_the_check(
     (tmp_path / "docs").write_text("a file where a folder should be")
     verdict = judge(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=tmp_path / "docs")
     assert verdict.passed
-    assert not isinstance(verdict.metadata["data_docs"], dg.PathMetadataValue)
-    assert str(tmp_path / "docs") in str(verdict.metadata["data_docs"])
+    assert not isinstance(verdict.metadata["shardline/data_docs"], dg.PathMetadataValue)
+    assert str(tmp_path / "docs") in str(verdict.metadata["shardline/data_docs"])
 
 
 def test_several_threads_may_judge_at_once(snapshot: Snapshot, tmp_path: Path) -> None:
@@ -205,7 +211,7 @@ def test_several_threads_may_judge_at_once(snapshot: Snapshot, tmp_path: Path) -
 
     def one(chunk_rows: int) -> tuple[object, str]:
         verdict = judge(snapshot, suite, docs=tmp_path / "docs", chunk_rows=chunk_rows)
-        return verdict.metadata["rows_checked"], rows_of(verdict)[0]["what went wrong"]
+        return verdict.metadata["shardline/checked_rows"], rows_of(verdict)[0]["problem"]
 
     with ThreadPoolExecutor(5) as pool:
         found = list(pool.map(one, [33, 50, 99, 100, 1000]))

@@ -77,10 +77,14 @@ def test_what_was_published_is_extended_checked_and_published_in_the_same_run(
     }
     assert rows(notes, "id", "length") == [(7, 6), (42, 7)]
     facts = told(result)
-    assert facts["content"] == facts["digest"] == notes.version("notes/v2").published().content
-    (parent,) = [record.data for record in facts["parents"].records]
+    assert (
+        facts["content"]
+        == facts["shardline/content_digest"]
+        == notes.version("notes/v2").published().content
+    )
+    (parent,) = [record.data for record in facts["shardline/upstream_snapshots"].records]
     assert (parent["version"], parent["snapshot"]) == ("notes/v1", 1)
-    assert "to_tf()" in facts["read_it"]
+    assert "to_tf()" in facts["shardline/read_code"]
 
 
 def test_only_what_is_new_in_the_base_is_computed_and_the_numbers_say_so(
@@ -92,7 +96,12 @@ def test_only_what_is_new_in_the_base_is_computed_and_the_numbers_say_so(
         if name:
             notes.land(name, ids)
         facts = told(notes.run(instance, GROWING, EXTENDED))
-        numbers = ("dagster/row_count", "added_rows", "computed_shards", "reused_shards")
+        numbers = (
+            "dagster/row_count",
+            "shardline/added_rows",
+            "shardline/computed_shards",
+            "shardline/reused_shards",
+        )
         seen.append(tuple(facts[key] for key in numbers))
     assert seen == [(5, 5, 1, 0), (9, 4, 1, 1), (9, 0, 0, 2)]
     assert reported(instance, EXTENDED) == [1, 2, 2]
@@ -143,8 +152,8 @@ def test_records_that_cannot_be_extended_go_to_quarantine_and_the_run_links_to_t
     notes = extending(tmp_path, half, quarantine_share=0.5)
     notes.land("a", range(4))
     facts = told(notes.run(instance, GROWING, EXTENDED))
-    assert facts["quarantined_rows"] == 2
-    assert Path(facts["quarantine"]).read_text().count("it is odd") == 2
+    assert facts["shardline/quarantined_rows"] == 2
+    assert Path(facts["shardline/quarantine"]).read_text().count("it is odd") == 2
     assert rows(notes, "id", "half") == [(0, 0), (1, None), (2, 1), (3, None)]
 
 
@@ -175,13 +184,13 @@ def test_what_its_suite_rejects_leaves_the_last_published_and_does_not_hold_up_t
     rejected = extending(tmp_path, times(1000), expectations=suite).run(instance, EXTENDED)
     assert not rejected.success
     failed = verdicts(rejected)["notes_v2:expectations"]
-    assert failed.metadata["expectations_failed"].value == 1
+    assert failed.metadata["shardline/failed_expectations"].value == 1
     assert notes.version("notes/v2").snapshot(2).rejected
     assert rows(notes, "many") == [(10,), (20,)]
     notes = extending(tmp_path, times(30), expectations=suite)
     notes.land("b", [3])
     facts = told(notes.run(instance, GROWING, EXTENDED))
-    assert (facts["computed_shards"], facts["reused_shards"]) == (2, 0)
+    assert (facts["shardline/computed_shards"], facts["shardline/reused_shards"]) == (2, 0)
     assert rows(notes, "many") == [(30,), (60,), (90,)]
 
 
@@ -193,8 +202,8 @@ def test_a_snapshot_that_nobody_told_dagster_of_is_adopted(
     notes.run(instance, GROWING)
     extend(notes.version(), length, notes.version("notes/v2"))
     facts = told(notes.run(instance, EXTENDED))
-    assert (facts["adopted"], facts["snapshot"]) == (True, 1)
-    assert (facts["computed_shards"], facts["reused_shards"]) == (0, 1)
+    assert (facts["shardline/recovered"], facts["shardline/snapshot"]) == (True, 1)
+    assert (facts["shardline/computed_shards"], facts["shardline/reused_shards"]) == (0, 1)
     assert notes.version("notes/v2").published().records == 5
 
 

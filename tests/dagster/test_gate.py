@@ -63,7 +63,7 @@ def test_rejected_source_leaves_the_snapshot_and_its_checks_alone(
     for check in ("integrity", "schema", "published"):
         assert found[f"notes_v1:{check}"].passed
     (event,) = result.asset_materializations_for_node("notes_v1")
-    assert event.metadata["set_aside"].value == 2
+    assert event.metadata["shardline/rejected_sources"].value == 2
     assert notes.version().published().number == 1
     assert notes.version("notes/single").published().content == before
 
@@ -93,7 +93,7 @@ def test_a_snapshot_that_fails_its_suite_is_rejected_and_the_next_one_goes_on(
         failed = verdicts(result)[f"notes_v1:{check}"]
         assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
     published = verdicts(result)["notes_v1:published"]
-    assert published.metadata["obstacles"].value == 1, "a rejection names the failure once"
+    assert published.metadata["shardline/blockers"].value == 1, "a rejection names the failure once"
     assert "sha256" not in str(published.description)
     version = expecting.version()
     assert version.snapshot(2).rejected
@@ -130,7 +130,7 @@ def test_what_fails_again_when_it_is_relanded_is_counted_again(
     assert notes.run(instance, GROWING).success, "it is known, and nothing is new"
     again = notes.run(instance, GROWING, config={"reland": True})
     (event,) = again.asset_materializations_for_node("notes_v1")
-    assert event.metadata["set_aside"].value == 2
+    assert event.metadata["shardline/rejected_sources"].value == 2
 
 
 def test_a_first_file_that_cannot_be_appended_fails_the_run(
@@ -220,7 +220,7 @@ def test_materializing_with_nothing_new_reports_the_snapshot_that_stands(
     assert first is not None
     assert second is not None
     assert first.tags == second.tags, "the same data version"
-    assert first.metadata["added_rows"].value == 0
+    assert first.metadata["shardline/added_rows"].value == 0
 
 
 def test_files_and_a_limit_can_be_asked_for(notes: Platform, instance: dg.DagsterInstance) -> None:

@@ -61,7 +61,7 @@ def check(tmp_path: Path, version: Version, number: int | None = None) -> CheckO
 
 
 def rows_checked(tmp_path: Path, version: Version, number: int | None = None) -> object:
-    return check(tmp_path, version, number).metadata["rows_checked"]
+    return check(tmp_path, version, number).metadata["shardline/checked_rows"]
 
 
 def test_bad_batch_after_good_rows_is_rejected(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_one_bad_row_among_many_is_found(tmp_path: Path) -> None:
     shardline.append(version, [rows], batch="bad")
     verdict = check(tmp_path, version)
     assert not verdict.passed
-    (row,) = verdict.metadata["results"].records  # type: ignore[union-attr]
+    (row,) = verdict.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
     assert row.data["unexpected"] == "0.20%"
     assert version.published().records == 30
 
@@ -190,8 +190,8 @@ def test_aggregates_see_rows_of_all_batches(tmp_path: Path) -> None:
     verdict = check(tmp_path, version)
     assert not verdict.passed
     assert version.snapshot(2).rejected
-    assert verdict.metadata["rows_checked"] == 2
-    table = verdict.metadata["results"]
+    assert verdict.metadata["shardline/checked_rows"] == 2
+    table = verdict.metadata["shardline/expectation_results"]
     (unique,) = [one.data for one in table.records if not one.data["passed"]]  # type: ignore[union-attr]
     assert unique["unexpected"] == "50.00%"
 
@@ -212,8 +212,8 @@ def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
     extend(base, half, version, checks=checks)
     verdict = check(tmp_path, version)
     assert not verdict.passed
-    (row,) = verdict.metadata["results"].records  # type: ignore[union-attr]
-    assert (verdict.metadata["rows_checked"], row.data["unexpected"]) == (30, "100.00%")
+    (row,) = verdict.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
+    assert (verdict.metadata["shardline/checked_rows"], row.data["unexpected"]) == (30, "100.00%")
     assert version.state.published is None
 
 
@@ -231,7 +231,12 @@ def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
     examination = CheckRun(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
     verdict = examination.verdict("drift")
     assert (verdict.passed, verdict.warns) == (False, True)
-    names = ("rows_new", "rows_compared", "rows_last", "rows_last_compared")
+    names = (
+        "shardline/new_rows",
+        "shardline/compared_new_rows",
+        "shardline/published_rows",
+        "shardline/compared_published_rows",
+    )
     assert [verdict.metadata[name] for name in names] == [12, 12, 1000, 50]
     told = examination.verdict("volume").metadata
-    assert (told["added_rows"], told["total_rows"]) == (12, 1012)
+    assert (told["shardline/added_rows"], told["shardline/rows"]) == (12, 1012)

@@ -81,9 +81,9 @@ def test_rows_that_do_not_fit_go_to_quarantine_and_the_run_links_to_them(
     result = notes.run(instance, GROWING)
     assert result.success
     (made,) = result.asset_materializations_for_node("notes_v1")
-    assert made.metadata["quarantined_rows"].value == 1
+    assert made.metadata["shardline/quarantined_rows"].value == 1
     assert made.metadata["dagster/row_count"].value == 9
-    assert Path(str(made.metadata["quarantine"].value)).is_file()
+    assert Path(str(made.metadata["shardline/quarantine"].value)).is_file()
 
 
 def test_duplicates_and_changed_files_are_reported_once(
@@ -96,16 +96,19 @@ def test_duplicates_and_changed_files_are_reported_once(
     result = notes.run(instance, GROWING)
     assert result.success
     (made,) = result.asset_materializations_for_node("notes_v1")
-    assert made.metadata["duplicates"].value == 1
+    assert made.metadata["shardline/duplicate_sources"].value == 1
     sources = verdicts(result)["notes_v1:sources_accepted"]
     assert (sources.passed, sources.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert sources.metadata["duplicates"].value == 1
+    assert sources.metadata["shardline/duplicate_sources"].value == 1
     folder = LandingFolder(str(notes.landing), settle_seconds=0)
     assert scan_landing_folders(notes.version(), [folder]).new == ()
     notes.land("b", [8])
     result = notes.run(instance, GROWING)
     assert verdicts(result)["notes_v1:integrity"].passed
-    assert verdicts(result)["notes_v1:sources_accepted"].metadata["rejected_sources"].value == 1
+    assert (
+        verdicts(result)["notes_v1:sources_accepted"].metadata["shardline/rejected_sources"].value
+        == 1
+    )
     assert scan_landing_folders(notes.version(), [folder]).new == (), (
         "a rejected file is not asked for again"
     )

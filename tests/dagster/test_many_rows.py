@@ -34,9 +34,9 @@ def test_small_bad_batch_among_many_rows_is_rejected(tmp_path: Path) -> None:
         result = notes.run(instance)
         told = verdicts(result)["notes_v1:expectations"]
         assert (result.success, told.passed) == (False, False)
-        assert told.metadata["rows_checked"].value == 5
-        assert told.metadata["rows"].value == MANY + 5
-        assert float(str(told.metadata["rows_per_second"].value)) > 0
+        assert told.metadata["shardline/checked_rows"].value == 5
+        assert told.metadata["shardline/rows"].value == MANY + 5
+        assert float(str(told.metadata["shardline/rows_per_second"].value)) > 0
         assert notes.version().published().records == MANY
         assert notes.version("notes/single").latest().records == MANY
         assert len(reported(instance, REBUILT)) == 1

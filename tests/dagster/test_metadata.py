@@ -17,6 +17,7 @@ from dagster import AssetKey
 
 import shardline
 from shardline import Category, Embedding, Feature, Image, Schema, Text, Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.versions.materialization import StepReport, build_snapshot_metadata
 from tests.cli.command import shardline as run_command
 from tests.dagster.landings import NAME, appended, code_blocks, image_folder, read_back
@@ -28,20 +29,20 @@ if TYPE_CHECKING:
 
 NUMBERS = {
     "dagster/row_count",
-    "published_snapshot",
-    "published_rows",
-    "snapshot",
-    "entry",
-    "bytes",
-    "shards",
-    "added_rows",
-    "added_bytes",
-    "added_shards",
-    "quarantined_rows",
-    "set_aside",
-    "duplicates",
-    "rows_per_second",
-    "bytes_per_second",
+    "shardline/published_snapshot",
+    "shardline/published_rows",
+    "shardline/snapshot",
+    "shardline/entry",
+    "shardline/bytes",
+    "shardline/shards",
+    "shardline/added_rows",
+    "shardline/added_bytes",
+    "shardline/added_shards",
+    "shardline/quarantined_rows",
+    "shardline/rejected_sources",
+    "shardline/duplicate_sources",
+    "shardline/rows_per_second",
+    "shardline/bytes_per_second",
 }
 
 
@@ -69,20 +70,22 @@ def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> N
     told = read_back(build_snapshot_metadata(version, done))
     root = str(tmp_path / "root")
     (status,) = run_command("status", NAME, "--json", "--root", root).json["versions"]
-    newest = status["latest"]
-    assert told["dagster/row_count"].value == newest["records"] == 18
-    assert told["bytes"].value == newest["bytes"]
-    assert told["shards"].value == newest["shards"] == 2
-    assert told["snapshot"].value == newest["snapshot"] == 2
-    assert told["entry"].value == newest["entry"]
-    assert told["digest"].value == newest["content"]
+    latest = status["latest"]
+    assert told["dagster/row_count"].value == latest["records"] == 18
+    assert told["shardline/bytes"].value == latest["bytes"]
+    assert told["shardline/shards"].value == latest["shards"] == 2
+    assert told["shardline/snapshot"].value == latest["snapshot"] == 2
+    assert told["shardline/entry"].value == latest["entry"]
+    assert told["shardline/content_digest"].value == latest["content"]
     entry = run_command("log", NAME, "--json", "--root", root).json["entries"][0]
-    assert entry["number"] == newest["entry"]
-    assert told["added_rows"].value == sum(one["records"] for one in entry["added"]) == 6
-    assert told["added_bytes"].value == sum(one["bytes"] for one in entry["added"])
-    assert told["added_shards"].value == len(entry["added"]) == 1
-    assert told["rows_per_second"].value == 3.0
-    assert told["bytes_per_second"].value == sum(one["bytes"] for one in entry["added"]) / 2
+    assert entry["number"] == latest["entry"]
+    assert told["shardline/added_rows"].value == sum(one["records"] for one in entry["added"]) == 6
+    assert told["shardline/added_bytes"].value == sum(one["bytes"] for one in entry["added"])
+    assert told["shardline/added_shards"].value == len(entry["added"]) == 1
+    assert told["shardline/rows_per_second"].value == 3.0
+    assert (
+        told["shardline/bytes_per_second"].value == sum(one["bytes"] for one in entry["added"]) / 2
+    )
     assert told["dagster/uri"].value == f"{root}/{NAME}"
     assert told["dagster/storage_kind"].value == "tfrecord"
 
@@ -95,13 +98,16 @@ def test_every_number_is_told_also_when_nothing_was_done(tmp_path: Path) -> None
         numbers = {key for key, value in metadata.items() if type(value) in {int, float}}
         assert numbers == NUMBERS
     assert {key: type(idle[key]) for key in NUMBERS} == {key: type(busy[key]) for key in NUMBERS}
-    assert (idle["rows_per_second"], idle["added_rows"]) == (0.0, 0)
-    counts = {"computed_shards": 0, "reused_shards": 1}
+    assert (idle["shardline/rows_per_second"], idle["shardline/added_rows"]) == (0.0, 0)
+    counts = {"shardline/computed_shards": 0, "shardline/reused_shards": 1}
     follows = build_snapshot_metadata(version, replace(done, counts=counts))
     assert {key: follows[key] for key in follows.keys() - busy.keys()} == counts
-    assert "adopted" not in idle
+    assert "shardline/recovered" not in idle
     assert (
-        build_snapshot_metadata(version, StepReport(done.snapshot, adopted=True))["adopted"] is True
+        build_snapshot_metadata(version, StepReport(done.snapshot, is_recovered=True))[
+            "shardline/recovered"
+        ]
+        is True
     )
 
 
@@ -110,10 +116,14 @@ def test_numbers_of_numpy_are_told_as_plain_ones(tmp_path: Path) -> None:
     count: Any = np.int64(7)
     seconds: Any = np.float32(0.5)
     flag: Any = np.bool_(1)
-    strange = replace(done, added_rows=count, set_aside=count, seconds=seconds, adopted=flag)
+    strange = replace(
+        done, added_rows=count, rejected_sources=count, seconds=seconds, is_recovered=flag
+    )
     told = read_back(build_snapshot_metadata(version, strange))
-    assert [told[key].value for key in ("added_rows", "set_aside", "adopted")] == [7, 7, True]
-    assert told["rows_per_second"].value == 14.0
+    assert [
+        told[key].value for key in (keys.ADDED_ROWS, keys.REJECTED_SOURCES, keys.RECOVERED)
+    ] == [7, 7, True]
+    assert told["shardline/rows_per_second"].value == 14.0
 
 
 def test_the_columns_tell_type_meaning_and_what_must_be_there(tmp_path: Path) -> None:
@@ -177,7 +187,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
     assert report.entry is not None
     metadata = build_snapshot_metadata(single, StepReport(single.latest()))
     told = read_back(metadata)
-    (parent,) = [record.data for record in told["parents"].value.records]
+    (parent,) = [record.data for record in told["shardline/upstream_snapshots"].value.records]
     (listed,) = report.entry.inputs
     assert parent == {
         "version": NAME,
@@ -191,11 +201,16 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
         column: [(dep.asset_key, dep.column_name) for dep in deps]
         for column, deps in lineage.deps_by_column.items()
     } == {"x": [(AssetKey("digits_v1"), "x")]}
-    (row,) = [record.data for record in told["made_of"].value.records]
+    (row,) = [record.data for record in told["shardline/upstream_columns"].value.records]
     assert row == {"column": "x", "made of": "digits_v1: x"}
-    assert "sources" not in told
+    assert "shardline/sources" not in told
     appended_too = build_snapshot_metadata(version, done)
-    only_derived = {"parents", "dagster/column_lineage", "made_of", "quarantine"}
+    only_derived = {
+        "shardline/upstream_snapshots",
+        "dagster/column_lineage",
+        "shardline/upstream_columns",
+        "shardline/quarantine",
+    }
     assert only_derived.isdisjoint(appended_too)
 
 
@@ -208,7 +223,7 @@ def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(
     for file in (tmp_path / "root" / NAME / "log").iterdir():
         file.unlink()
     told = read_back(build_snapshot_metadata(single, StepReport(single.latest())))
-    (parent,) = [record.data for record in told["parents"].value.records]
+    (parent,) = [record.data for record in told["shardline/upstream_snapshots"].value.records]
     assert (parent["version"], parent["snapshot"], parent["entry"]) == (NAME, 1, None)
 
 
@@ -218,7 +233,9 @@ def test_the_first_twenty_sources_are_listed_and_the_rest_counted(tmp_path: Path
     done = appended(version, paths)
     records = [
         record.data
-        for record in read_back(build_snapshot_metadata(version, done))["sources"].value.records
+        for record in read_back(build_snapshot_metadata(version, done))[
+            "shardline/sources"
+        ].value.records
     ]
     assert len(records) == 21
     sources = version.log.entry(done.snapshot.entry).sources
@@ -230,7 +247,7 @@ def test_the_first_twenty_sources_are_listed_and_the_rest_counted(tmp_path: Path
     assert records[-1]["source"] == "and 3 more"
     assert records[-1]["bytes"] == sum(source.size or 0 for source in sources[20:])
     batch = appended(version, [{"x": 1}], batch="by hand")
-    (row,) = build_snapshot_metadata(version, batch)["sources"].value.records  # type: ignore[union-attr]
+    (row,) = build_snapshot_metadata(version, batch)["shardline/sources"].value.records  # type: ignore[union-attr]
     assert row.data == {"source": "batch by hand", "bytes": None, "sha256": None}
 
 
@@ -243,8 +260,8 @@ def test_what_a_rejection_leaves_does_not_claim_the_sources_that_it_took_out(
     assert entry is not None
     assert len(entry.sources) == 1
     metadata = build_snapshot_metadata(version, StepReport(version.latest()))
-    assert (metadata["snapshot"], metadata["dagster/row_count"]) == (3, 5)
-    assert "sources" not in metadata
+    assert (metadata["shardline/snapshot"], metadata["dagster/row_count"]) == (3, 5)
+    assert "shardline/sources" not in metadata
 
 
 def test_rows_in_quarantine_are_counted_and_their_file_named(tmp_path: Path) -> None:
@@ -253,12 +270,14 @@ def test_rows_in_quarantine_are_counted_and_their_file_named(tmp_path: Path) -> 
         (tmp_path / f"{name}.jsonl").write_text('{"x": 8}\n{"x": "no number"}\n')
     done = appended(version, tmp_path / "b.jsonl", quarantine_share=0.5)
     told = read_back(build_snapshot_metadata(version, done))
-    assert told["quarantined_rows"].value == 1
-    path = text_of(told["quarantine"].value)
+    assert told["shardline/quarantined_rows"].value == 1
+    path = text_of(told["shardline/quarantine"].value)
     with open(path, encoding="utf-8") as file:  # noqa: PTH123 - it is pasted as a text
         assert json.loads(file.readline())["row"] == 1
     several = replace(done, quarantine=(*done.quarantine, "digits/quarantine/other.jsonl"))
-    listed = text_of(read_back(build_snapshot_metadata(version, several))["quarantine"].value)
+    listed = text_of(
+        read_back(build_snapshot_metadata(version, several))["shardline/quarantine"].value
+    )
     assert listed.splitlines()[0] == f"- `{path}`"
     assert len(listed.splitlines()) == 2
 
@@ -275,7 +294,7 @@ def run_pasted(code: str, folder: Path) -> list[Any]:
 def test_the_code_to_paste_reads_the_records(tmp_path: Path, compression: str) -> None:
     version, done = of_numbers(tmp_path, compression=compression)
     pasted = code_blocks(
-        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+        text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     )
     assert ["import shardline" in code for code in pasted] == [True, False]
     for code in pasted:
@@ -288,7 +307,7 @@ def test_the_code_reads_many_files_by_the_list_that_its_command_makes(tmp_path: 
     done = appended(version, paths)
     assert shardline.check_version(version).ok
     ours, plain = code_blocks(
-        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+        text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     )
     (line,) = [line for line in plain.splitlines() if "shardline files" in line]
     listing, into = line.split(": ", 1)[1].split(" > ")
@@ -305,7 +324,7 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
     done = appended(version, source)
     assert shardline.check_version(version).ok
     for code in code_blocks(
-        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+        text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     ):
         ((context, lists),) = run_pasted(code, tmp_path)
         assert context["id"] == 1
@@ -314,7 +333,9 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
     anything = made(tmp_path / "b.tfrecord", framed(b"any", b"thing"))
     done = appended(opaque, anything, schema=Schema.opaque())
     assert shardline.check_version(opaque).ok
-    pasted = code_blocks(text_of(read_back(build_snapshot_metadata(opaque, done))["read_it"].value))
+    pasted = code_blocks(
+        text_of(read_back(build_snapshot_metadata(opaque, done))["shardline/read_code"].value)
+    )
     assert [run_pasted(code, tmp_path) for code in pasted] == [[b"any", b"thing"]] * 2
 
 
@@ -322,10 +343,10 @@ def test_of_files_packed_in_two_ways_only_our_own_reader_is_told(tmp_path: Path)
     version, _ = of_numbers(tmp_path)
     done = appended(version, rows_file(tmp_path / "b.jsonl", range(5, 8)), compression="gzip")
     assert shardline.check_version(version).ok
-    text = text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+    text = text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     (ours,) = code_blocks(text)
     assert run_pasted(ours, tmp_path) == [{"x": number} for number in range(8)]
-    assert f"{NAME}@2" in text.partition("TensorFlow alone: ")[2]
+    assert f"{NAME}@2" in text.partition("TensorFlow alone cannot read it: ")[2]
 
 
 def test_no_name_of_a_feature_can_end_the_code(tmp_path: Path) -> None:
@@ -334,7 +355,7 @@ def test_no_name_of_a_feature_can_end_the_code(tmp_path: Path) -> None:
     done = appended(version, [{name: 3}], batch="one")
     assert shardline.check_version(version).ok
     pasted = code_blocks(
-        text_of(read_back(build_snapshot_metadata(version, done))["read_it"].value)
+        text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     )
     assert [run_pasted(code, tmp_path) for code in pasted] == [[{name: 3}]] * 2
 
@@ -342,7 +363,9 @@ def test_no_name_of_a_feature_can_end_the_code(tmp_path: Path) -> None:
 def test_the_commands_that_are_told_can_be_run(tmp_path: Path) -> None:
     version = Version(tmp_path / "a root", NAME)
     done = appended(version, [{"x": 1}], batch="one")
-    (code,) = code_blocks(text_of(read_back(build_snapshot_metadata(version, done))["log"].value))
+    (code,) = code_blocks(
+        text_of(read_back(build_snapshot_metadata(version, done))["shardline/commands"].value)
+    )
     commands = [shlex.split(line) for line in code.splitlines()]
     assert [command[:3] for command in commands] == [
         ["shardline", "log", NAME],
@@ -359,8 +382,8 @@ def test_a_version_in_an_object_store_is_shown_like_any_other(s3_root: str, tmp_
     assert shardline.check_version(version).ok
     told = read_back(build_snapshot_metadata(version, done))
     assert told["dagster/uri"].value == f"{s3_root.rstrip('/')}/{NAME}"
-    assert text_of(told["picture"].value).count("data:image/png") == 3
-    (ours,) = code_blocks(text_of(told["read_it"].value))
+    assert text_of(told["shardline/preview"].value).count("data:image/png") == 3
+    (ours,) = code_blocks(text_of(told["shardline/read_code"].value))
     labels = [record["label"] for record in run_pasted(ours, tmp_path)]
     assert labels == [b"blue"] * 4 + [b"green"] * 4 + [b"red"] * 4
 

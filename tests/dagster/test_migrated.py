@@ -57,7 +57,7 @@ def test_migrated_version_follows_its_base(tmp_path: Path, instance: dg.DagsterI
         {"id": float(number), "split": "train", "title": f"note {number}"} for number in range(2)
     ]
     (made,) = result.asset_materializations_for_node("notes_v2")
-    (parent,) = table_rows(made.metadata["parents"])
+    (parent,) = table_rows(made.metadata["shardline/upstream_snapshots"])
     assert (parent["version"], parent["snapshot"]) == ("notes/v1", 1)
     lineage = made.metadata["dagster/column_lineage"].value
     assert isinstance(lineage, dg.TableColumnLineage)
@@ -120,5 +120,5 @@ def test_records_that_cannot_be_cast_go_to_quarantine(
     mended = migrating(tmp_path, quarantine_share=0.5)
     result = mended.run(instance, MIGRATED)
     (made,) = result.asset_materializations_for_node("notes_v2")
-    assert made.metadata["quarantined_rows"].value == 1
+    assert made.metadata["shardline/quarantined_rows"].value == 1
     assert [row["id"] for row in rows(notes)] == [1.0]

@@ -21,7 +21,7 @@ from PIL import Image
 import shardline
 from shardline import Category, Feature, Schema, Version
 from shardline.dagster.previews.contact_sheet import MAX_IMAGES, draw_contact_sheet
-from shardline.dagster.previews.preview import MAX_CHARACTERS, picture
+from shardline.dagster.previews.preview import MAX_CHARACTERS, render_preview
 from shardline.dagster.previews.preview_sample import (
     read_record_sizes,
     read_some_rows,
@@ -63,9 +63,9 @@ class Page:
 
 
 def page_of(version: Version, number: int | None = None) -> Page:
-    """The pictures of a snapshot, the newest unless told."""
+    """The pictures of a snapshot, the latest unless told."""
     snapshot = version.latest() if number is None else version.snapshot(number)
-    markdown = picture(version, snapshot, version.log.entry(snapshot.entry))
+    markdown = render_preview(version, snapshot, version.log.entry(snapshot.entry))
     assert len(markdown) < MAX_CHARACTERS
     pictures, text = [], ""
     for block in MarkdownIt().parse(markdown):

@@ -96,7 +96,11 @@ def test_tampering_turns_the_audit_red(site: PromiseSite) -> None:
     path.write_bytes(path.read_bytes().replace(b'"append"', b'"appond"'))
     found = site.checks_of(site.launch(key.asset_key), key.asset_key)[AUDIT_CHECK]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    rows = [row for row in table_rows(found.metadata["findings"]) if row["severity"] == "error"]
+    rows = [
+        row
+        for row in table_rows(found.metadata["shardline/findings"])
+        if row["severity"] == "error"
+    ]
     assert {row["version"] for row in rows} == {f"{TAMPERED}/v1"}
 
 

@@ -84,9 +84,9 @@ def test_commit_of_the_command_line_is_followed_with_a_warning(
     (request,) = reconciler.tick()
     assert reported(instance, GROWING) == [1, 2]
     facts, snapshot = latest(instance), done.json["snapshot"]
-    assert facts["snapshot"] == snapshot["snapshot"]
+    assert facts["shardline/snapshot"] == snapshot["snapshot"]
     assert facts["dagster/row_count"] == snapshot["records"] == 9
-    assert facts["added_rows"] == 4
+    assert facts["shardline/added_rows"] == 4
     assert metadata_size(instance) < 2000
     assert describe(request) == ALL.replace("integrity", "expectations integrity")
     failed = {name for name, one in verdicts(reconciler.run(request)).items() if not one.passed}
@@ -124,7 +124,7 @@ def test_restore_is_reported_with_its_content(reconciler: Reconciling) -> None:
     restore_version(notes.version(), "1")
     (request,) = reconciler.tick()
     assert reported(instance, GROWING) == [1, 2, 3]
-    assert latest(instance)["digest"] == content
+    assert latest(instance)["shardline/content_digest"] == content
     assert reconciler.run(request).success
 
 
@@ -213,7 +213,7 @@ def test_older_report_after_a_newer_is_corrected(reconciler: Reconciling) -> Non
     instance.report_runless_asset_event(first.asset_materialization)
     assert describe(reconciler.tick()[0]) == ALL
     assert reported(instance, GROWING) == [1, 2, 1, 2]
-    assert latest(instance)["added_rows"] == 0
+    assert latest(instance)["shardline/added_rows"] == 0
 
 
 def test_unpublished_by_verification_turns_red(reconciler: Reconciling) -> None:
@@ -241,11 +241,11 @@ def test_rejection_shows_what_is_published(tmp_path: Path, instance: dg.DagsterI
     assert not result.success
     gate = verdicts(result)["notes_v1:published"]
     assert not gate.passed
-    assert gate.metadata["published_rows"].value == 5
+    assert gate.metadata["shardline/published_rows"].value == 5
     requests = reconciler.tick()
     facts = latest(instance)
-    assert (facts["snapshot"], facts["dagster/row_count"]) == (3, 5)
-    assert (facts["published_snapshot"], facts["published_rows"]) == (3, 5)
+    assert (facts["shardline/snapshot"], facts["dagster/row_count"]) == (3, 5)
+    assert (facts["shardline/published_snapshot"], facts["shardline/published_rows"]) == (3, 5)
     everything = ALL.replace("integrity", "expectations integrity")
     assert [describe(request) for request in requests] == [everything, SINGLE]
     assert all(reconciler.run(request).success for request in requests)
@@ -366,7 +366,7 @@ def test_nothing_new_is_a_small_event(notes: Platform, instance: dg.DagsterInsta
     assert notes.run(instance).success
     assert notes.run(instance).success
     for key in (GROWING, REBUILT):
-        assert latest(instance, key)["added_rows"] == 0
+        assert latest(instance, key)["shardline/added_rows"] == 0
         assert metadata_size(instance, key) < 2000
     node = notes.defs.resolve_asset_graph().get(GROWING)
     (columns,) = [value for name, value in node.metadata.items() if "column_schema" in name]

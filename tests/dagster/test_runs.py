@@ -57,12 +57,12 @@ def test_a_snapshot_whose_run_was_killed_before_it_could_tell_is_adopted(
     assert result.success
     assert reported(instance, GROWING) == [1]
     (event,) = result.asset_materializations_for_node("notes_v1")
-    assert event.metadata["adopted"].value is True
+    assert event.metadata["shardline/recovered"].value is True
     assert all(one.passed for one in verdicts(result).values())
     assert notes.version().published().records == 5
     notes.run(instance, GROWING)
     event = instance.get_latest_materialization_event(GROWING).asset_materialization  # type: ignore[union-attr, assignment]
-    assert "adopted" not in event.metadata, "it is known by now"
+    assert "shardline/recovered" not in event.metadata, "it is known by now"
 
 
 @pytest.mark.sweep

@@ -53,7 +53,7 @@ def test_check_alone_reads_nothing_unattested(
     the_shard(notes).unlink()  # a check that read it would say so
     (verdict,) = verdicts(notes.check(instance, check)).values()
     assert (verdict.passed, verdict.severity) == (False, severity)
-    assert verdict.metadata["not_evaluated"].value == "integrity"
+    assert verdict.metadata["shardline/not_evaluated"].value == "integrity"
     assert attested(notes) == set()
     assert notes.version().state.published is None
 
@@ -92,9 +92,12 @@ def test_integrity_says_what_was_attested_earlier(
     (verdict,) = verdicts(published.check(instance, "integrity")).values()
     assert verdict.passed
     told = {name: value.value for name, value in verdict.metadata.items()}
-    assert (told["shards_read"], told["bytes_read"]) == (0, 0)
-    assert (told["shards_attested"], told["attested_entry"]) == (1, entry.number)
-    assert told["attested_time"] == entry.time.timestamp()
+    assert (told["shardline/shards_read"], told["shardline/bytes_read"]) == (0, 0)
+    assert (told["shardline/attested_shards"], told["shardline/attested_entry"]) == (
+        1,
+        entry.number,
+    )
+    assert told["shardline/attested_time"] == entry.time.timestamp()
 
 
 def test_reread_finds_corruption_and_unpublishes(
@@ -107,8 +110,8 @@ def test_reread_finds_corruption_and_unpublishes(
     assert not result.success
     integrity, gate = verdicts(result)["notes_v1:integrity"], verdicts(result)["notes_v1:published"]
     assert (integrity.passed, integrity.severity) == (False, ERROR)
-    assert integrity.metadata["shards_read"].value == 1
-    assert integrity.metadata["bytes_read"].value == path.stat().st_size
+    assert integrity.metadata["shardline/shards_read"].value == 1
+    assert integrity.metadata["shardline/bytes_read"].value == path.stat().st_size
     assert (gate.passed, gate.severity) == (False, ERROR)
     assert attested(published, before) == {"integrity"}
     assert published.version().state.published is None
@@ -170,7 +173,7 @@ def test_edited_log_turns_checks_red(edited: Platform, instance: dg.DagsterInsta
         "sources_accepted": (False, ERROR),
         "published": (False, ERROR),
     }
-    assert {one.metadata["error_code"].value for one in found.values()} == {"corrupt-log"}
+    assert {one.metadata["shardline/error_code"].value for one in found.values()} == {"corrupt-log"}
 
 
 def test_published_names_the_published_snapshot(
@@ -179,13 +182,21 @@ def test_published_names_the_published_snapshot(
     (verdict,) = verdicts(published.check(instance, "published")).values()
     told = {name: value.value for name, value in verdict.metadata.items()}
     assert verdict.passed
-    assert (told["snapshot"], told["published_snapshot"], told["published_rows"]) == (1, 1, 5)
+    assert (
+        told["shardline/snapshot"],
+        told["shardline/published_snapshot"],
+        told["shardline/published_rows"],
+    ) == (1, 1, 5)
     published.land("b", range(5, 9))
     published.commit_unchecked(instance)
     (verdict,) = verdicts(published.check(instance, "published")).values()
     told = {name: value.value for name, value in verdict.metadata.items()}
     assert not verdict.passed
-    assert (told["snapshot"], told["published_snapshot"], told["published_rows"]) == (2, 1, 5)
+    assert (
+        told["shardline/snapshot"],
+        told["shardline/published_snapshot"],
+        told["shardline/published_rows"],
+    ) == (2, 1, 5)
 
 
 def test_no_snapshot_is_not_published(notes: Platform, instance: dg.DagsterInstance) -> None:

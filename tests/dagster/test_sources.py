@@ -40,8 +40,8 @@ def test_rejected_source_stays_red_until_it_is_replaced_or_dismissed(
     assert notes.version("notes/single").published().records == 5
     red = of_run(result)
     assert (red.passed, red.severity, red.blocking) == (False, ERROR, False)
-    assert red.metadata["rejected_sources"].value == 2
-    rows = {row["source"]: row for row in table_rows(red.metadata["rejected"])}
+    assert red.metadata["shardline/rejected_sources"].value == 2
+    rows = {row["source"]: row for row in table_rows(red.metadata["shardline/rejected"])}
     assert set(rows) == {str(damaged), str(other)}
     (listed, _) = open_sources(notes.version()).rejected
     row = rows[str(damaged)]
@@ -56,10 +56,10 @@ def test_rejected_source_stays_red_until_it_is_replaced_or_dismissed(
 
     notes.land("other", range(20, 23))
     left = of_run(notes.run(instance, GROWING))
-    assert (left.passed, left.metadata["rejected_sources"].value) == (False, 1)
+    assert (left.passed, left.metadata["shardline/rejected_sources"].value) == (False, 1)
     dismiss(notes.version(), [damaged])
     green = execute_alone(notes, instance)
-    assert (green.passed, green.metadata["rejected_sources"].value) == (True, 0)
+    assert (green.passed, green.metadata["shardline/rejected_sources"].value) == (True, 0)
 
 
 def test_skipped_duplicate_warns_until_it_is_dismissed(
@@ -72,11 +72,11 @@ def test_skipped_duplicate_warns_until_it_is_dismissed(
     notes.land("b", range(5, 9))
     warning = of_run(notes.run(instance, GROWING))
     assert (warning.passed, warning.severity) == (False, WARN)
-    (row,) = table_rows(warning.metadata["skipped_duplicates"])
+    (row,) = table_rows(warning.metadata["shardline/duplicates"])
     assert (row["source"], row["first"]) == (str(copy), str(first))
     notes.land("bad", range(3), weight=1.5)
     red = of_run(notes.run(instance, GROWING))
-    assert (red.severity, red.metadata["duplicates"].value) == (ERROR, 1)
+    assert (red.severity, red.metadata["shardline/duplicate_sources"].value) == (ERROR, 1)
     dismiss(notes.version(), open_sources(notes.version()).all)
     assert execute_alone(notes, instance).passed
 
@@ -106,7 +106,7 @@ def test_sources_of_a_rejected_snapshot_are_red_in_the_same_run(
     assert of_run(notes.run(instance, GROWING)).passed
     late = notes.land("late", [2000])
     red = of_run(notes.run(instance, GROWING))
-    (row,) = table_rows(red.metadata["rejected"])
+    (row,) = table_rows(red.metadata["shardline/rejected"])
     assert (red.passed, row["source"]) == (False, str(late))
 
 
@@ -118,5 +118,8 @@ def test_rejected_sources_are_red_without_a_snapshot(
         notes.land(f"bad {number}", [number], weight=1.5)
     assert not notes.run(instance, GROWING).success
     red = execute_alone(notes, instance)
-    assert (red.passed, red.metadata["rejected_sources"].value) == (False, MAX_SOURCES + 2)
-    assert len(table_rows(red.metadata["rejected"])) == MAX_SOURCES
+    assert (red.passed, red.metadata["shardline/rejected_sources"].value) == (
+        False,
+        MAX_SOURCES + 2,
+    )
+    assert len(table_rows(red.metadata["shardline/rejected"])) == MAX_SOURCES

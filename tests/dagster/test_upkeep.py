@@ -56,7 +56,7 @@ def test_a_shard_that_rotted_is_told_and_no_longer_published(
     failure = result.failure_data_for_node("verify_all")
     assert failure is not None
     assert failure.user_failure_data is not None
-    (row,) = table_rows(failure.user_failure_data.metadata["problems"])
+    (row,) = table_rows(failure.user_failure_data.metadata["shardline/problems"])
     assert (row["version"], row["where"]) == ("notes/v1", path.name)
     assert "record 0, offset" in row["problem"]
     with pytest.raises(SnapshotNotFoundError):

@@ -24,7 +24,11 @@ def test_the_first_append_is_as_usual(tmp_path: Path) -> None:
     verdict = volume_of(tmp_path, 30)
     assert verdict.passed
     assert re.findall(r"\d+", verdict.description) == ["30"]
-    assert verdict.metadata == {"added_rows": 30, "total_rows": 30, "appends_compared": 0}
+    assert verdict.metadata == {
+        "shardline/added_rows": 30,
+        "shardline/rows": 30,
+        "shardline/compared_appends": 0,
+    }
 
 
 def test_an_append_is_held_against_those_before_it(tmp_path: Path) -> None:
@@ -32,11 +36,11 @@ def test_an_append_is_held_against_those_before_it(tmp_path: Path) -> None:
     assert (verdict.passed, verdict.warns) == (True, False)
     assert re.findall(r"\d+", verdict.description) == ["45", "30", "20", "50", "3"]
     assert verdict.metadata == {
-        "added_rows": 45,
-        "total_rows": 145,
-        "appends_compared": 3,
-        "usual_rows": 30.0,
-        "usual_spread": 10.0,
+        "shardline/added_rows": 45,
+        "shardline/rows": 145,
+        "shardline/compared_appends": 3,
+        "shardline/usual_rows": 30.0,
+        "shardline/usual_spread": 10.0,
     }
 
 
@@ -48,7 +52,7 @@ def test_ten_times_the_usual_and_a_tenth_of_it_warn(tmp_path: Path, added: int, 
     verdict = volume_of(tmp_path, 30, 30, 30, added)
     assert (verdict.passed, verdict.warns) == (not told, bool(told))
     assert verdict.description.startswith(told)
-    assert verdict.metadata["added_rows"] == added
+    assert verdict.metadata["shardline/added_rows"] == added
 
 
 def test_two_appends_are_too_few_to_know_what_is_usual(tmp_path: Path) -> None:
@@ -59,8 +63,11 @@ def test_twenty_appends_are_looked_at_and_none_after_the_snapshot(tmp_path: Path
     counts = [100, *[5] * 11, *[7] * 11, 9]
     version = append_rows(tmp_path, *[digits(0, count) for count in counts])
     verdict = volume(version, version.snapshot(23))
-    assert verdict.metadata["appends_compared"] == 20
-    assert (verdict.metadata["added_rows"], verdict.metadata["usual_rows"]) == (7, 6.0)
+    assert verdict.metadata["shardline/compared_appends"] == 20
+    assert (verdict.metadata["shardline/added_rows"], verdict.metadata["shardline/usual_rows"]) == (
+        7,
+        6.0,
+    )
     assert re.findall(r"\d+", verdict.description) == ["7", "6", "5", "7", "20"]
 
 
@@ -70,7 +77,10 @@ def test_what_was_rejected_is_not_usual(tmp_path: Path) -> None:
     append_rows(tmp_path, digits(0, 13))
     version = shardline.Version(tmp_path, NAME)
     verdict = volume(version, version.latest())
-    assert (verdict.metadata["appends_compared"], verdict.metadata["usual_rows"]) == (3, 11.0)
+    assert (
+        verdict.metadata["shardline/compared_appends"],
+        verdict.metadata["shardline/usual_rows"],
+    ) == (3, 11.0)
 
 
 def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
@@ -80,11 +90,11 @@ def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
     verdict = volume(version, version.latest())
     assert verdict.passed
     assert "'rebuild'" in verdict.description
-    assert verdict.metadata["added_rows"] == 0
+    assert verdict.metadata["shardline/added_rows"] == 0
 
 
 def test_the_log_alone_is_read(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
     for shard in (tmp_path / "digits" / "shards").iterdir():
         shard.unlink()
-    assert volume(version, version.latest()).metadata["added_rows"] == 30
+    assert volume(version, version.latest()).metadata["shardline/added_rows"] == 30

@@ -1,1 +1,1 @@
-"""Automation: sensors, schedules, jobs, and the reconciler."""
+"""Sensors, schedules, jobs and the reconciler."""

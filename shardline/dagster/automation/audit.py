@@ -1,4 +1,4 @@
-"""The audit: each night the history is proved anew, told on a page, and by a check."""
+"""The audit: verifies the history every night and reports it in a check and on a page."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field
 
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.asset_names import get_asset_key
 from shardline.dagster.instance_records import InstanceRecords
 from shardline.dagster.resources import ShardlineResource, get_page_link
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from shardline.lineage.audit.finding import Finding
@@ -24,16 +26,16 @@ _SHOWN = 50
 
 
 class AuditConfig(dg.Config):
-    """What can be set in the launchpad."""
+    """Launchpad options of an audit."""
 
     read_shards: bool = Field(
         default=False,
-        description="Read every byte of shards and sources; else only that they are there.",
+        description="Read every byte of shards and sources. Off: check only that they exist.",
     )
 
 
 def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
-    """The report page of all versions, with a check that passes if the audit found nothing."""
+    """Return the asset of the report page, with a check for findings."""
     key = dg.AssetKey(AUDIT)
 
     @dg.asset(
@@ -41,12 +43,12 @@ def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
         group_name="audit",
         deps=[get_asset_key(name) for name in versions],
         kinds={"html"},
-        description="The history of every dataset, proved anew, on a page.",
+        description="Audited history of every dataset, as an HTML page.",
         check_specs=[
             dg.AssetCheckSpec(
                 AUDIT_CHECK,
                 asset=key,
-                description="The audit found nothing that is not as it should be.",
+                description="The audit has no findings.",
             )
         ],
     )
@@ -68,8 +70,8 @@ def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
         reports.mkdir(parents=True, exist_ok=True)
         page = write_page(catalog, reports / _PAGE, findings=report.findings)
         told = {
-            "report": dg.MetadataValue.url(get_page_link(page, reports)),
-            "file": dg.MetadataValue.path(str(page.resolve())),
+            keys.REPORT: dg.MetadataValue.url(get_page_link(page, reports)),
+            keys.FILE: dg.MetadataValue.path(str(page.resolve())),
         }
         yield dg.MaterializeResult(
             metadata={**told, **_count_findings(report)},
@@ -82,12 +84,12 @@ def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
 def _count_findings(report: "AuditReport") -> dict[str, int]:
     found = Counter(finding.severity for finding in report.findings)
     return {
-        "versions": len(report.versions),
-        "entries": int(report.entries),
-        "shards": int(report.shards),
-        "errors": found["error"],
-        "warnings": found["warning"],
-        "notes": found["note"],
+        keys.VERSIONS: len(report.versions),
+        keys.ENTRIES: int(report.entries),
+        keys.SHARDS: int(report.shards),
+        keys.ERRORS: found["error"],
+        keys.WARNINGS: found["warning"],
+        keys.NOTES: found["note"],
     }
 
 
@@ -95,7 +97,7 @@ def _build_check_result(
     report: "AuditReport", told: dict[str, dg.MetadataValue[str]]
 ) -> dg.AssetCheckResult:
     if not report.findings:
-        description = "The audit found nothing that is not as it should be."
+        description = "no findings"
         return dg.AssetCheckResult(
             passed=True, check_name=AUDIT_CHECK, description=description, metadata=dict(told)
         )
@@ -104,8 +106,8 @@ def _build_check_result(
         passed=bool(report.ok),
         check_name=AUDIT_CHECK,
         severity=dg.AssetCheckSeverity.ERROR if errors else dg.AssetCheckSeverity.WARN,
-        description=f"{len(report.findings)} findings; the report page tells all of them.",
-        metadata={**told, "findings": _build_table(report.findings)},
+        description=f"{format_count(len(report.findings), 'finding')}, see the report page",
+        metadata={**told, keys.FINDINGS: _build_table(report.findings)},
     )
 
 
@@ -121,17 +123,17 @@ def _build_table(findings: Sequence["Finding"]) -> dg.TableMetadataValue:
 AUDIT_JOB = dg.define_asset_job(
     "audit",
     selection=dg.AssetSelection.assets(AUDIT),
-    description="Prove the history of every dataset anew. Nothing is changed.",
+    description="Audit the history of every dataset. Nothing is changed.",
 )
-"""Audits, whatever else runs."""
+"""Audits all versions, whatever else runs."""
 
 
 def build_audit_schedule() -> dg.ScheduleDefinition:
-    """Every night."""
+    """Return the schedule that audits every night."""
     return dg.ScheduleDefinition(
         name="nightly_audit",
         job=AUDIT_JOB,
         cron_schedule=DAILY,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Proves the history every night: what was changed behind our backs shows here.",
+        description="Audit every night, to detect changes made outside Shardline.",
     )

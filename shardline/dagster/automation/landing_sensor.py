@@ -1,8 +1,8 @@
-"""Appending what has landed: at the times of a schedule, and soon after a file arrives.
+"""Appends of new sources: on a schedule, and soon after a file arrives.
 
-Neither has to be right about what is new: the same source never lands twice, whoever asks. They
-only see to it that every source is asked for, and that nothing is run where nothing is new. A tick
-reads stamps of files, one derived object and one log entry: never a source, and never a shard.
+Neither has to know exactly what is new, because an append never appends a source twice. They only
+make sure that every source is requested and that nothing runs without new sources. A tick reads
+file stamps, one derived object and one log entry, and never a source or a shard.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ from shardline.text import format_count
 MAX_FILES = 200
 MAX_ATTEMPTS = 3
 MAX_FAILED = 1000
-"""How many files that did not land the cursor of a sensor may hold."""
+"""Maximum number of failed files in the cursor of a sensor."""
 LANDING_TAG = "shardline/landing"
-"""The tag of each run that a landing sensor requests; its value is the name of the asset."""
+"""Tag of each run that a landing sensor requests. Its value is the name of the asset."""
 _KEY_DIGITS = 24
 _FILE_DIGITS = 12
 _UNFINISHED = [
@@ -43,7 +43,7 @@ _LAUNCHED = [status for status in dg.DagsterRunStatus if status.name != "NOT_STA
 def build_append_schedule(
     version: str, folders: Sequence[LandingFolder], cron: str, timezone: str
 ) -> dg.ScheduleDefinition:
-    """The schedule of a version: all that has landed, in one snapshot."""
+    """Return the schedule of a version, which appends all new sources in one snapshot."""
 
     @dg.schedule(
         name=f"{get_asset_name(version)}_append",
@@ -51,7 +51,7 @@ def build_append_schedule(
         execution_timezone=timezone,
         target=dg.AssetSelection.assets(get_asset_key(version)),
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Appends to {version} what has landed.",
+        description=f"Append new landing files to {version}.",
     )
     def schedule(
         context: dg.ScheduleEvaluationContext, shardline: ShardlineResource
@@ -69,15 +69,15 @@ def build_append_schedule(
 def build_landing_sensor(
     version: str, folders: Sequence[LandingFolder], seconds: int
 ) -> dg.SensorDefinition:
-    """Return the sensor of a version: it requests one run at a time, for so many files at most."""
+    """Return the sensor of a version. It requests a run at a time, with few files."""
 
     @dg.sensor(
         name=f"{get_asset_name(version)}_landing",
         target=dg.AssetSelection.assets(get_asset_key(version)),
         minimum_interval_seconds=seconds,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Append to {version} soon after a file lands. Resetting the cursor tries "
-        f"files again that did not land in {MAX_ATTEMPTS} runs.",
+        description=f"Append to {version} soon after a file lands. Reset the cursor to retry "
+        f"files that failed in {MAX_ATTEMPTS} runs.",
     )
     def sensor(
         context: dg.SensorEvaluationContext, shardline: ShardlineResource
@@ -88,7 +88,8 @@ def build_landing_sensor(
             return dg.SensorResult(skip_reason=f"run {running} is appending", cursor=context.cursor)
         cursor = LandingCursor.parse(context.cursor)
         if cursor is None:
-            # Run keys of an earlier generation return no run: the latest run begins another.
+            # A run key of an earlier generation would return no run, so the latest run starts a new
+            # one.
             cursor = LandingCursor(_find_latest_run(context.instance, name, _LAUNCHED) or "")
         found = scan_landing_folders(shardline.version(version), folders)
         step = cursor.advance(found.new)
@@ -107,24 +108,29 @@ def build_landing_sensor(
 
 
 def format_skip_reason(version: str, folders: Sequence[LandingFolder], found: LandingScan) -> str:
-    """Why there is nothing to append, for people."""
+    """Return the reason why there is nothing to append."""
     where = ", ".join(folder.where for folder in folders)
     missing = [folder.where for folder in folders if folder.is_missing]
     if missing:
-        return f"there is no folder {', '.join(missing)}: nothing can land for {version}"
-    settling = f"; {len(found.settling)} were written to just now" if found.settling else ""
+        return f"{version}: landing folder not found: {', '.join(missing)}"
+    settling = f", {len(found.settling)} still being written" if found.settling else ""
     skipped = f"; skipped {format_count(len(found.skipped), 'file')}" if found.skipped else ""
     known = format_count(found.known, "source")
-    return f"nothing new for {version} in {where}: {known} known{settling}{skipped}"
+    return f"{version}: nothing new in {where}: {known} known{settling}{skipped}"
 
 
 @dataclass(frozen=True)
 class LandingCursor:
-    """What a landing sensor has to remember, in bounded size: the log and the folder say the rest.
+    """The bounded memory of a landing sensor. Everything else is in the log and the folders.
 
-    `generation` begins with each reset of the cursor, and `requests` counts within it. `asked` are
-    the files of the latest request, and `failed` tells in how many runs a file did not land. Files
-    are known by a digest of path and stamp, so a file that is written to again counts as another.
+    A file is known by a digest of its path and stamp, so a file that is written again counts as
+    new.
+
+    Attributes:
+        generation: Changes with each reset of the cursor.
+        requests: Number of requests in this generation.
+        asked: Files of the latest request.
+        failed: Number of runs in which a file was not appended.
     """
 
     generation: str
@@ -134,7 +140,7 @@ class LandingCursor:
 
     @classmethod
     def parse(cls, text: str | None) -> "LandingCursor | None":
-        """Parse a cursor; None for one that was reset, or that an earlier release wrote."""
+        """Parse a cursor. Returns None for one that was reset or written by an earlier release."""
         try:
             payload = json.loads(text or "null")
             return cls(
@@ -151,7 +157,7 @@ class LandingCursor:
             return None
 
     def to_text(self) -> str:
-        """Serialize; the digests of files that failed as often are joined to one text."""
+        """Serialize. The digests of files with equal numbers of failures are joined to one text."""
         failed = [
             "".join(digest for digest, tries in self.failed.items() if tries == count)
             for count in range(1, MAX_ATTEMPTS + 1)
@@ -166,14 +172,14 @@ class LandingCursor:
 
     @property
     def given_up(self) -> int:
-        """How many files are not tried again."""
+        """Number of files that are not retried."""
         return sum(tries >= MAX_ATTEMPTS for tries in self.failed.values())
 
     def advance(self, new: Sequence[LandingFile]) -> "LandingStep":
-        """Choose the files of the next request, now that no run is at those of the latest.
+        """Choose the files of the next request. The run of the latest request has ended.
 
-        What is still new and was asked for has failed once more. Fresh files come first, unless so
-        many have failed that the cursor could not hold those of another failed run.
+        A file of that request that is still new has failed again. Files that never failed come
+        first, unless the cursor has no room for the failures of another run.
         """
         tracked = set(self.asked).union(self.failed)
         digests = [_get_digest(arrival) for arrival in new] if tracked else []
@@ -207,7 +213,7 @@ class LandingStep:
 
     @cached_property
     def run_key(self) -> str:
-        """The same for the same files and cursor: a repeated tick requests nothing twice."""
+        """Run key of files and cursor, so that a repeated tick requests nothing twice."""
         cursor = self.cursor
         payload = [cursor.generation, cursor.requests, *sorted(cursor.asked)]
         return hashlib.sha256(json.dumps(payload).encode()).hexdigest()[:_KEY_DIGITS]
@@ -240,7 +246,7 @@ def _split_digests(text: str) -> list[str]:
 def _find_latest_run(
     instance: dg.DagsterInstance, name: str, statuses: Sequence[dg.DagsterRunStatus]
 ) -> str | None:
-    """Return the latest run in one of these statuses that the sensor of an asset requested."""
+    """Return the latest run with one of these statuses that the sensor of an asset requested."""
     runs = instance.get_runs(
         dg.RunsFilter(tags={LANDING_TAG: name}, statuses=list(statuses)), limit=1
     )
@@ -252,8 +258,8 @@ def _format_wait_reason(
 ) -> str:
     if not found.new:
         return format_skip_reason(version, folders, found)
+    failed = format_count(cursor.given_up, "source")
     return (
-        f"{format_count(cursor.given_up, 'source')} did not land in {MAX_ATTEMPTS} runs. "
-        "Fix what those runs "
-        "report, then reset the cursor of this sensor"
+        f"{failed} not appended in {MAX_ATTEMPTS} runs. Fix what those runs report, then reset the "
+        "cursor of this sensor"
     )

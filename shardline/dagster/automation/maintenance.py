@@ -1,4 +1,4 @@
-"""Upkeep: every byte of everything read once a week, and vacuum, which asks before it deletes."""
+"""Maintenance jobs: verify everything once a week, and vacuum."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,28 +21,28 @@ _MAX_DETAIL = 500
 
 
 class VacuumConfig(dg.Config):
-    """What can be set in the launchpad."""
+    """Launchpad options of the vacuum job."""
 
-    dry_run: bool = Field(default=True, description="Only tell what would be deleted.")
+    dry_run: bool = Field(
+        default=True, description="Show what would be deleted, without deleting it."
+    )
     keep_days: float = Field(
         default=DEFAULT_RETENTION / timedelta(days=1),
         ge=0,
-        description="Keep every snapshot that was the newest or published in so many days.",
+        description="Keep snapshots that were latest or published within this number of days.",
     )
 
 
 def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
-    """The job that reads everything: the logs, and every shard that is kept."""
+    """Return the job that reads every log and every retained shard."""
 
-    @dg.op(
-        description="Read every entry of the logs and every byte of the snapshots that are kept."
-    )
+    @dg.op(description="Read every log entry and every byte of the retained snapshots.")
     def verify_all(context: dg.OpExecutionContext, shardline: ShardlineResource) -> None:
         problems = []
         for name in versions:
             version = shardline.version(name, run=context.run.run_id)
             if not version.exists or not version.state.snapshot:
-                context.log.info("%s has no snapshot yet", name)
+                context.log.info("%s: no snapshot yet", name)
                 continue
             found = verify_and_attest(version)
             context.log.info("%s: %d problems", version.latest(), len(found))
@@ -51,7 +51,7 @@ def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
             columns = [dg.TableColumn(name) for name in ("version", "where", "problem")]
             table = dg.MetadataValue.table(problems[:_SHOWN], dg.TableSchema(columns))
             raise dg.Failure(
-                f"{len(problems)} problems: corrupt snapshots are unpublished. Hint: "
+                f"{len(problems)} problems, corrupt snapshots are unpublished. Hint: run "
                 f"{Hint.run('repair', 'VERSION')} for each version in the table",
                 metadata={"problems": table},
                 allow_retries=False,
@@ -59,7 +59,7 @@ def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
 
     @dg.job(
         name="verify_everything",
-        description="Every byte of everything, as it was committed? What is not is unpublished.",
+        description="Verify retained bytes against the log. Corrupt snapshots are unpublished.",
     )
     def verify_everything() -> None:
         verify_all()
@@ -68,7 +68,7 @@ def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
 
 
 def verify_and_attest(version: Version) -> list[dg.TableRecord]:
-    """Read a version's log and every shard that it keeps; what is damaged is said to be so."""
+    """Read the log of a version and every retained shard. Attests that corrupt shards failed."""
     entries = verify_log(version.log).problems
     shards = {
         shard.name: shard
@@ -93,7 +93,7 @@ def verify_and_attest(version: Version) -> list[dg.TableRecord]:
 
 
 def _list_retained_snapshots(version: Version) -> list[Snapshot]:
-    """The snapshots that vacuum never takes: the newest, the published one, and those held."""
+    """Return the snapshots that vacuum never deletes: latest, published, tagged and pinned."""
     state = version.state
     holds = [hold.snapshot for hold in (*state.tags.values(), *state.pins.values())]
     numbers = {number for number in (state.snapshot, state.published, *holds) if number}
@@ -101,21 +101,21 @@ def _list_retained_snapshots(version: Version) -> list[Snapshot]:
 
 
 def build_verify_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Once a week."""
+    """Return the schedule that verifies once a week."""
     return dg.ScheduleDefinition(
         name="weekly_verify",
         job=job,
         cron_schedule=WEEKLY,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Reads everything once a week: storage forgets silently.",
+        description="Verify everything once a week, to detect corruption in storage.",
     )
 
 
 def build_vacuum_job(versions: Sequence[str]) -> dg.JobDefinition:
-    """The job that deletes what nothing needs any more; only if it is told to."""
+    """Return the job that deletes unreferenced files, if `dry_run` is off."""
     datasets = sorted({name.partition("/")[0] for name in versions})
 
-    @dg.op(description="Tell which files nothing needs any more; with dry_run off, delete them.")
+    @dg.op(description="List files that nothing references. With dry_run off, delete them.")
     def vacuum_all(
         context: dg.OpExecutionContext, config: VacuumConfig, shardline: ShardlineResource
     ) -> None:
@@ -127,14 +127,16 @@ def build_vacuum_job(versions: Sequence[str]) -> dg.JobDefinition:
                 delete=not config.dry_run,
             )
             size = sum(file.bytes for file in report.files)
-            done = "would be deleted" if config.dry_run else "deleted"
+            done = "to delete" if config.dry_run else "deleted"
             context.log.info("%s: %d files, %d bytes %s", dataset, len(report.files), size, done)
             for file in report.files[:_SHOWN]:
                 context.log.info("%s: %s", file.name, file.why)
         if config.dry_run:
-            context.log.info("a dry run: to delete, set dry_run to false in the launchpad")
+            context.log.info("dry run: set dry_run to false in the launchpad to delete")
 
-    @dg.job(name="vacuum", description="Delete what nothing needs; a dry run unless told.")
+    @dg.job(
+        name="vacuum", description="Delete files that nothing references. A dry run by default."
+    )
     def vacuum_everything() -> None:
         vacuum_all()
 

@@ -1,7 +1,7 @@
-"""What to request so that Dagster agrees with the logs: decided from plain data, without Dagster.
+"""Decisions of the reconciler, from plain data and without Dagster.
 
-Every decision follows from what the logs and Dagster's records say now. A tick that is repeated, or
-that starts with an empty cursor, decides the same.
+Every decision follows from the current state of the logs and of Dagster's records. A tick that is
+repeated, or that starts with an empty cursor, decides the same.
 """
 
 import json
@@ -20,13 +20,13 @@ _MISSING = CheckResult(CheckState.MISSING)
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """A declared version, by its log and by Dagster's records of its asset.
+    """A declared version, as its log and Dagster's records of its asset describe it.
 
     Attributes:
         name: The version.
         asset: The name of its asset.
         checks: The names of its declared checks.
-        blocking: The blocking checks of the asset, also those of a user, on its latest
+        blocking: Results of the asset's blocking checks, including those of users, on its latest
             materialization.
         latest: The latest snapshot, 0 if there is none.
         is_open: Whether the log lets downstream read the latest snapshot.
@@ -35,8 +35,8 @@ class VersionView:
         content: The content digest of the published snapshot.
         materialization: Identifies the latest materialization that Dagster knows.
         is_reported: Whether this tick reports the latest snapshot.
-        is_waiting: Why the version is left alone in this tick, empty if it is not.
-        corruption: Identifies what is wrong with the log, empty if it can be read.
+        is_waiting: Why this tick skips the version, empty if it does not.
+        corruption: Identifies the corruption of the log, empty if the log is intact.
     """
 
     name: str
@@ -54,13 +54,13 @@ class VersionView:
     corruption: str = ""
 
     def result(self, check: str) -> CheckResult:
-        """Return what Dagster knows of a blocking check on what it knows after this tick."""
+        """Return the result of a blocking check on the latest materialization after this tick."""
         known = self.blocking.get(check, _MISSING)
         return _MISSING if self.is_reported and known.state is not CheckState.RUNNING else known
 
     @property
     def is_green(self) -> bool:
-        """Whether all blocking checks passed on the latest snapshot, for Dagster and by the log."""
+        """True if all blocking checks passed on the latest snapshot, in Dagster and in the log."""
         states = [self.result(check).state for check in self.blocking]
         passed = bool(states) and all(state is CheckState.PASSED for state in states)
         return passed and self.is_open and not (self.corruption or self.is_waiting)
@@ -68,10 +68,10 @@ class VersionView:
 
 @dataclass(frozen=True, slots=True)
 class DependentView:
-    """An asset that is derived from versions: a derived version, or an exported file.
+    """An asset that is derived from versions: a derived version or an exported file.
 
-    `made_of` has the content digest of each input that the asset was made of. `attempted` is when
-    the latest run started the asset's step, 0 if that step did not end.
+    `made_of` has the content digest of each input, by version. `attempted` is when the latest run
+    started the asset's step, 0 if that step did not end.
     """
 
     asset: str
@@ -84,9 +84,9 @@ class DependentView:
 
 
 class ReconcileRequest(NamedTuple):
-    """A run to request: an asset with its checks, or some checks of an asset alone.
+    """A run to request: an asset with its checks, or only some checks of an asset.
 
-    `subject` names what the run is about. The same subject is requested a limited number of times.
+    `subject` identifies the reason. A reason is requested a limited number of times.
     """
 
     asset: str
@@ -96,13 +96,13 @@ class ReconcileRequest(NamedTuple):
 
     @property
     def run_key(self) -> str:
-        """The run key: the same for the same subject and attempt."""
+        """Run key, the same for the same subject and attempt."""
         return f"{self.subject} #{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePlan:
-    """The requests of a tick, the followers that the next tick may request, and what was seen."""
+    """The requests of a tick, the assets that the next tick may request, and notes for the log."""
 
     requests: tuple[ReconcileRequest, ...]
     seen: Mapping[str, str]
@@ -118,11 +118,11 @@ def plan_requests(
     """Decide what to request.
 
     Args:
-        versions: Every declared version that could be looked at.
+        versions: Every declared version that could be read.
         followers: Every asset that is derived from versions.
-        seen: The followers that the tick before found to be behind, with the subject of the
-            request. A follower is requested at the second look: automation comes first.
-        attempts: Returns how many runs were requested for a subject.
+        seen: The followers that were outdated in the previous tick, with the subject of the
+            request. A follower is requested in the second tick, so that automation comes first.
+        attempts: Returns the number of runs that were requested for a subject.
     """
     requests: list[ReconcileRequest] = []
     notes: list[str] = []
@@ -135,13 +135,13 @@ def plan_requests(
         if not subject:
             continue
         if attempts(subject):
-            notes.append(f"{follower.asset}: requested once, see that run")
+            notes.append(f"{follower.asset}: requested before, see that run")
             continue
         behind[follower.asset] = subject
         if seen.get(follower.asset) == subject:
             requests.append(ReconcileRequest(follower.asset, (), subject))
         else:
-            notes.append(f"{follower.asset}: behind its input, left to automation first")
+            notes.append(f"{follower.asset}: outdated, waiting for automation first")
     if len(requests) > MAX_REQUESTS:
         notes.append(f"{len(requests) - MAX_REQUESTS} requests left for the next tick")
     return ReconcilePlan(tuple(requests[:MAX_REQUESTS]), behind, tuple(notes))
@@ -153,7 +153,7 @@ def _plan_checks(
     notes: list[str],
     attempts: Callable[[str], int],
 ) -> None:
-    """Request the checks of a version that Dagster or the log lacks, or that they disagree on."""
+    """Request checks that lack a result, or whose results in Dagster and in the log differ."""
     shown = f"{version.name}@{version.latest}"
     if version.is_waiting:
         notes.append(f"{version.name}: {version.is_waiting}")
@@ -162,7 +162,7 @@ def _plan_checks(
         notes.append(f"{version.name}: no snapshot yet")
         return
     if any(version.result(check).state is CheckState.RUNNING for check in version.blocking):
-        notes.append(f"{shown}: a run is at its checks")
+        notes.append(f"{shown}: checks are running")
         return
     checks, subject, tries = _find_missing_checks(version)
     if not checks:
@@ -170,13 +170,15 @@ def _plan_checks(
         return
     made = attempts(subject)
     if made >= tries:
-        notes.append(f"{shown}: {made} runs of its checks gave no result, execute them by hand")
+        notes.append(
+            f"{shown}: {made} runs of its checks gave no result, execute the checks manually"
+        )
         return
     requests.append(ReconcileRequest(version.asset, checks, subject, made + 1))
 
 
 def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, int]:
-    """Return the checks to request, what for, and how often at most; no checks if all is well."""
+    """Return the checks to request, the subject and the maximum number of attempts."""
     states = {check: version.result(check).state for check in version.blocking}
     stale = tuple(check for check, state in states.items() if state is CheckState.MISSING)
     everything = tuple(dict.fromkeys((*version.checks, *stale)))
@@ -193,7 +195,7 @@ def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, in
     what = "open" if version.is_open else "closed"
     after = "after" if version.is_reported else "at"
     subject = f"{shown} {what} {after} {version.materialization}"
-    # A result that is missing for one of ours is missing for those that do not block as well.
+    # If a check of ours lacks a result, so do those of ours that do not block.
     if any(check in version.checks for check in stale):
         return everything, subject, TRIES
     return tuple(dict.fromkeys((*stale, PUBLISHED))), subject, TRIES
@@ -202,27 +204,27 @@ def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, in
 def _find_request_subject(
     follower: DependentView, versions: Mapping[str, VersionView], notes: list[str]
 ) -> str:
-    """Return the subject of a request for a follower, or nothing if it needs none now."""
+    """Return the subject of a request for a follower, empty if none is needed now."""
     if follower.is_waiting:
         notes.append(f"{follower.asset}: {follower.is_waiting}")
         return ""
     inputs = [versions.get(name) for name in follower.inputs]
     known = [version for version in inputs if version is not None]
     if len(known) < len(inputs) or not all(version.is_green for version in known):
-        notes.append(f"{follower.asset}: an input is not published")
+        notes.append(f"{follower.asset}: waiting for an input to be published")
         return ""
     outdated = any(follower.made_of.get(version.name) != version.content for version in known)
     if not (follower.is_missing or follower.is_broken or outdated):
         notes.append(f"{follower.asset}: up to date")
         return ""
     if follower.attempted > max(version.result(PUBLISHED).time for version in known):
-        notes.append(f"{follower.asset}: its run ended after its input was published, see there")
+        notes.append(f"{follower.asset}: failed after its input was published, see its latest run")
         return ""
     return f"{follower.asset} from " + ", ".join(f"{one.name}@{one.published}" for one in known)
 
 
 class EntryView(NamedTuple):
-    """A log entry that made a snapshot: what tells whether it has to be reported, and by whom."""
+    """A log entry that committed a snapshot, as far as reporting needs it."""
 
     number: int
     snapshot: int
@@ -232,10 +234,14 @@ class EntryView(NamedTuple):
 
 
 class ReportPlan(NamedTuple):
-    """The entries to report, the entry up to which all is reported, and who is still at work.
+    """The commits to report in a tick.
 
-    `new` are those of the entries that Dagster does not know. `unfinished` is a run that committed
-    the entry after those. `is_complete` says that nothing is left to report after this tick.
+    Attributes:
+        entries: The entries to report.
+        looked_at: The entry up to which everything is reported.
+        new: Those of the entries that Dagster does not know.
+        unfinished: An unfinished run that committed the entry after those.
+        is_complete: Whether nothing is left to report after this tick.
     """
 
     entries: tuple[EntryView, ...]
@@ -256,13 +262,13 @@ def plan_reports(
 ) -> ReportPlan:
     """Decide which commits to report.
 
-    A commit is reported if Dagster does not know it, in order. Rejections are reported only as the
-    latest snapshot, which then is what readers get. At the end the latest snapshot is the latest
-    materialization. An unfinished run reports its commit by itself: nothing after it is reported.
+    Commits that Dagster does not know are reported in order. A rejection is reported only if it is
+    the latest snapshot, which readers then get. The latest snapshot becomes the latest
+    materialization. An unfinished run reports its own commit, so nothing after it is reported.
 
     Args:
-        entries: The entries that made snapshots, from the first that was not looked at.
-        head: The last entry that was read, whatever it did.
+        entries: The entries that committed snapshots, starting at the first that was not looked at.
+        head: The last entry that was read, of whatever kind.
         latest: The entry of the latest snapshot.
         reported: Snapshot and entry digest of the latest materialization.
         known: Returns snapshot and entry digest of the materializations that Dagster knows.
@@ -292,14 +298,14 @@ def plan_reports(
 
 @dataclass(frozen=True, slots=True)
 class ReconcileCursor:
-    """What the reconciler remembers: how far each log was reported, and who was behind."""
+    """The memory of the reconciler: the reported entries, and the outdated assets."""
 
     entries: dict[str, int] = field(default_factory=dict)
     seen: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str | None) -> "ReconcileCursor":
-        """Read a cursor. One that is empty or not ours is an empty one."""
+        """Parse a cursor. An invalid cursor counts as empty."""
         try:
             told = json.loads(text or "{}")
             entries = {str(name): int(number) for name, number in told["entries"].items()}
@@ -308,13 +314,13 @@ class ReconcileCursor:
             return cls()
 
     def encode(self) -> str:
-        """Return the cursor as text."""
+        """Serialize the cursor."""
         return json.dumps({"entries": self.entries, "seen": sorted(self.seen.items())})
 
 
 def format_notes(notes: Sequence[str], shown: int = 20) -> str:
-    """Return the skip reason of a tick: what was looked at."""
-    return "; ".join(_shorten_notes(notes, shown)) or "no version is declared"
+    """Return the skip reason of a tick."""
+    return "; ".join(_shorten_notes(notes, shown)) or "no versions declared"
 
 
 def _shorten_notes(notes: Sequence[str], shown: int) -> Iterator[str]:

@@ -1,15 +1,15 @@
-"""The sensor that makes Dagster agree with the logs, whatever ran, failed or was killed.
+"""The reconciler: a sensor that makes Dagster agree with the logs after any failure.
 
-It looks at every declared version, and a fault of one does not keep it from the others:
+In each tick, for every declared version independently of the others, the reconciler:
 
-- It reports commits that no run of this instance reported, such as those of the command line.
-- It requests the checks of a latest snapshot that lacks them.
-- It requests checks again if Dagster has no result for the latest materialization, or another one
-  than the log.
-- It requests a derived version that is missing, broken or behind its inputs, once for each of their
-  snapshots. Automation comes first, and a run that failed is not requested again.
+- reports commits that no run of this instance reported, such as those of the command line;
+- requests the checks that the latest snapshot lacks;
+- requests checks again whose results on the latest materialization are missing or differ from the
+  log;
+- requests a derived version that is missing, broken or outdated, once per snapshot of its inputs.
+  Automation comes first, and a run that failed is not requested again.
 
-No tick reads a shard. Its cursor only saves work: without it, the same is decided.
+No tick reads a shard. The cursor only saves work: an empty cursor leads to the same decisions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +21,7 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.asset_names import get_asset_key
 from shardline.dagster.automation.conditions import get_follow_seconds
 from shardline.dagster.automation.reconcile_plan import (
@@ -71,12 +72,12 @@ class ReconciledVersion:
 
     @property
     def key(self) -> dg.AssetKey:
-        """The key of its asset."""
+        """Key of the version's asset."""
         return get_asset_key(self.name)
 
 
 def build_reconciler_sensor(declared: Sequence[ReconciledVersion]) -> dg.SensorDefinition:
-    """Return the sensor for some versions; it is on unless someone turns it off."""
+    """Return the sensor for some versions. It is on by default."""
     keys = [key for version in declared for key in (version.key, *version.exports)]
 
     @dg.sensor(
@@ -84,7 +85,7 @@ def build_reconciler_sensor(declared: Sequence[ReconciledVersion]) -> dg.SensorD
         target=dg.AssetSelection.assets(*keys),
         minimum_interval_seconds=get_follow_seconds(),
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports commits that Dagster does not know, and requests checks and derived "
+        description="Report commits that Dagster does not know. Request checks and derived "
         "versions where Dagster and the logs differ.",
     )
     def sensor(
@@ -96,7 +97,7 @@ def build_reconciler_sensor(declared: Sequence[ReconciledVersion]) -> dg.SensorD
 
 
 class _ReconcilerTick:
-    """One look at all versions."""
+    """A tick of the reconciler."""
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class _ReconcilerTick:
         )
 
     def _open(self, name: str) -> Version:
-        """Open a version once in a tick."""
+        """Open a version, once per tick."""
         if name not in self._opened:
             self._opened[name] = self._shardline.version(name)
         return self._opened[name]
@@ -158,7 +159,7 @@ class _ReconcilerTick:
         )
 
     def _version_view(self, declared: ReconciledVersion) -> VersionView:
-        """Look at a version. What is wrong with it is logged, and does not concern the others."""
+        """Read a version. A fault is logged and does not affect the other versions."""
         events = self._events[declared.key]
         blocking: dict[str, CheckResult] = {
             check.name: result
@@ -194,9 +195,9 @@ class _ReconcilerTick:
             return view
         reports = self._report(version, declared.key, events)
         if reports.unfinished:
-            return replace(view, is_waiting=f"run {reports.unfinished} is at work")
+            return replace(view, is_waiting=f"run {reports.unfinished} is in progress")
         if not reports.is_complete:
-            return replace(view, is_waiting="more commits are reported in the next tick")
+            return replace(view, is_waiting="the next tick reports more commits")
         declared_checks = required_checks(declared.checks)
         publication = get_publication(version, state.snapshot, declared_checks, self._open)
         published = publication.published
@@ -233,7 +234,7 @@ class _ReconcilerTick:
         return reports
 
     def _known(self, key: dg.AssetKey, *, everything: bool) -> set[tuple[int, str]]:
-        """Return the snapshots that Dagster knows: all of them, or those reported lately."""
+        """Return the snapshots that Dagster knows: all of them, or the recent ones."""
         known: set[tuple[int, str]] = set()
         limit = _MAX_EVENTS if everything else 2 * REPORTS_AT_ONCE
         cursor: str | None = None
@@ -269,14 +270,14 @@ class _ReconcilerTick:
         view = DependentView(key.to_user_string(), inputs)
         run = self._events[key].run_id
         if is_unfinished(self._instance, run):
-            return replace(view, is_waiting=f"run {run} is at work")
+            return replace(view, is_waiting=f"run {run} is in progress")
         try:
             return look(replace(view, attempted=get_step_time(self._instance, run, key)))
         except Exception as error:  # noqa: BLE001 - the version's own view has logged it
             return replace(view, is_waiting=f"cannot be read ({type(error).__name__})")
 
     def _made(self, declared: ReconciledVersion, view: DependentView) -> DependentView:
-        """Look at a derived version: what its log says that it was made of."""
+        """Read from the log of a derived version which inputs it has."""
         version = self._open(declared.name)
         if not version.exists or not version.state.snapshot:
             return replace(view, is_missing=True)
@@ -297,9 +298,9 @@ class _ReconcilerTick:
     def _exported(
         self, declared: ReconciledVersion, key: dg.AssetKey, view: DependentView
     ) -> DependentView:
-        """Look at an exported file: what its latest materialization says that it holds."""
+        """Read from the latest materialization of an exported file which content it has."""
         events = self._events[key]
-        made_of = {declared.name: str(events.told("digest") or "")}
+        made_of = {declared.name: str(events.told(keys.CONTENT_DIGEST) or "")}
         return replace(view, is_missing=not events.storage_id, made_of=made_of)
 
 
@@ -312,9 +313,9 @@ def _create_entry_view(entry: Entry) -> EntryView:
 def _parse_reported_snapshot(
     metadata: Mapping[str, dg.MetadataValue[Any]] | None,
 ) -> tuple[int, str] | None:
-    """Return snapshot and entry digest of a materialization, None if it has none."""
+    """Return snapshot and entry digest of a materialization, None if it lacks them."""
     told = {} if metadata is None else {name: value.value for name, value in metadata.items()}
-    snapshot, digest = told.get("snapshot"), told.get("entry_digest")
+    snapshot, digest = told.get(keys.SNAPSHOT), told.get(keys.ENTRY_DIGEST)
     if not isinstance(snapshot, int) or not isinstance(digest, str):
         return None
     return snapshot, digest

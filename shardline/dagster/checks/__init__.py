@@ -1,1 +1,1 @@
-"""Asset checks: what must pass before a downstream asset may read."""
+"""Asset checks of versions."""

@@ -1,4 +1,4 @@
-"""What one check found, before it is told to Dagster."""
+"""The outcome of a check, and how an attestation records the suite behind it."""
 
 import re
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ Metadata: TypeAlias = Mapping[str, dg.MetadataValue[Any] | bool | int | float | 
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """Whether a check passed, in a sentence, and what to show beside it.
+    """The outcome of a check: a sentence, and metadata for Dagster.
 
-    `warns` says of a failed check that it is worth a look, and not worth holding anything up.
+    A failed check with `warns` is reported as a warning and blocks nothing.
     """
 
     passed: bool
@@ -23,7 +23,7 @@ class CheckOutcome:
     warns: bool = False
 
     def result(self, asset: dg.AssetKey, check: str) -> dg.AssetCheckResult:
-        """The verdict as Dagster takes it."""
+        """Return the outcome as a Dagster check result."""
         return dg.AssetCheckResult(
             passed=self.passed,
             asset_key=asset,
@@ -40,7 +40,7 @@ _SUITE = re.compile(r"suite sha256:(?P<digest>[0-9a-f]{64})\Z")
 
 
 def format_suite_detail(digest: str, description: str) -> str:
-    """Return the detail of an attestation: what was found, and the digest of the suite."""
+    """Return the detail of an attestation: the description and the digest of the suite."""
     name = f"suite sha256:{digest}"
     room = _MAX_DETAIL - len(name) - 2
     return f"{description[:room].rstrip()}; {name}" if description else name
@@ -53,5 +53,5 @@ def parse_suite_digest(detail: str) -> str:
 
 
 def strip_suite(detail: str) -> str:
-    """Return the detail of an attestation without the digest of the suite, for people."""
+    """Return the detail of an attestation without the digest of the suite."""
     return _SUITE.sub("", detail).removesuffix("; ")

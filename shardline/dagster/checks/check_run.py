@@ -1,4 +1,4 @@
-"""One look at one snapshot: the verdict of each check, and its attestation in the log."""
+"""A run of checks on a snapshot: their outcomes, and the attestations in the log."""
 
 import traceback
 from collections.abc import Callable, Collection, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shardline.api import Snapshot, Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import (
     EXPECTATIONS,
     CheckOutcome,
@@ -30,17 +31,26 @@ from shardline.operations.verify_log import verify_log
 
 DRIFT, VOLUME = "drift", "volume"
 REPORTING = (DRIFT, VOLUME)
-"""The checks that warn at most, and gate nothing."""
+"""Checks that warn at most and gate nothing."""
 _MAX_DETAIL = 500
 
 
 @dataclass
 class CheckRun:
-    """One look at a snapshot. The `selected` checks share what they read.
+    """A run of the `selected` checks on a snapshot. They share what they read.
 
-    A check writes its own attestation and no other. With `reread`, every shard is read, whatever
-    was attested earlier, and every entry of the log. `declared` are the checks that the version's
-    declaration requires; `tell` logs what went wrong in a check.
+    Each check writes only its own attestation.
+
+    Attributes:
+        version: The version.
+        snapshot: The snapshot to check.
+        suite: The file with the expectations.
+        reports: The folder of report pages.
+        sample_rows: Limit of the rows that the check `drift` reads.
+        selected: The checks to run.
+        declared: The checks that the declaration of the version requires.
+        reread: Whether to read every shard and log entry, also those that were attested before.
+        tell: Logs the traceback of a check that raised.
     """
 
     version: Version
@@ -57,11 +67,11 @@ class CheckRun:
     _notes: list[Attestation] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        """Note what was published before any verdict of ours."""
+        """Find the published snapshot to compare with, before any attestation of this run."""
         self._last = find_last_published(self.version, self.snapshot)
 
     def verdict(self, check: str) -> CheckOutcome:
-        """Run a check, and attest what it found. A check that cannot be run has failed."""
+        """Run a check and attest its outcome. A check that raises has failed."""
         runs: dict[str, Callable[[], CheckOutcome]] = {
             INTEGRITY: self._integrity,
             SCHEMA: self._schema,
@@ -78,13 +88,13 @@ class CheckRun:
             return create_failed_outcome(check, f"{self.snapshot} could not be checked", error)
 
     def finish(self) -> None:
-        """Attest what the checks found that gate nothing."""
+        """Attest the outcomes of the checks that gate nothing."""
         if self._notes:
             self.version.attest(self._notes)
             self._notes = []
 
     def _check_shards(self) -> CheckReport:
-        """Run the selected checks of shards in one pass, once; it attests and rejects."""
+        """Run the selected shard checks in one pass, once. It attests and rejects."""
         if self._report is None:
             self._report = check_version(
                 self.version,
@@ -112,7 +122,7 @@ class CheckRun:
         return check_published(self.version, get_publication(self.version, number, self.declared))
 
     def _not_passed(self) -> str:
-        """Return the first check of shards that has not passed on the snapshot, or nothing."""
+        """Return the first shard check that has not passed on the snapshot, empty if all have."""
         missing = list_pending_checks(self.version, self.snapshot)
         return next((check for check in SHARD_CHECKS if check in missing), "")
 
@@ -123,15 +133,15 @@ class CheckRun:
             return _create_unevaluated_outcome(self.snapshot, self._not_passed(), warns=False)
         if self.suite is None:
             raise InvalidArgumentError(
-                f"{self.version.name}: no suite of expectations", version=self.version.name
+                f"{self.version.name}: no expectation suite", version=self.version.name
             )
         digest = read_suite(self.suite, self.version.name).digest
         added = list_unchecked_shards(self.version, self.snapshot, digest)
         verdict = judge(self.snapshot, self.suite, docs=self.reports / "expectations", added=added)
-        # The file may have been edited in between: what was judged counts.
+        # The file may have been edited since: the outcome names the suite that was evaluated.
         passed = verdict.passed or verdict.warns
         detail = format_suite_detail(
-            str(verdict.metadata["suite_digest"]), "" if passed else verdict.description
+            str(verdict.metadata[keys.SUITE_DIGEST]), "" if passed else verdict.description
         )
         told = Attestation(EXPECTATIONS, passed, content=self.snapshot.content, detail=detail)
         rejected = [] if passed else self._to_reject(self.suite, added)
@@ -143,9 +153,9 @@ class CheckRun:
         return verdict
 
     def _to_reject(self, suite: Path, added: Sequence[Shard]) -> list[int]:
-        """Return the snapshots that brought in what fails the suite, and never passed it.
+        """Return the snapshots that added failing rows and never passed the suite.
 
-        Rows that were published before stay, whatever a new suite says: they would be missed.
+        Rows that were published before are kept, whatever a new suite says: readers rely on them.
         """
         from shardline.dagster.expectations.suite_check import has_failing_rows  # noqa: PLC0415 - loads Great Expectations
 
@@ -170,7 +180,7 @@ class CheckRun:
         return [by for by in found if by] if found else [number]
 
     def _noted(self, check: str, verdict: CheckOutcome) -> CheckOutcome:
-        """Note a verdict that gates nothing, for one entry with all of them."""
+        """Collect an outcome that gates nothing, so that one entry attests all of these."""
         detail = "" if verdict.passed else verdict.description[:_MAX_DETAIL]
         content = self.snapshot.content
         self._notes.append(Attestation(check, verdict.passed, content=content, detail=detail))
@@ -187,12 +197,12 @@ class CheckRun:
 
         if self._last is None:
             return CheckOutcome(
-                passed=True, description="nothing was published before to compare with"
+                passed=True, description="no earlier published snapshot to compare with"
             )
         before = {shard.name for shard in self._last.shards}
         new = [shard for shard in self.snapshot.shards if shard.name not in before]
         if not new:
-            return CheckOutcome(passed=True, description=f"no rows are new since {self._last}")
+            return CheckOutcome(passed=True, description=f"no new rows since {self._last}")
         limit = self.sample_rows
         return drift(
             take_sample(self.snapshot, shards=new, limit=limit),
@@ -204,7 +214,7 @@ class CheckRun:
 
 
 def find_last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
-    """The newest published snapshot before one."""
+    """Return the latest published snapshot before this one."""
     newest = version.state.published
     if newest is not None and newest < snapshot.number:
         return version.snapshot(newest)
@@ -216,12 +226,12 @@ def find_last_published(version: Version, snapshot: Snapshot) -> Snapshot | None
 
 
 def create_failed_outcome(check: str, what: str, error: Exception) -> CheckOutcome:
-    """Return the verdict of a check that an error kept from a result."""
-    # Only our own messages are known to hold no value of the data.
+    """Return the outcome of a check that raised an error."""
+    # Messages of other errors may contain values of the data.
     why = f"{type(error).__name__}, see the log of the step"
     metadata = {}
     if isinstance(error, ShardlineError):
-        why, metadata = error.describe(), {"error_code": error.code}
+        why, metadata = error.describe(), {keys.ERROR_CODE: error.code}
     elif isinstance(error, OSError):
         why = str(error)
     return CheckOutcome(
@@ -236,7 +246,7 @@ def _create_unevaluated_outcome(snapshot: Snapshot, missing: str, *, warns: bool
     return CheckOutcome(
         passed=False,
         description=f"{snapshot}: not evaluated, {missing} has not passed",
-        metadata={"not_evaluated": missing},
+        metadata={keys.NOT_EVALUATED: missing},
         warns=warns,
     )
 
@@ -245,10 +255,10 @@ _MAX_ENTRIES = 1000
 
 
 def list_unchecked_shards(version: Version, snapshot: Snapshot, digest: str) -> tuple[Shard, ...]:
-    """Return the shards of a snapshot whose rows the suite of this digest has not judged.
+    """Return the shards of a snapshot that the suite with this digest has not evaluated.
 
-    The newest snapshot before that the suite attested counts: what is in it has been judged. The
-    attestation of the snapshot itself does not, so that a check that is run again looks again.
+    The latest earlier snapshot that the suite attested counts as evaluated. An attestation of the
+    snapshot itself does not count, so that a repeated check reads the rows again.
     """
     before = _find_attested_snapshot(version, snapshot, digest)
     if before is None or before.schema != snapshot.schema:
@@ -258,7 +268,7 @@ def list_unchecked_shards(version: Version, snapshot: Snapshot, digest: str) -> 
 
 
 def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -> Snapshot | None:
-    """Return the snapshot before this that the suite attested last, None if it is long ago."""
+    """Return the latest earlier snapshot that the suite attested, None if it is too old."""
     newest = version.state.number
     told: set[str] = set()
     for number in range(newest, max(newest - _MAX_ENTRIES, 0), -1):
@@ -266,7 +276,9 @@ def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -
             content = attestation.content
             if attestation.check != EXPECTATIONS or content is None or content in told:
                 continue
-            told.add(content)  # the latest word on it: earlier ones no longer count
+            told.add(
+                content
+            )  # the latest attestation of this content; earlier ones no longer count
             if not attestation.passed or parse_suite_digest(attestation.detail) != digest:
                 continue
             earlier = _find_same_content(version, content, snapshot.number)
@@ -276,7 +288,7 @@ def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -
 
 
 def _find_same_content(version: Version, content: str, below: int) -> Snapshot | None:
-    """Return the newest snapshot with this content below a number that passed expectations."""
+    """Return the latest earlier snapshot with this content that passed expectations."""
     timeline = version.state.timeline
     for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
         moment = timeline.moment(number)

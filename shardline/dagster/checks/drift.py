@@ -1,7 +1,7 @@
-"""The check of drift: how the rows that were added differ from those that were published last.
+"""The check `drift`: how new rows differ from those of the last published snapshot.
 
-It never blocks: a change may be what someone wanted. Each measure is held against what it may be,
-plus what chance alone makes of so few rows; 1 is just at that, and what is above is a finding.
+The check never blocks, because a change may be intended. Each measure is divided by its threshold
+plus the noise expected for the number of rows. A score above 1 is a finding.
 """
 
 import math
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.dagster.expectations.profile import ColumnProfile, NumberSummary, profile_sample
 from shardline.dagster.expectations.sample import Sample
@@ -22,11 +23,14 @@ _MAX_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class DriftThresholds:
-    """How much a column may move.
+    """How much a column may change.
 
-    `mean` is in standard deviations of the old values, `reach` how far new values may lie outside
-    of the old range as a part of its width, `presence` a difference of shares, `shares` the total
-    variation distance of category shares, `unseen` the share of rows in categories that are new.
+    Attributes:
+        mean: Change of the mean, in standard deviations of the old values.
+        reach: Distance of new values from the old range, as a share of its width.
+        presence: Change of the share of rows that have a value.
+        shares: Total variation distance of category shares.
+        unseen: Share of the rows in new categories.
     """
 
     mean: float = 0.5
@@ -41,7 +45,7 @@ DEFAULT_THRESHOLDS = DriftThresholds()
 
 @dataclass(frozen=True, slots=True)
 class DriftMeasure:
-    """How far one measure of a column moved, as a multiple of what it may, and in words."""
+    """The change of one measure of a column: its score, and a description."""
 
     score: float
     words: str
@@ -66,29 +70,32 @@ class _ColumnDrift:
 def drift(
     new: Sample, last: Sample | None, *, thresholds: DriftThresholds = DEFAULT_THRESHOLDS
 ) -> CheckOutcome:
-    """Compare rows that were added with those of the last published snapshot, None if none is.
+    """Compare new rows with those of the last published snapshot.
 
-    Both are samples of their own, so that few added rows count as much as many. `rows_new` and
-    `rows_last` are the true totals, and the description says what is a sample.
+    Both are independent samples, so that few new rows count as much as many.
     """
-    metadata = {"drift_max": 0.0, "columns_drifted": 0, "rows_new": new.of}
+    metadata = {keys.MAX_DRIFT: 0.0, keys.DRIFTED_COLUMNS: 0, keys.NEW_ROWS: new.of}
     if last is None or not last.rows:
-        what = "nothing was published before: there is nothing to compare with"
+        what = "no earlier published snapshot to compare with"
         return CheckOutcome(passed=True, description=what, metadata=metadata)
-    metadata |= {"rows_last": last.of, "rows_compared": new.rows, "rows_last_compared": last.rows}
+    metadata |= {
+        keys.PUBLISHED_ROWS: last.of,
+        keys.COMPARED_NEW_ROWS: new.rows,
+        keys.COMPARED_PUBLISHED_ROWS: last.rows,
+    }
     if not new.rows:
-        what = "no row was added: there is nothing to compare"
+        what = "no new rows to compare"
         return CheckOutcome(passed=True, description=what, metadata=metadata)
     columns = _compare_columns(profile_sample(new), profile_sample(last), thresholds)
     columns.sort(key=lambda column: -column.score)
     drifted = [column for column in columns if column.score > 1]
-    compared = f"{new.said} that were added, against {last.said} that were published last"
-    metadata["drift_max"] = round(max((column.score for column in columns), default=0.0), 3)
-    metadata["columns_drifted"] = len(drifted)
+    compared = f"{new.said} added, {last.said} published"
+    metadata[keys.MAX_DRIFT] = round(max((column.score for column in columns), default=0.0), 3)
+    metadata[keys.DRIFTED_COLUMNS] = len(drifted)
     return CheckOutcome(
         passed=not drifted,
         description=_format_description(drifted, columns, compared),
-        metadata={**metadata, "compared": compared, "columns": _build_table(columns)},
+        metadata={**metadata, keys.COMPARED: compared, keys.COLUMN_DRIFT: _build_table(columns)},
         warns=bool(drifted),
     )
 
@@ -99,10 +106,10 @@ def _compare_columns(
     columns = []
     for name in dict.fromkeys((*old, *new)):
         if name not in new or name not in old:
-            side = "added rows" if name in new else "published ones"
+            side = "added rows" if name in new else "published rows"
             told = (_format_column(old.get(name)), _format_column(new.get(name)))
             columns.append(
-                _ColumnDrift(name, *told, (DriftMeasure(_MAX_SCORE, f"only the {side} have it"),))
+                _ColumnDrift(name, *told, (DriftMeasure(_MAX_SCORE, f"only in {side}"),))
             )
             continue
         moves = tuple(_measure_column(old[name], new[name], thresholds))
@@ -134,14 +141,14 @@ def _measure_column(
 def _measure_numbers(
     old: NumberSummary, new: NumberSummary, thresholds: DriftThresholds, what: str
 ) -> Iterator[DriftMeasure]:
-    # Of values that never differed, any other is far away.
+    # Values that never differed have no spread: any other value scores the maximum.
     spread = max(old.spread, 1e-9 * max(abs(old.mean), 1.0))
     sds = (new.mean - old.mean) / spread
     words = (
         f"the {what} moved by {_format_number(sds)} standard deviations"
         if old.spread > 0
         else (
-            f"the {what} was always {_format_number(old.mean)}, and is "
+            f"the {what} was always {_format_number(old.mean)}, now "
             f"{_format_number(new.mean)} on average"
         )
     )
@@ -149,9 +156,7 @@ def _measure_numbers(
     width = old.high - old.low
     outside = max(old.low - new.low, new.high - old.high, 0.0)
     if width > 0:
-        words = (
-            f"values lie outside of the old range by {_format_number(outside / width)} of its width"
-        )
+        words = f"values exceed the old range by {_format_number(outside / width)} of its width"
         yield _create_measure(outside / width, thresholds.reach, words)
 
 
@@ -161,7 +166,7 @@ def _measure_categories(
     before, after = old.shares, new.shares
     moved = sum(abs(after.get(v, 0.0) - before.get(v, 0.0)) for v in {**before, **after}) / 2
     noise = _estimate_noise(old.present, new.present)
-    # The distance that samples of the same shares have on average, twice over.
+    # Twice the mean distance between samples of the same distribution.
     chance = sum(math.sqrt(2 / math.pi * p * (1 - p)) for p in before.values()) * noise / _BY_CHANCE
     words = f"the shares of categories moved by {moved:.0%} of the rows"
     yield _create_measure(moved, thresholds.shares + chance, words)
@@ -173,7 +178,7 @@ def _measure_categories(
 
 
 def _estimate_noise(old: int, new: int) -> float:
-    """What chance makes of a mean of so many rows, in standard deviations, at the very most."""
+    """Return an upper bound for the noise of a mean, in standard deviations."""
     return _BY_CHANCE * math.sqrt(1 / max(old, 1) + 1 / max(new, 1))
 
 
@@ -184,9 +189,9 @@ def _create_measure(found: float, allowed: float, words: str) -> DriftMeasure:
 
 
 def _format_column(column: ColumnProfile | None) -> str:
-    """A column in short, without any of its values but the least and the most number."""
+    """Return a short description of a column, with no values but the minimum and the maximum."""
     if column is None:
-        return "not there"
+        return "missing"
     there = f"{column.presence:.0%} present"
     if column.is_category:
         noun = "category" if len(column.counts) == 1 else "categories"
@@ -224,7 +229,7 @@ def _build_table(columns: list[_ColumnDrift]) -> dg.TableMetadataValue:
                     "column": column.name,
                     "published": column.old,
                     "added": column.new,
-                    "what moved": column.found,
+                    "change": column.found,
                     "drift": round(column.score, 3),
                 }
             )
@@ -235,8 +240,8 @@ def _build_table(columns: list[_ColumnDrift]) -> dg.TableMetadataValue:
                 dg.TableColumn("column"),
                 dg.TableColumn("published"),
                 dg.TableColumn("added"),
-                dg.TableColumn("what moved"),
-                dg.TableColumn("drift", "float", description="above 1 is a finding"),
+                dg.TableColumn("change"),
+                dg.TableColumn("drift", "float", description="a score above 1 is a finding"),
             ]
         ),
     )

@@ -1,6 +1,7 @@
-"""The check of volume: whether an append brought about as many rows as appends usually do.
+"""Checks of versions that grow, from the log alone: `volume` and `sources_accepted`.
 
-It reads the log alone, and never blocks: a day may be a quiet one.
+Neither blocks: an unusual number of rows may be right, and what was appended is sound without the
+rejected sources.
 """
 
 from statistics import median
@@ -8,6 +9,7 @@ from statistics import median
 import dagster as dg
 
 from shardline.api import Snapshot, Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome, strip_suite
 from shardline.log.entry import Entry
 from shardline.operations.rejected_sources import DuplicateSource, RejectedSource, open_sources
@@ -20,25 +22,29 @@ _FACTOR = 10
 
 
 def volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
-    """Hold the rows that a snapshot added against those of the last appends before it.
+    """Compare the rows that a snapshot added with those of recent appends.
 
-    All numbers of rows are those of the log. Appends that were rejected do not count.
+    Rejected appends do not count.
     """
     entry = version.log.entry(snapshot.entry)
-    totals: dict[str, int | float] = {"added_rows": 0, "total_rows": snapshot.records}
+    totals: dict[str, int | float] = {keys.ADDED_ROWS: 0, keys.ROWS: snapshot.records}
     if entry.operation != "append":
-        what = f"{snapshot} was made by {entry.operation!r}, which brings no rows from outside"
+        what = f"{snapshot}: not an append but a {entry.operation}"
         return CheckOutcome(passed=True, description=what, metadata=totals)
     added = _count_rows(entry)
     before = _list_appended_rows(version, snapshot.number)
-    metadata = {**totals, "added_rows": added, "appends_compared": len(before)}
+    metadata = {**totals, keys.ADDED_ROWS: added, keys.COMPARED_APPENDS: len(before)}
     told = f"{added:,} {'row was' if added == 1 else 'rows were'} added"
     if before:
         usual = float(median(before))
-        metadata["usual_rows"] = usual
-        metadata["usual_spread"] = float(median(abs(rows - usual) for rows in before))
-        told += f"; usual are {usual:,.0f}, from {min(before):,} to {max(before):,}"
-        told += f" in the last {len(before)}" if len(before) > 1 else " in the one before"
+        metadata[keys.USUAL_ROWS] = usual
+        metadata[keys.USUAL_SPREAD] = float(median(abs(rows - usual) for rows in before))
+        told += f", usual are {usual:,.0f} ({min(before):,} to {max(before):,}"
+        told += (
+            f" in the last {len(before)} appends)"
+            if len(before) > 1
+            else " in the previous append)"
+        )
     warning = _format_warning(added, before)
     return CheckOutcome(
         passed=not warning,
@@ -50,19 +56,19 @@ def volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
 
 def _format_warning(added: int, before: list[int]) -> str:
     if not added:
-        return "nothing came"
+        return "no rows added"
     usual = median(before) if len(before) >= _MIN_APPENDS else 0
     if not usual:
         return ""
     if added >= _FACTOR * usual:
-        return f"{_FACTOR} times the usual, or more"
+        return f"at least {_FACTOR} times the usual rows"
     if added * _FACTOR <= usual:
-        return "a tenth of the usual, or less"
+        return "at most a tenth of the usual rows"
     return ""
 
 
 def _list_appended_rows(version: Version, number: int) -> list[int]:
-    """The rows of the appends before a snapshot, the newest first."""
+    """Return the rows of earlier appends, latest first."""
     timeline = version.state.timeline
     found: list[int] = []
     for earlier in range(number - 1, max(number - 1 - _MAX_ENTRIES, 0), -1):
@@ -78,7 +84,7 @@ def _list_appended_rows(version: Version, number: int) -> list[int]:
 
 
 def _count_rows(entry: Entry) -> int:
-    # Without what a replacement left of shards that were there before.
+    # Shards without a source are what a replacement kept of earlier ones.
     return sum(one.shard.records for one in entry.added if one.shard.source is not None)
 
 
@@ -104,10 +110,10 @@ _DUPLICATES = dg.TableSchema(
 
 
 def check_sources(version: Version) -> CheckOutcome:
-    """Fail while a rejected source is open, and warn while a skipped duplicate is.
+    """Fail if rejected sources are open, and warn if skipped duplicates are.
 
-    A source is open until it lands, other content of its path or batch arrives, or `shardline
-    dismiss` closes it.
+    A source is open until it is appended, new content arrives under its path or batch, or
+    `shardline dismiss` closes it.
     """
     version.refresh()
     found = open_sources(version)
@@ -116,10 +122,10 @@ def check_sources(version: Version) -> CheckOutcome:
         passed=not found.all,
         description=_format_description(version.name, rejected, duplicates),
         metadata={
-            "rejected_sources": len(rejected),
-            "duplicates": len(duplicates),
-            **({"rejected": _build_rejected_table(rejected)} if rejected else {}),
-            **({"skipped_duplicates": _build_duplicate_table(duplicates)} if duplicates else {}),
+            keys.REJECTED_SOURCES: len(rejected),
+            keys.DUPLICATE_SOURCES: len(duplicates),
+            **({keys.REJECTED_TABLE: _build_rejected_table(rejected)} if rejected else {}),
+            **({keys.DUPLICATES_TABLE: _build_duplicate_table(duplicates)} if duplicates else {}),
         },
         warns=bool(duplicates) and not rejected,
     )

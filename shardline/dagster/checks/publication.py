@@ -1,9 +1,10 @@
-"""Whether the log lets downstream read a snapshot: what the check `published` reports."""
+"""The check `published`: whether the log lets downstream read a snapshot."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardline.api import Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome, strip_suite
 from shardline.log.model import Checks
 from shardline.log.publication import is_in
@@ -17,12 +18,15 @@ _MAX_NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A snapshot as its log sees it, and the snapshot that readers get.
+    """The publication state of a snapshot, and the snapshot that readers get.
 
-    `reasons` are empty if downstream may read the snapshot. `unchecked` are the checks that have no
-    result on it yet, if those are all that it lacks. `broken` counts the shards of other versions
-    that it needs and that are no longer sound. `published` and `rows` are 0 if the version has no
-    published snapshot.
+    Attributes:
+        snapshot: The snapshot.
+        reasons: Why downstream may not read it, empty if it may.
+        unchecked: The checks without a result, if nothing else blocks the snapshot.
+        broken: Number of shards of other versions that it needs and that are removed or corrupt.
+        published: The published snapshot, 0 if there is none.
+        rows: Rows of the published snapshot.
     """
 
     snapshot: int
@@ -34,7 +38,7 @@ class Publication:
 
     @property
     def is_open(self) -> bool:
-        """Whether downstream may read the snapshot."""
+        """True if downstream may read the snapshot."""
         return not self.reasons
 
 
@@ -44,10 +48,10 @@ def get_publication(
     declared: Checks,
     open_version: Callable[[str], Version] | None = None,
 ) -> Publication:
-    """Return what the logs say of a snapshot; no shard is read.
+    """Return the publication state of a snapshot. No shard is read.
 
-    `declared` are the checks that its declaration requires. A log that was made elsewhere may
-    require fewer.
+    `declared` are the checks that the declaration of the version requires. A log that was created
+    elsewhere may require fewer.
     """
     reasons: list[str] = []
     unchecked: dict[str, None] = {}
@@ -86,12 +90,12 @@ def get_publication(
 
 
 def check_published(version: Version, publication: Publication) -> CheckOutcome:
-    """Return the verdict of the check `published`."""
+    """Return the outcome of the check `published`."""
     name = f"{version.name}@{publication.snapshot}"
     numbers = {
-        "snapshot": publication.snapshot,
-        "published_snapshot": publication.published,
-        "published_rows": publication.rows,
+        keys.SNAPSHOT: publication.snapshot,
+        keys.PUBLISHED_SNAPSHOT: publication.published,
+        keys.PUBLISHED_ROWS: publication.rows,
     }
     if publication.is_open:
         rows = format_count(version.snapshot(publication.snapshot).records, "row")
@@ -100,7 +104,7 @@ def check_published(version: Version, publication: Publication) -> CheckOutcome:
     readable = (
         f"readers get snapshot {publication.published} ({format_count(publication.rows, 'row')})"
         if publication.published
-        else "readers get nothing yet"
+        else "readers get no snapshot yet"
     )
     named = "; ".join(publication.reasons[:_MAX_NAMES])
     more = len(publication.reasons) - _MAX_NAMES
@@ -108,12 +112,12 @@ def check_published(version: Version, publication: Publication) -> CheckOutcome:
     return CheckOutcome(
         passed=False,
         description=f"{name} is not published, {readable}: {named}",
-        metadata={**numbers, "obstacles": len(publication.reasons)},
+        metadata={**numbers, keys.BLOCKERS: len(publication.reasons)},
     )
 
 
 def _format_rejection(version: Version, number: int) -> str:
-    """Say which snapshot the entry of this one rejected, if it did."""
+    """Return which snapshot the entry rejected, empty if it is not a rejection."""
     entry = version.log.entry(version.snapshot(number).entry)
     return "" if entry.rejects is None else f", without rejected snapshot {entry.rejects}"
 

@@ -1,7 +1,7 @@
-"""What the integrity and the schema check report: shard by shard.
+"""The checks `integrity` and `schema`: findings by shard.
 
-Selected together, both are one pass over the shards that have not passed before. Sources that could
-not land are not in the snapshot, and neither check is about them.
+Both together read each shard once, and only shards that have not passed before. Rejected sources
+are not in the snapshot, so neither check concerns them.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from shardline.api import Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.log.entry import Entry
 from shardline.log.model import INTEGRITY, SCHEMA
@@ -20,7 +21,7 @@ from shardline.text import format_bytes, format_count
 
 MAX_FINDINGS = 20
 _MAX_ENTRIES = 200
-_SHARD = dg.TableColumn("shard", description="the shard, or the source that could not land")
+_SHARD = dg.TableColumn("shard", description="shard, or source that was rejected")
 _RECORD, _OFFSET = dg.TableColumn("record", "int"), dg.TableColumn("offset", "int")
 _FIELD, _PROBLEM = dg.TableColumn("field"), dg.TableColumn("problem")
 _COLUMNS = {
@@ -31,7 +32,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class ShardFinding:
-    """One thing that is wrong. `why` tells it in full, where `problem` and the place do not."""
+    """A problem of a shard."""
 
     shard: str
     problem: str
@@ -53,7 +54,7 @@ class ShardFinding:
 
 
 def list_shard_findings(report: CheckReport, check: str) -> list[ShardFinding]:
-    """What a check found in the shards of a snapshot."""
+    """Return what a check found in the shards of a snapshot."""
     findings = []
     for shard in report.shards:
         if check == INTEGRITY:
@@ -71,9 +72,9 @@ def list_shard_findings(report: CheckReport, check: str) -> list[ShardFinding]:
 def check_shards(
     check: str, version: Version, report: CheckReport, *, reread: bool = False
 ) -> CheckOutcome:
-    """Return the verdict of the integrity or the schema check: what was read, and what was not.
+    """Return the outcome of the check `integrity` or `schema`.
 
-    A shard that was not read has an attestation in the log, whose entry and time are given.
+    Shards that were not read have an attestation in the log, whose entry and time are given.
     """
     snapshot = report.snapshot
     found = list_shard_findings(report, check)
@@ -81,12 +82,12 @@ def check_shards(
     read = len(report.shards)
     read_bytes = sum(shard.shard.bytes for shard in report.shards)
     metadata: dict[str, Any] = {
-        "snapshot": snapshot.number,
-        "shards": snapshot.totals.shards,
-        "shards_read": read,
-        "bytes_read": read_bytes,
-        "shards_attested": snapshot.totals.shards - read,
-        "problems": len(found) + len(unread),
+        keys.SNAPSHOT: snapshot.number,
+        keys.SHARDS: snapshot.totals.shards,
+        keys.SHARDS_READ: read,
+        keys.BYTES_READ: read_bytes,
+        keys.ATTESTED_SHARDS: snapshot.totals.shards - read,
+        keys.PROBLEMS: len(found) + len(unread),
     }
     extent = (
         f"{format_count(read, 'shard')} ({format_bytes(read_bytes)}) {'re' if reread else ''}read"
@@ -97,11 +98,11 @@ def check_shards(
         extent += f", {rest} attested earlier"
         if entry is not None:
             extent += f" (latest in entry {entry.number}, {entry.time:%Y-%m-%d %H:%M} UTC)"
-            metadata["attested_entry"] = entry.number
-            metadata["attested_time"] = dg.MetadataValue.timestamp(entry.time)
+            metadata[keys.ATTESTED_ENTRY] = entry.number
+            metadata[keys.ATTESTED_TIME] = dg.MetadataValue.timestamp(entry.time)
     problems = [*found, *unread]
     if problems:
-        metadata["first_problems"] = _build_table(check, problems)
+        metadata[keys.FIRST_PROBLEMS] = _build_table(check, problems)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         description = f"{snapshot}: {problems[0]}{more}; {extent}"
         return CheckOutcome(passed=False, description=description, metadata=metadata)
@@ -116,18 +117,18 @@ def check_shards(
 
 
 def _list_unread_shards(version: Version, report: CheckReport) -> list[ShardFinding]:
-    """List the shards whose schema is unknown: they were not read to their end, now or earlier."""
+    """Return the shards whose schema is unknown, because they could not be read to the end."""
     names = [one.shard.name for one in report.shards if not one.read and not one.violations]
     known = version.state.stays.named(names) if names else {}
     return [
-        ShardFinding(name, "not evaluated: the shard cannot be read")
+        ShardFinding(name, "not evaluated: the shard is unreadable")
         for name in names
         if not is_in(version, known[name].passed, SCHEMA)
     ]
 
 
 def find_last_attestation(version: Version, check: str, shards: Collection[str]) -> Entry | None:
-    """Return the latest of the newest entries that attests that one of these shards passed."""
+    """Return the latest recent entry that attests that one of these shards passed."""
     latest = version.state.number
     for number in range(latest, max(0, latest - _MAX_ENTRIES), -1):
         entry = version.log.entry(number)

@@ -1,18 +1,18 @@
-"""The checks of a version, as one step: what passes is published, what fails is rejected.
+"""The checks of a version, as one step: a snapshot that passes is published, else rejected.
 
-Blocking in Dagster acts within one run only. So every result goes into the log as an attestation,
-and readers take the newest published snapshot: in this run, in another one, and outside Dagster.
-The check `published` runs last and brings what the log says back to Dagster.
+Blocking in Dagster acts only within a run. So each outcome becomes an attestation in the log, and
+readers get the latest published snapshot: in this run, in another run, and outside Dagster. The
+check `published` runs last and reports to Dagster what the log says.
 
-| check          | blocks | a failure                                                           |
-|----------------|--------|---------------------------------------------------------------------|
-| `integrity`    | yes    | is an error                                                         |
-| `schema`       | yes    | is an error                                                         |
-| `expectations` | no     | is an error or a warning; after an error, `published` fails as well |
-| `drift`        | no     | is a warning                                                        |
-| `volume`       | no     | is a warning                                                        |
-| `sources_accepted` | no | is an error; of duplicates alone, a warning                         |
-| `published`    | yes    | is an error                                                         |
+| check              | blocks | a failure is                                                   |
+|--------------------|--------|----------------------------------------------------------------|
+| `integrity`        | yes    | an error                                                       |
+| `schema`           | yes    | an error                                                       |
+| `expectations`     | no     | an error or a warning; after an error, `published` also fails  |
+| `drift`            | no     | a warning                                                      |
+| `volume`           | no     | a warning                                                      |
+| `sources_accepted` | no     | an error; a warning if all open sources are duplicates         |
+| `published`        | yes    | an error                                                       |
 """
 
 from collections.abc import Collection, Iterator
@@ -34,36 +34,39 @@ from shardline.log.model import INTEGRITY, SCHEMA, Checks
 
 BLOCKING = (INTEGRITY, SCHEMA, PUBLISHED)
 _DESCRIPTIONS = {
-    INTEGRITY: "Every shard is there and is the file that was committed: length, count, sha256, "
-    "and both checksums of every record. Shards that passed before are not read again unless "
-    "`reread` is set.",
-    SCHEMA: "Every record fits the version's schema.",
-    EXPECTATIONS: "The Great Expectations suite of the version holds on its columns.",
-    DRIFT: "The new rows look like those of the last published snapshot. A warning at most.",
-    VOLUME: "About as many rows came as usual. A warning at most.",
-    PUBLISHED: "The log says that downstream may read the snapshot: every required check passed, "
+    INTEGRITY: "Every shard exists and matches its commit: size, record count, SHA-256 "
+    "and checksums of all records. Shards that passed before are read again only with "
+    "`reread`.",
+    SCHEMA: "Every record fits the schema of the version.",
+    EXPECTATIONS: "The Great Expectations suite of the version holds.",
+    DRIFT: "New rows resemble those of the last published snapshot. Warns at most.",
+    VOLUME: "The number of added rows is usual. Warns at most.",
+    PUBLISHED: "Downstream may read the snapshot: every required check passed, "
     "and no shard that it depends on was removed or replaced.",
-    SOURCES: "Every source that arrived is in the version, was replaced or was dismissed. Skipped "
-    "duplicates are a warning. Blocks nothing.",
+    SOURCES: "Every source that arrived was appended, replaced or dismissed. Warns about skipped "
+    "duplicates. Blocks nothing.",
 }
 
 
 class CheckConfig(dg.Config):
-    """What can be set when checks are executed by hand."""
+    """Launchpad options of checks."""
 
     reread: bool = Field(
         default=False,
-        description="Read every shard of the snapshot and every entry of the log, also what was "
-        "attested earlier.",
+        description="Read every shard of the snapshot and every log entry, also those "
+        "that were attested before.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class VersionChecks:
-    """Which checks a version has. `suite` is its file of expectations.
+    """The checks of a version.
 
-    `grows` says that rows come to it batch by batch, so that a batch can be unusual. `sample_rows`
-    bounds what the drift check reads; no check that gates looks at a sample.
+    Attributes:
+        version: The version.
+        suite: The file with its expectations.
+        grows: Whether rows arrive in batches, which can be unusual.
+        sample_rows: Limit of the rows that the check `drift` reads. Checks that gate read all rows.
     """
 
     version: str
@@ -73,23 +76,23 @@ class VersionChecks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The checks in the order in which they run; `published` is the last."""
+        """Names of the checks in the order in which they run."""
         suites = (EXPECTATIONS,) if self.suite is not None else ()
         growing = (DRIFT, VOLUME, SOURCES) if self.grows else ()
         return (INTEGRITY, SCHEMA, *suites, *growing, PUBLISHED)
 
     @property
     def required(self) -> Checks:
-        """What the log has to say before a snapshot is published."""
+        """Checks that the log requires before a snapshot is published."""
         return required_checks(self.names)
 
     def definition(self) -> dg.AssetChecksDefinition:
-        """The checks as Dagster knows them."""
+        """Return the checks as a Dagster definition."""
         key = get_asset_key(self.version)
 
         @dg.multi_asset_check(
             name=f"{get_asset_name(self.version)}_checks",
-            description=f"Check a snapshot of {self.version}, and publish or reject it.",
+            description=f"Check a snapshot of {self.version}. Publish or reject it.",
             specs=[
                 dg.AssetCheckSpec(
                     name, asset=key, blocking=name in BLOCKING, description=_DESCRIPTIONS[name]
@@ -117,7 +120,7 @@ class VersionChecks:
         shardline: ShardlineResource,
         selected: set[str],
     ) -> Iterator[tuple[str, CheckOutcome]]:
-        """Yield the verdict of each selected check, in order."""
+        """Yield the outcome of each selected check, in order."""
         names = [name for name in self.names if name in selected]
         run_id = context.run.run_id
         try:
@@ -126,7 +129,7 @@ class VersionChecks:
                 version, context.instance, run_id, get_asset_key(self.version)
             )
         except (ShardlineError, OSError) as error:
-            # Without a log nothing is known to be sound: every check fails, and says why.
+            # Without a readable log, every check fails with the same reason.
             for name in names:
                 yield (
                     name,
@@ -134,7 +137,7 @@ class VersionChecks:
                 )
             return
         if snapshot is None:
-            nothing = f"{self.version} has no snapshot yet"
+            nothing = f"{self.version}: no snapshot yet"
             for name in names:
                 verdict = CheckOutcome(passed=name != PUBLISHED, description=nothing)
                 yield name, check_sources(version) if name == SOURCES else verdict
@@ -156,5 +159,5 @@ class VersionChecks:
 
 
 def required_checks(names: Collection[str]) -> Checks:
-    """Return which of a version's checks the log requires before a snapshot is published."""
+    """Return the checks that the log requires before a snapshot is published."""
     return Checks((INTEGRITY, SCHEMA), (EXPECTATIONS,) if EXPECTATIONS in names else ())

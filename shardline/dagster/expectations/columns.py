@@ -1,19 +1,19 @@
-"""Features as the flat columns that expectations, drafts and drift are about.
+"""Features as flat columns, on which expectations, drafts and drift work.
 
 | feature                                  | columns                                              |
 |------------------------------------------|------------------------------------------------------|
-| one int64, one float                     | `<feature>`, the numbers as they are                 |
-| one Text, one Category of bytes          | `<feature>`, as `str`                                |
-| other bytes: images, raw arrays          | `<feature>__bytes`, the size                         |
-| a list of numbers, of any shape          | `<feature>__len`, `__min`, `__max` and `__mean`      |
-| a list of texts                          | `<feature>__len`                                     |
-| a list of other bytes                    | `<feature>__len` and `__bytes`, the size of all      |
-| records that are opaque                  | `record__bytes`, the size                            |
+| single int64 or float                    | `<feature>`, the numbers                             |
+| single Text, or Category of bytes        | `<feature>`, as `str`                                |
+| other bytes, such as images              | `<feature>__bytes`, the size                         |
+| list of numbers, of any shape            | `<feature>__len`, `__min`, `__max` and `__mean`      |
+| list of texts                            | `<feature>__len`                                     |
+| list of other bytes                      | `<feature>__len` and `__bytes`, the total size       |
+| opaque record                            | `record__bytes`, the size                            |
 
-`__len` counts values, of a feature of the feature_lists steps. NaN is left out of `__min`, `__max`
-and `__mean`. A feature that is missing is null in all its columns. If a name stands in the context
-and in the feature_lists, the columns of the latter are `<feature>__steps__len` and so on. A column
-is left out that has the name of another feature.
+`__len` counts values, and steps of a feature in the feature_lists. `__min`, `__max` and `__mean`
+ignore NaN. A missing feature is null in all its columns. If a name occurs both in the context and
+in the feature_lists, the columns of the latter are `<feature>__steps__len` and so on. A column with
+the name of another feature is left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FlatColumn:
-    """A column, and what it tells of a feature: `len`, `min` and so on, or nothing for itself."""
+    """A column, and the measure of its feature such as `len`, empty for the value."""
 
     name: str
     feature: Feature
@@ -39,13 +39,13 @@ class FlatColumn:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """The labels that its values may have, if they are declared."""
+        """Labels that its values may have, None if none are declared."""
         meaning = self.feature.meaning
         return meaning.labels if isinstance(meaning, Category) and not self.tells else None
 
 
 def flat_columns(features: Sequence[Feature]) -> list[FlatColumn]:
-    """The columns that these features make, in their order; without any, that of opaque records."""
+    """Return the columns of these features, in order. Without features, that of opaque records."""
     if not features:
         return [FlatColumn("record__bytes", Feature("record", "bytes"), "bytes")]
     context = {feature.name for feature in features if not feature.sequence}
@@ -66,7 +66,7 @@ def flat_columns(features: Sequence[Feature]) -> list[FlatColumn]:
 
 
 def flatten(features: Sequence[Feature], batch: "pa.RecordBatch") -> "pa.RecordBatch":
-    """The flat columns of a batch that holds these features, in their order."""
+    """Return the flat columns of a batch with these features, in order."""
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
     told = {}
@@ -84,7 +84,7 @@ def flatten(features: Sequence[Feature], batch: "pa.RecordBatch") -> "pa.RecordB
 
 
 def sizes(lengths: "NDArray[np.int64]") -> "pa.RecordBatch":
-    """The one column of records that are opaque."""
+    """Return the single column of opaque records."""
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
     (column,) = flat_columns(())
@@ -93,10 +93,9 @@ def sizes(lengths: "NDArray[np.int64]") -> "pa.RecordBatch":
 
 
 def to_frame(batches: Sequence["pa.RecordBatch"]) -> Any:  # noqa: ANN401 - pandas has no types
-    """The columns of all batches as a DataFrame.
+    """Return the columns of all batches as a DataFrame.
 
-    Text is `str`, and whole numbers that may be missing are `Int64`: as floats they would be
-    rounded.
+    Texts are `str`, and nullable integers are `Int64`, because floats would round them.
     """
     import pandas as pd  # noqa: PLC0415 - takes a second to load
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
@@ -121,7 +120,7 @@ def _is_text(feature: Feature) -> bool:
 
 
 def _list_measures(feature: Feature) -> tuple[str, ...]:
-    """What is told of a feature whose values make no cell."""
+    """Return the measures of a feature whose values do not fit in a cell."""
     if not (feature.shape or feature.sequence):
         return ("bytes",)
     if feature.kind != "bytes":
@@ -130,12 +129,12 @@ def _list_measures(feature: Feature) -> tuple[str, ...]:
 
 
 def _is_nullable(column: FlatColumn) -> bool:
-    """Whether null may stand in a column: a list that is empty has no least number either."""
+    """Return True if a column may contain nulls. The minimum of an empty list is null as well."""
     return not column.feature.required or column.tells in {"min", "max", "mean"}
 
 
 def _compute_measures(feature: Feature, array: "pa.Array") -> Iterator[tuple[str, "pa.Array"]]:
-    """The columns that tell of values which make no cell."""
+    """Yield the measures of a feature whose values do not fit in a cell."""
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
     import pyarrow.compute as pc  # noqa: PLC0415 - only when data is read
@@ -157,7 +156,7 @@ def _compute_measures(feature: Feature, array: "pa.Array") -> Iterator[tuple[str
 
 
 def _split_values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
-    """All values of a column of lists, and where those of each record begin and the last end."""
+    """Return all values of a list column, and the offsets of the records."""
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
@@ -172,7 +171,7 @@ def _split_values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
 def _summarize_values(
     values: "NDArray[Any]", ends: "NDArray[np.int64]"
 ) -> Iterator[tuple[str, "NDArray[Any]", "NDArray[np.bool_]"]]:
-    """The least, the most and the mean number of each record, and of which there is none."""
+    """Yield minimum, maximum and mean of each record, each with a mask of records without any."""
     import numpy as np  # noqa: PLC0415 - only when data is read
 
     filled = np.diff(ends) > 0

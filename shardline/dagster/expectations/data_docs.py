@@ -1,14 +1,15 @@
-"""Data Docs: a page for each validation, as Great Expectations draws it, that needs no network.
+"""Data Docs: a page per validation, drawn by Great Expectations, that needs no network.
 
-Its own pages load styles and scripts from several places in the internet. Ours keeps what is on the
-page, brings the little style that it needs, and forbids the browser everything else: what is on the
-page came from schemas and suites, and Great Expectations does not escape all of it.
+The original pages load styles and scripts from the internet. Ours replace them by a small style
+sheet and a policy that forbids everything else, because the page contains text of schemas and
+suites that Great Expectations does not escape everywhere.
 """
 
 import re
 import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import (
         ExpectationSuiteValidationResult,
     )
+    from great_expectations.render.view.view import DefaultJinjaPageView
 
 MAX_PAGES = 50
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -58,16 +60,16 @@ def write_page(
     *,
     kept: int = MAX_PAGES,
 ) -> Path:
-    """Write the page of a validation below `docs`, by version and snapshot; gives its path.
+    """Write the page of a validation below `docs`, by version and snapshot. Returns its path.
 
-    The page of an earlier validation of the snapshot is replaced. Of each version, the pages of
-    the `kept` newest snapshots stay. `said` tells which rows were validated.
+    An earlier page of the snapshot is replaced. Of each version, the pages of the latest `kept`
+    snapshots are kept. `said` describes the rows that were validated.
     """
     version = docs / snapshot.version.replace("/", "_")
     page = version / str(snapshot.number) / "expectations.html"
     page.parent.mkdir(parents=True, exist_ok=True)
     text = _render_page(result, snapshot, said)
-    # Two runs may write it at once: a reader sees the one or the other, whole.
+    # Two runs may write the page at once: a reader sees a complete one.
     with DurableFile(page, overwrite=True, synced=False) as file:
         file.write(text.encode())
     _delete_old_pages(version, snapshot.number, kept)
@@ -78,9 +80,6 @@ def _render_page(result: "ExpectationSuiteValidationResult", snapshot: Snapshot,
     from great_expectations.render.renderer.page_renderer import (  # noqa: PLC0415 - takes seconds
         ValidationResultsPageRenderer,
     )
-    from great_expectations.render.view.view import (  # noqa: PLC0415 - takes seconds
-        DefaultJinjaPageView,
-    )
 
     result.meta = {
         "run_id": {"run_name": str(snapshot), "run_time": datetime.now(UTC).isoformat()},
@@ -88,13 +87,23 @@ def _render_page(result: "ExpectationSuiteValidationResult", snapshot: Snapshot,
         "batch_spec": {"data_asset_name": said},
     }
     document = ValidationResultsPageRenderer(run_info_at_end=True).render(result)
-    page: str = DefaultJinjaPageView().render(document)  # type: ignore[no-untyped-call]
+    page: str = _get_view().render(document)  # type: ignore[no-untyped-call]
     head, _, body = _FOREIGN.sub("", page).partition("<head>")
     return f"{head}<head>\n{_POLICY}\n{body.replace('</head>', f'{_STYLE}</head>', 1)}"
 
 
+@cache
+def _get_view() -> "DefaultJinjaPageView":
+    """Return the view of pages. It compiles its templates once."""
+    from great_expectations.render.view.view import (  # noqa: PLC0415 - takes seconds
+        DefaultJinjaPageView,
+    )
+
+    return DefaultJinjaPageView()
+
+
 def _delete_old_pages(version: Path, current: int, kept: int) -> None:
-    """Delete the pages of old snapshots; another run may be doing the same."""
+    """Delete the pages of old snapshots. Another run may be doing the same."""
     numbers = sorted(int(f.name) for f in version.iterdir() if _NUMBER.fullmatch(f.name))
     for number in numbers[:-kept]:
         if number != current:

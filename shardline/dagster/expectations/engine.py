@@ -1,6 +1,6 @@
-"""Great Expectations, as far as this project uses it: rules on a frame, and rules on metrics.
+"""The part of Great Expectations that is used: rules on a frame, and rules on metrics.
 
-Only one thread works with it at a time: it keeps its context in a global.
+Only one thread uses it at a time, because its context is global.
 """
 
 import importlib
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 PLACE = "shardline_place"
-"""The key in the meta of an expectation that tells its place in the suite."""
+"""Key in the meta of an expectation with its position in the suite."""
 
 _FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 0}
 _LOCK = Lock()
 
 
 class RuleEngine:
-    """Evaluates the rules of one suite. `path` is named in errors."""
+    """An evaluator of the rules of a suite. Errors name its `path`."""
 
     def __init__(self, path: Path, expectations: Sequence[ExpectationSpec]) -> None:
-        # Read when Great Expectations is loaded: nothing is to leave this machine.
+        # Read when Great Expectations is imported: it must not report usage.
         os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-        with defer_imports("altair", "scipy.stats"):  # only two expectations use them
+        with defer_imports("altair", "scipy.stats"):  # used by two expectations only
             import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
             from great_expectations.data_context.types.base import (  # noqa: PLC0415
                 ProgressBarsConfig,
@@ -54,7 +54,7 @@ class RuleEngine:
     def run(
         self, frame: "pd.DataFrame", places: Sequence[int]
     ) -> dict[int, "ExpectationValidationResult"]:
-        """Evaluate the rules at these places of the suite on a frame, by their places."""
+        """Evaluate the rules at these positions on a frame. Returns results by position."""
         import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
 
         if not places:
@@ -65,9 +65,9 @@ class RuleEngine:
             batch = self._context.data_sources.pandas_default.read_dataframe(frame)
             result = batch.validate(suite, result_format=dict(_FORMAT))
         except Exception as error:
-            # What it says may hold values of the data.
+            # The message may contain values of the data.
             raise SuiteError(
-                f"Great Expectations cannot validate it: {type(error).__name__}",
+                f"Great Expectations cannot validate the data: {type(error).__name__}",
                 path=self._path,
                 hint=Hint.of("remove expectations one by one to find the one that fails"),
             ) from error
@@ -78,7 +78,7 @@ class RuleEngine:
         }
 
     def decide(self, place: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
-        """Let the rule at a place decide on metrics that were computed elsewhere."""
+        """Let a rule decide on metrics that were computed elsewhere."""
         from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
             ExpectationValidationResult,
         )
@@ -102,7 +102,10 @@ class RuleEngine:
     def add_up(
         self, place: int, results: Sequence["ExpectationValidationResult"]
     ) -> "ExpectationValidationResult":
-        """Decide a rule on rows from its results on chunks: counts add up, others must all hold."""
+        """Decide a rule on rows from its results on chunks.
+
+        Counts add up. Results without counts must all hold.
+        """
         for one in results:
             if _has_raised(one.exception_info):
                 return one
@@ -139,7 +142,7 @@ class RuleEngine:
 
 @contextmanager
 def open_engine(path: Path, expectations: Sequence[ExpectationSpec]) -> Iterator[RuleEngine]:
-    """Yield an engine for a suite, that no other thread disturbs."""
+    """Yield an engine for a suite. Other threads wait."""
     with _LOCK:
         yield RuleEngine(path, expectations)
 
@@ -147,7 +150,7 @@ def open_engine(path: Path, expectations: Sequence[ExpectationSpec]) -> Iterator
 def build_suite_result(
     name: str, results: Sequence["ExpectationValidationResult"]
 ) -> "ExpectationSuiteValidationResult":
-    """Return the results of all rules as Great Expectations would, for a page."""
+    """Return the results of all rules in the form that a page is drawn from."""
     import great_expectations as gx  # noqa: PLC0415 - takes seconds to load
     from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
         ExpectationSuiteValidationResult,
@@ -169,7 +172,7 @@ def build_suite_result(
 
 
 def get_raised_class(info: Mapping[str, Any] | None) -> str:
-    """Return the class of what was raised; it is told of one metric, or of several."""
+    """Return the class of a raised error, empty if none was raised."""
     told = info or {}
     for one in (told, *told.values()):
         if isinstance(one, Mapping) and one.get("raised_exception"):
@@ -191,7 +194,7 @@ def _create_exception_info(name: str) -> dict[str, Any]:
 
 
 def _create_rule(path: Path, place: int, expected: ExpectationSpec) -> "Expectation":
-    """Return a rule as Great Expectations knows it. Raises SuiteError if it does not."""
+    """Return the expectation of Great Expectations. Raises SuiteError if it rejects the rule."""
     from great_expectations.exceptions.exceptions import (  # noqa: PLC0415 - takes seconds to load
         ExpectationNotFoundError,
         GreatExpectationsError,
@@ -217,7 +220,7 @@ def _create_rule(path: Path, place: int, expected: ExpectationSpec) -> "Expectat
     except (GreatExpectationsError, TypeError, ValueError) as error:
         why = "; ".join(str(error).split("\n")[1:]) or str(error)
         raise SuiteError(
-            f"{what}: Great Expectations rejects it: {why}",
+            f"{what}: rejected by Great Expectations: {why}",
             path=path,
             code="invalid-expectation",
             expectation=place + 1,

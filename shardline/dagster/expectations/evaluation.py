@@ -1,7 +1,7 @@
-"""The evaluation of a suite: rules on rows see each added row, other rules the whole snapshot.
+"""Evaluation of a suite: rules on rows read the added rows, other rules the whole snapshot.
 
-Memory holds one chunk of rows, and what the rules add up. `rules` describes how each type of
-rule is evaluated.
+Memory is bounded: it holds a chunk of rows and the tallies of the rules. `rules` describes how each
+type of rule is evaluated.
 """
 
 import tempfile
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 _EVALUATION_ERRORS = (OSError, MemoryError, ShardlineError)
-"""Says nothing about the rows: a full disk is no reason to reject them."""
+"""Errors that do not concern the rows: a full disk is not a reason to reject them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationExtent:
-    """How many rows were judged: `added` by rules on rows, all `rows` by the others.
+    """The number of rows that were evaluated: `added` by rules on rows, all `rows` by the others.
 
-    `rows_read` were decoded for that, in `seconds`.
+    `rows_read` rows were decoded in `seconds`.
     """
 
     rows: int
@@ -60,7 +60,7 @@ class EvaluationExtent:
 
 @dataclass(slots=True)
 class _SnapshotRule:
-    """A rule on the whole snapshot. `error` is what its tally raised: from then on it rests."""
+    """A rule on the whole snapshot. After its tally raised an `error`, it is skipped."""
 
     place: int
     tally: Tally
@@ -69,7 +69,7 @@ class _SnapshotRule:
 
 @dataclass
 class Evaluator:
-    """Evaluates a suite on a snapshot whose `added` shards it has not judged yet."""
+    """An evaluation of a suite on a snapshot whose `added` shards are not evaluated yet."""
 
     engine: RuleEngine
     expectations: Sequence[ExpectationSpec]
@@ -80,7 +80,7 @@ class Evaluator:
     _read: int = 0
 
     def run(self) -> tuple[list["ExpectationValidationResult"], EvaluationExtent]:
-        """Return the results of all rules in the order of the suite, and what was looked at."""
+        """Return the results of all rules in the order of the suite, and the extent."""
         start = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="shardline-expectations-") as folder:
             results = self._results(Path(folder))
@@ -100,7 +100,7 @@ class Evaluator:
             if kind not in {Evaluation.ROWS, Evaluation.COLUMNS, Evaluation.TOTAL}
             for place in places
         ]
-        # An empty frame tells what needs no rows, and each rule that names a missing column.
+        # An empty frame decides rules that need no rows, and rules that name a missing column.
         absent = [p for p, one in enumerate(self.expectations) if set(one.columns) - known]
         without_rows = dict.fromkeys([*by_kind.get(Evaluation.COLUMNS, []), *absent])
         results = self.engine.run(empty, list(without_rows))
@@ -116,9 +116,9 @@ class Evaluator:
         return results
 
     def _places(self, known: set[str]) -> dict[Evaluation, list[int]]:
-        """Return the places of rules by how they are evaluated, without those on missing columns.
+        """Return the positions of rules by evaluation, without rules on missing columns.
 
-        Rules on columns do not miss any: a missing column is what they are about.
+        Rules about columns are included, because they are about missing columns.
         """
         found: dict[Evaluation, list[int]] = {}
         for place, one in enumerate(self.expectations):
@@ -129,7 +129,7 @@ class Evaluator:
         return found
 
     def _read_rows(self, on_rows: Sequence[int], whole: Sequence[_SnapshotRule]) -> None:
-        """Show all added rows to all rules, and the other rows to those on the whole snapshot."""
+        """Feed added rows to all rules, and the other rows to rules on the whole snapshot."""
         everywhere = self._needed([rule.place for rule in whole])
         new = {shard.name for shard in self.added}
         older = [shard for shard in self.snapshot.shards if shard.name not in new]
@@ -147,7 +147,7 @@ class Evaluator:
             yield frame
 
     def _needed(self, places: Sequence[int]) -> list[str]:
-        """Return the columns that rules are about, in the order of the schema."""
+        """Return the columns that rules need, in the order of the schema."""
         named = {name for place in places for name in self.expectations[place].columns}
         texts = [get_condition_text(self.expectations[place].kwargs) for place in places]
         return [
@@ -157,7 +157,7 @@ class Evaluator:
         ]
 
     def _keep(self, place: int, result: "ExpectationValidationResult") -> None:
-        """Keep a result on a chunk; what is kept of a rule does not grow with the chunks."""
+        """Add a result on a chunk. The memory per rule does not grow with the chunks."""
         partial = self._partial.setdefault(place, [])
         partial.append(result)
         if len(partial) > 1:

@@ -1,4 +1,4 @@
-"""What the columns of a sample hold: presence, ranges, means and how often each value occurs."""
+"""Profiles of columns of a sample: presence, ranges, means and value counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,13 @@ Kind: TypeAlias = Literal["whole", "real", "text"]
 _MAX_DECLARED = 1000
 _MAX_SEEN = {"whole": 20, "real": 0, "text": 100}
 _MIN_REPEATS = 5
-"""How often a value that is no declared category comes up, on average: else it is a name or id."""
+"""Minimum mean count of values that are not a declared category. Below it, they are names or ids.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class NumberSummary:
-    """The numbers of a column that are neither missing nor infinite; of a text, its lengths."""
+    """Statistics of the finite numbers of a column, or of the lengths of a text."""
 
     count: int
     low: float
@@ -29,9 +30,9 @@ class NumberSummary:
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
-    """One column. `present` is the number of rows that have a value, `counts` those of each value.
+    """A profile of a column: `present` rows have a value, and `counts` are those of each value.
 
-    Reals are not counted, nor what is derived from a feature, such as a length.
+    Floats and measures such as lengths are not counted.
     """
 
     column: FlatColumn
@@ -43,29 +44,29 @@ class ColumnProfile:
 
     @property
     def presence(self) -> float:
-        """The share of the rows that have a value."""
+        """Share of the rows that have a value."""
         return self.present / self.rows if self.rows else 0.0
 
     @property
     def is_declared(self) -> bool:
-        """Whether the schema says that its values are categories."""
+        """True if the schema declares its values as categories."""
         return isinstance(self.column.feature.meaning, Category) and not self.column.tells
 
     @property
     def is_category(self) -> bool:
-        """Whether its values are categories by the schema, or few of which each comes up often."""
+        """True if its values are declared categories, or few values that occur often."""
         if self.is_declared:
             return 0 < len(self.counts) <= _MAX_DECLARED
         return 0 < len(self.counts) <= min(_MAX_SEEN[self.kind], self.present // _MIN_REPEATS)
 
     @property
     def shares(self) -> dict[Any, float]:
-        """The share that each value has in those that are there."""
+        """Share of each value among the rows that have a value."""
         return {value: count / self.present for value, count in self.counts.items()}
 
 
 def profile_sample(taken: Sample) -> dict[str, ColumnProfile]:
-    """What each column holds, by its name."""
+    """Return the profile of each column, by name."""
     return {
         column.name: _profile_column(column, taken.frame[column.name]) for column in taken.columns
     }

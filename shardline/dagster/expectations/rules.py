@@ -1,19 +1,18 @@
-"""How each rule of a suite is evaluated: one table, by the type of the expectation.
+"""How each type of rule is evaluated.
 
-| evaluation | looks at                        | how                                               |
+| evaluation | reads                           | how                                               |
 |------------|---------------------------------|---------------------------------------------------|
 | ROWS       | every added row                 | Great Expectations on chunks; counts are added up |
-| COLUMNS    | the names and types of columns  | Great Expectations on a frame without rows        |
-| TOTAL      | the log                         | the number of records of the snapshot             |
-| NUMBERS    | every row of the snapshot       | least, most, sum, mean, deviation, presence       |
+| COLUMNS    | names and types of columns      | Great Expectations on a frame without rows        |
+| TOTAL      | the log                         | number of records of the snapshot                 |
+| NUMBERS    | every row of the snapshot       | minimum, maximum, sum, mean, deviation, presence  |
 | ORDER      | every row of the snapshot       | exact ranks of numbers that are spooled to disk   |
-| COUNTS     | every row of the snapshot       | how often each value occurs, spooled to disk      |
-| VALUES     | every row of the snapshot       | which values of a given set occur                 |
-| SHARES     | every row of the snapshot       | how often each part of a given partition occurs   |
-| REFUSED    | nothing                         | not possible in bounded memory, or not on rows    |
+| COUNTS     | every row of the snapshot       | count of each value, spooled to disk              |
+| VALUES     | every row of the snapshot       | which of the given values occur                   |
+| SHARES     | every row of the snapshot       | count of each part of a given partition           |
+| REFUSED    | nothing                         | impossible in bounded memory, or not on rows      |
 
-A rule that is refused fails when its suite is loaded, and so does a condition on rows that depends
-on more than the row itself.
+A refused rule fails when its suite is loaded. So does a row condition that depends on other rows.
 """
 
 import ast
@@ -26,7 +25,7 @@ from typing import Any
 
 
 class Evaluation(Enum):
-    """The way in which a rule is evaluated."""
+    """How a rule is evaluated."""
 
     ROWS = auto()
     COLUMNS = auto()
@@ -132,7 +131,7 @@ _ALTERNATIVES: dict[str, tuple[str, ...]] = {
     "expect_table_row_count_to_equal_other_table": (_TOTAL,),
     "unexpected_rows_expectation": (_BETWEEN, _IN_SET),
 }
-"""What is refused, and which rules to use instead."""
+"""Refused rules, and the rules to use instead."""
 
 EVALUATIONS: dict[str, Evaluation] = {
     **{kind: evaluation for evaluation, kinds in _TYPES.items() for kind in kinds},
@@ -199,7 +198,7 @@ def find_unsupported_rule(kind: str, kwargs: Mapping[str, Any]) -> UnsupportedRu
 
 
 def get_condition_text(kwargs: Mapping[str, Any]) -> str:
-    """Return the condition on rows as text, in which the columns that it needs are named."""
+    """Return the row condition as text, which names the columns that it needs."""
     condition = kwargs.get("row_condition")
     return "" if condition is None else json.dumps(condition, default=str, ensure_ascii=False)
 
@@ -217,7 +216,7 @@ def _find_unsupported_partition(kwargs: Mapping[str, Any]) -> UnsupportedRule | 
 
 
 def _is_local(condition: object, parser: object) -> bool:
-    """Return True if a condition looks at one row at a time, whatever the others hold."""
+    """Return True if a condition depends on a single row."""
     if isinstance(condition, Mapping):
         if condition.get("type") not in _LOCAL_CONDITIONS:
             return False

@@ -1,14 +1,11 @@
-"""The rows that checks of content look at: all of a snapshot, or of a large one a seeded sample.
+"""Samples and chunks of the rows of a snapshot, as flat columns.
 
-What a sample costs does not grow with the snapshot. Some shards are chosen, each record's as likely
-as any other's, and in each of them some records: in a plain shard here and there, in a packed one
-in runs, since each jump costs the unpacking of a member. `readers.shard_file` describes how they
-are read. The same seed and the same shards give the same rows. Overlays are joined with their
-bases, as far as those hold what is wanted.
+The cost of a sample does not grow with the snapshot. Some shards are chosen, each with a
+probability proportional to its records, and some records of each: random ones of a plain shard,
+runs of a compressed shard, where each jump costs the decompression of a member. The same seed and
+shards give the same rows. Overlays are joined with their bases.
 
-The rows are told in flat columns, friendly to Great Expectations: numbers and texts as they are,
-`<feature>__len` for a list (and `__min`, `__max`, `__mean` if it is one of numbers), and
-`<feature>__bytes` for bytes that are no text. `columns` has the details.
+`columns` describes the flat columns.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -38,12 +35,12 @@ MAX_BYTES = 2 * 1024**3
 _SHARDS = 64
 _RUN = 64
 _BLOCK_BYTES = 1024 * 1024
-_RAW = Hint.of("leave out the columns: only sizes of opaque records can be checked")
+_RAW = Hint.of("leave out the columns: opaque records have only sizes")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Rows of a snapshot: `rows` of the `of` that there are. `columns` are what `frame` has."""
+    """A sample of `rows` rows of `of`, with the columns of `frame`."""
 
     frame: "pd.DataFrame"
     rows: int
@@ -52,12 +49,12 @@ class Sample:
 
     @property
     def whole(self) -> bool:
-        """Whether these are all the rows."""
+        """True if the sample has all rows."""
         return self.rows == self.of
 
     @property
     def said(self) -> str:
-        """How many rows these are, as `all 1,797 rows`."""
+        """Description of the extent, such as `all 1,797 rows`."""
         noun = "row" if self.of == 1 else "rows"
         if self.whole:
             return f"all {self.of:,} {noun}" if self.of > 1 else f"{self.of} {noun}"
@@ -73,11 +70,11 @@ def take_sample(
     limit_bytes: int = MAX_BYTES,
     seed: int = 0,
 ) -> Sample:
-    """All rows of a snapshot, or so many of them at random if they are more than `limit`.
+    """Return all rows of a snapshot, or a random sample of `limit` rows.
 
-    `columns` are the features wanted, `shards` restricts it to some of the snapshot's, such as
-    those that were added. Where records are large, so many are taken that they have `limit_bytes`
-    or so. Raises what the readers of snapshots raise at a damaged or missing shard.
+    `columns` are the features to read, `shards` the shards to read, such as added ones. Of large
+    records, fewer rows are taken, about `limit_bytes` in total. Raises the errors of readers for a
+    corrupt or missing shard.
     """
     from shardline.readers.arrow import select_columns  # noqa: PLC0415 - only when data is read
     from shardline.readers.records import list_records  # noqa: PLC0415 - only when data is read
@@ -104,13 +101,13 @@ def take_sample(
 
 
 def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
-    """Return the snapshot as if it had these shards only, in its own order."""
+    """Return the snapshot with only these shards, in its own order."""
     names = {shard.name for shard in shards}
     kept = tuple(shard for shard in snapshot.shards if shard.name in names)
     if len(kept) < len(names):
         foreign = min(names - {shard.name for shard in kept})
         raise InvalidArgumentError(
-            f"{snapshot}: does not contain the shard {foreign}",
+            f"{snapshot}: unknown shard {foreign}",
             code="shard-not-found",
             path=foreign,
             version=snapshot.version,
@@ -130,7 +127,7 @@ def _limit_rows(records: Sequence["Records"], limit: int, limit_bytes: int) -> i
 
 
 def create_empty_batch(features: Sequence[Feature]) -> "pa.RecordBatch":
-    """Return a flat batch without rows, so that there are columns even then."""
+    """Return a flat batch without rows, which defines the columns."""
     import numpy as np  # noqa: PLC0415 - only when data is read
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
@@ -172,11 +169,11 @@ def _read_some_rows(
 def _choose_shards(
     records: Sequence[int], wanted: int, rng: "np.random.Generator"
 ) -> dict[int, int]:
-    """The places of some shards, in order, and how many records to take of each.
+    """Return the positions of some shards, in order, with the number of records to take of each.
 
-    Points are set at even distances in all records laid end to end. A shard is chosen if one falls
-    into it, and each point stands for as many rows: so it makes no difference to a record whether
-    its shard is large or small. Where shards are small, more of them are needed.
+    Points are set at even distances in the concatenated records. A shard is chosen if it contains a
+    point, and each point stands for equally many rows, so records of small and large shards are
+    equally likely. Small shards need more points.
     """
     import numpy as np  # noqa: PLC0415 - only when data is read
 
@@ -192,7 +189,7 @@ def _choose_shards(
         points *= 2
     taken = {}
     left, hits_left = wanted, points
-    # Those with the least room for each point come first, and others take what they cannot give.
+    # Shards with the least room per point come first. Others take the rest of their share.
     for one in np.argsort(counts[places] / hits, kind="stable").tolist():
         share = left * int(hits[one]) // hits_left
         taken[int(places[one])] = min(int(counts[places[one]]), share)
@@ -204,7 +201,7 @@ def _choose_shards(
 def _choose_records(
     records: "Records", count: int, rng: "np.random.Generator"
 ) -> "NDArray[np.int64]":
-    """Numbers of records, in order: any of a plain shard, runs of them of a packed one."""
+    """Return record numbers, in order: random ones, or runs of a compressed shard."""
     import numpy as np  # noqa: PLC0415 - only when data is read
 
     from shardline.readers.records import is_compressed  # noqa: PLC0415 - only when data is read
@@ -213,7 +210,7 @@ def _choose_records(
     if not is_compressed(records):
         return np.sort(rng.choice(total, count, replace=False, shuffle=False))
     runs = -(-total // _RUN)
-    # The last run may be a short one, so one more than needed.
+    # The last run may be short, so choose one more than needed.
     chosen = np.sort(rng.choice(runs, min(-(-count // _RUN) + 1, runs), replace=False))
     numbers = (chosen[:, np.newaxis] * _RUN + np.arange(_RUN)).ravel()
     return numbers[numbers < total][:count]
@@ -224,12 +221,12 @@ CHUNK_BYTES = 64 * 1024**2
 
 
 def get_flat_columns(schema: Schema) -> list[FlatColumn]:
-    """Return the flat columns that rows of a schema have."""
+    """Return the flat columns of a schema."""
     return flat_columns([] if schema.payload == "opaque" else list(schema.features))
 
 
 def create_empty_frame(schema: Schema) -> "pd.DataFrame":
-    """Return a frame with all flat columns of a schema, and no rows."""
+    """Return a frame with all flat columns of a schema, and without rows."""
     features = [] if schema.payload == "opaque" else list(schema.features)
     return flat.to_frame([create_empty_batch(features)])
 
@@ -242,11 +239,11 @@ def read_chunks(
     chunk_rows: int = CHUNK_ROWS,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator["pd.DataFrame"]:
-    """Yield every row of some shards of a snapshot, in its order.
+    """Yield every row of some shards of a snapshot, in order.
 
-    A chunk has at most `chunk_rows` rows, and about `chunk_bytes` in memory. Features that no
-    `needed` column is about are not decoded. Overlays are joined with their bases. Raises what the
-    readers of snapshots raise at a damaged or missing shard.
+    A chunk has at most `chunk_rows` rows and about `chunk_bytes` in memory. Only the features of
+    the `needed` columns are decoded. Overlays are joined with their bases. Raises the errors of
+    readers for a corrupt or missing shard.
     """
     if chunk_rows < 1:
         raise InvalidArgumentError(
@@ -278,7 +275,7 @@ def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["
     if part.schema.payload == "opaque":
         yield from read_sizes(list_records(part, None))
         return
-    # A name in the context and in the feature_lists selects both.
+    # A name that occurs in the context and in the feature_lists selects both.
     names = {column.feature.name for column in columns}
     features: list[Feature] = [f for f in part.schema.features if f.name in names]
     chosen = list(dict.fromkeys(feature.name for feature in features))

@@ -1,8 +1,7 @@
 """Exact ranks and counts of columns of any length, in bounded memory.
 
-Numbers and keys are collected in memory up to a budget, and from then on in files of a temporary
-folder: 8 bytes for each number, 24 bytes for each value that a chunk holds. What is small never
-touches the disk.
+Numbers and keys are kept in memory up to a budget, then in files of a temporary folder: 8 bytes for
+each number, 24 bytes for each distinct value of a chunk.
 """
 
 import os
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BUDGET_BYTES = 64 * 1024**2
-"""What one spool may hold in memory."""
+"""Memory limit of a spool."""
 
 _SIGN = np.uint64(1 << 63)
 _DIGIT_BITS = 16
@@ -29,7 +28,7 @@ _HASH_BYTES = 16
 
 
 class NumberSpool:
-    """The numbers of a column, of which `at_rank` finds any in the order of their size."""
+    """The numbers of a column, of which `at_rank` returns any in sorted order."""
 
     def __init__(self, folder: Path, name: str, *, budget_bytes: int = BUDGET_BYTES) -> None:
         self.count = 0
@@ -40,7 +39,7 @@ class NumberSpool:
         self._in_memory = 0
 
     def add(self, values: "NDArray[Any]") -> None:
-        """Add numbers, NaN excluded. All numbers of a spool are integers, or all are floats."""
+        """Add numbers without NaN. A spool contains either integers or floats."""
         self._is_whole = values.dtype.kind in "iu"
         self.count += len(values)
         self._blocks.append(_create_sort_keys(values))
@@ -52,7 +51,7 @@ class NumberSpool:
             self._blocks, self._in_memory = [], 0
 
     def at_rank(self, rank: int) -> int | float:
-        """Return the number at a rank, counted from 0 for the least."""
+        """Return the number at a rank, counting from 0 for the minimum."""
         prefix, left = 0, rank
         for shift in range(_KEY_BITS - _DIGIT_BITS, -1, -_DIGIT_BITS):
             counts = np.zeros(_DIGITS, np.int64)
@@ -92,10 +91,10 @@ class NumberSpool:
 
 
 class KeyCounts:
-    """How often each value of a column occurs, or each row of several columns.
+    """Counts of the values of a column, or of the rows of several columns.
 
-    A text is known by a keyed hash of 128 bits, a single number by itself. `sum_up` goes through
-    all keys once, in parts that fit into the budget.
+    A text is identified by a keyed hash of 128 bits, a number by itself. `sum_up` iterates over all
+    keys once, in parts that fit the budget.
     """
 
     def __init__(self, folder: Path, name: str, *, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -108,7 +107,7 @@ class KeyCounts:
         self._secret = os.urandom(_HASH_BYTES)
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Count the rows of a frame. In a single column, nulls must have been left out."""
+        """Count the rows of a frame. A single column must not contain nulls."""
         columns = [frame[name] for name in frame.columns]
         keys = self.keys_of(columns[0]) if len(columns) == 1 else self._row_keys(columns)
         counted = _merge_keys(keys)
@@ -132,7 +131,7 @@ class KeyCounts:
         return keys
 
     def sum_up(self) -> Iterator["NDArray[Any]"]:
-        """Yield all keys with their counts, sorted in each part; no key is in two parts."""
+        """Yield all keys with their counts, sorted in each part. Each key is in one part."""
         if self._parts:
             self._spill()
             for path in self._parts:
@@ -163,10 +162,10 @@ class KeyCounts:
         return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
 
     def _spill(self) -> None:
-        """Move what is in memory to files, each key to its own part.
+        """Move the keys from memory to files, each key to its own part.
 
-        There are more parts the more was written, so that each fits into the budget. What was
-        written to fewer parts before is divided once more.
+        The number of parts grows with the keys, so that each part fits the budget. Earlier parts
+        are divided again.
         """
         block = _merge_keys(np.concatenate(self._blocks)) if self._blocks else np.zeros(0, _COUNTED)
         self._blocks, self._in_memory = [], 0
@@ -213,14 +212,14 @@ def is_number(series: "pd.Series[Any]") -> bool:
 
 
 def convert_numbers(series: "pd.Series[Any]") -> "NDArray[Any]":
-    """Return numbers without nulls: int64, or float64 which holds each float32 exactly."""
+    """Return numbers without nulls: int64, or float64, which represents each float32 exactly."""
     kind: Any = np.float64 if series.dtype.kind == "f" else np.int64
     numbers: NDArray[Any] = series.to_numpy(dtype=kind)
     return numbers
 
 
 def _create_sort_keys(values: "NDArray[Any]") -> "NDArray[np.uint64]":
-    """Return keys in the order of the numbers; equal numbers have equal keys."""
+    """Return keys in the order of the numbers. Equal numbers have equal keys."""
     if values.dtype.kind in "iu":
         return values.astype(np.int64).view(np.uint64) ^ _SIGN
     bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 becomes 0.0
@@ -228,7 +227,7 @@ def _create_sort_keys(values: "NDArray[Any]") -> "NDArray[np.uint64]":
 
 
 def _mix_keys(keys: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    """Spread keys evenly, so that parts are of a size. Different keys stay different."""
+    """Spread keys evenly, so that parts have similar sizes. Different keys stay different."""
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return keys ^ (keys >> np.uint64(31))

@@ -1,6 +1,6 @@
-"""Expectation suites in files. The `draft` command writes them, people edit them, checks read them.
+"""Expectation suites in files, written by the `draft` command and edited by people.
 
-A file has one expectation on each line and no ids, so that a change of one shows as one line.
+A file has one expectation per line and no ids, so that a change shows as a single line.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from shardline.hints import Hint
 
 SEVERITIES = ("critical", "warning", "info")
 SUITES = Path("checks", "expectations")
-"""The folder of suites, below the working directory."""
+"""Folder of suites, relative to the working directory."""
 _KEYS = ("type", "kwargs", "severity", "meta", "notes", "description")
 
 
 class SuiteError(ShardlineError, ValueError):
-    """A suite that is missing or invalid.
+    """A missing or invalid suite.
 
-    `expectation` is the number of the bad expectation, from 1, and `rule` is its type.
+    `expectation` is the number of the invalid expectation, from 1, and `rule` is its type.
     `alternatives` are types of expectations to use instead.
     """
 
@@ -49,7 +49,7 @@ class SuiteError(ShardlineError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ExpectationSpec:
-    """One expectation, as Great Expectations takes it. What fails at `critical` blocks."""
+    """An expectation of a suite. If it fails at severity `critical`, the check fails."""
 
     type: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -58,13 +58,13 @@ class ExpectationSpec:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it is about; none if it is about the table."""
+        """Columns that the rule names, none for a rule about the table."""
         named = (self.kwargs.get(name) for name in ("column", "column_A", "column_B"))
         listed = self.kwargs.get("column_list") or ()
         return tuple(str(name) for name in (*named, *listed) if name is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The expectation as it stands in a file."""
+        """Serialize to the JSON of a suite file."""
         told = {"type": self.type, "kwargs": dict(self.kwargs), "severity": self.severity}
         return {**told, **self.more}
 
@@ -79,34 +79,36 @@ class Suite:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what the suite demands: types, arguments and severities, in order."""
+        """SHA-256 of the rules: types, arguments and severities, in order."""
         rules = [[one.type, dict(one.kwargs), one.severity] for one in self.expectations]
         return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
 
     def to_text(self) -> str:
-        """The suite as its file has it."""
+        """Return the text of the suite file."""
         lines = ",\n".join(f"    {json.dumps(one.to_dict())}" for one in self.expectations)
         head = f'  "name": {json.dumps(self.name)},\n  "meta": {json.dumps(dict(self.meta))},\n'
         return f'{{\n{head}  "expectations": [\n{lines}\n  ]\n}}\n'
 
 
 def get_suite_path(version: str, folder: Path = SUITES) -> Path:
-    """Where the suite of a version lies: `checks/expectations/digits_v1.json`."""
+    """Return the path of a version's suite, such as `checks/expectations/digits_v1.json`."""
     return folder / f"{version.replace('/', '_')}.json"
 
 
 def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
-    """The suite in a file; SuiteError says what is wrong with it, and where.
+    """Read a suite from a file. Raises SuiteError if it is missing or invalid.
 
-    A rule that cannot be evaluated on every row in bounded memory is refused here (see `rules`).
-    Whether Great Expectations accepts the arguments shows when the suite is used. `version` is
-    named in the command that drafts a suite which is not there.
+    Rules that cannot be evaluated on every row in bounded memory are invalid (see `rules`). Great
+    Expectations validates the arguments when the suite is used. `version` is named in the hint that
+    drafts a missing suite.
     """
     drafts = Hint.of(f"to draft one, run `python -m shardline.cli.draft {version} --output {path}`")
     try:
         told = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise SuiteError("no such suite", path=path, code="suite-not-found", hint=drafts) from None
+        raise SuiteError(
+            "suite not found", path=path, code="suite-not-found", hint=drafts
+        ) from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise SuiteError(
@@ -128,7 +130,7 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
         raise SuiteError("no expectations", path=path, code="suite-empty", hint=drafts)
     name, meta = told.get("name", path.stem), told.get("meta") or {}
     if not isinstance(name, str) or not name or not isinstance(meta, dict):
-        raise SuiteError("'name' must be a text and 'meta' an object", path=path)
+        raise SuiteError("'name' must be text and 'meta' an object", path=path)
     read = [
         _parse_expectation(path, place, one) for place, one in enumerate(told["expectations"], 1)
     ]
@@ -136,7 +138,7 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
 
 
 def validate_columns(path: Path, suite: Suite, columns: Collection[str]) -> None:
-    """Raise SuiteError for an expectation on a column that the version does not have."""
+    """Raise SuiteError for an expectation on an unknown column."""
     for place, expected in enumerate(suite.expectations, 1):
         for column in expected.columns:
             if column not in columns:
@@ -186,7 +188,7 @@ def _parse_expectation(path: Path, place: int, told: object) -> ExpectationSpec:
 
 
 def _validate_rule(path: Path, place: int, expected: ExpectationSpec) -> None:
-    """Raise SuiteError for a rule that is unknown, or cannot be evaluated on all rows."""
+    """Raise SuiteError for a rule that is unknown or cannot be evaluated on all rows."""
     what = f"expectation {place} ({expected.type})"
     if expected.type not in EVALUATIONS:
         raise SuiteError(

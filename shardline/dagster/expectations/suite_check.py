@@ -1,8 +1,8 @@
-"""The check of expectations: a suite of Great Expectations on the rows of a snapshot.
+"""The check `expectations`: a Great Expectations suite on the rows of a snapshot.
 
-A failed expectation of severity `critical` fails the check, one of `warning` makes it a warning,
-one of `info` is only told. What Great Expectations tells of a failure can hold values of the data,
-which may be private: only numbers of rows and numbers that sum up a column are passed on.
+A failed expectation of severity `critical` fails the check, and `warning` makes it warn. `info` is
+only reported. Results of Great Expectations can contain values of the data, which may be private,
+so only row counts and column statistics are passed on.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from shardline.api import Snapshot
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.dagster.expectations.data_docs import write_page
 from shardline.dagster.expectations.engine import (
@@ -52,7 +53,7 @@ _OBSERVES_A_TYPE = (
 
 @dataclass(frozen=True, slots=True)
 class ExpectationOutcome:
-    """What became of one expectation. `unexpected` is a share of the rows that have a value."""
+    """The outcome of an expectation. `unexpected` is a share of the rows that have a value."""
 
     expected: ExpectationSpec
     passed: bool
@@ -71,10 +72,10 @@ def judge(
 ) -> CheckOutcome:
     """Validate a snapshot against the suite in a file.
 
-    Rules on rows see every row of the shards that were `added`, all shards if None. Other rules
-    see the whole snapshot. With `docs`, a page is written below that folder and linked. Raises
-    SuiteError if the suite is missing or invalid, and what the readers raise if a shard is damaged
-    or missing.
+    Rules on rows read every row of the `added` shards, by default of all shards. Other rules read
+    the whole snapshot. With `docs`, a page is written below that folder and linked. Raises
+    SuiteError if the suite is missing or invalid, and the errors of readers for a corrupt or
+    missing shard.
     """
     told = read_suite(suite, snapshot.version)
     shards = snapshot.shards if added is None else added
@@ -92,14 +93,14 @@ def judge(
     critical = [outcome for outcome in failed if outcome.expected.severity == "critical"]
     counting = [outcome for outcome in failed if outcome.expected.severity != "info"]
     metadata: dict[str, Any] = {
-        "expectations": len(outcomes),
-        "expectations_failed": len(failed),
-        "rows": extent.rows,
-        "rows_checked": extent.added,
-        "rows_per_second": round(extent.rate),
-        "checked": str(extent),
-        "suite_digest": told.digest,
-        "results": _build_table(outcomes),
+        keys.EXPECTATIONS: len(outcomes),
+        keys.FAILED_EXPECTATIONS: len(failed),
+        keys.ROWS: extent.rows,
+        keys.CHECKED_ROWS: extent.added,
+        keys.ROWS_PER_SECOND: round(extent.rate),
+        keys.CHECKED: str(extent),
+        keys.SUITE_DIGEST: told.digest,
+        keys.EXPECTATION_RESULTS: _build_table(outcomes),
         **page,
     }
     return CheckOutcome(
@@ -111,7 +112,7 @@ def judge(
 
 
 def has_failing_rows(snapshot: Snapshot, suite: Path, shards: Collection[Shard]) -> bool:
-    """Return True if the rows of some shards fail a critical rule on rows of the suite."""
+    """Return True if rows of some shards fail a critical rule on rows."""
     rules = [
         one
         for one in read_suite(suite, snapshot.version).expectations
@@ -125,21 +126,21 @@ def has_failing_rows(snapshot: Snapshot, suite: Path, shards: Collection[Shard])
 def _write_page(
     result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said: str, docs: Path
 ) -> dict[str, Any]:
-    """The page for people. The data is no worse where it cannot be written."""
+    """Write the page. A failure is noted in the metadata and does not fail the check."""
     try:
         page = write_page(result, snapshot, said, docs)
     except Exception as error:  # noqa: BLE001 - whatever drawing a page may raise
         why = getattr(error, "strerror", None) or type(error).__name__
-        return {"data_docs": f"no page could be written below {docs}: {why}"}
-    return {"data_docs": dg.MetadataValue.path(str(page.resolve()))}
+        return {keys.DATA_DOCS: f"page not written below {docs}: {why}"}
+    return {keys.DATA_DOCS: dg.MetadataValue.path(str(page.resolve()))}
 
 
 def _list_outcomes(
     suite: Suite, result: "ExpectationSuiteValidationResult", columns: set[str]
 ) -> list[ExpectationOutcome]:
-    """Return what became of each expectation, in the order of the suite.
+    """Return the outcome of each expectation, in the order of the suite.
 
-    The result is left with what may be told: a page is drawn from it.
+    The result is redacted in place, because the page is drawn from it.
     """
     for one in result.results:
         if one.expectation_config is not None and one.expectation_config.meta is not None:
@@ -174,7 +175,7 @@ def _create_outcome(
 
 
 def _redact_result(expected: ExpectationSpec, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a result the numbers alone: lists, texts and messages may hold values of the data."""
+    """Return only the numbers of a result: lists, texts and messages may contain values."""
     kept = {name: told[name] for name in _COUNTS if told.get(name) is not None}
     if "unexpected_percent" not in kept:
         kept.pop("unexpected_count", None)
@@ -193,20 +194,21 @@ def _format_failure(
 ) -> str:
     absent = [name for name in expected.columns if name not in columns]
     if absent:
-        return f"there is no column {absent[0]!r}"
+        return f"unknown column {absent[0]!r}"
     if raised:
-        return f"it could not be told: {raised}"
+        return f"not evaluated: {raised}"
     bad, of = told.get("unexpected_count"), told.get("element_count")
     if bad is not None and of is not None:
         missing = int(told.get("missing_count", 0))
-        beside = f", {missing:,} are missing" if missing and bad != missing else ""
-        return f"{int(bad):,} of {int(of):,} values are not as expected{beside}"
+        beside = f", {missing:,} missing" if missing and bad != missing else ""
+        return f"{int(bad):,} of {int(of):,} values are unexpected{beside}"
     if "observed_value" not in told:
-        return "it does not hold"
+        return "does not hold"
     low, high = (expected.kwargs.get(name) for name in ("min_value", "max_value"))
     bounds = [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)]
     wanted = " and ".join(filter(None, bounds))
-    return f"it is {_format_observed(told['observed_value'])}{f', not {wanted}' if wanted else ''}"
+    observed = _format_observed(told["observed_value"])
+    return f"got {observed}, expected {wanted}" if wanted else f"got {observed}"
 
 
 def _format_observed(observed: bool | float | str) -> str:  # noqa: FBT001 - a value
@@ -235,7 +237,7 @@ def _format_expectation(expected: ExpectationSpec) -> str:
 
 
 def _build_table(outcomes: Sequence[ExpectationOutcome]) -> dg.TableMetadataValue:
-    """Those that failed first, the worst before the others."""
+    """Return a table with failed expectations first, by severity."""
     ordered = sorted(
         outcomes,
         key=lambda one: (one.passed, not one.passed and SEVERITIES.index(one.expected.severity)),
@@ -250,7 +252,7 @@ def _build_table(outcomes: Sequence[ExpectationOutcome]) -> dg.TableMetadataValu
                     "passed": one.passed,
                     "observed": one.observed,
                     "unexpected": "" if one.unexpected is None else f"{one.unexpected:.2%}",
-                    "what went wrong": one.wrong,
+                    "problem": one.wrong,
                 }
             )
             for one in ordered[:_MAX_ROWS]
@@ -262,8 +264,8 @@ def _build_table(outcomes: Sequence[ExpectationOutcome]) -> dg.TableMetadataValu
                 dg.TableColumn("severity"),
                 dg.TableColumn("passed", "bool"),
                 dg.TableColumn("observed"),
-                dg.TableColumn("unexpected", description="the share of the values"),
-                dg.TableColumn("what went wrong"),
+                dg.TableColumn("unexpected", description="share of the values"),
+                dg.TableColumn("problem"),
             ]
         ),
     )

@@ -1,8 +1,8 @@
-"""A first suite for a version, from what one of its snapshots holds.
+"""A drafted suite for a version, from the rows of a snapshot.
 
-What the schema promises is `critical`: columns, presence, labels, fixed lengths. What was merely
-seen is a `warning`, with some room around it: ranges, means, small sets of values, lengths. The
-same snapshot gives the same suite.
+Promises of the schema are `critical`: columns, presence, labels, fixed lengths. Observations are
+`warning`, with some room: ranges, means, small sets of values, lengths. The same snapshot gives the
+same suite.
 """
 
 import math
@@ -24,7 +24,7 @@ _SDS = 0.5
 
 
 def draft_suite(snapshot: StoredSnapshot, taken: Sample) -> Suite:
-    """A suite that holds on these rows of a snapshot, to be edited."""
+    """Return a suite that holds on the sampled rows, to be edited."""
     expectations = [ExpectationSpec("expect_table_row_count_to_be_between", {"min_value": 1})]
     for told in profile_sample(taken).values():
         expectations += _draft_expectations(told.column, told)
@@ -63,7 +63,7 @@ def _is_fixed(feature: Feature) -> bool:
 
 
 def _expect_presence(column: FlatColumn, told: ColumnProfile) -> Iterator[ExpectationSpec]:
-    """A value in each row, or in about as many as have one."""
+    """Yield a rule for values in all rows, or in about the observed share of rows."""
     kwargs: dict[str, str | float] = {"column": column.name}
     if column.feature.required and not (column.feature.nan and not column.tells):
         yield ExpectationSpec("expect_column_values_to_not_be_null", kwargs)
@@ -108,12 +108,12 @@ def _expect_mean(name: str, told: NumberSummary) -> ExpectationSpec:
 
 
 def _widen_counts(told: NumberSummary) -> tuple[int, int]:
-    """From half of the least to twice the most; none only where there were such."""
+    """Return half of the minimum and twice the maximum."""
     return math.ceil(told.low / 2), int(2 * told.high)
 
 
 def _widen_range(told: NumberSummary, *, whole: bool) -> tuple[float, float]:
-    """The range with room at both ends; it does not pass zero where no value does."""
+    """Return the range with room at both ends. It does not cross zero unless values do."""
     room = _ROOM * (told.high - told.low) or _ROOM * abs(told.low) or 1.0
     low, high = _round_outward(told.low - room, told.high + room)
     low = max(low, 0.0) if told.low >= 0 else low
@@ -122,9 +122,9 @@ def _widen_range(told: NumberSummary, *, whole: bool) -> tuple[float, float]:
 
 
 def _round_outward(low: float, high: float) -> tuple[float, float]:
-    """The same, with two or three digits that matter: a draft is read and edited by people."""
+    """Return the range rounded outward to two or three significant digits, for readability."""
     if high <= low:
-        return low, high  # numbers so large that there is none between them
+        return low, high  # no number between them at this magnitude
     digits = 2 - math.ceil(math.log10(high - low))
     step = 10.0**-digits
     least = round(math.floor(low / step) * step, digits)

@@ -1,8 +1,7 @@
-"""What rules on a whole snapshot need to know, added up chunk by chunk.
+"""Tallies of rules on a whole snapshot, updated chunk by chunk.
 
-A tally sees every row once. `metrics` gives what Great Expectations would have computed from all
-rows at once, under the names that it uses, so that its own code decides whether a rule holds.
-Values are only passed on where the rule itself names them.
+A tally sees every row once. Its metrics have the names that Great Expectations uses, so that its
+own code decides the rule. Values are included only if the rule itself names them.
 """
 
 import math
@@ -26,35 +25,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OTHER = "\0other"
-"""Stands for all values that a rule does not name."""
+"""Represents all values that a rule does not name."""
 
 _SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 _ALL_MISSING, _ANY_MISSING = "all_values_are_missing", "any_value_is_missing"
 
 
 class NotNumbersError(TypeError):
-    """A column of texts, in which a rule looks for numbers."""
+    """A column of texts where a rule needs numbers."""
 
     def __init__(self, column: str) -> None:
         super().__init__(f"column {column!r} contains text, not numbers")
 
 
 class Tally(Protocol):
-    """Sums up the rows of a snapshot for one rule."""
+    """Sums up the rows of a snapshot for a rule."""
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
 
     def metrics(self) -> dict[str, Any]:
-        """Return what all rows amount to, as Great Expectations names it."""
+        """Return the metrics of all rows, as Great Expectations names them."""
 
 
 def create_tally(
     expected: ExpectationSpec, folder: Path, name: str, budget_bytes: int = BUDGET_BYTES
 ) -> Tally:
-    """Return the tally that a rule on a whole snapshot needs.
+    """Return the tally for a rule on a whole snapshot.
 
-    What does not fit into `budget_bytes` is in files of `folder` that start with `name`.
+    Data above `budget_bytes` is kept in files of `folder` whose names start with `name`.
     """
     kwargs, evaluation = expected.kwargs, get_evaluation(expected.type)
     column = str(kwargs.get("column", ""))
@@ -80,7 +79,7 @@ def _create_share_tally(column: str, partition: Mapping[str, Any]) -> Tally:
 
 
 def _fits_text(kind: str) -> bool:
-    """Return True for rules that make sense for texts too."""
+    """Return True for rules that also apply to texts."""
     return kind in {
         "expect_column_min_to_be_between",
         "expect_column_max_to_be_between",
@@ -93,9 +92,9 @@ def _convert_list(values: object) -> list[Any]:
 
 
 class NumberTally:
-    """Presence, least, most, sum, mean and standard deviation of a column.
+    """Presence, minimum, maximum, sum, mean and standard deviation of a column.
 
-    Sums of integers are exact, those of floats are rounded once for each chunk.
+    Sums of integers are exact, sums of floats are rounded once per chunk.
     """
 
     def __init__(self, column: str, *, numeric: bool) -> None:
@@ -109,7 +108,7 @@ class NumberTally:
         self._mean = self._squares = 0.0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
         series = frame[self._column]
         there = series.dropna()
         self._rows += len(series)
@@ -144,7 +143,7 @@ class NumberTally:
         self._squares += squares + shift * shift * before * added / (before + added)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the numbers."""
+        """Return the metrics."""
         total = _sum_floats(self._sums) if self._is_float else self._whole
         deviation = math.nan
         if self._present > 1 and not math.isnan(self._squares):
@@ -160,7 +159,7 @@ class NumberTally:
 
 
 class RankTally:
-    """The median and quantiles of a column."""
+    """Median and quantiles of a column."""
 
     def __init__(self, column: str, kwargs: Mapping[str, Any], spool: NumberSpool) -> None:
         ranges = kwargs.get("quantile_ranges")
@@ -171,14 +170,14 @@ class RankTally:
         self._how = str(kwargs.get("allow_relative_error") or "nearest")
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
         series = frame[self._column]
         if not is_number(series):
             raise NotNumbersError(self._column)
         self._spool.add(convert_numbers(series.dropna()))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the numbers."""
+        """Return the metrics."""
         if not self._spool.count:
             empty = [math.nan] * len(self._quantiles)
             return {"column.median": None, "column.quantile_values": empty}
@@ -202,7 +201,7 @@ class RankTally:
 
 
 class ValueTally:
-    """Which of the values that a rule names occur, and whether there are others."""
+    """Occurrence of the values that a rule names, and of others."""
 
     def __init__(self, column: str, named: Sequence[Any]) -> None:
         self._column, self._named = column, set(named)
@@ -210,13 +209,13 @@ class ValueTally:
         self._others = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
         values = set(frame[self._column].dropna().unique())
         self._seen |= values & self._named
         self._others = max(self._others, len(values - self._named))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the numbers of values. Of those that are not named, at least how many."""
+        """Return the counts of values. That of unnamed values is a lower bound."""
         return {
             "column.distinct_values.not_in_set.count": self._others,
             "column.distinct_values.not_in_set": [],
@@ -226,7 +225,7 @@ class ValueTally:
 
 
 class CategoryTally:
-    """How often each value of a partition occurs, and all others together."""
+    """Counts of the values of a partition, and of all others together."""
 
     def __init__(self, column: str, named: Sequence[Any]) -> None:
         self._column, self._named = column, list(dict.fromkeys(named))
@@ -234,7 +233,7 @@ class CategoryTally:
         self._present = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
         counts = frame[self._column].value_counts()
         present = int(counts.sum())
         for value, count in counts[counts.index.isin(self._named)].items():
@@ -257,7 +256,7 @@ class CategoryTally:
 
 
 class BinTally:
-    """How many numbers are in each bin of a partition, below it and above it."""
+    """Counts of numbers in each bin of a partition, below it and above it."""
 
     def __init__(self, column: str, bins: Sequence[float]) -> None:
         self._column, self._bins = column, bins
@@ -265,7 +264,7 @@ class BinTally:
         self._below = self._above = self._present = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
         import numpy as np  # noqa: PLC0415 - only when data is read
 
         series = frame[self._column]
@@ -289,7 +288,7 @@ class BinTally:
 
 
 class CountTally:
-    """How many values of a column are distinct, occur twice or more, or are the most common."""
+    """Counts of distinct, duplicate and most common values of a column."""
 
     def __init__(self, column: str, named: Sequence[Any], keys: KeyCounts) -> None:
         self._column, self._named, self._keys = column, named, keys
@@ -298,7 +297,7 @@ class CountTally:
         self._is_float = False
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
         present = frame[[self._column]].dropna()
         dtype = frame[self._column].dtype
         self._is_text, self._is_float = not is_number(present[self._column]), dtype.kind == "f"
@@ -308,7 +307,7 @@ class CountTally:
             self._keys.add(present)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the counts. Of the most common values, those that the rule names."""
+        """Return the counts. The most common values include only values that the rule names."""
         named = self._named_keys()
         distinct = duplicated = highest = winners = 0
         modes: list[Any] = []
@@ -333,7 +332,7 @@ class CountTally:
         }
 
     def _named_keys(self) -> dict[tuple[int, int], Any]:
-        """Return the values that the rule names, as far as they fit the column, by their keys."""
+        """Return the values that the rule names and that fit the column, by their keys."""
         import pandas as pd  # noqa: PLC0415 - takes a second to load
 
         fitting = [value for value in self._named if self._fits(value)]
@@ -357,14 +356,14 @@ class CountTally:
 
 
 class RowTally:
-    """How many rows have the same values in several columns as another row."""
+    """Count of rows that equal another row in several columns."""
 
     def __init__(self, columns: Sequence[str], ignored: str, keys: KeyCounts) -> None:
         self._columns, self._ignored, self._keys = list(columns), ignored, keys
         self._rows = self._looked_at = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Take in the next rows."""
+        """Add a chunk of rows."""
         rows = frame[self._columns]
         if self._ignored == _ALL_MISSING:
             rows = rows.dropna(how="all")
@@ -388,7 +387,7 @@ class RowTally:
 
 
 def _contains_key(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
-    """Return True if sorted keys contain one."""
+    """Return True if sorted keys contain a key."""
     import numpy as np  # noqa: PLC0415 - only when data is read
 
     high, low = map(np.uint64, key)
@@ -399,7 +398,7 @@ def _contains_key(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
 
 
 def _sum_floats(values: "Sequence[float] | NDArray[np.float64]") -> float:
-    """Add floats, rounded once. What is not finite is added as floats do."""
+    """Add floats, rounded once. Infinities and NaN add up as floats do."""
     try:
         return math.fsum(values)
     except (OverflowError, ValueError):

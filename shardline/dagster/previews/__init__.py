@@ -1,1 +1,1 @@
-"""Previews: small plots and pictures of a snapshot."""
+"""Previews of snapshots: small charts and images."""

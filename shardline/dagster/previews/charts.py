@@ -1,7 +1,7 @@
-"""Small quiet charts as PNG: rows over the snapshots, record sizes, label shares.
+"""Small charts as PNG: rows by snapshot, record sizes, label shares.
 
-They stand on white, so that they read alike in the light and in the dark theme. No state is shared
-with other users of matplotlib: each chart is a figure of its own.
+The background is white, for both the light and the dark theme. Each chart is a figure of its own,
+so that no state is shared with other users of matplotlib.
 """
 
 import io
@@ -29,16 +29,16 @@ _WIDE_RANGE = 50
 _MAX_NAME_LENGTH = 22
 _TICKS = 7
 _SLOTS = 6
-"""For how many bars there is room at least: a few must not fill the chart."""
+"""Minimum number of bars for which a chart has room, so that few bars do not fill it."""
 
 
 def draw_rows_chart(rows: Sequence[int], rejected: Sequence[bool], last: int) -> bytes:
-    """How many rows each of the last snapshots has, up to number `last`."""
+    """Draw the rows of the last snapshots, up to number `last`."""
     numbers = range(last - len(rows) + 1, last + 1)
     some = any(rejected)
     figure, axes = _create_figure(
-        "Rows, snapshot by snapshot",
-        f"{rows[-1]:,} in snapshot {last}" + ("; rejected ones hatched in red" if some else ""),
+        "Rows by snapshot",
+        f"{rows[-1]:,} in snapshot {last}" + ("; rejected hatched in red" if some else ""),
     )
     fills = [_PALE] * (len(rows) - 1) + [_BLUE]
     bars = axes.bar(numbers, rows, width=0.8, color=fills, linewidth=0)
@@ -52,7 +52,7 @@ def draw_rows_chart(rows: Sequence[int], rejected: Sequence[bool], last: int) ->
 
 
 def draw_sizes_chart(sizes: "NDArray[np.int64]", note: str) -> bytes:
-    """How large the records are; over a wide range of sizes, on a logarithmic axis."""
+    """Draw a histogram of record sizes, with a logarithmic axis for a wide range."""
     figure, axes = _create_figure("Record sizes", note)
     low, high = max(int(sizes.min()), 1), int(sizes.max())
     bins = int(np.clip(2 * np.cbrt(len(sizes)), *_BINS))
@@ -75,7 +75,7 @@ def draw_sizes_chart(sizes: "NDArray[np.int64]", note: str) -> bytes:
 
 
 def draw_shares_chart(name: str, shares: Sequence[tuple[str, float]], note: str) -> bytes:
-    """What share of the rows each value of a feature has."""
+    """Draw the share of the rows that each value of a feature has."""
     figure, axes = _create_figure(f"Shares of {_shorten_name(name)}", note)
     places = range(len(shares))
     axes.barh(places, [share for _, share in shares], height=0.72, color=_BLUE, linewidth=0)
@@ -91,14 +91,14 @@ def draw_shares_chart(name: str, shares: Sequence[tuple[str, float]], note: str)
     axes.set_xticks([])
     axes.set_yticks(places, [_shorten_name(label) for label, _ in shares])
     for label in axes.get_yticklabels():
-        # A label is data: a dollar sign in it is no formula.
+        # A label is data: a dollar sign must not start a formula.
         label.set(parse_math=False, size=size, color=_INK, family=_FONT)
     axes.spines["bottom"].set_visible(False)
     return _encode_png(figure)
 
 
 def _create_figure(title: str, note: str) -> "tuple[Figure, Axes]":
-    """A figure with a title, a note under it, and axes that show no more than they must."""
+    """Return a figure with a title and a note, and plain axes."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - takes a second to load
 
     figure = Figure(figsize=_INCHES, dpi=_DPI, facecolor=_WHITE, layout="constrained")
@@ -129,13 +129,13 @@ def _create_tick_locator() -> "MaxNLocator":
 
 
 def _list_powers(low: int, high: int) -> list[int]:
-    """Round sizes from one to the other, a handful: every power of two, of four, or of so many."""
+    """Return a handful of round sizes in a range: every power of two, of four, or of more."""
     exponents = range(low.bit_length() - 1, high.bit_length())
     return [1 << exponent for exponent in exponents[:: -(-len(exponents) // _TICKS)]]
 
 
 def _format_number(value: float) -> str:
-    """`950`, `12,500`, `1.5 M`."""
+    """Return `950`, `12,500` or `1.5 M`."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e5, "K")):
         if value >= size:
             return f"{value / (1e3 if unit == 'K' else size):.3g} {unit}"
@@ -147,7 +147,7 @@ def _format_bytes(value: float) -> str:
 
 
 def _shorten_name(text: str) -> str:
-    """A name without what cannot be printed, and with its middle left out if it is long."""
+    """Return a name without unprintable characters, shortened in the middle."""
     shown = "".join(char if char.isprintable() else "·" for char in text)
     if len(shown) <= _MAX_NAME_LENGTH:
         return shown
@@ -158,7 +158,7 @@ def _encode_png(figure: "Figure") -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from PIL import Image  # noqa: PLC0415
 
-    canvas: Any = FigureCanvasAgg(figure)  # its methods carry no annotations
+    canvas: Any = FigureCanvasAgg(figure)  # its methods are not annotated
     canvas.draw()
     drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     out = io.BytesIO()

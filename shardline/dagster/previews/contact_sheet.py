@@ -1,7 +1,7 @@
-"""A contact sheet: some images of a snapshot side by side, each with its label.
+"""A contact sheet: images of a snapshot side by side, with their labels.
 
-They are foreign bytes, and maybe nobody has checked them yet. So only common encodings are decoded,
-none is unpacked that claims to be too large, and what cannot be decoded is a grey tile.
+Images are untrusted bytes that may not have been checked. Only common formats are decoded, images
+that claim to be too large are not, and an image that cannot be decoded becomes a grey tile.
 """
 
 import io
@@ -31,7 +31,7 @@ _WHITE, _INK, _FAINT, _MAT, _GREY = "#ffffff", "#2f3640", "#7b8590", "#eef1f4", 
 
 @dataclass(frozen=True, slots=True)
 class ContactSheet:
-    """A picture, how it is encoded, and how many of its tiles are grey."""
+    """A picture, its encoding, and the number of grey tiles."""
 
     data: bytes
     mime: str
@@ -42,9 +42,9 @@ class ContactSheet:
 def draw_contact_sheet(
     images: Sequence[tuple[bytes, str]], title: str, note: Callable[[int], str], most_bytes: int
 ) -> ContactSheet:
-    """Draw images with their labels, if need be as JPEG so as to stay below so many bytes.
+    """Draw images with their labels, as JPEG if PNG would exceed `most_bytes`.
 
-    `note` tells what so many images are. ValueError if they do not fit.
+    `note` describes a number of images. Raises ValueError if no encoding fits.
     """
     from PIL import Image, ImageDraw  # noqa: PLC0415 - only where something is drawn
 
@@ -71,7 +71,7 @@ def draw_contact_sheet(
 
 
 def _create_tiles(images: Sequence[bytes]) -> "list[Image.Image | None]":
-    """Each image in the size of a tile, None for a damaged one; fewer if all are too large."""
+    """Return an image per tile, None for a corrupt image. Stops early if images are too large."""
     tiles: list[Image.Image | None] = []
     left = _PIXELS_OF_ALL
     for data in images:
@@ -84,7 +84,7 @@ def _create_tiles(images: Sequence[bytes]) -> "list[Image.Image | None]":
 
 
 def _create_tile(data: bytes) -> "tuple[Image.Image | None, int]":
-    """An image in the size of a tile, and how many pixels that cost."""
+    """Return an image in the size of a tile, and the number of decoded pixels."""
     from PIL import Image  # noqa: PLC0415
 
     pixels = 0
@@ -103,7 +103,7 @@ def _create_tile(data: bytes) -> "tuple[Image.Image | None, int]":
 def _convert_to_rgba(image: "Image.Image") -> "Image.Image":
     from PIL import Image  # noqa: PLC0415
 
-    if image.mode[0] in "IF":  # more than 8 bits deep: shown from 0 to its brightest
+    if image.mode[0] in "IF":  # more than 8 bits per channel: scaled to its maximum
         values = np.nan_to_num(np.asarray(image, np.float64))
         scaled = np.clip(values / max(float(values.max()), 1e-9), 0, 1) * 255
         image = Image.fromarray(scaled.astype(np.uint8))
@@ -111,7 +111,7 @@ def _convert_to_rgba(image: "Image.Image") -> "Image.Image":
 
 
 def _resize(image: "Image.Image") -> "Image.Image":
-    """Small images by whole pixels, so that these can be seen; large ones smoothly."""
+    """Enlarge small images by whole pixels, and reduce large images smoothly."""
     from PIL import Image  # noqa: PLC0415
 
     longest = max(image.size)

@@ -1,8 +1,8 @@
-"""Small pictures of a snapshot for the UI: some of its images, label shares, rows, record sizes.
+"""Previews of a snapshot for the UI: images, label shares, rows and record sizes.
 
-They are Markdown with the pictures inside, which the event log keeps, so their size is bounded; and
-so is the cost, whatever the size of the snapshot. All but that of the rows look at the shards that
-the snapshot brought. What cannot be drawn is a note in its place, and never an error.
+A preview is Markdown with embedded pictures. The event log stores it, so its size is bounded, and
+so is its cost for any snapshot. Apart from the chart of rows, it shows the shards that the snapshot
+added. Whatever cannot be drawn is replaced by a note.
 """
 
 import base64
@@ -29,10 +29,10 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~])")
 Result = TypeVar("Result")
 
 
-def picture(version: "Version", snapshot: "Snapshot", entry: "Entry") -> str:
-    """What is worth looking at of a snapshot, which `entry` of its log made, as Markdown."""
+def render_preview(version: "Version", snapshot: "Snapshot", entry: "Entry") -> str:
+    """Return the preview of a snapshot, which `entry` of its log committed, as Markdown."""
     page = _PreviewPage()
-    page.attempt("rows of the snapshots", lambda: _draw_rows(page, version, snapshot))
+    page.attempt("rows by snapshot", lambda: _draw_rows(page, version, snapshot))
     brought = page.attempt("shards", lambda: _find_added_shards(snapshot, entry))
     if brought is not None:
         page.attempt("record sizes", lambda: _draw_sizes(page, snapshot, brought))
@@ -45,20 +45,20 @@ def picture(version: "Version", snapshot: "Snapshot", entry: "Entry") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _AddedShards:
-    """The shards that a snapshot brought, or all that it has if it brought none."""
+    """The shards that a snapshot added, or all shards if it added none."""
 
     shards: Sequence["Shard"]
     noun: str
 
     def shown(self, looked: int) -> str:
-        """`600 added rows`, `4,096 of 120,000 added rows`: how many of the rows were looked at."""
+        """Return the extent, such as `600 added rows` or `4,096 of 120,000 added rows`."""
         total = sum(shard.records for shard in self.shards)
         rows = format_count(total, self.noun)
         return f"{looked:,} of {rows}" if looked < total else rows
 
 
 def _find_added_shards(snapshot: "Snapshot", entry: "Entry") -> _AddedShards:
-    # What a replacement left of other shards brought nothing.
+    # Shards without a source are what a replacement kept of earlier ones.
     left = set() if entry.operation != "append" else {None}
     brought = [one.shard for one in entry.added if one.shard.source not in left]
     if brought:
@@ -68,14 +68,14 @@ def _find_added_shards(snapshot: "Snapshot", entry: "Entry") -> _AddedShards:
 
 @dataclass(slots=True)
 class _PreviewPage:
-    """What has been made so far."""
+    """The parts of a preview, collected one by one."""
 
     sheet: str = ""
     charts: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
     def attempt(self, what: str, make: Callable[[], Result]) -> Result | None:
-        """Do a part of the work; if that fails, say so on the page."""
+        """Run a part of the work. A failure becomes a note in the preview."""
         try:
             return make()
         except Exception as error:  # noqa: BLE001 - a picture is no reason to fail
@@ -83,7 +83,7 @@ class _PreviewPage:
         return None
 
     def note(self, what: str, error: Exception) -> None:
-        """Say what could not be drawn. Only of some errors is it known that they hold no data."""
+        """Note what could not be drawn. Messages of other errors may contain values of the data."""
         if isinstance(error, ShardlineError):
             why = error.describe()
         else:
@@ -91,11 +91,11 @@ class _PreviewPage:
         self.remarks.append(f"*Not drawn: {what}.* {_escape_markdown(why)}")
 
     def room(self) -> int:
-        """For how many bytes of a picture there is room on the page, which base64 makes longer."""
+        """Return the remaining size of a picture in bytes, before base64 encoding."""
         return (MAX_CHARACTERS - len(self.text()) - _OVERHEAD) // 4 * 3
 
     def text(self) -> str:
-        """All of it."""
+        """Return the preview."""
         parts = (self.sheet, "\n".join(self.charts), *self.remarks)
         return "\n\n".join(filter(None, parts)) or "Nothing to draw."
 
@@ -130,9 +130,7 @@ def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards)
     sizes = np.concatenate([read_record_sizes(records) for records in shards])
     low, high = int(sizes.min()), int(sizes.max())
     if low == high:
-        page.remarks.append(
-            f"All {len(sizes):,} records looked at have {format_count(low, 'byte')}."
-        )
+        page.remarks.append(f"All {len(sizes):,} sampled records have {format_count(low, 'byte')}.")
         return
     middle = format_bytes(float(np.median(sizes)))
     note = f"median {middle}, in {brought.shown(len(sizes))}"
@@ -183,11 +181,11 @@ def _render_image(data: bytes, mime: str, alt: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    """The beginning of a text that comes from the data, and can have any length."""
+    """Return the beginning of a text from the data, which can have any length."""
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 
 
 def _escape_markdown(text: str) -> str:
-    """A text in which Markdown sees nothing but text."""
+    """Return a text without Markdown syntax."""
     printable = "".join(char if char.isprintable() else " " for char in text)
     return _SPECIAL.sub(r"\\\1", printable)

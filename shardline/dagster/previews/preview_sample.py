@@ -1,4 +1,4 @@
-"""Some rows of a snapshot, seen as what people look for in them: labels, and images."""
+"""Samples of rows for previews: labels and images."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -35,9 +35,9 @@ _USUAL_LABELS = frozenset({"label", "class", "category", "target", "y"})
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Some rows: the value of the feature `label` and the bytes of `image` in each.
+    """Sampled rows: the value of the feature `label` and the bytes of `image` in each.
 
-    There may be no such feature. `failures` are why shards could not be read.
+    Either feature may be None. `failures` are the errors of unreadable shards.
     """
 
     label: Feature | None
@@ -47,7 +47,7 @@ class Look:
     failures: Sequence[ShardlineError]
 
     def shares(self) -> list[tuple[str, float]]:
-        """What share of the rows each value has: numbers in order, others the largest first."""
+        """Return the share of each value: numbers in order, other values by size."""
         counts = Counter(self.values)
         labels = _get_labels(self.label)
         if labels:
@@ -64,7 +64,7 @@ class Look:
         return [(name, count / len(self.values)) for name, count in counts.items()]
 
     def some_images(self) -> list[tuple[bytes, str]]:
-        """A sheet full of them with their labels, evenly spread."""
+        """Return images with their labels, evenly spread, for a contact sheet."""
         there = [place for place, image in enumerate(self.images) if image is not None]
         chosen = np.linspace(0, len(there) - 1, min(MAX_IMAGES, len(there))).round().astype(int)
         places = [there[place] for place in chosen.tolist()]
@@ -73,7 +73,7 @@ class Look:
 
 
 def take_preview_sample(snapshot: Snapshot, shards: Sequence[Shard]) -> Look | None:
-    """Look at some rows; None if the schema has nothing to look for."""
+    """Return a sample of rows, None if the schema has neither labels nor images."""
     image, candidates = (
         _find_image_feature(snapshot.schema),
         _list_label_candidates(snapshot.schema),
@@ -100,7 +100,7 @@ def take_preview_sample(snapshot: Snapshot, shards: Sequence[Shard]) -> Look | N
 
 
 def _find_image_feature(schema: Schema) -> Feature | None:
-    """The first feature that is an image: by its meaning, or by the name that folders give it."""
+    """Return the first image feature, by logical type or by the name that folder sources use."""
     found = [
         feature
         for feature in _list_single_features(schema)
@@ -111,7 +111,7 @@ def _find_image_feature(schema: Schema) -> Feature | None:
 
 
 def _list_label_candidates(schema: Schema) -> list[Feature]:
-    """The features that may tell classes apart, the likeliest first."""
+    """Return features that may distinguish classes, the likeliest first."""
     single = _list_single_features(schema)
     categories = [feature for feature in single if isinstance(feature.meaning, Category)]
     numbers = [one for one in single if one.kind == "int64" and one.meaning is None]
@@ -124,14 +124,14 @@ def _list_single_features(schema: Schema) -> list[Feature]:
 
 
 def _is_label(feature: Feature, column: pa.ChunkedArray) -> bool:
-    """Whether it is a category, or a number that takes only a few values."""
+    """Return True for a category, and for a number with few values."""
     if isinstance(feature.meaning, Category):
         return True
     return len(column.unique()) <= min(_BARS, max(len(column) // 2, 1))
 
 
 def _format_values(feature: Feature, column: pa.ChunkedArray) -> list[str]:
-    """The values as people know them."""
+    """Return values as labels."""
     labels = _get_labels(feature)
 
     def name(value: int | str | None) -> str:
@@ -154,7 +154,7 @@ def _is_number(name: str) -> bool:
 
 
 def _get_sort_number(name: str) -> float:
-    """Where a value stands; that it is missing stands last."""
+    """Return the sort key of a value. A missing value comes last."""
     return int(name) if _is_number(name) else float("inf")
 
 
@@ -168,7 +168,7 @@ _LIMITS = Limits(max_record_bytes=_MAX_RECORD_BYTES)
 def select_shards(
     snapshot: Snapshot, shards: Sequence[Shard], features: Sequence[Feature] | None = None
 ) -> list[Records]:
-    """Some of the shards, evenly spread, to be read for these features, or for whole records."""
+    """Return some shards, evenly spread, as readers of these features or of whole records."""
     full = [shard for shard in shards if shard.records]
     places = np.linspace(0, len(full) - 1, min(MAX_SHARDS, len(full))).round().astype(int)
     chosen = tuple(full[place] for place in places.tolist())
@@ -176,7 +176,7 @@ def select_shards(
 
 
 def read_record_sizes(records: Records) -> "IntArray":
-    """The sizes of a shard's payloads, as many as one look at its index tells."""
+    """Return the payload sizes of a shard, limited to one block of its index."""
     sizes = _read_sizes(records)
     if sizes is not None:
         return sizes - FRAME_BYTES * len(records.files)
@@ -191,7 +191,7 @@ def read_record_sizes(records: Records) -> "IntArray":
 
 
 def read_some_rows(records: Records, features: Sequence[Feature], rows: int, size: int) -> pa.Table:
-    """Up to so many rows of a shard, made of about `size` bytes at most, as columns."""
+    """Return up to `rows` rows of a shard as columns, from about `size` bytes at most."""
     count = records.shard.records
     sizes = None if is_compressed(records) else _read_sizes(records)
     if records.shard.virtual:
@@ -208,9 +208,9 @@ def read_some_rows(records: Records, features: Sequence[Feature], rows: int, siz
 
 
 def _read_sizes(records: Records) -> "IntArray | None":
-    """The bytes of the first records with their frames, over all files; None without an index.
+    """Return the framed sizes of the first records, over all files. None without an index.
 
-    None too of pairs, which lie in no file.
+    Also None for virtual shards, whose pairs are not in files.
     """
     if records.shard.virtual:
         return None
@@ -233,13 +233,13 @@ def _limit_rows(each: float, records: int, rows: int, size: int) -> int:
 
 
 def _estimate_pair_bytes(records: Records) -> float:
-    """How large a pair is, about: as two records of what it is made of."""
+    """Return an estimate of the size of a pair: that of two records of its inputs."""
     counted = sum(file.shard.records for file in records.files)
     return 2 * count_read_bytes([records]) / max(counted, 1)
 
 
 def _choose_records(sizes: "IntArray", rows: int, size: int) -> "IntArray":
-    """Which records to read: about evenly spread, within the budget."""
+    """Return the records to read, evenly spread, within the budget."""
     count = _limit_rows(float(sizes.mean()), len(sizes), rows, size)
     places = _spread_evenly(len(sizes), count)
     places = places[sizes[places] <= _MAX_RECORD_BYTES]
@@ -249,9 +249,9 @@ def _choose_records(sizes: "IntArray", rows: int, size: int) -> "IntArray":
 
 
 def _spread_evenly(total: int, count: int) -> "IntArray":
-    """So many numbers of records, about evenly spread, the same each time.
+    """Return numbers of records, evenly spread and deterministic.
 
-    They are not quite even, so that labels which take turns are not all the same one.
+    A random offset keeps labels that alternate from all being the same.
     """
     steps = np.arange(count) + np.random.default_rng(0).random(count)
     return np.minimum((steps * (total / count)).astype(np.int64), total - 1)

@@ -1,11 +1,11 @@
-"""A version that grows: each materialization appends what has landed since, exactly once."""
+"""A version that grows: each materialization appends new sources, each source once."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, Unpack
 from zoneinfo import available_timezones
 
 import dagster as dg
@@ -13,20 +13,26 @@ from pydantic import Field
 
 from shardline.api import Version
 from shardline.arguments import TARGET_BYTES, list_items
-from shardline.dagster.asset_names import get_asset_key, group_name
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.automation.landing_sensor import build_append_schedule, build_landing_sensor
-from shardline.dagster.resources import ShardlineResource
+from shardline.dagster.versions.builder import (
+    MEGABYTE,
+    VersionOperation,
+    VersionOptions,
+    VersionStep,
+    build_version,
+    validate_option_names,
+)
 from shardline.dagster.versions.declaration import (
-    DryRun,
+    Schemas,
     VersionDefs,
-    VersionPlan,
-    create_version_checks,
     parse_target,
     raise_declaration_error,
 )
+from shardline.dagster.versions.dry_run import VersionPlan
 from shardline.dagster.versions.materialization import (
+    Metadata,
     StepReport,
-    build_result,
     build_schema_metadata,
     get_latest_report,
 )
@@ -44,7 +50,6 @@ from shardline.operations.landing_folder import (
     scan_landing_folders,
 )
 from shardline.operations.source_selection import OnChanged, OnDuplicate, SourceRules
-from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.sources import RecordSource, open_source
 from shardline.text import format_bytes, format_count
@@ -52,36 +57,34 @@ from shardline.tfrecord.compression import Compression
 
 LandingArgument: TypeAlias = LandingFolder | str | PathLike[str]
 
-_MEGABYTE = 1024 * 1024
-_SHOWN = 20
+_MAX_NAMES = 20
 
 
 class AppendConfig(dg.Config):
-    """What can be set in the launchpad; all of it may be left out."""
+    """Launchpad options of a version that grows. All are optional."""
 
     files: list[str] = Field(
         default=[],
-        description="Append these files only, by path or URI; they need not lie in the landing "
-        "folder. Empty: all that has landed.",
+        description="Append only these files, by path or URI, from any folder. Empty: all new "
+        "files in the landing folders.",
     )
-    limit: int = Field(default=0, ge=0, description="At most so many sources; 0 for all.")
+    limit: int = Field(default=0, ge=0, description="Maximum number of sources. 0: all.")
     target_shard_mb: int = Field(
-        default=0, ge=0, description="Begin a new shard at so many MB; 0 for the declared size."
+        default=0, ge=0, description="Size of a shard in MB. 0: the declared size."
     )
-    reland: bool = Field(
+    retry_rejected: bool = Field(
         default=False,
-        description="Also append what was rejected or set aside before; what was rolled back by a "
-        "restore comes in again if it is named in files.",
+        description="Also append sources that were rejected before. A source that a restore rolled "
+        "back is appended again if it is named in files.",
     )
     on_duplicate: Literal["", "skip", "append"] = Field(
         default="",
-        description="Content that has landed under another path: skip or append it. Empty: as "
-        "declared.",
+        description="Known content under a new path: skip or append it. Empty: as declared.",
     )
     on_changed: Literal["", "reject", "append", "replace"] = Field(
         default="",
-        description="A path that has landed and now has other content: reject it, append it as "
-        "well, or replace its records. Empty: as declared.",
+        description="A known path with new content: reject it, append it as well, or replace its "
+        "records. Empty: as declared.",
     )
 
 
@@ -96,114 +99,152 @@ def appended_version(
     quarantine_share: float = 0.0,
     on_duplicate: OnDuplicate = "skip",
     on_changed: OnChanged = "reject",
-    expectations: str | Path | None = None,
     target_bytes: int | str = TARGET_BYTES,
     compression: str = "none",
-    description: str = "",
-    owners: Sequence[str] = (),
-    tags: Mapping[str, str] | None = None,
-    code_version: str = __version__,
+    **options: Unpack[VersionOptions],
 ) -> VersionDefs:
-    """Declare a version, `digits/v1`, that grows by what lands in its folders.
+    """Declare a version that grows by the sources in its landing folders.
 
-    `landing` is a LandingFolder or the path of a folder, or several of them. `target_bytes` is a
-    number, or a size such as "128MB".
+    Args:
+        name: The version.
+        schema: The schema of its records.
+        landing: A LandingFolder, the path of a folder, or several of them.
+        cron: Times at which to append.
+        timezone: The timezone of `cron`.
+        watch_seconds: How often to look for new files, which are appended at once.
+        quarantine_share: Share of the rows of a source, from 0 to 1, that may not fit the schema.
+            They go to quarantine.
+        on_duplicate: Known content under a new path: "skip" or "append".
+        on_changed: A known path with new content: "reject", "append" or "replace".
+        target_bytes: Size of a shard, as a number or as text such as "128MB".
+        compression: "none" or "gzip" for the shards.
+        **options: The options of all factories, see `AssetOptions`.
 
-    It is appended to at the times of `cron`, and soon after a file lands if the folders are looked
-    into every `watch_seconds`; nothing runs where nothing is new. Up to `quarantine_share` of the
-    rows of a source may not fit the schema. `on_duplicate` and `on_changed` are those of `append`.
-    `expectations` is the file of its suite in `checks/expectations/`.
+    Returns:
+        The declared version, for `build_definitions`.
+
+    Raises:
+        DeclarationError: If an option is invalid.
+
+    Example:
+        notes = appended_version("notes/v1", schema=SCHEMA, landing="landing", watch_seconds=30)
     """
+    validate_option_names(appended_version, options)
     with raise_declaration_error(name):
         folders = _parse_folders(landing)
         get_no_schema_error(schema, name)
         target = parse_target("target_bytes", target_bytes)
         AppendOptions(target, Compression(compression), quarantine_share)
-        SourceRules(on_duplicate, on_changed)
+        rules = SourceRules(on_duplicate, on_changed)
         _validate_times(timezone, watch_seconds)
-    gate = create_version_checks(name, expectations, grows=True)
-    landing_of = f"\n\nAppended from {', '.join(f'`{folder.where}`' for folder in folders)}."
-
-    @dg.asset(
-        key=get_asset_key(name),
-        group_name=group_name(name),
-        kinds={"tfrecord"},
-        description=(description or f"`{name}`, appended to by what lands.") + landing_of,
-        owners=list(owners),
-        tags={**(tags or {}), "shardline/made_by": "append"},
-        metadata=build_schema_metadata(schema),
-        code_version=code_version,
-        output_required=False,
-    )
-    def appended(
-        context: dg.AssetExecutionContext, config: AppendConfig, shardline: ShardlineResource
-    ) -> Iterator[dg.MaterializeResult[None]]:
-        version = shardline.version(name, run=context.run.run_id, code=code_version)
-        _validate_schema(version, schema)
-        found = _select_arrivals(version, scan_landing_folders(version, folders), config)
-        _log_arrivals(context, name, found)
-        if version.exists:
-            version.require(gate.required)
-        began = time.perf_counter()
-        report = append(
-            version,
-            [_open_arrival(arrival, folders) for arrival in found.new],
-            schema=schema,
-            checks=gate.required,
-            target_bytes=config.target_shard_mb * _MEGABYTE or target,
-            compression=compression,
-            quarantine_share=quarantine_share,
-            set_aside=True,
-            reland=config.reland,
-            on_duplicate=config.on_duplicate or on_duplicate,
-            on_changed=config.on_changed or on_changed,
-            executor=create_logging_executor(context.log),
-        )
-        seconds = time.perf_counter() - began
-        told = (report.landed, report.skipped, report.set_aside)
-        record_scan(version, found, [one.source for group in told for one in group])
-        _log_report(context, report)
-        made = _create_step_report(version, report, seconds) or get_latest_report(
-            version, context.instance, context.asset_key
-        )
-        if made is None and report.set_aside:
-            raise dg.Failure(
-                f"{name} has no snapshot yet, and what landed cannot be appended: "
-                f"{report.set_aside[0].why}",
-                allow_retries=False,
-            )
-        if made is None:
-            context.log.info("%s has no snapshot yet: nothing has landed", name)
-            return
-        aside, same = len(report.set_aside), len(report.duplicates)
-        yield build_result(version, replace(made, set_aside=aside, duplicates=same))
-
-    def plan(shardline: ShardlineResource, config: AppendConfig) -> VersionPlan:
-        version = shardline.version(name)
-        _validate_schema(version, schema)
-        return _create_plan(
-            _select_arrivals(version, scan_landing_folders(version, folders), config)
-        )
-
-    return VersionDefs(
+    operation = _Append(name, schema, folders, target, compression, quarantine_share, rules)
+    return build_version(
         name,
-        (appended,),
-        gate.definition(),
-        suite=gate.suite,
-        dry_run=DryRun(AppendConfig, plan),
-        derive_schema=lambda _: schema,
+        operation,
+        options,
         schedules=[build_append_schedule(name, folders, cron, timezone)] if cron else [],
         sensors=[build_landing_sensor(name, folders, watch_seconds)] if watch_seconds else [],
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Append(VersionOperation[AppendConfig]):
+    """The declared options of a version that grows."""
+
+    operation: ClassVar[str] = "append"
+    config: ClassVar[type[dg.Config]] = AppendConfig
+    grows: ClassVar[bool] = True
+
+    name: str
+    schema: Schema
+    folders: tuple[LandingFolder, ...]
+    target_bytes: int
+    compression: str
+    quarantine_share: float
+    rules: SourceRules
+    inputs: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        return f"Appended from {', '.join(f'`{folder.where}`' for folder in self.folders)}."
+
+    def build_asset_metadata(self) -> Metadata:
+        return {**build_schema_metadata(self.schema)}
+
+    def derive_schema(self, schemas: Schemas) -> Schema | None:  # noqa: ARG002 - it has no inputs
+        return self.schema
+
+    def plan(self, step: VersionStep[AppendConfig]) -> VersionPlan:
+        return _create_plan(self.name, self._scan(step))
+
+    def run(
+        self, step: VersionStep[AppendConfig], context: dg.AssetExecutionContext
+    ) -> StepReport | None:
+        version, config = step.version, step.config
+        scan = self._scan(step)
+        _log_scan(context, self.name, scan)
+        step.require_checks()
+        start = time.perf_counter()
+        report = append(
+            version,
+            [_open_file(file, self.folders) for file in scan.new],
+            schema=self.schema,
+            checks=step.checks,
+            target_bytes=config.target_shard_mb * MEGABYTE or self.target_bytes,
+            compression=self.compression,
+            quarantine_share=self.quarantine_share,
+            set_aside=True,
+            reland=config.retry_rejected,
+            on_duplicate=config.on_duplicate or self.rules.on_duplicate,
+            on_changed=config.on_changed or self.rules.on_changed,
+            executor=create_logging_executor(context.log),
+        )
+        seconds = time.perf_counter() - start
+        results = (report.landed, report.skipped, report.set_aside)
+        record_scan(version, scan, [result.source for group in results for result in group])
+        _log_report(context, report)
+        made = _create_step_report(version, report, seconds) or get_latest_report(
+            version, context.instance, context.asset_key
+        )
+        if made is None:
+            if report.set_aside:
+                raise dg.Failure(
+                    f"{self.name}: no snapshot yet, all sources were rejected: "
+                    f"{report.set_aside[0].why}",
+                    allow_retries=False,
+                )
+            return None
+        return replace(
+            made,
+            rejected_sources=len(report.set_aside),
+            duplicate_sources=len(report.duplicates),
+        )
+
+    def _scan(self, step: VersionStep[AppendConfig]) -> LandingScan:
+        """Scan the landing folders, and select what the launchpad asks for."""
+        version, config = step.version, step.config
+        try:
+            validate_declared_schema(version, self.schema)
+        except SchemaMismatchError as error:
+            raise error.set_hint(_create_migrate_hint(version.name)) from None
+        scan = scan_landing_folders(version, self.folders)
+        new = scan.new
+        if config.retry_rejected:
+            new += scan.rejected(version)
+        if config.files:
+            by_path = {file.path: file for file in (*new, *scan.settling)}
+            new = tuple(_find_file(path, by_path) for path in config.files)
+        if config.limit:
+            new = new[: config.limit]
+        return replace(scan, new=new)
+
+
 def _parse_folders(
     landing: LandingArgument | Sequence[LandingArgument],
 ) -> tuple[LandingFolder, ...]:
-    """Return the folders, of which each may be given by its path."""
-    one = isinstance(landing, LandingFolder | str | PathLike)
-    given = [landing] if one else list(list_items(landing, "landing"))
-    if not given:
+    """Return the folders, each of which may be given by its path."""
+    is_single = isinstance(landing, LandingFolder | str | PathLike)
+    folders = [landing] if is_single else list(list_items(landing, "landing"))
+    if not folders:
         raise InvalidArgumentError(
             "landing: no folder given",
             code="missing-argument",
@@ -211,7 +252,7 @@ def _parse_folders(
         )
     return tuple(
         folder if isinstance(folder, LandingFolder) else LandingFolder(folder)  # type: ignore[arg-type] # checked there
-        for folder in given
+        for folder in folders
     )
 
 
@@ -228,14 +269,6 @@ def _validate_times(timezone: str, watch_seconds: int | None) -> None:
         )
 
 
-def _validate_schema(version: Version, schema: Schema) -> None:
-    """Raise SchemaMismatchError if the log has another schema: name the factory that migrates."""
-    try:
-        validate_declared_schema(version, schema)
-    except SchemaMismatchError as error:
-        raise error.set_hint(_create_migrate_hint(version.name)) from None
-
-
 def _create_migrate_hint(name: str) -> Hint:
     return Hint.of(
         f"keep the schema of {name}, and declare the new schema as a version of its own: "
@@ -244,37 +277,27 @@ def _create_migrate_hint(name: str) -> Hint:
     )
 
 
-def _select_arrivals(version: Version, found: LandingScan, config: AppendConfig) -> LandingScan:
-    """Of what has arrived, what the launchpad asks for."""
-    new = found.new
-    if config.reland:
-        new += found.rejected(version)
-    if config.files:
-        by_path = {arrival.path: arrival for arrival in (*new, *found.settling)}
-        new = tuple(_find_arrival(path, by_path) for path in config.files)
-    if config.limit:
-        new = new[: config.limit]
-    return replace(found, new=new)
+def _find_file(path: str, files: Mapping[str, LandingFile]) -> LandingFile:
+    """Return a file that is named in the launchpad and may be in any folder."""
+    full = path if "://" in path else Path(path).resolve().as_posix()
+    return files.get(full, LandingFile(full, "", 0, 0.0))
 
 
-def _find_arrival(path: str, arrivals: Mapping[str, LandingFile]) -> LandingFile:
-    """A file that was named by hand, which may lie anywhere."""
-    where = path if "://" in path else Path(path).resolve().as_posix()
-    return arrivals.get(where, LandingFile(where, "", 0, 0.0))
+def _open_file(file: LandingFile, folders: Sequence[LandingFolder]) -> RecordSource | str:
+    """Open a file in the format of its folder. Returns the path of one that cannot be opened.
 
-
-def _open_arrival(arrival: LandingFile, folders: Sequence[LandingFolder]) -> RecordSource | str:
-    """What has arrived, read as its folder says; the path where it cannot be: append tells why."""
-    inside = [f for f in folders if arrival.path.startswith(_format_folder(f) + "/")]
+    The append then records why it was rejected.
+    """
+    parents = [folder for folder in folders if file.path.startswith(f"{_get_prefix(folder)}/")]
     try:
-        return open_source(arrival.path, format=inside[0].format if inside else None)
+        return open_source(file.path, format=parents[0].format if parents else None)
     except SourceError:
-        return arrival.path
+        return file.path
 
 
-def _format_folder(folder: LandingFolder) -> str:
-    where = folder.where
-    return where.rstrip("/") if "://" in where else Path(where).resolve().as_posix()
+def _get_prefix(folder: LandingFolder) -> str:
+    path = folder.where
+    return path.rstrip("/") if "://" in path else Path(path).resolve().as_posix()
 
 
 def _create_step_report(
@@ -286,54 +309,53 @@ def _create_step_report(
         version.snapshot(report.snapshot),
         added_rows=report.records,
         added_bytes=report.bytes,
-        added_shards=sum(len(landing.shards) for landing in report.landed),
+        added_shards=sum(len(source.shards) for source in report.landed),
         quarantined_rows=report.refused,
         quarantine=report.quarantine,
         seconds=seconds,
     )
 
 
-def _log_arrivals(context: dg.AssetExecutionContext, name: str, found: LandingScan) -> None:
-    if found.new:
-        size = sum(arrival.size for arrival in found.new)
-        context.log.info("%s: %d sources to append, %d bytes", name, len(found.new), size)
+def _log_scan(context: dg.AssetExecutionContext, name: str, scan: LandingScan) -> None:
+    known = format_count(scan.known, "known source")
+    if scan.new:
+        size = format_bytes(sum(file.size for file in scan.new))
+        new = format_count(len(scan.new), "source")
+        context.log.info("%s: %s to append (%s), %s", name, new, size, known)
     else:
-        context.log.info("%s: nothing is new; %d sources are known", name, found.known)
-    if found.settling:
-        paths = ", ".join(arrival.path for arrival in found.settling[:_SHOWN])
-        context.log.info("written to just now, and left to settle: %s", paths)
+        context.log.info("%s: no new sources, %s", name, known)
+    if scan.settling:
+        paths = ", ".join(file.path for file in scan.settling[:_MAX_NAMES])
+        context.log.info("skipped as still being written: %s", paths)
 
 
-def _create_plan(found: LandingScan) -> VersionPlan:
-    rows = [
-        dg.TableRecord({"source": arrival.path, "bytes": arrival.size}) for arrival in found.new
-    ]
+def _create_plan(name: str, scan: LandingScan) -> VersionPlan:
+    rows = [dg.TableRecord({"source": file.path, "bytes": file.size}) for file in scan.new]
     columns = dg.TableSchema([dg.TableColumn("source"), dg.TableColumn("bytes", "int")])
-    size = sum(arrival.size for arrival in found.new)
+    size = format_bytes(sum(file.size for file in scan.new))
     return VersionPlan(
-        f"{format_count(len(rows), 'source')} to append, {format_bytes(size)}; "
-        f"{found.known} known, "
-        f"{len(found.settling)} left to settle",
+        f"{name}: {format_count(len(rows), 'source')} to append ({size}), "
+        f"{scan.known} known, {len(scan.settling)} still being written",
         {
-            "would_append": len(rows),
-            "sources": dg.MetadataValue.table(rows[:_SHOWN], columns),
+            keys.SOURCES_TO_APPEND: len(rows),
+            keys.SOURCES: dg.MetadataValue.table(rows[:_MAX_NAMES], columns),
         },
     )
 
 
 def _log_report(context: dg.AssetExecutionContext, report: AppendReport) -> None:
-    for refusal in report.set_aside:
-        context.log.error("set aside: %s", refusal.why)
-    if any(refusal.code == SchemaMismatchError.code for refusal in report.set_aside):
+    for rejected in report.set_aside:
+        context.log.error("rejected source: %s", rejected.why)
+    if any(rejected.code == SchemaMismatchError.code for rejected in report.set_aside):
         context.log.info("hint: %s", _create_migrate_hint(report.version))
     for skipped in report.skipped:
         log = context.log.warning if skipped.code == "duplicate" else context.log.info
         log("skipped %s: %s", skipped.source.path, skipped.why)
     if report.snapshot is not None:
         context.log.info(
-            "%s@%d: +%d records of %d sources",
+            "%s@%d: +%s from %s",
             report.version,
             report.snapshot,
-            report.records,
-            len(report.landed),
+            format_count(report.records, "record"),
+            format_count(len(report.landed), "source"),
         )

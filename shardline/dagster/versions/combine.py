@@ -1,44 +1,40 @@
-"""A version that follows two others: the pairs of their records."""
+"""A version with the pairs of records of two others."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import dagster as dg
 from pydantic import Field
 
-from shardline.api import Snapshot, Version
+from shardline.api import Snapshot
 from shardline.arguments import TARGET_BYTES
-from shardline.dagster.resources import ShardlineResource
+from shardline.dagster import metadata_keys as keys
+from shardline.dagster.versions.builder import (
+    DerivedOperation,
+    DerivedReport,
+    VersionOptions,
+    VersionStep,
+    build_version,
+    select_input,
+    validate_option_names,
+)
 from shardline.dagster.versions.declaration import (
-    DryRun,
+    DeclaredUdfs,
+    LateUdfs,
     Schemas,
+    Udfs,
     VersionDefs,
-    VersionPlan,
-    create_version_checks,
+    get_version_name,
     parse_target,
     raise_declaration_error,
-    validate_inputs,
 )
-from shardline.dagster.versions.declared_udfs import DeclaredUdfs, LateUdfs, Udfs
-from shardline.dagster.versions.derivation import (
-    build_derived_asset,
-    create_step_report,
-    require_declared_checks,
-    select_input,
-)
-from shardline.dagster.versions.materialization import build_result, column_schema
-from shardline.dagster.versions.progress import create_logging_executor
+from shardline.dagster.versions.dry_run import VersionPlan
+from shardline.dagster.versions.metadata_values import build_column_schema
 from shardline.errors import InvalidArgumentError
+from shardline.execution.executor import Executor
 from shardline.hints import Hint, Option
-from shardline.operations.combine import (
-    CombinePlan,
-    CombineReport,
-    combine,
-    plan_combine,
-)
+from shardline.operations.combine import combine, plan_combine
 from shardline.operations.transform_version import parse_shard_compression
 from shardline.pairing.combine_spec import (
     CombineMode,
@@ -47,23 +43,25 @@ from shardline.pairing.combine_spec import (
     SpecOptions,
     bind_spec,
     validate_mode,
-    validate_option_names,
 )
-from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.text import format_count
 from shardline.udf.udf_declaration import UDF, FunctionUDF, is_udf
 
 
 class CombineConfig(dg.Config):
-    """What can be set in the launchpad; all of it may be left out."""
+    """Launchpad options of a combined version. All are optional."""
 
     left_snapshot: int = Field(
-        default=0, ge=0, description="Take this snapshot of the left; 0: the newest published."
+        default=0, ge=0, description="Snapshot of the left to read. 0: the latest published."
     )
     right_snapshot: int = Field(
-        default=0, ge=0, description="Take this snapshot of the right; 0: the newest published."
+        default=0, ge=0, description="Snapshot of the right to read. 0: the latest published."
     )
+
+
+class CombinedOptions(PairOptions, VersionOptions, total=False):
+    """The options of the pairs and those of all factories as keyword arguments."""
 
 
 def combined_version(
@@ -76,189 +74,173 @@ def combined_version(
     target_bytes: int | str = TARGET_BYTES,
     budget_bytes: int | str | None = None,
     compression: str | None = None,
-    expectations: str | Path | None = None,
-    description: str = "",
-    owners: Sequence[str] = (),
-    tags: Mapping[str, str] | None = None,
-    code_version: str = __version__,
-    **options: Unpack[PairOptions],
+    **options: Unpack[CombinedOptions],
 ) -> VersionDefs:
-    """Declare a version, `digit_pairs/v1`, of the pairs of what `left` and `right` have published.
+    """Declare a version with the pairs of the published records of `left` and `right`.
 
-    See `shardline.combine` for which pairs there are and what their columns are called. `left` and
-    `right` may be the same: with `once`, each two different records are paired once. `fields` may
-    be a function without arguments that gives them when it runs. With mode "virtual" only a plan is
-    written, by which readers make all pairs. It follows both by itself, and makes the pairs of what
-    is new in them; with `limit` or `sample`, all of them each time. `target_bytes` and
-    `budget_bytes` are numbers, or sizes such as "128MB".
+    The version follows both and computes only the pairs of new shards. With `limit` or `sample`,
+    all pairs are computed each time. `shardline.combine` describes the pairs and their features.
+
+    Args:
+        name: The new version.
+        left: The left version, or its name.
+        right: The right version, or its name. It may be the left version.
+        fields: A UDF with new features of a pair, several UDFs, or a function without arguments
+            that returns them in a run.
+        mode: "virtual" writes only a plan, from which readers compute all pairs.
+        target_bytes: Size of a shard, as a number or as text such as "128MB".
+        budget_bytes: Limit of the bytes to write, as a number or as text.
+        compression: "none" or "gzip" for the shards.
+        **options: The options of the pairs, see `shardline.combine`, and those of all factories,
+            see `AssetOptions`.
+
+    Returns:
+        The declared version, for `build_definitions`.
+
+    Raises:
+        DeclarationError: If the options contradict each other.
+
+    Example:
+        pairs = combined_version("pairs/v1", left=photos, right=captions, on="photo_id")
     """
     validate_option_names(combined_version, options)
-    first, second = (one if isinstance(one, str) else one.name for one in (left, right))
-    inputs = tuple(dict.fromkeys((first, second)))
-    validate_inputs(name, inputs)
-    once = options.get("once", False)
+    pairs = PairOptions()
+    for option in PairOptions.__annotations__.keys() & options.keys():
+        pairs[option] = options.pop(option)  # type: ignore[literal-required, misc]
+    sides = (get_version_name(left), get_version_name(right))
     with raise_declaration_error(name):
-        declared = DeclaredUdfs.of(fields)
-        _validate_spec(options, declared, mode)
+        udfs = DeclaredUdfs.of(fields)
+        _validate_spec(pairs, udfs, mode)
         target = parse_target("target_bytes", target_bytes)
         budget = None if budget_bytes is None else parse_target("budget_bytes", budget_bytes)
         parse_shard_compression(compression)
-        if once and first != second:
+        if pairs.get("once") and sides[0] != sides[1] and name not in sides:
             raise InvalidArgumentError(
-                f"unordered pairs need the same version on both sides: {first} and {second}",
+                f"unordered pairs need the same version on both sides: {sides[0]} and {sides[1]}",
                 code="conflicting-arguments",
-                hint=Hint.of("name one version for both sides, or leave out ", Option("once")),
+                hint=Hint.of("name the same version for both sides, or leave out ", Option("once")),
             )
-    gate = create_version_checks(name, expectations, grows=False)
-
-    def opened(
-        shardline: ShardlineResource, config: CombineConfig, run: str = ""
-    ) -> _CombineInputs:
-        versions = {one: shardline.version(one, run=run, code=code_version) for one in inputs}
-        left_one = select_input(versions[first], config.left_snapshot, "left_snapshot")
-        right_one = (
-            left_one
-            if once and not config.right_snapshot
-            else select_input(versions[second], config.right_snapshot, "right_snapshot")
-        )
-        into = shardline.version(name, run=run, code=code_version)
-        return _CombineInputs(versions[first], versions[second], into, left_one, right_one)
-
-    @build_derived_asset(
-        name,
-        inputs,
-        made_by="combine",
-        description=description or f"Pairs of `{first}` and `{second}`.",
-        owners=owners,
-        tags=tags,
-        code_version=code_version,
-    )
-    def combined(
-        context: dg.AssetExecutionContext, config: CombineConfig, shardline: ShardlineResource
-    ) -> Iterator[dg.MaterializeResult[None]]:
-        work = opened(shardline, config, context.run.run_id)
-        version = work.into
-        rule = SpecOptions(**options, fields=declared.settled())
-        require_declared_checks(version, gate)
-        began = time.perf_counter()
-        report = combine(
-            *(work.left, work.right, version),
-            which_left=work.left_snapshot.number,
-            which_right=work.right_snapshot.number,
-            target_bytes=target,
-            mode=mode,
-            compression=compression,
-            budget_bytes=budget,
-            checks=gate.required,
-            executor=create_logging_executor(context.log),
-            **rule,
-        )
-        _log_report(context, report)
-        made = create_step_report(version, report, time.perf_counter() - began, context)
-        if made is None:
-            sides = (work.left_snapshot, work.right_snapshot)
-            context.log.info("there is no pair of %s and %s", *sides)
-            return
-        pairs = {"pairs": made.snapshot.records, "computed_pairs": report.records}
-        yield build_result(version, replace(made, counts={**made.counts, **pairs}))
-
-    def plan(shardline: ShardlineResource, config: CombineConfig) -> VersionPlan:
-        work = opened(shardline, config)
-        return _create_plan(
-            plan_combine(
-                *(work.left, work.right, work.into),
-                which_left=work.left_snapshot.number,
-                which_right=work.right_snapshot.number,
-                target_bytes=target,
-                mode=mode,
-                compression=compression,
-                **SpecOptions(**options, fields=declared.settled()),
-            )
-        )
-
-    def derive_schema(schemas: Schemas) -> Schema | None:
-        sides = (schemas[first], schemas[second])
-        if sides[0] is None or sides[1] is None:
-            return None
-        return _infer_schema(sides[0], sides[1], options, declared)
-
-    return VersionDefs(
-        name,
-        (combined,),
-        gate.definition(),
-        inputs=inputs,
-        suite=gate.suite,
-        dry_run=DryRun(CombineConfig, plan),
-        derive_schema=derive_schema,
-    )
+    inputs = tuple(dict.fromkeys(sides))
+    operation = _Combination(inputs, sides, pairs, udfs, mode, target, budget, compression)
+    return build_version(name, operation, options)
 
 
 @dataclass(frozen=True, slots=True)
-class _CombineInputs:
-    """The versions of a combination, and the snapshots of the inputs to read."""
+class _Combination(DerivedOperation[CombineConfig]):
+    """The declared options of a combined version."""
 
-    left: Version
-    right: Version
-    into: Version
-    left_snapshot: Snapshot
-    right_snapshot: Snapshot
+    operation: ClassVar[str] = "combine"
+    config: ClassVar[type[dg.Config]] = CombineConfig
+
+    inputs: tuple[str, ...]
+    sides: tuple[str, str]
+    pairs: PairOptions
+    udfs: DeclaredUdfs
+    mode: CombineMode
+    target_bytes: int
+    budget_bytes: int | None
+    compression: str | None
+
+    def describe(self) -> str:
+        return f"Pairs of `{self.sides[0]}` and `{self.sides[1]}`."
+
+    def prepare(self, step: VersionStep[CombineConfig]) -> "_CombineWork":
+        left, right = (step.inputs[name] for name in self.sides)
+        left_snapshot = select_input(left, step.config.left_snapshot, "left_snapshot")
+        right_snapshot = (
+            left_snapshot
+            if self.pairs.get("once") and not step.config.right_snapshot
+            else select_input(right, step.config.right_snapshot, "right_snapshot")
+        )
+        spec = SpecOptions(**self.pairs, fields=self.udfs.settled())
+        return _CombineWork(self, step, left_snapshot, right_snapshot, spec)
+
+    def derive_schema(self, schemas: Schemas) -> Schema | None:
+        left, right = (schemas[name] for name in self.sides)
+        return None if left is None or right is None else self._infer_schema(left, right)
+
+    def _infer_schema(self, left: Schema, right: Schema) -> Schema | None:
+        """Return the schema of the pairs, None if the features of a UDF are not known yet."""
+        spec = _create_spec(self.pairs, ())
+        bound, pairs = bind_spec(spec, left, right)
+        bound.refuse_same_names()
+        self.udfs.validate(pairs)
+        if self.udfs.declared is None:
+            return None
+        bound, schema = bind_spec(replace(spec, fields=self.udfs.declared), left, right)
+        bound.refuse_same_names()
+        return schema
 
 
-def _validate_spec(options: PairOptions, declared: DeclaredUdfs, mode: str) -> None:
-    """Refuse what contradicts itself, as far as it is known before anything is read."""
-    spec = _create_spec(options, declared.functions)
+@dataclass(frozen=True, slots=True)
+class _CombineWork:
+    """A combination of two snapshots."""
+
+    declared: _Combination
+    step: VersionStep[CombineConfig]
+    left: Snapshot
+    right: Snapshot
+    spec: SpecOptions
+
+    def plan(self) -> VersionPlan:
+        plan = plan_combine(
+            self.step.inputs[self.left.version],
+            self.step.inputs[self.right.version],
+            self.step.version,
+            which_left=self.left.number,
+            which_right=self.right.number,
+            target_bytes=self.declared.target_bytes,
+            mode=self.declared.mode,
+            compression=self.declared.compression,
+            **self.spec,
+        )
+        compute, reuse = format_count(plan.compute, "shard"), format_count(plan.reuse, "shard")
+        return VersionPlan(
+            f"{plan.left} and {plan.right}: {plan.estimate} to compute in {compute}, {reuse} to "
+            "reuse",
+            {
+                keys.PAIRS_TO_COMPUTE: plan.estimate.pairs,
+                keys.BYTES_TO_WRITE: plan.estimate.bytes,
+                keys.IS_UPPER_BOUND: plan.estimate.most,
+                keys.SHARDS_TO_COMPUTE: plan.compute,
+                keys.SHARDS_TO_REUSE: plan.reuse,
+                keys.SHARDS_TO_DROP: plan.drop,
+                keys.IS_INCREMENTAL: plan.incremental,
+                keys.COLUMNS: dg.MetadataValue.table_schema(build_column_schema(plan.schema)),
+            },
+        )
+
+    def run(self, executor: Executor) -> DerivedReport:
+        report = combine(
+            self.step.inputs[self.left.version],
+            self.step.inputs[self.right.version],
+            self.step.version,
+            which_left=self.left.number,
+            which_right=self.right.number,
+            target_bytes=self.declared.target_bytes,
+            mode=self.declared.mode,
+            compression=self.declared.compression,
+            budget_bytes=self.declared.budget_bytes,
+            checks=self.step.checks,
+            executor=executor,
+            **self.spec,
+        )
+        counts = {keys.COMPUTED_PAIRS: report.records}
+        return DerivedReport(report.entry, report.made, counts=counts)
+
+
+def _validate_spec(options: PairOptions, udfs: DeclaredUdfs, mode: str) -> None:
+    """Raise InvalidArgumentError for options that contradict each other."""
+    spec = _create_spec(options, udfs.functions)
     late = [name for name, value in options.items() if value and name not in spec.given]
-    late += ["fields"] if declared.given and not spec.fields else []
+    late += ["fields"] if udfs.given and not spec.fields else []
     validate_mode(mode, (*spec.given, *late))
 
 
 def _create_spec(options: PairOptions, fields: Sequence[UDF]) -> CombineSpec:
-    """Return the spec with these fields, and without a filter that is a table: it is not read."""
+    """Return the spec with these fields. A filter that is a table is left out: it is not read."""
     known = options.copy()
     where = options.get("where")
     if is_udf(where) and not isinstance(where, FunctionUDF):
         known["where"] = None
     return CombineSpec.of(**known, fields=fields)
-
-
-def _infer_schema(
-    left: Schema, right: Schema, options: PairOptions, declared: DeclaredUdfs
-) -> Schema | None:
-    """Return the schema of the pairs, None if the features of a maker are not known yet."""
-    spec = _create_spec(options, ())
-    bound, pairs = bind_spec(spec, left, right)
-    bound.refuse_same_names()
-    declared.validate(pairs)
-    if declared.declared is None:
-        return None
-    bound, schema = bind_spec(replace(spec, fields=declared.declared), left, right)
-    bound.refuse_same_names()
-    return schema
-
-
-def _create_plan(plan: CombinePlan) -> VersionPlan:
-    compute, reuse = format_count(plan.compute, "shard"), format_count(plan.reuse, "shard")
-    return VersionPlan(
-        f"{plan.estimate} of {plan.left} and {plan.right} to compute, in {compute}; {reuse} to "
-        "reuse",
-        {
-            "pairs_to_compute": plan.estimate.pairs,
-            "bytes_to_write": plan.estimate.bytes,
-            "at_most": plan.estimate.most,
-            "would_compute": plan.compute,
-            "would_reuse": plan.reuse,
-            "would_drop": plan.drop,
-            "incremental": plan.incremental,
-            "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
-        },
-    )
-
-
-def _log_report(context: dg.AssetExecutionContext, report: CombineReport) -> None:
-    context.log.info(
-        "%s: %s in %s computed, %s reused",
-        report.version,
-        format_count(report.records, "pair"),
-        format_count(len(report.made), "shard"),
-        format_count(len(report.reused), "shard"),
-    )

@@ -1,84 +1,28 @@
-"""What the next materialization of a version would do: planned by its factory, never done."""
+"""A declared version, and the parts of declarations that factories share."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import dagster as dg
-from pydantic import ValidationError
 
 from shardline.arguments import parse_size, validate_minimum
-from shardline.dagster.checks.version_checks import VersionChecks
-from shardline.dagster.expectations.suite import SUITES, SuiteError, read_suite
-from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.materialization import Metadata, column_schema
-from shardline.errors import InvalidArgumentError, ShardlineError, UnknownArgumentError
+from shardline.dagster.versions.dry_run import DryRun
+from shardline.errors import InvalidArgumentError, ShardlineError
 from shardline.hints import Hint
-from shardline.operations.transform_version import TransformPlan
 from shardline.schema.schema import Schema
-from shardline.text import format_bytes, format_count
-
-
-@dataclass(frozen=True, slots=True)
-class VersionPlan:
-    """The plan of a materialization: a line for the log, and metadata for the asset's page."""
-
-    summary: str
-    metadata: Metadata
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """How to plan a version: the class of its launchpad config, and the function that plans."""
-
-    config: type[dg.Config]
-    plan: Callable[[ShardlineResource, Any], VersionPlan]
-
-    def run(self, shardline: ShardlineResource, options: Mapping[str, Any]) -> VersionPlan:
-        """Plan with these options, which have the keys of the launchpad config.
-
-        Raises InvalidArgumentError if they do not fit that config.
-        """
-        return self.plan(shardline, parse_options(self.config, options))
-
-
-def parse_options(config: type[dg.Config], options: Mapping[str, Any]) -> dg.Config:
-    """Return the config with these values. Raises InvalidArgumentError if they do not fit it."""
-    known = list(config.model_fields)
-    for name in options:
-        if name not in known:
-            hint = Hint.nearest(name, known, "options")
-            raise UnknownArgumentError(f"unknown option {name!r}", hint=hint)
-    try:
-        return config(**options)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidArgumentError(
-            f"invalid option {where!r}: {first['msg']}", code="invalid-argument"
-        ) from None
-
-
-def create_transform_plan(plan: TransformPlan) -> VersionPlan:
-    """Return the plan of an extension or a migration."""
-    compute, reuse = format_count(plan.compute, "shard"), format_count(plan.reuse, "shard")
-    return VersionPlan(
-        f"{compute} of {plan.source} to compute, {reuse} to reuse; this reads "
-        f"{format_bytes(plan.reads)} of {format_count(plan.records, 'record')}",
-        {
-            "would_compute": plan.compute,
-            "would_reuse": plan.reuse,
-            "rows_to_read": plan.records,
-            "bytes_to_read": plan.reads,
-            "columns": dg.MetadataValue.table_schema(column_schema(plan.schema)),
-        },
-    )
-
+from shardline.udf.key_join import TableJoin
+from shardline.udf.udf_declaration import UDF, FunctionUDF
 
 Schemas: TypeAlias = Mapping[str, Schema | None]
-"""The declared schemas of versions by name, None if it cannot be known before a run."""
+"""Declared schemas by version, None for a schema that is unknown before a run."""
+Udfs: TypeAlias = UDF | Iterable[UDF]
+LateUdfs: TypeAlias = Callable[[], Udfs]
+
+_DECLARE_HINT = Hint.of("declare its features with record_udf, batch_udf, tensor_udf, table_join")
 
 
 class DeclarationError(ShardlineError):
@@ -101,14 +45,31 @@ class DeclarationError(ShardlineError):
         )
 
 
+@contextmanager
+def raise_declaration_error(version: str) -> Iterator[None]:
+    """Raise a ValueError as the DeclarationError of a version, so that it shows at load."""
+    try:
+        yield
+    except ValueError as error:
+        raise DeclarationError.of(version, error) from None
+
+
 @dataclass(frozen=True, slots=True)
 class VersionDefs:
-    """What a factory gives: first the asset of the version, then what comes with it.
+    """The definitions of a version, as a factory returns them.
 
-    `inputs` are the versions that it is made of. `dry_run` plans its next materialization.
-    `derive_schema` returns its schema, given those of its inputs, None if the schema cannot be
-    known before a run. It raises ValueError if a schema contradicts the declaration. `suite` is
-    the file of its expectations, `exports` are the files that it writes outside the root.
+    Attributes:
+        name: The version.
+        assets: The asset of the version, then those of its exports.
+        checks: The checks of the version.
+        inputs: The versions from which it is derived.
+        schedules: The schedules that materialize it.
+        sensors: The sensors that materialize it.
+        suite: The file with its expectations.
+        exports: The files that it writes outside the root.
+        dry_run: Plans the next materialization.
+        derive_schema: Returns its schema, given those of its inputs. None if the schema is unknown
+            before a run. Raises ValueError if a schema contradicts the declaration.
     """
 
     name: str
@@ -124,31 +85,23 @@ class VersionDefs:
 
     @property
     def key(self) -> dg.AssetKey:
-        """The key of its asset."""
+        """The key of the version's asset."""
         return self.assets[0].key
 
-
-def create_version_checks(
-    version: str, expectations: str | Path | None, *, grows: bool
-) -> VersionChecks:
-    """The checks of a version; a file of expectations that is not there is refused."""
-    if expectations is None:
-        return VersionChecks(version, grows=grows)
-    suite = SUITES / expectations
-    try:
-        read_suite(suite, version)
-    except SuiteError as error:
-        raise DeclarationError.of(version, error) from None
-    return VersionChecks(version, suite, grows=grows)
+    @property
+    def definitions(self) -> dg.Definitions:
+        """The definitions of this version alone, to be merged with others."""
+        return dg.Definitions(
+            assets=self.assets,
+            asset_checks=[self.checks],
+            schedules=self.schedules,
+            sensors=self.sensors,
+        )
 
 
-@contextmanager
-def raise_declaration_error(name: str) -> Iterator[None]:
-    """Tell at load, with the name of the version, what would only fail in a run."""
-    try:
-        yield
-    except ValueError as error:
-        raise DeclarationError.of(name, error) from None
+def get_version_name(version: str | VersionDefs) -> str:
+    """Return the name of a version that is given by name or by its declaration."""
+    return version if isinstance(version, str) else version.name
 
 
 def parse_target(name: str, value: int | str) -> int:
@@ -158,12 +111,75 @@ def parse_target(name: str, value: int | str) -> int:
     return size
 
 
-def validate_inputs(name: str, inputs: Sequence[str]) -> None:
-    """Refuse a version that is an input of itself."""
-    if name in inputs:
-        raise DeclarationError(
-            f"{name}: derived from itself",
-            code="same-version",
-            hint=Hint.of("give the derived version another name"),
-            version=name,
+@dataclass(frozen=True, slots=True)
+class DeclaredUdfs:
+    """The UDFs of a declaration, or a function without arguments that returns them in a run.
+
+    With such a function, a table need not exist and TensorFlow need not load when the code
+    location loads.
+    """
+
+    given: tuple[UDF, ...] | LateUdfs
+
+    @classmethod
+    def of(cls, fields: Udfs | LateUdfs) -> "DeclaredUdfs":
+        """Validate UDFs. Raises InvalidArgumentError for anything else."""
+        if not callable(fields) or _is_udf(fields):
+            return cls(_list_udfs(fields))
+        try:
+            inspect.signature(fields).bind()
+        except TypeError:
+            name = getattr(fields, "__name__", type(fields).__name__)
+            raise InvalidArgumentError(
+                f"function {name!r} declares no features", code="undeclared-udf", hint=_DECLARE_HINT
+            ) from None
+        return cls(fields)
+
+    @property
+    def functions(self) -> tuple[FunctionUDF, ...]:
+        """The functions whose features are known before a run."""
+        return tuple(udf for udf in self._known if isinstance(udf, FunctionUDF))
+
+    @property
+    def declared(self) -> tuple[UDF, ...] | None:
+        """All UDFs, None if the features of a UDF are unknown before a run."""
+        if callable(self.given):
+            return None
+        is_declared = all(
+            isinstance(udf, FunctionUDF)
+            or (isinstance(udf, TableJoin) and udf.declared is not None)
+            for udf in self.given
         )
+        return self.given if is_declared else None
+
+    def validate(self, schema: Schema) -> None:
+        """Raise ValueError if records of a schema lack a feature that a UDF reads."""
+        for udf in self._known:
+            if isinstance(udf, FunctionUDF | TableJoin):
+                udf.validate(schema)
+
+    def settled(self) -> tuple[UDF, ...]:
+        """Return all UDFs with their tables read."""
+        udfs = _list_udfs(self.given()) if callable(self.given) else self.given
+        return tuple(udf.settled() for udf in udfs)
+
+    @property
+    def _known(self) -> tuple[UDF, ...]:
+        return () if callable(self.given) else self.given
+
+
+def _list_udfs(fields: object) -> tuple[UDF, ...]:
+    udfs = tuple(fields) if isinstance(fields, Iterable) else (fields,)
+    for udf in udfs:
+        if not _is_udf(udf):
+            raise InvalidArgumentError(
+                f"invalid fields of type {type(udf).__name__}",
+                code="undeclared-udf",
+                hint=_DECLARE_HINT,
+            )
+    return udfs
+
+
+def _is_udf(value: object) -> bool:
+    """Return True for a UDF, also for one that can be called like its function."""
+    return hasattr(value, "settled") and hasattr(value, "bind")

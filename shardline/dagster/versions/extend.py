@@ -1,59 +1,40 @@
-"""A version that follows another one: the same records, with new fields."""
+"""A version with the records of another and new features."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Unpack, get_args
 
 import dagster as dg
-from pydantic import Field
 
-from shardline.api import Version
-from shardline.arguments import list_items
-from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.declaration import (
-    DryRun,
-    Schemas,
-    VersionDefs,
-    VersionPlan,
-    create_transform_plan,
-    create_version_checks,
-    raise_declaration_error,
-    validate_inputs,
-)
-from shardline.dagster.versions.declared_udfs import DeclaredUdfs, LateUdfs, Udfs
-from shardline.dagster.versions.derivation import (
-    build_derived_asset,
-    create_step_report,
-    log_transform,
-    require_declared_checks,
+from shardline.arguments import list_items, validate_share
+from shardline.dagster.versions.builder import (
+    DerivedOperation,
+    InputConfig,
+    TransformWork,
+    VersionOptions,
+    VersionStep,
+    build_version,
     select_input,
+    validate_option_names,
 )
-from shardline.dagster.versions.materialization import build_result
-from shardline.dagster.versions.progress import create_logging_executor
+from shardline.dagster.versions.declaration import (
+    DeclaredUdfs,
+    LateUdfs,
+    Schemas,
+    Udfs,
+    VersionDefs,
+    get_version_name,
+    raise_declaration_error,
+)
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
 from shardline.operations.extend import make_extend_transform, prepare_extend
-from shardline.operations.transform_version import (
-    TransformMode,
-    VersionTransform,
-    parse_shard_compression,
-)
-from shardline.release import __version__
+from shardline.operations.transform_version import TransformMode, parse_shard_compression
 from shardline.schema.schema import Schema
 from shardline.udf.transform import validate_side_names
 
 _REWRITE = Option("mode", "rewrite")
 _OPTIONAL = Option("required", value=False)
-
-
-class ExtendConfig(dg.Config):
-    """What can be set in the launchpad; all of it may be left out."""
-
-    input_snapshot: int = Field(
-        default=0, ge=0, description="Extend this snapshot of the input; 0: the newest published."
-    )
 
 
 def extended_version(
@@ -66,26 +47,43 @@ def extended_version(
     drop: Sequence[str] = (),
     quarantine_share: float = 0.0,
     compression: str | None = None,
-    expectations: str | Path | None = None,
-    description: str = "",
-    owners: Sequence[str] = (),
-    tags: Mapping[str, str] | None = None,
-    code_version: str = __version__,
+    **options: Unpack[VersionOptions],
 ) -> VersionDefs:
-    """Declare a version, `digits/v2`, that holds what `of` has published, with new fields.
+    """Declare a version with the published records of `of` and new features.
 
-    `fields` is a maker of fields (`record_udf`, `batch_udf`, `tensor_udf`,
-    `table_join`), or several, or a function without arguments that gives them when it runs. As
-    an overlay only the new fields are written, beside `of`, which stays as it is. As a rewrite
-    whole records are, in which old fields can be replaced or dropped. It follows `of` by itself,
-    and computes what is new in it; without a code version of every function, all of it each time.
+    The version follows `of` and computes only new shards. If a function has no code version, all
+    shards are computed each time.
+
+    Args:
+        name: The new version.
+        of: The version to extend, or its name.
+        fields: A UDF (`record_udf`, `batch_udf`, `tensor_udf`, `table_join`), several
+            UDFs, or a function without arguments that returns them in a run.
+        mode: "overlay" writes only the new features, next to the shards of `of`. "rewrite" writes
+            whole records, in which old features can be replaced or dropped.
+        replaces: Features of `of` that the new features replace.
+        drop: Features of `of` to leave out.
+        quarantine_share: Share of the records, from 0 to 1, for which a UDF may fail. They go to
+            quarantine.
+        compression: "none" or "gzip" for new shards. Default: as in `of`.
+        **options: The options of all factories, see `AssetOptions`.
+
+    Returns:
+        The declared version, for `build_definitions`.
+
+    Raises:
+        DeclarationError: If the options contradict each other.
+
+    Example:
+        digits_v2 = extended_version("digits/v2", of=digits_v1, fields=image_statistics)
     """
-    source = of if isinstance(of, str) else of.name
-    validate_inputs(name, [source])
+    validate_option_names(extended_version, options)
+    source = get_version_name(of)
     with raise_declaration_error(name):
-        for option, names in (("drop", drop), ("replaces", replaces)):
-            list_items(names, option)
-        _validate_mode(name, source, mode, drop=drop, replaces=replaces)
+        for option, features in (("drop", drop), ("replaces", replaces)):
+            list_items(features, option)
+        if name != source:
+            _validate_mode(name, source, mode, drop=drop, replaces=replaces)
         declared = DeclaredUdfs.of(fields)
         if declared.given == ():
             raise InvalidArgumentError(
@@ -93,76 +91,62 @@ def extended_version(
                 code="no-features",
                 hint=Hint.of("pass fields made by record_udf or table_join"),
             )
-        _validate_share(mode, quarantine_share, declared)
+        _validate_quarantine_share(mode, quarantine_share, declared)
         parse_shard_compression(compression)
-    gate = create_version_checks(name, expectations, grows=False)
+    operation = _Extension(
+        (source,), declared, mode, tuple(replaces), tuple(drop), compression, quarantine_share
+    )
+    return build_version(name, operation, options)
 
-    def planned(base: Version, version: Version, config: ExtendConfig) -> VersionTransform:
-        snapshot = select_input(base, config.input_snapshot, "input_snapshot")
-        return prepare_extend(
-            base,
-            declared.settled(),
-            version,
-            which=snapshot.number,
-            mode=mode,
-            replaces=replaces,
-            drop=drop,
-            compression=compression,
-            quarantine_share=quarantine_share,
-            checks=gate.required,
+
+@dataclass(frozen=True, slots=True)
+class _Extension(DerivedOperation[InputConfig]):
+    """The declared options of an extended version."""
+
+    operation: ClassVar[str] = "extend"
+    config: ClassVar[type[dg.Config]] = InputConfig
+
+    inputs: tuple[str, ...]
+    udfs: DeclaredUdfs
+    mode: TransformMode
+    replaces: tuple[str, ...]
+    drop: tuple[str, ...]
+    compression: str | None
+    quarantine_share: float
+
+    def describe(self) -> str:
+        return f"Extends `{self.inputs[0]}`."
+
+    def prepare(self, step: VersionStep[InputConfig]) -> TransformWork:
+        base = step.inputs[self.inputs[0]]
+        snapshot = select_input(base, step.config.input_snapshot, "input_snapshot")
+        return TransformWork(
+            prepare_extend(
+                base,
+                self.udfs.settled(),
+                step.version,
+                which=snapshot.number,
+                mode=self.mode,
+                replaces=self.replaces,
+                drop=self.drop,
+                compression=self.compression,
+                quarantine_share=self.quarantine_share,
+                checks=step.checks,
+            )
         )
 
-    @build_derived_asset(
-        name,
-        (source,),
-        made_by="extend",
-        description=description or f"`{source}`, with new fields.",
-        owners=owners,
-        tags=tags,
-        code_version=code_version,
-    )
-    def extended(
-        context: dg.AssetExecutionContext, config: ExtendConfig, shardline: ShardlineResource
-    ) -> Iterator[dg.MaterializeResult[None]]:
-        run = context.run.run_id
-        base = shardline.version(source, run=run, code=code_version)
-        version = shardline.version(name, run=run, code=code_version)
-        work = planned(base, version, config)
-        require_declared_checks(version, gate)
-        began = time.perf_counter()
-        report = work.done(create_logging_executor(context.log), None)
-        log_transform(context, report)
-        made = create_step_report(version, report, time.perf_counter() - began, context)
-        if made is None:
-            context.log.info("%s has no record to extend", source)
-            return
-        refused = replace(made, quarantined_rows=report.refused, quarantine=report.quarantine)
-        yield build_result(version, refused)
-
-    def plan(shardline: ShardlineResource, config: ExtendConfig) -> VersionPlan:
-        work = planned(shardline.version(source), shardline.version(name), config)
-        return create_transform_plan(work.plan())
-
-    def derive_schema(schemas: Schemas) -> Schema | None:
-        base = schemas[source]
+    def derive_schema(self, schemas: Schemas) -> Schema | None:
+        base = schemas[self.inputs[0]]
         if base is None:
             return None
-        declared.validate(base)
-        if declared.declared is None:
+        self.udfs.validate(base)
+        if self.udfs.declared is None:
             return None
-        transform = make_extend_transform(base, declared.declared, replaces=replaces, drop=drop)
+        transform = make_extend_transform(
+            base, self.udfs.declared, replaces=self.replaces, drop=self.drop
+        )
         validate_side_names(transform)
         return transform.after
-
-    return VersionDefs(
-        name,
-        (extended,),
-        gate.definition(),
-        inputs=(source,),
-        suite=gate.suite,
-        dry_run=DryRun(ExtendConfig, plan),
-        derive_schema=derive_schema,
-    )
 
 
 def _validate_mode(
@@ -180,7 +164,7 @@ def _validate_mode(
         raise InvalidArgumentError(
             f"an overlay needs the dataset of its base ({dataset})",
             code="dataset-mismatch",
-            hint=Hint.of(f"make it a version of {dataset}, or use ", _REWRITE),
+            hint=Hint.of(f"declare it as a version of {dataset}, or use ", _REWRITE),
         )
     if drop or replaces:
         raise InvalidArgumentError(
@@ -190,15 +174,12 @@ def _validate_mode(
         )
 
 
-def _validate_share(mode: str, share: float, declared: DeclaredUdfs) -> None:
-    if not 0 <= share <= 1:
-        raise InvalidArgumentError(
-            f"invalid quarantine share {share}: expected 0 to 1", code="out-of-range"
-        )
+def _validate_quarantine_share(mode: str, share: float, udfs: DeclaredUdfs) -> None:
+    validate_share("quarantine_share", share)
     if mode != "overlay" or not share:
         return
-    for one in declared.functions:
-        for feature in one.features:
+    for udf in udfs.functions:
+        for feature in udf.features:
             if feature.required:
                 raise InvalidArgumentError(
                     f"an overlay with quarantine cannot have the required feature {feature.name!r}",

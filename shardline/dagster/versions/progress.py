@@ -1,4 +1,4 @@
-"""Long steps in the log of their run: how far they are, how fast, and how long it will take."""
+"""Progress of long steps in the log of their run: share, rates and remaining time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class LineLog(Protocol):
-    """Where lines go: `context.log`."""
+    """A destination of log lines, such as `context.log`."""
 
     def info(self, line: str, /) -> None:
         """Write a line."""
@@ -34,11 +34,10 @@ class LineLog(Protocol):
 def create_log_listener(
     log: LineLog, *, clock: Callable[[], float] = monotonic
 ) -> "ProgressListener":
-    """A listener for one operation: a line after 2 seconds of a step, then one in 10 at most.
+    """Return a listener for one operation. It logs after 2 seconds, then every 10 seconds at most.
 
-    It hears of a task when that begins, so the share is of the tasks begun so far. Where there are
-    more than run at once, give the operation `create_logging_executor` instead, which knows
-    them all.
+    The share is that of the tasks begun so far. For operations with many tasks, use
+    `create_logging_executor`, which knows all tasks.
     """
     return _StepLog(log, clock).hear
 
@@ -46,14 +45,14 @@ def create_log_listener(
 def create_logging_executor(
     log: LineLog, executor: "Executor | None" = None, *, clock: Callable[[], float] = monotonic
 ) -> "Executor":
-    """An engine for one operation that logs the same lines, with the share of all tasks."""
+    """Return an executor for one operation that logs progress, as a share of all tasks."""
     from shardline import ThreadExecutor  # noqa: PLC0415 - only where it is used
 
     return _LoggingExecutor(executor or ThreadExecutor(), _StepLog(log, clock))
 
 
 class _LoggingExecutor:
-    """Runs tasks on another engine, and knows all of a step's tasks before they run."""
+    """An executor that knows all tasks of a step before they run."""
 
     def __init__(self, executor: "Executor", telling: "_StepLog") -> None:
         self._executor = executor
@@ -65,7 +64,7 @@ class _LoggingExecutor:
         tasks: Sequence[Task],
         progress: "ProgressListener | None" = None,
     ) -> Iterator[Result]:
-        """Give each task's result in the order of the tasks."""
+        """Yield the results in the order of the tasks."""
         if tasks:
             sizes = [task.size for task in tasks]
             known = sum(size or 0 for size in sizes)
@@ -80,7 +79,7 @@ class _LoggingExecutor:
 
 
 class _StepLog:
-    """What the tasks of a step have told together; they tell it from several threads."""
+    """The combined progress of the tasks of a step, which report from several threads."""
 
     def __init__(self, log: LineLog, clock: Callable[[], float]) -> None:
         self._log = log
@@ -94,7 +93,7 @@ class _StepLog:
         self._tasks: dict[str, Progress] = {}
 
     def begin(self, step: str, total: int | None) -> None:
-        """A step begins whose tasks read so many bytes in all; None if that is not known."""
+        """Begin a step whose tasks read `total` bytes, None if unknown."""
         with self._lock:
             self._begin(step)
             self._total, self._known = total, True
@@ -104,7 +103,7 @@ class _StepLog:
         self._total, self._known = None, False
 
     def hear(self, told: "Progress") -> None:
-        """A task is so far."""
+        """Update the progress of a task, and log if a line is due."""
         with self._lock:
             if told.step != self._step:
                 self._begin(told.step)
@@ -143,7 +142,7 @@ def _format_share(done: int, total: int | None) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    """`42 s`, `12 min`, `3 h 20 min`."""
+    """Return `42 s`, `12 min` or `3 h 20 min`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

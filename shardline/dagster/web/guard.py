@@ -1,8 +1,8 @@
-"""What stands between the browsers and the Dagster web server, which itself lets everybody in.
+"""The guard of the Dagster web server, and its report pages.
 
-The web server has no login and does not ask which page sent a request, or to which name. So every
-page that is open in a browser on the same machine could launch runs, loopback or not: by a link, a
-form, a WebSocket, or under a name of its own that it lets point to 127.0.0.1 (DNS rebinding).
+The web server has no authentication and checks neither the origin nor the host of a request. Any
+page in a browser on the same machine could launch runs, even on loopback: with a link, a form, a
+WebSocket, or a name that resolves to 127.0.0.1 (DNS rebinding).
 """
 
 import re
@@ -36,7 +36,7 @@ _ANSWER_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class DeniedRequest:
-    """The answer to a request that is not let in."""
+    """The answer to a denied request."""
 
     status: int
     reason: str
@@ -44,27 +44,27 @@ class DeniedRequest:
 
 _HOST = DeniedRequest(
     421,
-    "This server does not go by the name in the Host header. If a proxy or a tunnel is in front of"
-    " it, start it with the address that the browser shows: --host https://NAME, or"
+    "Unknown host name in the Host header. If a proxy or a tunnel is in front of this server,"
+    " start it with the address that the browser shows: --host https://NAME, or"
     " SHARDLINE_UI_HOSTS.",
 )
 _ORIGIN = DeniedRequest(
     403,
     "The request comes from a page of another origin. If a proxy or a tunnel is in front of this"
-    " server, let it pass the Host header on, and start the server with the address that the"
+    " server, let it pass on the Host header, and start the server with the address that the"
     " browser shows: --host https://NAME, or SHARDLINE_UI_HOSTS.",
 )
-_NO_ORIGIN = DeniedRequest(403, "A WebSocket needs an Origin header, and a browser sends it.")
-_METHOD = DeniedRequest(405, "Only GET, HEAD and POST are answered here.")
-_GRAPHQL_BY_GET = DeniedRequest(405, "GraphQL is answered by POST only, with the query as JSON.")
+_NO_ORIGIN = DeniedRequest(403, "A WebSocket needs an Origin header, which every browser sends.")
+_METHOD = DeniedRequest(405, "Only GET, HEAD and POST are allowed.")
+_GRAPHQL_BY_GET = DeniedRequest(405, "GraphQL requests must be POST, with the query as JSON.")
 _READ_ONLY = DeniedRequest(401, "This server is read-only.")
 _NOT_JSON = DeniedRequest(415, "A POST must have the content type application/json.")
 
 
 def parse_origin(told: str) -> str:
-    """The origin that a browser sends for an address, which is https where it does not say.
+    """Return the origin that a browser sends for an address. The default scheme is https.
 
-    Raises ValueError if it is more, less or other than a scheme, a name and a port.
+    Raises InvalidArgumentError for anything but a scheme, a name and a port.
     """
     scheme, _, rest = told.strip().lower().rpartition("://")
     scheme, authority = scheme or "https", rest.removesuffix("/")
@@ -78,16 +78,16 @@ def parse_origin(told: str) -> str:
 
 
 def loopback_origins(port: int) -> frozenset[str]:
-    """The origins under which a browser on this machine opens a port of it."""
+    """Return the origins of a port on this machine."""
     return frozenset(parse_origin(f"http://{name}:{port}") for name in _LOOPBACK_NAMES)
 
 
 class Guard:
-    """Lets in what was sent to one of the `origins` by that origin itself, and keeps out frames.
+    """An ASGI app that passes requests of the `origins` to an app, and forbids frames.
 
-    A POST may lack the Origin header, which every browser sends with it: programs on this machine
-    need not pretend to be a page. If `read_only`, no POST but of GraphQL is let in: Dagster refuses
-    mutations itself, but some releases let everybody report events.
+    A POST may lack the Origin header, which every browser sends: local programs need not pretend to
+    be a page. With `read_only`, only GraphQL may be posted: Dagster refuses mutations itself, but
+    some releases accept events from anyone.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str], *, read_only: bool = False) -> None:
@@ -97,7 +97,7 @@ class Guard:
         self._hosts = frozenset(urlsplit(origin).netloc for origin in self._origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request: with what the app says to it, or with the reason why it is refused."""
+        """Pass a request to the app, or deny it."""
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
@@ -131,7 +131,7 @@ class Guard:
 
 
 def _find_http_refusal(scope: Scope, headers: Headers) -> DeniedRequest | None:
-    """Why a request to the right name, with no foreign Origin, is not let in."""
+    """Return why to deny a request with the right host and no foreign Origin, None to pass it."""
     method = scope["method"]
     if _is_foreign(headers) and not (method == "GET" and _is_navigation(headers)):
         return _ORIGIN
@@ -145,30 +145,30 @@ def _find_http_refusal(scope: Scope, headers: Headers) -> DeniedRequest | None:
 
 
 def _is_foreign(headers: Headers) -> bool:
-    """Whether the browser says that another site, or another port of this one, is behind this."""
+    """Return True if the browser reports another site or another port as the source."""
     return not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site"))
 
 
 def _is_navigation(headers: Headers) -> bool:
-    """Whether the address bar will show it: a link from a chat or an issue must work."""
+    """Return True for a navigation in the address bar: links from a chat or an issue must work."""
     wanted = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
     return wanted == ("navigate", "document")
 
 
 def _is_json(headers: Headers) -> bool:
-    """By the type itself: a page may send 'text/plain; application/json' to any origin."""
+    """Return True for the media type JSON. A page may send 'text/plain; application/json'."""
     types = headers.getlist("content-type")
     return [kind.partition(";")[0].strip().lower() for kind in types] == ["application/json"]
 
 
 def _is_graphql(scope: Scope) -> bool:
-    # The router takes '/graphql' with a line feed behind it for the same thing.
+    # The router treats '/graphql' with a trailing line feed as the same path.
     return str(scope["path"]).strip("/\r\n\t ") == "graphql"
 
 
 def _add_headers(message: Message) -> None:
     headers = MutableHeaders(scope=message)
-    # A second policy can only narrow the first: a browser obeys both.
+    # A second policy can only narrow the first: browsers enforce both.
     headers.append("Content-Security-Policy", _NO_FRAMES)
     headers.update(_ANSWER_HEADERS)
 
@@ -177,14 +177,18 @@ _SANDBOX_POLICY = "sandbox allow-scripts allow-modals"
 
 
 class ReportPages:
-    """The web server, and beside it the folder of reports."""
+    """An ASGI app that serves the folder of reports next to the web server.
+
+    Reports contain text from data, so a sandbox policy gives each page an opaque origin, from which
+    it reaches neither Dagster nor anything else.
+    """
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:
         self._app = app
         self._files = StaticFiles(directory=folder, check_dir=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with a page, or let the web server answer."""
+        """Serve a page, or pass the request to the web server."""
         path = str(scope.get("path", ""))
         if scope["type"] != "http" or not path.startswith(f"{REPORTS_PATH}/"):
             await self._app(scope, receive, send)

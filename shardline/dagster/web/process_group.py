@@ -1,8 +1,8 @@
-"""Signals and process groups: how the web page and all that it starts come to an end.
+"""Signals and process groups, by which the web server and its processes end.
 
 Dagster gives SIGTERM the handler of SIGINT. Where SIGINT is ignored, as in background jobs of
-scripts, a Dagster process thus ignores both, and so does every process that it starts. Our
-programs therefore call `handle_signals` first.
+scripts, a Dagster process ignores both, and so do all processes that it starts. Our programs
+therefore call `handle_signals` first.
 
 `python -m shardline.dagster.web.process_group GROUP SECONDS` ends a group whose parent has died.
 """
@@ -19,10 +19,10 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
 def handle_signals() -> None:
-    """Raise KeyboardInterrupt on SIGINT and SIGTERM, whatever this process inherited.
+    """Raise KeyboardInterrupt on SIGINT and SIGTERM, even if this process inherited to ignore them.
 
-    A signal that is handled here has its default effect in the processes that this one starts.
-    SIGHUP stays ignored if it is: that is what nohup is for.
+    A handled signal has its default effect in child processes. SIGHUP stays ignored if it is, as
+    under nohup.
     """
     for number in _ENDINGS:
         signal.signal(number, signal.default_int_handler)
@@ -38,17 +38,16 @@ def end_group(
     leader_seconds: float,
     rest_seconds: float,
 ) -> bool:
-    """Let the leader end what it started, then end the rest, such as runs in progress.
+    """Let the leader of a group end its processes, then end the rest, such as runs in progress.
 
     Args:
         group: The id of the group and of its leader.
-        leader_has_ended: Looks for the leader, and takes its exit code if that is a child's.
+        leader_has_ended: Returns True if the leader has ended, and reaps it if it is a child.
         leader_seconds: How long the leader may take to end after SIGTERM.
         rest_seconds: How long the rest may take to end after SIGTERM, before it is killed.
 
     Returns:
-        True if processes were left and had to be killed.
-
+        True if processes had to be killed.
     """
     try:
         if not leader_has_ended() and signal_group(group, 0):
@@ -56,7 +55,7 @@ def end_group(
             _wait(leader_has_ended, leader_seconds)
         if signal_group(group, signal.SIGTERM):
             _wait(lambda: leader_has_ended() and not signal_group(group, 0), rest_seconds)
-    finally:  # A second Ctrl-C gets here at once.
+    finally:  # A second Ctrl-C ends up here at once.
         killed = signal_group(group, signal.SIGKILL)
     return killed
 

@@ -1,7 +1,7 @@
-"""The processes behind the web page: the code servers, the daemon, and the guarded web server.
+"""The processes of the web page: code servers, daemon and the guarded web server.
 
-They are those of `dagster dev`; but the web server runs in this process, wrapped in the guard.
-`shardline.dagster.web.ui` starts this module, and ends it.
+They are those of `dagster dev`, except that the web server runs in this process, inside the guard.
+`shardline.dagster.web.ui` starts this module and ends it.
 """
 
 import contextlib
@@ -40,25 +40,25 @@ _END_DAEMON_SECONDS = 10
 
 @contextlib.contextmanager
 def code_servers(instance: dg.DagsterInstance, workspace: Path) -> Iterator[Path]:
-    """Run a code server for each code location; yields the workspace file that points to them.
+    """Run a code server per code location. Yields the workspace file that points to them.
 
-    The web server and the daemon share them. One that ends is started again.
+    The web server and the daemon share the code servers, which are restarted if they end.
     """
     with (
         run_code_servers(instance, workspace, _LOG_LEVEL) as specs,
         scratch_folder("shardline-ui") as folder,
     ):
         pointing = folder / "workspace.yaml"
-        # JSON is YAML too.
+        # JSON is a subset of YAML.
         pointing.write_text(json.dumps({"load_from": specs}))
         yield pointing
 
 
 @contextlib.contextmanager
 def daemon_process(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the daemon, which launches what is queued, scheduled or sensed, and end it."""
+    """Run the daemon, which launches queued, scheduled and sensed runs, and end it."""
     command = Path(sysconfig.get_path("scripts"), "dagster-daemon")
-    # Its warnings on a new instance tell that there is no history yet.
+    # On a new instance it warns that there is no history yet.
     options = ["--log-level", "error", "--code-server-log-level", _LOG_LEVEL]
     daemon = subprocess.Popen(  # noqa: S603 - our own command
         [command, "run", "--workspace", workspace, *options], stdin=subprocess.DEVNULL
@@ -77,7 +77,7 @@ def daemon_process(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
 def web_server(
     context: WorkspaceProcessContext, port: int, origins: Iterable[str], *, read_only: bool
 ) -> uvicorn.Server:
-    """The Dagster web server inside the guard, ready to run. It says where when it does."""
+    """Return the Dagster web server inside the guard. It prints its address when it is ready."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -105,7 +105,7 @@ def serve(
     read_only: bool,
     with_daemon: bool,
 ) -> int:
-    """Serve until a KeyboardInterrupt; or until the daemon or the server end, which is a fault."""
+    """Serve until a KeyboardInterrupt. The end of the daemon or of the server is an error."""
     with contextlib.ExitStack() as stack:
         instance = stack.enter_context(dg.DagsterInstance.get())
         optimize_for_webserver(instance)
@@ -118,7 +118,7 @@ def serve(
             threading.Thread(target=_end_with, args=(daemon, server), daemon=True).start()
         server.run(sockets=[listener])
         if daemon is not None and daemon.poll() is not None:
-            click.echo(f"The Dagster daemon has ended, with code {daemon.returncode}.", err=True)
+            click.echo(f"error: the Dagster daemon ended with code {daemon.returncode}", err=True)
     return 1
 
 
@@ -128,7 +128,7 @@ def _end_with(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
 
 
 def _end_with_parent(grace: int) -> None:
-    """Wait until the other end of our input is closed, which a parent does even when killed."""
+    """Wait for the end of stdin, which closes when the parent ends, even if it is killed."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     end_group_from_outside(os.getpgrp(), grace)
@@ -150,7 +150,7 @@ def main(
     read_only: bool,
     with_daemon: bool,
 ) -> None:
-    """Serve on a socket that is listening, until SIGTERM or until our input ends."""
+    """Serve on a listening socket until SIGTERM or the end of stdin."""
     handle_signals()
     threading.Thread(target=_end_with_parent, args=(grace,), daemon=True).start()
     bound = socket.socket(fileno=listener)

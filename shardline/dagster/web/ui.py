@@ -1,7 +1,7 @@
-"""The guarded Dagster web page with all that it needs: `python -m shardline.dagster.web.ui`.
+"""The guarded Dagster web page and its processes: `python -m shardline.dagster.web.ui`.
 
-This process only watches: what it starts is a process group of its own, so that Ctrl-C reaches
-nobody else, and so that whatever is left of the group at the end can be found and ended.
+This process only watches. It starts a process group, so that Ctrl-C reaches no other process, and
+so that all processes of the group can be found and ended.
 """
 
 import os
@@ -22,7 +22,7 @@ from shardline.text import escape_lines
 
 
 def open_listener(port: int) -> socket.socket:
-    """A socket that listens on loopback: from here on nobody else can take the port."""
+    """Return a listening socket on loopback, which reserves the port."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -31,7 +31,7 @@ def open_listener(port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         problem = ShardlineError(
-            f"port {port} of {LOOPBACK} cannot be used: {error.strerror}",
+            f"port {port} of {LOOPBACK}: {error.strerror}",
             code="port-unavailable",
             hint=Hint.of(
                 f"end the program that uses it, or choose another port: `make ui PORT={port + 1}` "
@@ -43,14 +43,14 @@ def open_listener(port: int) -> socket.socket:
 
 
 def require_dagster_home() -> None:
-    """Refuse to start without a folder that keeps the history of runs."""
+    """Raise CommandUsageError unless DAGSTER_HOME is an existing absolute folder."""
     home = os.environ.get("DAGSTER_HOME", "")
     if not home:
         problem = "is not set"
     elif not Path(home).is_absolute():
-        problem = f"is {home!r}, which is not absolute"
+        problem = f"is not absolute: {home!r}"
     elif not Path(home).is_dir():
-        problem = f"is {home!r}, which is not a folder"
+        problem = f"is not a folder: {home!r}"
     else:
         return
     invalid = ShardlineError(
@@ -72,7 +72,7 @@ def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> in
     try:
         leader = subprocess.Popen(  # noqa: S603 - our own command
             command,
-            stdin=subprocess.PIPE,  # never written to: it ends when this process does
+            stdin=subprocess.PIPE,  # never written to: it closes when this process ends
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
@@ -83,7 +83,9 @@ def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> in
     finally:
         if leader is not None:
             _end_process(leader, grace)
-    click.echo(f"The web server has ended, with code {code}; all is stopped.", err=True)
+    click.echo(
+        f"error: the web server ended with code {code}; all its processes are stopped", err=True
+    )
     return max(code, 1)
 
 
@@ -95,7 +97,7 @@ def _end_process(leader: subprocess.Popen[bytes], grace: int) -> None:
         leader_seconds=grace,
         rest_seconds=grace,
     ):
-        click.echo("Some processes did not end when asked, and were killed.", err=True)
+        click.echo("warning: some processes did not end in time and were killed", err=True)
 
 
 def _parse_origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> list[str]:
@@ -111,7 +113,7 @@ def _parse_origins(_: click.Context, __: click.Parameter, told: tuple[str, ...])
     type=click.IntRange(0, 65535),
     default=3000,
     show_default=True,
-    help=f"Port of {LOOPBACK}; 0 takes a free one.",
+    help=f"Port on {LOOPBACK}. 0: a free port.",
 )
 @click.option(
     "--host",
@@ -121,16 +123,16 @@ def _parse_origins(_: click.Context, __: click.Parameter, told: tuple[str, ...])
     envvar="SHARDLINE_UI_HOSTS",
     callback=_parse_origins,
     help=(
-        "Address under which a proxy or a tunnel shows this server, if one does: NAME[:PORT] for"
-        " https, http://NAME[:PORT] otherwise. Can be given more than once; in SHARDLINE_UI_HOSTS"
-        " with spaces between."
+        "Address of a proxy or a tunnel in front of this server, as the browser shows it:"
+        " NAME[:PORT] for https, else http://NAME[:PORT]. Repeatable. In SHARDLINE_UI_HOSTS,"
+        " separated by spaces."
     ),
 )
-@click.option("--read-only", is_flag=True, help="Show everything, and let nobody change anything.")
+@click.option("--read-only", is_flag=True, help="Show everything and allow no changes.")
 @click.option(
     "--daemon/--no-daemon",
     default=True,
-    help="Leave the daemon out where another process runs it: there must be only one.",
+    help="Do not run the daemon, if another process runs it. Only one may run.",
 )
 @click.option(
     "--grace",
@@ -138,14 +140,14 @@ def _parse_origins(_: click.Context, __: click.Parameter, told: tuple[str, ...])
     default=10,
     show_default=True,
     metavar="SECONDS",
-    help="How long the servers, and then the runs, may take to end before they are killed.",
+    help="Time for the servers, then for the runs, to end before they are killed.",
 )
 @click.option(
     "--workspace",
     type=click.Path(exists=True, dir_okay=False),
     default="workspace.yaml",
     show_default=True,
-    help="File that lists the code locations.",
+    help="File with the code locations.",
 )
 def main(
     port: int, origins: list[str], grace: int, workspace: str, *, read_only: bool, daemon: bool
@@ -176,13 +178,13 @@ class CommandError(click.ClickException):
         self.error = error
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the error and its hint, on stderr unless a file is given."""
+        """Print the error and its hint, by default to stderr."""
         click.echo(f"error: {escape_lines(self.error.message)}", file=file, err=True)
         if self.error.hint:
             click.echo(f"hint: {escape_lines(str(self.error.hint))}", file=file, err=True)
 
 
 class CommandUsageError(CommandError):
-    """Options or an environment that a command does not accept."""
+    """Invalid options or environment of a command."""
 
     exit_code = 2
