@@ -27,7 +27,7 @@ CHECKS = [
     "volume",
 ]
 PLOTTED = ["shardline/snapshot", "dagster/row_count", "shardline/added_rows", "shardline/bytes"]
-LAUNCHPAD = ["files", "limit", "reland", "target_shard_mb"]
+LAUNCHPAD = ["files", "limit", "retry_rejected", "target_shard_mb"]
 
 
 @pytest.fixture(scope="module")

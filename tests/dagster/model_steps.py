@@ -244,7 +244,7 @@ def retry(model: Model) -> None:
     before = set(rejected_paths(model))
     if model.has_suite:
         model.widen_suite()
-    model.run({GROWING}, None, notes_v1={"reland": True})
+    model.run({GROWING}, None, notes_v1={"retry_rejected": True})
     model.note("accepted", len(before - set(rejected_paths(model))), "of", len(before))
 
 

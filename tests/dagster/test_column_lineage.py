@@ -25,5 +25,5 @@ def test_a_wide_version_has_its_first_columns_told_and_the_rest_counted() -> Non
     wide = {name: FeatureOrigin("kept", (("a/v1", name),)) for name in names}
     table = build_lineage_table(build_column_lineage(wide))
     assert len(table.records) == 101
-    assert table.records[0].data == {"column": "x000", "made of": "a_v1: x000"}
-    assert table.records[-1].data == {"column": "and 3 more", "made of": ""}
+    assert table.records[0].data == {"column": "x000", "upstream": "a_v1: x000"}
+    assert table.records[-1].data == {"column": "and 3 more", "upstream": ""}

@@ -122,7 +122,7 @@ def test_dry_run_options_are_those_of_the_launchpad(
     extend = dry_run(notes, instance, "notes/v2", input_snapshot=2)["notes_v2"]
     assert (extend["shardline/shards_to_compute"], extend["shardline/shards_to_reuse"]) == (2, 0)
     assert extend["shardline/rows_to_read"] == 14
-    assert "length" in {column.name for column in extend["columns"].columns}
+    assert "length" in {column.name for column in extend["shardline/columns"].columns}
     pairs = dry_run(notes, instance, "pairs/v1", left_snapshot=1, right_snapshot=1)["pairs_v1"]
     assert pairs["shardline/pairs_to_compute"] == 45
     assert pairs["shardline/bytes_to_write"] > 45 * 2 * len("note 1")

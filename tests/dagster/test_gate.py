@@ -113,13 +113,13 @@ def test_what_was_rejected_comes_in_again_when_someone_says_so(
     write_suite(expecting.folder / "notes.json", at_most("id", 3000))
     assert not expecting.run(instance, GROWING).success, "nothing is published"
     assert expecting.version().latest().records == 0, "it stays out by itself"
-    result = expecting.run(instance, GROWING, config={"reland": True})
+    result = expecting.run(instance, GROWING, config={"retry_rejected": True})
     assert result.success
     assert expecting.version().published().records == 1
     assert verdicts(result)["notes_v1:sources_accepted"].passed, "it was retried"
 
 
-def test_what_fails_again_when_it_is_relanded_is_counted_again(
+def test_what_fails_again_when_it_is_retried_is_counted_again(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -128,7 +128,7 @@ def test_what_fails_again_when_it_is_relanded_is_counted_again(
     (notes.landing / "README").write_text("no data")
     notes.run(instance, GROWING)
     assert notes.run(instance, GROWING).success, "it is known, and nothing is new"
-    again = notes.run(instance, GROWING, config={"reland": True})
+    again = notes.run(instance, GROWING, config={"retry_rejected": True})
     (event,) = again.asset_materializations_for_node("notes_v1")
     assert event.metadata["shardline/rejected_sources"].value == 2
 

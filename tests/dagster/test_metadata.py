@@ -169,7 +169,7 @@ def test_the_columns_tell_type_meaning_and_what_must_be_there(tmp_path: Path) ->
     )
     (other,) = columns["class"].constraints.other
     assert other.endswith("cat, dog")
-    assert columns["vector"].constraints.other == ["NaN may occur"]
+    assert columns["vector"].constraints.other == ["NaN allowed"]
 
 
 def _record() -> bytes:
@@ -202,7 +202,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
         for column, deps in lineage.deps_by_column.items()
     } == {"x": [(AssetKey("digits_v1"), "x")]}
     (row,) = [record.data for record in told["shardline/upstream_columns"].value.records]
-    assert row == {"column": "x", "made of": "digits_v1: x"}
+    assert row == {"column": "x", "upstream": "digits_v1: x"}
     assert "shardline/sources" not in told
     appended_too = build_snapshot_metadata(version, done)
     only_derived = {
@@ -390,8 +390,8 @@ def test_a_version_in_an_object_store_is_shown_like_any_other(s3_root: str, tmp_
 
 def test_loading_the_modules_loads_no_library_that_takes_long() -> None:
     program = (
-        "import sys; from shardline.dagster.versions import metadata, progress; "
-        "from shardline.dagster.previews import charts, contact_sheet, pictures, preview_sample; "
+        "import sys; from shardline.dagster.versions import materialization, progress; "
+        "from shardline.dagster.previews import charts, contact_sheet, preview, preview_sample; "
         "print(*sys.modules)"
     )
     result = subprocess.run(

@@ -7,6 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.api import Snapshot, Version
+from shardline.dagster import metadata_keys as keys
 from shardline.dagster.resources import ShardlineResource
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
@@ -53,7 +54,7 @@ def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
             raise dg.Failure(
                 f"{len(problems)} problems, corrupt snapshots are unpublished. Hint: run "
                 f"{Hint.run('repair', 'VERSION')} for each version in the table",
-                metadata={"problems": table},
+                metadata={keys.PROBLEMS: table},
                 allow_retries=False,
             )
 
