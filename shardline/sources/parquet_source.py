@@ -10,10 +10,8 @@ from __future__ import annotations
 import atexit
 import marshal
 import os
-import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shardline.errors import SourceError
-from shardline.execution.pipe_messages import receive, send
+from shardline.execution.child_process import ChildProcess
 from shardline.hints import Hint
 from shardline.schema.encoding import TOO_LARGE_HINT
 from shardline.sources.column_source import GET_AGAIN_HINT, SourceBatch, make_corrupt_columns_error
@@ -32,7 +30,6 @@ from shardline.tfrecord.open_file import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from io import BufferedReader, BufferedWriter
     from typing import Literal
 
     from shardline.execution.pipe_messages import Message
@@ -95,9 +92,7 @@ _ENVIRONMENT = {
 
 With huge pages, first use of memory, and hence a short decoding, takes a third of the time.
 """
-_GRACE_SECONDS = 2.0
 _COMPARED_BYTES = 4 * 1024 * 1024
-_PIPE_BYTES = 1024 * 1024
 _MEMORY_BYTES = 2**30
 """Memory limit of a decoder apart from rows; see also `_BYTES_PER_COLUMN` in the child."""
 _BYTES_PER_RECORD_BYTE = 8
@@ -186,6 +181,7 @@ class _DecoderSession:
                     raise self._died(decoder) from None
             except BaseException:
                 decoder.kill()
+                decoder.end()
                 raise
 
     def schema(self) -> pa.Schema:
@@ -219,6 +215,7 @@ class _DecoderSession:
                 self._put_back()
             else:
                 self._decoder.kill()
+                self._decoder.end()
 
     def _batch(self, message: Message) -> SourceBatch:
         first, position = POSITION.unpack(message[1])
@@ -242,7 +239,7 @@ class _DecoderSession:
             file.close()
 
     def _answer(self, decoder: _Decoder, request: bytes | None = None) -> Message:
-        message = decoder.ask(request)
+        message = decoder.receive() if request is None else decoder.ask(request)
         while bytes(message[0]) == b"read":
             offset, size = POSITION.unpack(message[1])
             message = decoder.ask(self._read(offset, size))
@@ -299,86 +296,25 @@ def _make_decoder_error(shown: str, fault: DecoderFault, limits: Limits) -> Sour
     )
 
 
-class _Decoder:
-    """Decoder process and its pipes."""
+class _Decoder(ChildProcess):
+    """Decoder process."""
 
     def __init__(self) -> None:
         self.is_fresh = True
-        self.ending = ""
-        ours: list[int] = []
-        theirs: list[int] = []
-        try:
-            for place in (0, 1):
-                pipe = os.pipe()
-                theirs.append(pipe[place])
-                ours.append(pipe[1 - place])
-            _enlarge_pipe(ours[1])
-            package = str(Path(__file__).parents[1])
-            program = [sys.executable, "-S", "-c", _PROGRAM, "fast", package]
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own program
-                [*program, *map(str, theirs), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, **_ENVIRONMENT},
-                pass_fds=theirs,
-            )
-        except BaseException:
-            for number in ours:
-                os.close(number)
-            raise
-        finally:
-            for number in theirs:
-                os.close(number)
-        self._requests: BufferedWriter = os.fdopen(ours[0], "wb")
-        self._replies: BufferedReader = os.fdopen(ours[1], "rb")
-
-    @property
-    def has_ended(self) -> bool:
-        """Return True if the process has exited."""
-        return self._process.poll() is not None
-
-    def ask(self, request: bytes | None) -> Message:
-        """Send a request, if any, and wait for the reply; EOFError or OSError on exit."""
-        if request is not None:
-            send(self._requests, request)
-        return receive(self._replies, pa.allocate_buffer)
-
-    def close_pipes(self) -> None:
-        """Close the pipes, so that the process exits by itself."""
-        for pipe in (self._requests, self._replies):
-            with suppress(OSError):
-                pipe.close()
-
-    def kill(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self.end()
+        package = str(Path(__file__).parents[1])
+        super().__init__(
+            lambda pipes: ["-S", "-c", _PROGRAM, "fast", package, *pipes, *sys.path],
+            stderr=subprocess.DEVNULL,
+            environment=_ENVIRONMENT,
+            allocate=pa.allocate_buffer,
+        )
 
     def end(self) -> int:
-        """Wait for the process to exit, record the reason and return the status."""
-        self.close_pipes()
-        try:
-            status = self._process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
-        self.ending = f"exit status {status}"
-        if status < 0:
-            self.ending = f"signal {-status} ({signal.strsignal(-status)})"
+        """Wait for the process to exit, and forget it."""
+        status = super().end()
         with _lock:
             _alive.discard(self)
         return status
-
-
-def _enlarge_pipe(pipe: int) -> None:
-    """Enlarge a pipe, so that the two sides block each other less often."""
-    try:
-        import fcntl  # noqa: PLC0415 - not on every system
-
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    except (ImportError, AttributeError, OSError):
-        return
 
 
 _lock = Lock()
@@ -415,7 +351,7 @@ def close_idle_decoders() -> None:
     with _lock:
         idle, _idle[:] = list(_idle), []
     for decoder in idle:
-        decoder.close_pipes()
+        decoder.hang_up()
     for decoder in idle:
         decoder.end()
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
-import subprocess
 import sys
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
@@ -18,6 +16,7 @@ import cloudpickle
 import pyarrow as pa
 
 from shardline.errors import FieldsError
+from shardline.execution.child_process import ChildProcess
 from shardline.execution.pipe_messages import receive, send
 from shardline.hints import Hint, Option
 from shardline.schema.arrow_validation import find_fault
@@ -170,7 +169,6 @@ sys.path[:], sys.argv[:] = json.loads(sys.argv[1])
 from shardline.udf.worker_process import main
 main(*pipes)
 """
-_GRACE_SECONDS = 2.0
 
 
 class NotPortableError(Exception):
@@ -210,8 +208,8 @@ class WorkerPool:
         self._callers = 0
         self._known = 0
         self._starting = 0
-        self._alive: set[_WorkerProcess] = set()
-        self._idle: list[_WorkerProcess] = []
+        self._alive: set[ChildProcess] = set()
+        self._idle: list[ChildProcess] = []
         self._failed: str | None = None
         self._closed = False
 
@@ -238,13 +236,13 @@ class WorkerPool:
         try:
             message = process.ask(*encode_request(batch, every=every))
         except (EOFError, OSError):
-            how = process.end()
+            process.end()
             self._forget(process)
             if self._closed:
                 raise self._stopped() from None
             rows = format_count(batch.num_rows, "row")
             raise FieldsError(
-                f"{self._shown}: process ended with {how} on {rows}",
+                f"{self._shown}: process ended with {process.ending} on {rows}",
                 code="udf-process-died",
                 hint=Hint.of(
                     "to see why, run it in this process: pass ", Option("processes", value=False)
@@ -276,7 +274,7 @@ class WorkerPool:
         with self._changed:
             self._changed.wait_for(lambda: not self._known)
 
-    def _take(self, *, wait: bool) -> _WorkerProcess | None:
+    def _take(self, *, wait: bool) -> ChildProcess | None:
         with self._changed:
             while True:
                 if self._failed is not None:
@@ -293,7 +291,7 @@ class WorkerPool:
                     return None
                 self._changed.wait()
 
-    def _give_back(self, process: _WorkerProcess) -> None:
+    def _give_back(self, process: ChildProcess) -> None:
         with self._changed:
             if not self._closed:
                 self._idle.append(process)
@@ -305,7 +303,7 @@ class WorkerPool:
     def _start(self) -> None:
         process, why = None, None
         try:
-            process = _WorkerProcess()
+            process = _start_process()
             with self._changed:
                 self._alive.add(process)
                 if self._closed:
@@ -314,8 +312,10 @@ class WorkerPool:
             if bytes(answer[0]) != b"ready":
                 why = f"it cannot be loaded there ({bytes(answer[1]).decode()})"
         except (EOFError, OSError) as error:
-            how = format_exception(error) if process is None else process.end()
-            why = f"a process for it could not be started ({how})"
+            if process is not None:
+                process.end()
+            ending = format_exception(error) if process is None else process.ending
+            why = f"a process for it could not be started ({ending})"
         with self._changed:
             self._starting -= 1
             if why is None and process is not None and not self._closed:
@@ -327,7 +327,7 @@ class WorkerPool:
             process.end()
         self._forget(process)
 
-    def _forget(self, process: _WorkerProcess | None) -> None:
+    def _forget(self, process: ChildProcess | None) -> None:
         with self._changed:
             self._known -= 1
             if process is not None:
@@ -338,63 +338,9 @@ class WorkerPool:
         return FieldsError(f"{self._shown}: stopped", code="cancelled")
 
 
-class _WorkerProcess:
-    """Worker process and its pipes."""
-
-    def __init__(self) -> None:
-        ours, theirs = [], []
-        try:
-            for place in (0, 1):
-                pipe = os.pipe()
-                theirs.append(pipe[place])
-                ours.append(pipe[1 - place])
-            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and our own program
-                [
-                    sys.executable,
-                    "-c",
-                    _PROGRAM,
-                    json.dumps([sys.path, sys.argv]),
-                    *map(str, theirs),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=_get_print_target(),
-                pass_fds=theirs,
-            )
-        except BaseException:
-            for number in ours:
-                os.close(number)
-            raise
-        finally:
-            for number in theirs:
-                os.close(number)
-        self._requests, self._replies = os.fdopen(ours[0], "wb"), os.fdopen(ours[1], "rb")
-
-    def ask(self, *parts: Part) -> Message:
-        """Send a message and wait for the reply; EOFError or OSError if the process exited."""
-        send(self._requests, *parts)
-        return receive(self._replies)
-
-    def kill(self) -> None:
-        """Kill the process, from any thread, even during a request."""
-        self._process.kill()
-
-    def hang_up(self) -> None:
-        """Close the request pipe, so that the process exits by itself."""
-        with suppress(OSError):
-            self._requests.close()
-
-    def end(self) -> str:
-        """Wait for the process to exit and return the reason."""
-        self.hang_up()
-        try:
-            status = self._process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait()
-        self._replies.close()
-        if status >= 0:
-            return f"exit status {status}"
-        return f"signal {-status} ({signal.strsignal(-status)})"
+def _start_process() -> ChildProcess:
+    paths = json.dumps([sys.path, sys.argv])
+    return ChildProcess(lambda pipes: ["-c", _PROGRAM, paths, *pipes], stdout=_get_print_target())
 
 
 def _get_print_target() -> int | None:
