@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
 
 from shardline.errors import ShardlineError
@@ -33,6 +31,7 @@ from shardline.log.version import utc_now
 from shardline.operations.verify_log import read_log_history
 from shardline.release import __version__
 from shardline.storage.durable_file import DurableFile
+from shardline.templates import render_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -377,7 +376,6 @@ def _make_finding_row(finding: Finding) -> FindingRow:
 
 
 _SCRIPTS = ("elements.js", "plot.js", "version.js", "graph.js", "page.js")
-_HARMLESS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def render_page(
@@ -418,21 +416,19 @@ def write_document(page: ReportPage, path: Path | str) -> Path:
 
 
 def render_document(page: ReportPage) -> str:
-    """The HTML of what a page shows."""
+    """Render the HTML file of a page.
+
+    Its policy permits only the style and the script in the file, by their hashes.
+    """
     style = _read_part("page.css")
     script = "".join(("'use strict';\n(() => {\n", *map(_read_part, _SCRIPTS), "})();\n"))
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src '{_hash_text(script)}'",
-            f"style-src '{_hash_text(style)}'",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
-    )
-    data = json.dumps(to_json_value(page), separators=(",", ":")).translate(_HARMLESS)
-    return Template(_read_part("page.html")).substitute(
-        policy=policy, style=style, script=script, data=data
+    return render_template(
+        "lineage/page/report.html",
+        style=style,
+        style_hash=_hash_text(style),
+        script=script,
+        script_hash=_hash_text(script),
+        data=to_json_value(page),
     )
 
 
