@@ -21,6 +21,26 @@ from shardline.hints import Hint
 from shardline.text import escape_lines
 
 
+class CommandError(click.ClickException):
+    """An error that ends a command."""
+
+    def __init__(self, error: ShardlineError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the error and its hint, by default to stderr."""
+        click.echo(f"error: {escape_lines(self.error.message)}", file=file, err=True)
+        if self.error.hint:
+            click.echo(f"hint: {escape_lines(str(self.error.hint))}", file=file, err=True)
+
+
+class CommandUsageError(CommandError):
+    """Invalid options or environment of a command."""
+
+    exit_code = 2
+
+
 def open_listener(port: int) -> socket.socket:
     """Return a listening socket on loopback, which reserves the port."""
     listener = socket.socket()
@@ -168,23 +188,3 @@ def main(
 
 if __name__ == "__main__":
     main()
-
-
-class CommandError(click.ClickException):
-    """An error that ends a command."""
-
-    def __init__(self, error: ShardlineError) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print the error and its hint, by default to stderr."""
-        click.echo(f"error: {escape_lines(self.error.message)}", file=file, err=True)
-        if self.error.hint:
-            click.echo(f"hint: {escape_lines(str(self.error.hint))}", file=file, err=True)
-
-
-class CommandUsageError(CommandError):
-    """Invalid options or environment of a command."""
-
-    exit_code = 2
