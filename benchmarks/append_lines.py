@@ -190,7 +190,7 @@ def _inferring(root: Path, sources: list[Path], units: int) -> Side:
 
     def run() -> int:
         report = append(Version(root, NAME), sources, on_duplicate="append")
-        _expect(len(report.landed) == len(sources))
+        _expect(len(report.appended) == len(sources))
         return units
 
     return Side("append", run, prepare=prepare)

@@ -55,7 +55,7 @@ CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
     "append sources": lambda x, v, f: shardline.append(v, x),
     "append target_bytes": lambda x, v, f: shardline.append(v, f, target_bytes=x),
     "append compression": lambda x, v, f: shardline.append(v, f, compression=x),
-    "append quarantine": lambda x, v, f: shardline.append(v, f, quarantine_share=x),
+    "append quarantine": lambda x, v, f: shardline.append(v, f, max_quarantined=x),
     "append schema": lambda x, v, f: shardline.append(Version(v.store, "a/v8"), f, schema=x),
     "append format": lambda x, v, f: shardline.append(v, f, format=x),
     "append batch": lambda x, v, f: shardline.append(v, [{"id": 1}], batch=x),

@@ -110,6 +110,7 @@ def execution_options(command: CommandFunction) -> CommandFunction:
         ),
         click.option(
             "--quarantine-share",
+            "max_quarantined",
             type=Share(),
             metavar="SHARE",
             help="Of a version: let up to this share of the records go to quarantine, as 1% or "
@@ -129,7 +130,7 @@ class TransformOptions:
     output: Path | None
     overwrite: bool
     compression: str | None
-    quarantine_share: float | None
+    max_quarantined: float | None
     dry_run: bool
     no_check: bool
     workers: int | None
@@ -158,7 +159,7 @@ class TransformOptions:
             overwrite=self.overwrite,
             version="VERSION",
             **of_versions,
-            quarantine_share=self.quarantine_share,
+            max_quarantined=self.max_quarantined,
             no_check=self.no_check,
         )
         if self.output is not None:
@@ -242,8 +243,8 @@ def serialize_report(
         "shards": [shard.to_dict() for shard in report.made],
         "reused_shards": len(report.reused),
         "quarantine": {
-            "rows": report.refused,
-            "files": [locate_object(into, name) for name in report.quarantine],
+            "rows": report.quarantined_rows,
+            "files": [locate_object(into, name) for name in report.quarantine_files],
         },
         "seconds": round(seconds, 6),
         "check": None if checked is None else serialize_check(checked),
@@ -274,7 +275,7 @@ def print_report(report: TransformReport, work: VersionTransform, seconds: float
         )
         click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
         print_unversioned_udfs(work.transform.fields)
-    if report.refused:
+    if report.quarantined_rows:
         _print_quarantine(report, work)
 
 
@@ -285,18 +286,17 @@ def _get_schema_diff(work: VersionTransform) -> SchemaDiff:
 
 
 def _print_quarantine(report: TransformReport, work: VersionTransform) -> None:
-    of = report.records + (report.refused if work.mode == "rewrite" else 0)
-    be = "is" if report.refused == 1 else "are"
+    of = report.records + (report.quarantined_rows if work.mode == "rewrite" else 0)
+    be = "is" if report.quarantined_rows == 1 else "are"
     fate = f"{be} {'left out' if work.mode == 'rewrite' else 'without the new fields'}"
     click.echo(
-        f"{report.refused:,} of {format_count(of, 'record')} {fate}, and went to quarantine "
-        "with the "
-        f"reasons ({report.refused / max(of, 1):.2%}):"
+        f"{report.quarantined_rows:,} of {format_count(of, 'record')} {fate}, and went to "
+        f"quarantine with the reasons ({report.quarantined_rows / max(of, 1):.2%}):"
     )
-    for name in report.quarantine[:_SHOWN]:
+    for name in report.quarantine_files[:_SHOWN]:
         click.echo(f"  {escape_text(locate_object(work.into, name))}")
-    if len(report.quarantine) > _SHOWN:
-        click.echo(f"  … and {len(report.quarantine) - _SHOWN:,} more; --json lists all")
+    if len(report.quarantine_files) > _SHOWN:
+        click.echo(f"  … and {len(report.quarantine_files) - _SHOWN:,} more; --json lists all")
 
 
 def transform_version(

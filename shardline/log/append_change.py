@@ -50,9 +50,10 @@ class Replacement:
 class Append:
     """New shards behind those that are there. Each says which of the sources it came from.
 
-    A source that landed or was rejected before is left out with its shards; with `reland`, one
-    that was rejected or rolled back comes in again. `quarantine` tells, by the key of a source,
-    where its rows are that gave no record, and `digests` what the rows of a batch amount to.
+    A source that landed or was rejected before is left out with its shards; with
+    `retry_rejected`, one that was rejected or rolled back comes in again. `quarantine` tells, by
+    the key of a source, where its rows are that gave no record, and `digests` what the rows of a
+    batch amount to.
     `sidecars` are the digests of the files written with the shards, by the key of their source.
 
     With `seen`, what landed meanwhile is compared: a source of the same path, batch or content
@@ -65,7 +66,7 @@ class Append:
     parameters: Json = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
     fingerprint: str | None = None
-    reland: bool = False
+    retry_rejected: bool = False
     quarantine: Mapping[str, Json] = field(default_factory=dict)
     sidecars: Mapping[str, Json] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -152,7 +153,7 @@ class Append:
         if self.seen is not None:
             words = self.seen.words
             return [one for one, entry in told if entry == words.get(one.key)]
-        held = SourceCoverage(state) if self.reland else None
+        held = SourceCoverage(state) if self.retry_rejected else None
         return [
             source
             for source, entry in told
@@ -218,20 +219,19 @@ class RejectSources:
     """Sources that could not land count as rejected from now on: nobody tries them at every turn.
 
     `reasons` tells why, by the key of the source; `duplicates` of what a source is a duplicate. One
-    that landed before is left as it is, and so is one that was rejected, unless someone tried to
-    `reland` it.
+    that landed before is left as it is, and so is one that was rejected, without `retry_rejected`.
     """
 
     sources: Sequence[Source]
     reasons: Mapping[str, Json]
-    reland: bool = False
+    retry_rejected: bool = False
     duplicates: Mapping[str, Json] = field(default_factory=dict)
 
     def on(self, state: State) -> EntryDraft | None:
         """Keep both."""
         told = [(source, state.sources.get(source.key)) for source in self.sources]
         new = tuple(
-            source for source, entry in told if entry is None or (self.reland and entry < 0)
+            source for source, entry in told if entry is None or (self.retry_rejected and entry < 0)
         )
         if not new:
             return None

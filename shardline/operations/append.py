@@ -72,18 +72,18 @@ _ROUNDS = 8
 class AppendReport:
     """What an append did: which sources landed, and which were left out.
 
-    `entry` is None if no source landed. `set_aside` are those that could not land. `new` is filled
-    by a dry run alone: the sources that would land. `replaced` are landings whose records a source
-    with new content replaced.
+    `entry` is None if no source landed. `rejected` are those that could not be appended.
+    `new` is filled by a dry run alone: the sources that would land. `replaced` are landings whose
+    records a source with new content replaced.
     """
 
     version: str
     entry: Entry | None
-    landed: tuple[AppendedSource, ...] = ()
+    appended: tuple[AppendedSource, ...] = ()
     skipped: tuple[SkippedSource, ...] = ()
     new: tuple[Identity, ...] = ()
     created: bool = False
-    set_aside: tuple[SourceRejection, ...] = ()
+    rejected: tuple[SourceRejection, ...] = ()
     replaced: tuple[KnownSource, ...] = ()
 
     @property
@@ -99,22 +99,22 @@ class AppendReport:
     @property
     def records(self) -> int:
         """How many records landed."""
-        return sum(landing.records for landing in self.landed)
+        return sum(landing.records for landing in self.appended)
 
     @property
     def bytes(self) -> int:
         """How many bytes their shards have."""
-        return sum(landing.bytes for landing in self.landed)
+        return sum(landing.bytes for landing in self.appended)
 
     @property
-    def refused(self) -> int:
+    def quarantined_rows(self) -> int:
         """How many rows went to quarantine."""
-        return sum(landing.refused for landing in self.landed)
+        return sum(landing.quarantined_rows for landing in self.appended)
 
     @property
-    def quarantine(self) -> tuple[str, ...]:
+    def quarantine_files(self) -> tuple[str, ...]:
         """The files in which those rows are, by their names in the store."""
-        return tuple(name for landing in self.landed for name in landing.quarantine)
+        return tuple(name for landing in self.appended for name in landing.quarantine_files)
 
 
 @name_version
@@ -128,10 +128,10 @@ def append(
     format: SourceFormat | None = None,  # noqa: A002 - the word that people expect
     target_bytes: int = TARGET_BYTES,
     compression: Compression | str | None = None,
-    quarantine_share: float = 0.0,
+    max_quarantined: float = 0.0,
     salvage: bool = False,
-    set_aside: bool = False,
-    reland: bool = False,
+    skip_invalid: bool = False,
+    retry_rejected: bool = False,
     on_duplicate: OnDuplicate = "skip",
     on_changed: OnChanged = "reject",
     dry_run: bool = False,
@@ -152,36 +152,36 @@ def append(
     the code "changed-since-append", unless `on_changed` is "append" to keep both, or "replace" to
     exchange all records of that path or batch in the same commit.
 
-    Raises InvalidRecordsError if more than `quarantine_share` of the rows do not fit the schema,
+    Raises InvalidRecordsError if more than `max_quarantined` of the rows do not fit the schema,
     SchemaMismatchError if a source has another one, CorruptFileError at a damaged TFRecord file
-    unless `salvage` is set. Nothing is committed then; or, with `set_aside`, the other sources
+    unless `salvage` is set. Nothing is committed then; or, with `skip_invalid`, the other sources
     land, and such a one is remembered as rejected with its reason, so that it does not come in at
-    the next turn either, unless its content changed. With `reland`, sources that were rejected or
-    rolled back come in again.
+    the next turn either, unless its content changed. With `retry_rejected`, sources that were
+    rejected or rolled back come in again.
     """
     refuse_no_version(version=version)
     version.refresh()
     options = AppendOptions(
         target_bytes,
         get_shard_compression(version, compression) or Compression.NONE,
-        quarantine_share,
+        max_quarantined,
         salvage,
         format,
         limits.max_record_bytes,
     )
     work = _AppendRun(
         version,
-        SourceRules(on_duplicate, on_changed, reland),
+        SourceRules(on_duplicate, on_changed, retry_rejected),
         options,
         limits,
         executor or ThreadExecutor(),
         progress,
-        set_aside=set_aside,
+        skip_invalid=skip_invalid,
     )
     opened, refused = open_or_reject(
         _list_sources(sources),
         lambda one: open_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
-        set_aside=set_aside,
+        skip_invalid=skip_invalid,
     )
     tasks = [_IdentifyTask(source) for source in opened]
     identified = list(run_grouped(work.executor, _identify_source, tasks, progress))
@@ -191,7 +191,7 @@ def append(
         if dry_run or not (plan.new or plan.refused or plan.unnoted):
             told = tuple(identity for _, identity in plan.new)
             skipped, aside = tuple(plan.skipped), tuple(plan.refused)
-            return AppendReport(version.name, None, skipped=skipped, new=told, set_aside=aside)
+            return AppendReport(version.name, None, skipped=skipped, new=told, rejected=aside)
         _validate_unchanged(work, plan.refused)
         try:
             return _append_selected(work, plan, schema, checks)
@@ -212,7 +212,7 @@ class _AppendRun:
     limits: Limits
     executor: Executor
     progress: ProgressListener | None
-    set_aside: bool
+    skip_invalid: bool
 
 
 @dataclass(slots=True)
@@ -237,7 +237,9 @@ def _plan_append(
 ) -> _AppendPlan:
     state = work.version.state
     choice = select_sources(work.version, identified, work.rules)
-    unreadable, known = _list_rejections(work.version, refused, reland=work.rules.reland)
+    unreadable, known = _list_rejections(
+        work.version, refused, retry_rejected=work.rules.retry_rejected
+    )
     return _AppendPlan(
         choice,
         AppendBase(state.number, state.snapshot, choice.words),
@@ -254,10 +256,10 @@ def _plan_append(
 def _validate_unchanged(work: _AppendRun, refused: Sequence[SourceRejection]) -> None:
     """Refuse the whole append for a source that has changed, unless those are set aside."""
     changed = [one for one in refused if one.code == ChangedSourceError.code]
-    if changed and not work.set_aside:
+    if changed and not work.skip_invalid:
         more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
         raise ChangedSourceError(
-            f"{changed[0].why}{more}",
+            f"{changed[0].reason}{more}",
             changed[0].entry,
             hint=changed[0].hint,
             path=changed[0].source.path,
@@ -272,7 +274,7 @@ def _append_selected(
     version, refused = work.version, list(plan.refused)
     if not plan.new and schema is None and not version.exists:
         raise SourceError(
-            refused[0].why,
+            refused[0].reason,
             code=refused[0].code,
             path=refused[0].source.path,
             record=refused[0].record,
@@ -284,10 +286,10 @@ def _append_selected(
     created = False
     while True:
         tasks, made = _execute_tasks(
-            version, tasks, work.executor, work.progress, set_aside=work.set_aside
+            version, tasks, work.executor, work.progress, skip_invalid=work.skip_invalid
         )
         landings, unfit = split_rejected(
-            version.name, made, work.options.quarantine_share, set_aside=work.set_aside
+            version.name, made, work.options.max_quarantined, skip_invalid=work.skip_invalid
         )
         try:
             version.store.sync([name for landing in landings for name in landing.unsynced])
@@ -322,7 +324,7 @@ def _append_selected(
             ),
         ),
         created=created,
-        set_aside=tuple(refused),
+        rejected=tuple(refused),
         replaced=_list_replaced(plan, landed),
     )
 
@@ -356,7 +358,9 @@ def _record_skipped(
     known = {one.source.key: _encode_duplicate(one) for one in told}
     sources = [*(one.source for one in refused), *(one.source for one in told)]
     if sources:
-        change = RejectSources(sources, reasons, reland=work.rules.reland, duplicates=known)
+        change = RejectSources(
+            sources, reasons, retry_rejected=work.rules.retry_rejected, duplicates=known
+        )
         with report_partial_commit("append", [] if entry is None else [format_entry_label(entry)]):
             work.version.commit(change)
 
@@ -402,13 +406,13 @@ def _identify_source(task: _IdentifyTask, running: TaskContext) -> tuple[RecordS
 
 
 def _list_rejections(
-    version: StoredVersion, refused: Iterable[SourceRejection], *, reland: bool
+    version: StoredVersion, refused: Iterable[SourceRejection], *, retry_rejected: bool
 ) -> tuple[list[SourceRejection], list[SkippedSource]]:
     """The sources that cannot be read and are to be told of, and those that the log knows."""
     new, skipped = [], []
     for one in refused:
         entry = version.state.sources.get(one.source.key)
-        if entry is None or (reland and entry < 0):
+        if entry is None or (retry_rejected and entry < 0):
             new.append(one)
         else:
             why = f"it was rejected in entry {abs(entry)} of the log"
@@ -477,11 +481,11 @@ def _execute_tasks(
     executor: Executor,
     progress: ProgressListener | None,
     *,
-    set_aside: bool,
+    skip_invalid: bool,
 ) -> tuple[list[AppendTask], list[AppendedSource | SourceRejection]]:
     """Make the shards of every source, under names that the log does not know."""
     work: Callable[[AppendTask, TaskContext], AppendedSource | SourceRejection] = (
-        append_or_reject if set_aside else append_source
+        append_or_reject if skip_invalid else append_source
     )
     while True:
         tasks = [_assign_fresh_name(version, task) for task in tasks]
@@ -515,11 +519,14 @@ def _make_change(
         sources=[landing.source for landing in landings],
         parameters=work.options.to_dict(),
         fingerprint=schema.fingerprint,
-        reland=work.rules.reland,
+        retry_rejected=work.rules.retry_rejected,
         quarantine={
-            landing.source.key: {"rows": landing.refused, "files": list(landing.quarantine)}
+            landing.source.key: {
+                "rows": landing.quarantined_rows,
+                "files": list(landing.quarantine_files),
+            }
             for landing in landings
-            if landing.refused
+            if landing.quarantined_rows
         },
         sidecars={landing.source.key: landing.sidecars for landing in landings},
         digests={

@@ -51,14 +51,14 @@ _MAX_ROWS_LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class AppendOptions:
-    """How shards are made. `quarantine_share` is how many of the rows may be refused, of 1.
+    """How shards are made. `max_quarantined` is how many of the rows may be refused, of 1.
 
     `format` and `max_record_bytes` are how the source is read.
     """
 
     target_bytes: int = TARGET_BYTES
     compression: Compression = Compression.NONE
-    quarantine_share: float = 0.0
+    max_quarantined: float = 0.0
     salvage: bool = False
     format: str | None = None
     max_record_bytes: int = DEFAULT_LIMITS.max_record_bytes
@@ -67,7 +67,7 @@ class AppendOptions:
         """Refuse what no shard can be made by."""
         validate_shard_compression(self.compression)
         validate_minimum("target_bytes", self.target_bytes, 1)
-        validate_share("quarantine_share", self.quarantine_share)
+        validate_share("max_quarantined", self.max_quarantined)
 
     def to_dict(self) -> Json:
         """The options as an entry tells them: enough to make the shards once more."""
@@ -162,7 +162,7 @@ class AppendTask:
 class AppendedSource:
     """What was made of one source: its shards, and how many of its rows went to quarantine.
 
-    So many of those are `damaged` spots of a file that was salvaged. `sidecars` are the digests of
+    `gaps` of those are the corrupt parts of a file that was salvaged. `sidecars` are the digests of
     the files written with the shards, by their names. `digest` is that of the rows of a batch,
     whose name does not tell them. `unsynced` are the files that `Store.sync` has to make durable
     before the landing is committed.
@@ -171,10 +171,10 @@ class AppendedSource:
     source: Identity
     shards: tuple[Shard, ...]
     rows: int
-    refused: int = 0
-    damaged: int = 0
-    quarantine: tuple[str, ...] = ()
-    told: tuple[str, ...] = field(default=(), repr=False)
+    quarantined_rows: int = 0
+    gaps: int = 0
+    quarantine_files: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = field(default=(), repr=False)
     sidecars: Json = field(default_factory=dict, repr=False, compare=False)
     digest: str | None = None
     unsynced: tuple[str, ...] = field(default=(), repr=False, compare=False)
@@ -274,7 +274,7 @@ def _predict_content(task: AppendTask) -> FileContent | None:
     A shard that becomes something else, since the file is another by then, is made once more.
     """
     content = task.source.content if isinstance(task.source, TFRecordSource) else None
-    whole = task.options.compression is Compression.NONE and not task.options.quarantine_share
+    whole = task.options.compression is Compression.NONE and not task.options.max_quarantined
     if content is None or not whole or content.checksum.bytes > task.options.target_bytes:
         return None
     return content
@@ -306,7 +306,7 @@ def _read_frames(
     lots = run_tasks(make, chunks, workers=running.workers)
     for frames, chunk in lots:
         bad = [one for one in frames.refused if not one.damage]
-        if bad and not task.options.quarantine_share:
+        if bad and not task.options.max_quarantined:
             told = tuple(f"{task.label}, {one}" for one in bad[:_MAX_ROWS_LISTED])
             error = make_invalid_records_error(
                 f"{task.dataset}/{task.version}",
@@ -343,15 +343,15 @@ def validate_quarantine_share(name: str, landings: Sequence[AppendedSource], sha
     What was salvaged of a damaged file was asked for, whatever that cost.
     """
     rows = sum(landing.rows for landing in landings)
-    bad = sum(landing.refused - landing.damaged for landing in landings)
+    bad = sum(landing.quarantined_rows - landing.gaps for landing in landings)
     if bad > share * rows:
-        told = [why for landing in landings for why in landing.told]
+        told = [why for landing in landings for why in landing.reasons]
         raise make_invalid_records_error(name, tuple(told[:_MAX_ROWS_LISTED]), bad, rows, share)
     for landing in landings:
-        if landing.refused and not landing.records and share < 1:
+        if landing.quarantined_rows and not landing.records and share < 1:
             # It would count as landed, and never come in again.
             raise make_invalid_records_error(
-                name, landing.told, landing.refused, landing.rows, share
+                name, landing.reasons, landing.quarantined_rows, landing.rows, share
             )
 
 
@@ -380,7 +380,7 @@ def make_invalid_records_error(
         rows,
         complete=complete,
         hint=Hint.of(
-            "fix the rows, or quarantine such rows by raising ", Option("quarantine_share")
+            "fix the rows, or quarantine such rows by raising ", Option("max_quarantined")
         ),
         version=name,
     )
@@ -402,7 +402,7 @@ class SourceRejection:
 
     source: Identity
     check: str
-    why: str
+    reason: str
     record: int | None = None
     offset: int | None = None
     detail: str | None = None
@@ -417,7 +417,7 @@ class SourceRejection:
 
     def to_dict(self) -> Json:
         """The reason as an entry tells it."""
-        told: Json = {"check": self.check, "reason": self.why}
+        told: Json = {"check": self.check, "reason": self.reason}
         if self.record is not None:
             told |= {"record": self.record, "offset": self.offset, "detail": self.detail}
         return {**told, "code": self.code} if self.code == ChangedSourceError.code else told
@@ -445,15 +445,15 @@ def make_rejection(source: Identity, error: ShardlineError) -> SourceRejection:
 
 
 def open_or_reject(
-    sources: Sequence[Any], opened: Callable[[Any], RecordSource], *, set_aside: bool
+    sources: Sequence[Any], opened: Callable[[Any], RecordSource], *, skip_invalid: bool
 ) -> tuple[list[RecordSource], list[SourceRejection]]:
-    """The sources, and with `set_aside` the files that are nothing that can be read."""
+    """The sources, and with `skip_invalid` the files that are nothing that can be read."""
     good, refused = [], []
     for one in sources:
         try:
             good.append(opened(one))
         except SourceError as error:
-            origin = _get_file(one) if set_aside else None
+            origin = _get_file(one) if skip_invalid else None
             if origin is None:
                 raise
             refused.append(make_rejection(origin.identity(), error))
@@ -479,15 +479,15 @@ def append_or_reject(task: AppendTask, running: TaskContext) -> AppendedSource |
 
 
 def split_rejected(
-    name: str, made: Sequence[AppendedSource | SourceRejection], share: float, *, set_aside: bool
+    name: str, made: Sequence[AppendedSource | SourceRejection], share: float, *, skip_invalid: bool
 ) -> tuple[list[AppendedSource], list[SourceRejection]]:
     """What may be committed, and what not: more than a share of its rows do not fit.
 
-    Without `set_aside` the share is one of all rows, and InvalidRecordsError is raised.
+    Without `skip_invalid` the share is one of all rows, and InvalidRecordsError is raised.
     """
     landings = [one for one in made if isinstance(one, AppendedSource)]
     refused = [one for one in made if isinstance(one, SourceRejection)]
-    if not set_aside:
+    if not skip_invalid:
         validate_quarantine_share(name, landings, share)
         return landings, refused
     kept = []

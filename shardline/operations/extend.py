@@ -54,7 +54,7 @@ def extend(
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
     compression: Compression | str | None = None,
-    quarantine_share: float = 0.0,
+    max_quarantined: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
     executor: Executor | None = None,
@@ -83,7 +83,7 @@ def extend(
         replaces=replaces,
         drop=drop,
         compression=compression,
-        quarantine_share=quarantine_share,
+        max_quarantined=max_quarantined,
         checks=checks,
         limits=limits,
     )
@@ -100,7 +100,7 @@ def prepare_extend(
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
     compression: Compression | str | None = None,
-    quarantine_share: float = 0.0,
+    max_quarantined: float = 0.0,
     checks: Checks | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> VersionTransform:
@@ -127,9 +127,9 @@ def prepare_extend(
             snapshot=snapshot.number,
         )
     transform = make_extend_transform(snapshot.schema, makers, replaces=replaces, drop=drop)
-    if mode == "overlay" and quarantine_share and any(f.required for f in transform.new.features):
+    if mode == "overlay" and max_quarantined and any(f.required for f in transform.new.features):
         raise InvalidArgumentError(
-            "quarantine_share: quarantined records of an overlay lack the required features",
+            "max_quarantined: quarantined records of an overlay lack the required features",
             code="conflicting-arguments",
             hint=Hint.of(
                 "declare the features with ",
@@ -148,7 +148,7 @@ def prepare_extend(
         transform,
         mode,
         parse_shard_compression(compression),
-        quarantine_share,
+        max_quarantined,
         limits,
         told,
         checks,

@@ -68,21 +68,21 @@ class RejectedSource:
 class DuplicateSource:
     """A source that was skipped in `entry`, at `time`: its content had landed as `first`.
 
-    `landed` is the entry with which that landed, None if it is not recorded.
+    `first_entry` is the entry that appended it, None if it is not recorded.
     """
 
     source: Identity
     entry: int
     time: datetime
     first: str = ""
-    landed: int | None = None
+    first_entry: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize for `--json`."""
         return {
             "path": self.source.path or "",
             "first": self.first,
-            "landed": self.landed,
+            "first_entry": self.first_entry,
             "entry": self.entry,
             "time": self.time.isoformat(),
         }

@@ -203,7 +203,7 @@ class SkippedSource:
     """
 
     source: Identity
-    why: str
+    reason: str
     out: bool = False
     code: SkipCode = "appended"
     entry: int | None = None
@@ -216,7 +216,7 @@ class SourceRules:
 
     on_duplicate: OnDuplicate = "skip"
     on_changed: OnChanged = "reject"
-    reland: bool = False
+    retry_rejected: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is neither of the choices."""
@@ -309,7 +309,7 @@ def _find_skipped(
 ) -> SkippedSource | None:
     """Why exactly this source is left out; None if it may land."""
     word = known.word(identity)
-    if word is None or (word < 0 and rules.reland):
+    if word is None or (word < 0 and rules.retry_rejected):
         return None
     if word < 0:
         why = f"it was rejected in entry {-word} of the log"
@@ -319,7 +319,7 @@ def _find_skipped(
         if identity.batch is not None and _has_changed(version, known, source, identity):
             return None
         return SkippedSource(identity, f"it landed in entry {word} of the log", entry=word)
-    if rules.reland or known.was_replaced(landed):
+    if rules.retry_rejected or known.was_replaced(landed):
         return None
     why = f"it landed in entry {word} of the log, and was rolled back since"
     return SkippedSource(identity, why, out=True, code="rolled-back", entry=word)

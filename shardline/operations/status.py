@@ -31,12 +31,12 @@ _REMOVALS = (
 class Blocker:
     """One reason why a snapshot is not published.
 
-    `what` is "missing" or "failed" for a check, or "rejected", "vacuumed" or "empty". `shards` are
+    `kind` is "missing" or "failed" for a check, or "rejected", "vacuumed" or "empty". `shards` are
     how many shards it is about, 0 if it is about the snapshot itself.
     """
 
     check: str
-    what: str
+    kind: str
     shards: int
     detail: str
 
@@ -46,7 +46,7 @@ class BlockedSnapshot:
     """A snapshot that is not published, and why."""
 
     snapshot: StoredSnapshot
-    obstacles: tuple[Blocker, ...]
+    blockers: tuple[Blocker, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class VersionStatus:
     entries: int
     latest: StoredSnapshot | None
     published: StoredSnapshot | None
-    held: tuple[BlockedSnapshot, ...]
+    blocked: tuple[BlockedSnapshot, ...]
     tags: dict[str, int]
     pins: dict[str, int]
     checks: tuple[str, ...]

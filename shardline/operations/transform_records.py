@@ -324,7 +324,7 @@ FIX_UDF_HINT = Hint.of(
 """What to do where a record cannot become what it should."""
 FIX_CAST_HINT = Hint.of("leave the cast out, or compute a new feature with extend")
 """The same of a migration, where nothing but a cast depends on values."""
-QUARANTINE_HINT = Hint.of("quarantine such records by raising ", Option("quarantine_share"))
+QUARANTINE_HINT = Hint.of("quarantine such records by raising ", Option("max_quarantined"))
 """What else to do where some may be missing."""
 
 

@@ -158,8 +158,8 @@ def make_transform_identity(
 class TransformReport(WrittenShards):
     """What an extension or migration did. `entry` is None if there was nothing to do.
 
-    `made` are the shards that were computed, `reused` those that were there. `refused` records
-    went to the `quarantine` files.
+    `made` are the shards that were computed, `reused` those that were there. `quarantined_rows`
+    records went to the `quarantine_files`.
     """
 
     source: StoredSnapshot
@@ -168,8 +168,8 @@ class TransformReport(WrittenShards):
     made: tuple[Shard, ...] = ()
     reused: tuple[Shard, ...] = ()
     created: bool = False
-    refused: int = 0
-    quarantine: tuple[str, ...] = ()
+    quarantined_rows: int = 0
+    quarantine_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class VersionTransform:
     transform: Transform
     mode: TransformMode
     compression: Compression | None
-    quarantine_share: float
+    max_quarantined: float
     limits: Limits
     told: Json
     checks: Checks | None = None
@@ -237,7 +237,7 @@ class VersionTransform:
                 version=self.into.name,
             )
         validate_side_names(self.transform)
-        validate_share("quarantine_share", self.quarantine_share)
+        validate_share("max_quarantined", self.max_quarantined)
 
     def plan(self) -> TransformPlan:
         """What it would do, without reading a record."""
@@ -325,7 +325,7 @@ class VersionTransform:
                 self.mode,
                 remembered or self._packing(shard),
                 self.limits,
-                quarantined=self.quarantine_share > 0,
+                quarantined=self.max_quarantined > 0,
                 run=run,
                 functions=functions,
             )
@@ -361,7 +361,7 @@ class VersionTransform:
         told = [why for receipt in receipts for why in receipt.told]
         advice = _get_hint(self.operation, self.mode)
         validate_lost_share(
-            self.into.name, told, bad, rows, share=self.quarantine_share, advice=advice
+            self.into.name, told, bad, rows, share=self.max_quarantined, advice=advice
         )
         quarantined = [
             {"rows": receipt.refused_rows, "files": [receipt.quarantine]}

@@ -48,13 +48,13 @@ def test_a_source_lands_once_and_nothing_new_is_code_0(tmp_path: Path) -> None:
     result = on(tmp_path, "append", NAME, "*.jsonl", "--json", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     report = result.json
-    assert (report["snapshot"]["snapshot"], report["records"], len(report["landed"])) == (2, 2, 1)
+    assert (report["snapshot"]["snapshot"], report["records"], len(report["appended"])) == (2, 2, 1)
     assert [one["path"] for one in report["skipped"]] == [str(tmp_path / "a.jsonl")]
     result = on(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", cwd=tmp_path)
     assert (result.code, result.err, result.commands) == (0, "", [])
     report = on(tmp_path, "append", NAME, "a.jsonl", "b.jsonl", "--json", cwd=tmp_path).json
-    assert (report["ok"], report["entry"], report["landed"]) == (True, None, [])
-    assert [re.findall(r"\d+", one["why"]) for one in report["skipped"]] == [["2"], ["4"]]
+    assert (report["ok"], report["entry"], report["appended"]) == (True, None, [])
+    assert [re.findall(r"\d+", one["reason"]) for one in report["skipped"]] == [["2"], ["4"]]
     assert numbers_of(Version(tmp_path, NAME)) == [0, 1, 2, 3, 4]
 
 
@@ -74,7 +74,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
         "ok": True, "version": NAME, "created": True, "records": 3, "published": True,
     }  # fmt: skip
     assert (told["shards"], told["bytes"]) == ([shard.to_dict()], shard.bytes)
-    (landed,) = told["landed"]
+    (landed,) = told["appended"]
     assert (landed["path"], landed["rows"], landed["records"], landed["quarantined"]) == (
         str(path), 4, 3, 1,
     )  # fmt: skip
@@ -85,7 +85,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
         True, None, None, None,
     )  # fmt: skip
     (skipped,) = again["skipped"]
-    assert re.findall(r"\d+", skipped.pop("why")) == ["2"]
+    assert re.findall(r"\d+", skipped.pop("reason")) == ["2"]
     assert skipped.pop("code") == "appended"
     assert skipped == {name: landed[name] for name in ("path", "size", "sha256")}
 
@@ -146,7 +146,7 @@ def test_a_dry_run_tells_what_is_new_and_changes_nothing(tmp_path: Path) -> None
     assert result.code == 0
     assert "  a.jsonl\n" in result.out
     told = on(root, "append", NAME, "a.jsonl", "--dry-run", "--json", cwd=tmp_path).json
-    assert (told["dry_run"], len(told["new"]), told["landed"]) == (True, 1, [])
+    assert (told["dry_run"], len(told["new"]), told["appended"]) == (True, 1, [])
     assert not root.exists()
 
 
@@ -310,13 +310,13 @@ def test_what_was_rejected_or_rolled_back_is_skipped_until_it_is_relanded(tmp_pa
     assert result.code == 0
     assert result.commands == [["append", NAME, "b.jsonl", "--retry-rejected"]]
     report = on(tmp_path, "append", NAME, "b.jsonl", "--json", cwd=tmp_path).json
-    assert [re.findall(r"\d+", one["why"]) for one in report["skipped"]] == [["6"]]
+    assert [re.findall(r"\d+", one["reason"]) for one in report["skipped"]] == [["6"]]
     retried = ("append", NAME, "a.jsonl", "b.jsonl", "--retry-rejected", "--json")
     result = on(tmp_path, *retried, cwd=tmp_path)
     assert result.code == 0, result.err
     report = result.json
-    assert (report["snapshot"]["snapshot"], report["records"], len(report["landed"])) == (4, 2, 1)
-    assert [re.findall(r"\d+", one["why"]) for one in report["skipped"]] == [["2"]]
+    assert (report["snapshot"]["snapshot"], report["records"], len(report["appended"])) == (4, 2, 1)
+    assert [re.findall(r"\d+", one["reason"]) for one in report["skipped"]] == [["2"]]
     assert numbers_of(Version(tmp_path, NAME)) == [0, 1, 2, 3, 4]
     version.refresh()
     version.restore(1)
@@ -335,7 +335,7 @@ def test_changed_source_is_refused_or_replaces(tmp_path: Path) -> None:
     assert result.problem == (1, "changed-since-append")
     assert all(one in result.error["hint"]["text"] for one in ("--on-changed append", "replace`"))
     result = on(tmp_path, "append", NAME, path, "--set-aside", "--json")
-    assert (result.code, [one["code"] for one in result.json["set_aside"]]) == (
+    assert (result.code, [one["code"] for one in result.json["rejected"]]) == (
         1,
         ["changed-since-append"],
     )
@@ -354,7 +354,7 @@ def test_duplicate_is_skipped_with_a_warning(tmp_path: Path) -> None:
     assert (told["path"], told["first"], told["entry"]) == (str(copy), str(first), 2)
     assert "warning:" in on(tmp_path, "status").out
     (told,) = on(tmp_path, "status", "--json").json["versions"][0]["duplicates"]
-    assert (told["path"], told["first"], told["landed"]) == (str(copy), str(first), 2)
+    assert (told["path"], told["first"], told["first_entry"]) == (str(copy), str(first), 2)
     assert on(tmp_path, "append", NAME, copy, "--on-duplicate", "append").code == 0
     assert Version(tmp_path, NAME).latest().records == 6
 
@@ -374,7 +374,7 @@ def test_objects_are_sources_and_roots_may_be_stores(s3_root: str, tmp_path: Pat
     assert file.startswith("s3://")
     result = on(tmp_path, "append", "copy/v1", file, "--json")
     assert result.code == 0, result.err
-    assert (result.json["landed"][0]["path"], result.json["records"]) == (file, 3)
+    assert (result.json["appended"][0]["path"], result.json["records"]) == (file, 3)
     result = on(tmp_path, "append", "copy/v1", f"{file}-missing.tfrecord", "--json")
     assert result.problem == (2, "file-not-found")
 
@@ -421,14 +421,14 @@ def test_with_set_aside_a_bad_source_holds_up_no_other_and_is_told(tmp_path: Pat
     result = on(tmp_path, *arguments, "--schema", "schema.json", "--json", cwd=tmp_path)
     assert result.code == 1, "something is wrong with the data"
     report = result.json
-    assert (report["records"], len(report["landed"]), report["published"]) == (3, 1, True)
-    assert [one["path"] for one in report["set_aside"]] == [str(tmp_path / "b.jsonl")]
+    assert (report["records"], len(report["appended"]), report["published"]) == (3, 1, True)
+    assert [one["path"] for one in report["rejected"]] == [str(tmp_path / "b.jsonl")]
     assert "set aside" in on(tmp_path, "log", NAME).out
     again = on(tmp_path, *arguments, "--json", cwd=tmp_path)
-    assert (again.code, again.json["ok"], again.json["set_aside"]) == (0, True, [])
+    assert (again.code, again.json["ok"], again.json["rejected"]) == (0, True, [])
     relanded = on(tmp_path, "append", *arguments[1:], "--retry-rejected", "--json", cwd=tmp_path)
     assert (relanded.code, relanded.json["ok"]) == (1, False)
-    (one,) = relanded.json["set_aside"]
+    (one,) = relanded.json["rejected"]
     assert (one["path"], one["check"]) == (str(tmp_path / "b.jsonl"), "schema")
 
 

@@ -275,7 +275,7 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     root: Path, tmp_path: Path
 ) -> None:
     bad = json_lines(tmp_path / "bad.jsonl", [{"id": 20, "name": "x"}, {"id": 9, "name": {}}])
-    append(Version(root, "digits/v1"), bad, quarantine_share=0.9)
+    append(Version(root, "digits/v1"), bad, max_quarantined=0.9)
     bad.unlink()
     done = on(root, "erase", "digits", "--where", "id == 9", "--yes", "--json")
     assert done.code == 0, done.out

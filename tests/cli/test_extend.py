@@ -370,7 +370,7 @@ MIXED_UP = {
     "a file with a share": (
         ["a", "--output", "o", "--quarantine-share", "1%", "--fields", "makers.py:double"],
         "option-not-applicable",
-        "--quarantine-share",
+        "--max-quarantined",
     ),
     "a file checked": (
         ["a", "--output", "o", "--no-check", "--fields", "makers.py:double"],

@@ -53,7 +53,7 @@ def test_folder_scan_reads_all_and_reports_skipped(folder: Path, command: str) -
     assert skipped["files"] == ["in/README.md", "in/below/run.log"]
     read = {
         "rebuild": result.json.get("records"),
-        "append": len(result.json.get("landed", ())),
+        "append": len(result.json.get("appended", ())),
         "dry append": len(result.json.get("new", ())),
         "combine": round(result.json.get("records", 0) ** 0.5),
         "declare": len(RECORDS),

@@ -108,4 +108,4 @@ def test_a_folder_of_rows_is_taken_file_by_file(tmp_path: Path) -> None:
     for count, name in enumerate(("in/a.jsonl", "in/b.jsonl"), 3):
         write_rows(tmp_path / name, range(count))
     told = on(tmp_path / "root", "append", NAME, "in", "--json", cwd=tmp_path).json
-    assert [Path(one["path"]).name for one in told["landed"]] == ["a.jsonl", "b.jsonl"]
+    assert [Path(one["path"]).name for one in told["appended"]] == ["a.jsonl", "b.jsonl"]

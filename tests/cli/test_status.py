@@ -91,9 +91,9 @@ def test_what_failed_later_is_told_with_the_way_back(tmp_path: Path) -> None:
     damage(file_of(tmp_path, "two"))
     check_version(version, again=True)
     (told,) = on(tmp_path, "status", "--json").json["versions"]
-    (held,) = told["held"]
+    (held,) = told["blocked"]
     assert (held["snapshot"], held["rejected"]) == (2, False)
-    (failed,) = [one for one in held["obstacles"] if one["what"] == "failed"]
+    (failed,) = [one for one in held["blockers"] if one["kind"] == "failed"]
     assert (failed["check"], failed["shards"]) == ("integrity", 1)
     assert all(words in failed["detail"] for words in ("data-crc", "record 0"))
     result = on(tmp_path, "status")
@@ -108,13 +108,13 @@ def test_what_holds_a_rejected_shard_says_so(tmp_path: Path) -> None:
     check_version(version, "2")
     version.restore(3)
     told = on(tmp_path, "status", "--json").json["versions"][0]
-    last = told["held"][-1]
+    last = told["blocked"][-1]
     assert last["snapshot"] == version.latest().number
-    assert "schema" in {obstacle["check"] for obstacle in last["obstacles"]}
-    (failed,) = [one for one in last["obstacles"] if one["what"] == "failed"]
+    assert "schema" in {obstacle["check"] for obstacle in last["blockers"]}
+    (failed,) = [one for one in last["blockers"] if one["kind"] == "failed"]
     assert (failed["check"], failed["shards"]) == ("schema", 1)
     assert all(words in failed["detail"] for words in ("record 1", "feature 'x'"))
-    assert [one["snapshot"] for one in told["held"] if one["rejected"]] == [2]
+    assert [one["snapshot"] for one in told["blocked"] if one["rejected"]] == [2]
 
 
 def test_checks_that_run_elsewhere_are_not_said_to_run_here(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_checks_that_run_elsewhere_are_not_said_to_run_here(tmp_path: Path) -> N
     result = on(tmp_path, "status")
     assert result.out.count("counts") == 2
     assert result.commands == []
-    (held,) = on(tmp_path, "status", "--json").json["versions"][0]["held"]
-    assert [(one["check"], one["what"]) for one in held["obstacles"]] == [("counts", "missing")]
+    (held,) = on(tmp_path, "status", "--json").json["versions"][0]["blocked"]
+    assert [(one["check"], one["kind"]) for one in held["blockers"]] == [("counts", "missing")]
 
 
 def test_json_tells_snapshots_tags_and_obstacles(tmp_path: Path) -> None:
@@ -146,19 +146,19 @@ def test_json_tells_snapshots_tags_and_obstacles(tmp_path: Path) -> None:
         "checks": ["integrity", "schema"],
         "duplicates": [],
         "rejected_sources": [],
-        "held": [
+        "blocked": [
             {
                 "snapshot": 2,
                 "rejected": False,
-                "obstacles": [
-                    {"check": check, "what": "missing", "shards": 1, "detail": ""}
+                "blockers": [
+                    {"check": check, "kind": "missing", "shards": 1, "detail": ""}
                     for check in ("integrity", "schema")
                 ],
             }
         ],
     }
     empty = on(make_version(tmp_path / "other").store.uri, "status", "--json").json["versions"][0]
-    assert (empty["latest"], empty["published"], empty["held"]) == (None, None, [])
+    assert (empty["latest"], empty["published"], empty["blocked"]) == (None, None, [])
 
 
 def test_a_log_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "root"
     version = Version(root, "digits/v1", run="run-1", code="c0ffee")
-    append(
-        version, as_json_lines(tmp_path / "in.jsonl", 0, 20), schema=SCHEMA, quarantine_share=0.5
-    )
+    append(version, as_json_lines(tmp_path / "in.jsonl", 0, 20), schema=SCHEMA, max_quarantined=0.5)
     extend(version, double, Version(root, "digits/v2"), which="latest")
     return root
 

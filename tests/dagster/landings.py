@@ -48,8 +48,8 @@ def appended(version: shardline.Version, sources: Any, **options: Any) -> StepRe
         added_rows=report.records,
         added_bytes=report.bytes,
         added_shards=len(report.entry.added),
-        quarantined_rows=report.refused,
-        quarantine=report.quarantine,
+        quarantined_rows=report.quarantined_rows,
+        quarantine=report.quarantine_files,
         seconds=2.0,
     )
 

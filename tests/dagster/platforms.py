@@ -106,7 +106,7 @@ def make_platform(
     folder: Path,
     *others: VersionDefs,
     suite: Path | None = None,
-    quarantine_share: float = 0.0,
+    max_quarantined: float = 0.0,
     own_checks: Sequence[dg.AssetChecksDefinition] = (),
     resource: ShardlineResource | None = None,
 ) -> Platform:
@@ -122,7 +122,7 @@ def make_platform(
         cron="0 * * * *",
         watch_seconds=1,
         expectations=suite,
-        quarantine_share=quarantine_share,
+        max_quarantined=max_quarantined,
     )
     rebuilt = rebuilt_version("notes/single", of=growing, export=folder / "notes.tfrecord")
     resource = resource or ShardlineResource(

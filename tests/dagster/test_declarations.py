@@ -290,7 +290,7 @@ def test_sizes_may_be_text() -> None:
         ({"drop": "id"}, "invalid-type"),
         ({"drop": ["id"], "rename": {"id": "key"}}, "conflicting-arguments"),
         ({"rename": {"id": ""}}, "invalid-name"),
-        ({"drop": ["id"], "quarantine_share": 2.0}, "out-of-range"),
+        ({"drop": ["id"], "max_quarantined": 2.0}, "out-of-range"),
         ({"drop": ["id"], "compression": "zlib"}, "unsupported-compression"),
         ({"drop": ["id"], "expectations": "no_such.json"}, "suite-not-found"),
     ],

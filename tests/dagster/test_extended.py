@@ -149,7 +149,7 @@ def test_it_is_followed_by_itself_once_its_base_was_published_with_other_content
 def test_records_that_cannot_be_extended_go_to_quarantine_and_the_run_links_to_them(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    notes = extending(tmp_path, half, quarantine_share=0.5)
+    notes = extending(tmp_path, half, max_quarantined=0.5)
     notes.land("a", range(4))
     facts = told(notes.run(instance, GROWING, EXTENDED))
     assert facts["shardline/quarantined_rows"] == 2
@@ -169,7 +169,7 @@ def test_a_function_that_raises_commits_nothing_and_can_be_mended(
     assert "record 1" in failure.error.to_string()
     assert "it is odd" in failure.error.to_string()
     assert notes.version("notes/v2").state.snapshot == 0
-    mended = extending(tmp_path, half, quarantine_share=1.0)
+    mended = extending(tmp_path, half, max_quarantined=1.0)
     assert mended.run(instance, EXTENDED).success
     assert notes.version("notes/v2").published().records == 4
 

@@ -75,7 +75,7 @@ def test_a_target_size_makes_shards_of_that_size(
 def test_rows_that_do_not_fit_go_to_quarantine_and_the_run_links_to_them(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    notes = make_platform(tmp_path, quarantine_share=0.2)
+    notes = make_platform(tmp_path, max_quarantined=0.2)
     path = notes.land("a", range(9))
     path.write_text(path.read_text() + '{"id": "no number", "name": "x"}\n')
     result = notes.run(instance, GROWING)

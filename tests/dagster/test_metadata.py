@@ -268,7 +268,7 @@ def test_rows_in_quarantine_are_counted_and_their_file_named(tmp_path: Path) -> 
     version, _ = of_numbers(tmp_path)
     for name in ("b", "c"):
         (tmp_path / f"{name}.jsonl").write_text('{"x": 8}\n{"x": "no number"}\n')
-    done = appended(version, tmp_path / "b.jsonl", quarantine_share=0.5)
+    done = appended(version, tmp_path / "b.jsonl", max_quarantined=0.5)
     told = read_back(build_snapshot_metadata(version, done))
     assert told["shardline/quarantined_rows"].value == 1
     path = text_of(told["shardline/quarantine"].value)

@@ -117,7 +117,7 @@ def test_records_that_cannot_be_cast_go_to_quarantine(
     failed = notes.run(instance, MIGRATED)
     assert not failed.success
     assert not notes.version("notes/v2").state.snapshot
-    mended = migrating(tmp_path, quarantine_share=0.5)
+    mended = migrating(tmp_path, max_quarantined=0.5)
     result = mended.run(instance, MIGRATED)
     (made,) = result.asset_materializations_for_node("notes_v2")
     assert made.metadata["shardline/quarantined_rows"].value == 1

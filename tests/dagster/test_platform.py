@@ -120,7 +120,7 @@ def test_a_version_that_is_made_of_itself_is_refused() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "code"),
     [
-        ("quarantine_share", 5.0, "out-of-range"),
+        ("max_quarantined", 5.0, "out-of-range"),
         ("compression", "zip", "unknown-compression"),
         ("target_bytes", 0, "out-of-range"),
         ("watch_seconds", -3, "out-of-range"),
@@ -144,8 +144,8 @@ def test_an_option_that_would_fail_in_every_run_is_refused(
         ({"drop": ["id"]}, "conflicting-arguments", "drop"),
         ({"replaces": ["id"]}, "conflicting-arguments", "replace"),
         ({"mode": "beside"}, "invalid-choice", "'beside'"),
-        ({"quarantine_share": 2.0}, "out-of-range", "2.0"),
-        ({"quarantine_share": 0.1}, "conflicting-arguments", "'length'"),
+        ({"max_quarantined": 2.0}, "out-of-range", "2.0"),
+        ({"max_quarantined": 0.1}, "conflicting-arguments", "'length'"),
         ({"compression": "zlib"}, "unsupported-compression", "ZLIB"),
         ({"fields": []}, "no-features", ""),
         ({"fields": bare}, "undeclared-udf", "'bare'"),

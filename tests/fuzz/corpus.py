@@ -117,7 +117,7 @@ def write_root(root: Path) -> None:
     for first in (0, 6):
         rows = [{"id": number, "name": f"name {number}"} for number in range(first, first + 6)]
         source = [bad, *rows, bad]
-        append(base, source, batch=f"rows {first}", schema=schema, quarantine_share=0.5)
+        append(base, source, batch=f"rows {first}", schema=schema, max_quarantined=0.5)
     check_version(base)
     extend(base, twice, wide, mode="rewrite")
     extend(base, half, overlay)

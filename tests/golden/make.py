@@ -97,9 +97,11 @@ class Story:
         key = None if source is None else source.key
         return Shard(name, records, len(data), digest, compression, key, base)
 
-    def append(self, shards: list[Shard], sources: list[Source], *, reland: bool = False) -> None:
+    def append(
+        self, shards: list[Shard], sources: list[Source], *, retry_rejected: bool = False
+    ) -> None:
         """Commit new shards."""
-        self.version.commit(Append(shards=shards, sources=sources, reland=reland))
+        self.version.commit(Append(shards=shards, sources=sources, retry_rejected=retry_rejected))
 
     def vacuum(self, *more: str) -> None:
         """Announce what nothing needs, and `more`; then delete it."""
@@ -188,7 +190,7 @@ def tell_of_pets(root: Path) -> Shard:
     version.restore(9)
     version.reject(5, reason="not wanted")
     again = story.shard("d.1", pets(9, 1), monday)
-    story.append([again], [monday], reland=True)
+    story.append([again], [monday], retry_rejected=True)
     story.passed(again)
     version.attest([Attestation("drift", passed=False, content=version.latest().content)])
     story.vacuum()

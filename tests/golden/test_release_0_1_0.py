@@ -366,7 +366,7 @@ def test_pets_grow_and_derived_versions_follow(root: Path) -> None:
         extend(pets, sounds, v3),
         extend(pets, [larger_id, is_even], v4, mode="rewrite", replaces=["id"], drop=["weight"]),
         migrate(pets, v5, steps, compression="gzip"),
-        extend(v2, inverse, Version(root, "pets/v7"), quarantine_share=0.5),
+        extend(v2, inverse, Version(root, "pets/v7"), max_quarantined=0.5),
     ]
     assert [(len(one.reused), len(one.made)) for one in reports] == [
         (1, 2), (2, 1), (2, 1), (1, 2), (1, 2),

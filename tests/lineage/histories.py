@@ -193,7 +193,7 @@ class History:
         landing = self.folder / "landing"
         landing.mkdir(exist_ok=True)
         source = write(landing / file, *span)
-        append(self.version(name), source, schema=SCHEMA, quarantine_share=0.5, target_bytes=SMALL)
+        append(self.version(name), source, schema=SCHEMA, max_quarantined=0.5, target_bytes=SMALL)
 
 
 def erased(version: Version, gone: Callable[[int], bool]) -> None:
@@ -264,7 +264,7 @@ def _derive(history: History) -> None:
     rebuild(base, "latest", into=history.version("digits/single"))
     rebuild(base, "latest", into=history.version("digits/even"), target_bytes=1500)
     overlay, rewritten = history.version("digits/v2"), history.version("digits/v3")
-    share: dict[str, Any] = {"which": "latest", "quarantine_share": 0.5}
+    share: dict[str, Any] = {"which": "latest", "max_quarantined": 0.5}
     extend(base, [half, double], overlay, **share)
     extend(overlay, _third, rewritten, mode="rewrite", **share)
     steps = MigrationSpec(rename={"name": "title"}, cast={"id": "float"})

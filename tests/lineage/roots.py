@@ -119,7 +119,7 @@ def _land(
     root: Root, base: Version, label: str, content: Iterable[object], *, check: bool = True
 ) -> None:
     source = json_lines(root.landing / f"{label}.jsonl", content)
-    append(base, source, schema=SCHEMA, quarantine_share=0.1, target_bytes=500)
+    append(base, source, schema=SCHEMA, max_quarantined=0.1, target_bytes=500)
     assert not check or check_version(base).ok
 
 

@@ -49,9 +49,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Root:
     root.landing.mkdir()
     v1, v2, v3, pairs = (root.version(name) for name in NAMES)
     source = json_lines(root.landing / "a.jsonl", [{"id": "none"}, *rows(0, 6), {"id": "two"}])
-    append(v1, source, schema=SCHEMA, quarantine_share=0.5)
+    append(v1, source, schema=SCHEMA, max_quarantined=0.5)
     assert check_version(v1).ok
-    extend(v1, odd, v2, mode="rewrite", quarantine_share=0.5)
+    extend(v1, odd, v2, mode="rewrite", max_quarantined=0.5)
     assert check_version(v2).ok
     migrate(v2, v3, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}))
     assert check_version(v3).ok

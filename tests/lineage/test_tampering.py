@@ -665,7 +665,7 @@ def test_other_content_in_the_place_of_a_snapshot_is_told_by_the_dagster_record(
     version = root.version()
     for label in "xyz":
         source = json_lines(root.folder.parent / f"{label}.jsonl", rows(0, 3))
-        append(version, source, schema=SCHEMA, reland=True)
+        append(version, source, schema=SCHEMA, retry_rejected=True)
         assert check_version(version).ok
     found = root.findings(BASE, recorded=InstanceRecords(instance))
     assert ("dagster-differs", "snapshot 1") in {(one.kind, one.place) for one in found}

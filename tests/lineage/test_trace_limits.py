@@ -210,7 +210,7 @@ def digits(tmp_path: Path, rows: int = 40) -> Version:
     """A version of JSON lines with blank and refused ones, in several shards."""
     version = Version(tmp_path / "root", "digits/v1")
     source = as_json_lines(tmp_path / "in.jsonl", 0, rows)
-    append(version, source, schema=SCHEMA, quarantine_share=0.5, target_bytes=SMALL)
+    append(version, source, schema=SCHEMA, max_quarantined=0.5, target_bytes=SMALL)
     return version
 
 
@@ -325,7 +325,7 @@ def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
     version = digits(tmp_path)
     erased(version, lambda number: number == 5)
     into = Version(tmp_path / "root", "digits/v2")
-    share: dict[str, Any] = {"which": 1, "mode": "rewrite", "quarantine_share": 0.5}
+    share: dict[str, Any] = {"which": 1, "mode": "rewrite", "max_quarantined": 0.5}
     extend(version, half, into, **share)
     catalog = LogIndex(tmp_path / "root")
     (_, gone, there) = trace_descendants(catalog, version.snapshot(1), 5)

@@ -25,10 +25,10 @@ class Step(Protocol):
 @dataclass(frozen=True)
 class Appended:
     labels: str
-    reland: bool = False
+    retry: bool = False
 
     def take(self, version: Version) -> None:
-        versions.append(version, *self.labels, reland=self.reland)
+        versions.append(version, *self.labels, retry_rejected=self.retry)
 
 
 @dataclass(frozen=True)

@@ -113,8 +113,8 @@ def test_two_who_reland_the_same_source_land_it_once(race: Race) -> None:
     versions.append(race.early, "c")
     race.early.reject(2)
     race.late.refresh()
-    versions.append(race.early, "c", reland=True)
-    assert versions.append(race.late, "c", reland=True) is None
+    versions.append(race.early, "c", retry_rejected=True)
+    assert versions.append(race.late, "c", retry_rejected=True) is None
     assert held(race.late) == ["a", "b", "c"]
 
 
@@ -542,7 +542,7 @@ def test_a_source_inside_a_rebuilt_shard_does_not_land_again(tmp_path: Path) -> 
     version = make_version(tmp_path)
     append(version, "a", "b")
     rebuild(version, ["a", "b"], "r")
-    assert append(version, "a", reland=True) is None
+    assert append(version, "a", retry_rejected=True) is None
     assert held(version) == ["r"]
 
 
@@ -552,7 +552,7 @@ def test_a_source_that_was_rolled_back_lands_again_when_asked(tmp_path: Path) ->
     append(version, "b")
     version.restore(1)
     assert append(version, "b") is None
-    assert append(version, "b", reland=True) is not None
+    assert append(version, "b", retry_rejected=True) is not None
     assert held(version) == ["a", "b"]
 
 

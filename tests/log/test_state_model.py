@@ -251,16 +251,16 @@ class Play:
         """Append some sources, which may have landed before."""
         model = self.model
         labels = self.some(list(SOURCES), 1)
-        reland = self.draw(st.booleans())
+        retry_rejected = self.draw(st.booleans())
         wanted = [
             label
             for label in labels
             if label not in model.sources
-            or (reland and label not in model.head and model.rolled_back(label))
+            or (retry_rejected and label not in model.head and model.rolled_back(label))
         ]
 
         def act() -> Entry | None:
-            return versions.append(self.version, *labels, reland=reland)
+            return versions.append(self.version, *labels, retry_rejected=retry_rejected)
 
         if self.refused(wanted, act):
             return None

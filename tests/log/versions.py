@@ -98,18 +98,20 @@ def write_shard(version: Version, label: str, *, source: Source | None = None) -
     return shard
 
 
-def append(version: Version, *labels: str, reland: bool = False) -> Entry | None:
+def append(version: Version, *labels: str, retry_rejected: bool = False) -> Entry | None:
     """Append one shard for each label."""
     for label in labels:
         write_shard(version, label, source=source_of(label))
-    return version.commit(append_of(*labels, version=version.log.version, reland=reland))
+    return version.commit(
+        append_of(*labels, version=version.log.version, retry_rejected=retry_rejected)
+    )
 
 
-def append_of(*labels: str, version: str = "v1", reland: bool = False) -> Append:
+def append_of(*labels: str, version: str = "v1", retry_rejected: bool = False) -> Append:
     """The append of one shard for each label; the files are not written."""
     sources = [source_of(label) for label in labels]
     shards = [shard_of(label, version, source=source_of(label)) for label in labels]
-    return Append(shards=shards, sources=sources, reland=reland)
+    return Append(shards=shards, sources=sources, retry_rejected=retry_rejected)
 
 
 def rebuild(version: Version, labels: Iterable[str], into: str) -> Entry | None:

@@ -55,7 +55,7 @@ SOURCES: list[Callable[[Path], Path]] = [json_lines, with_bad_lines, tfrecords, 
 def appended(root: Path, source: Any, **options: Any) -> Version:  # noqa: ANN401 - as append takes
     """A published version with one source."""
     version = Version(root / "root", NAME)
-    append(version, source, schema=SCHEMA, checks=Checks(), quarantine_share=0.5, **options)
+    append(version, source, schema=SCHEMA, checks=Checks(), max_quarantined=0.5, **options)
     assert check_version(version).ok
     return version
 

@@ -58,7 +58,7 @@ def test_the_first_append_creates_the_version_with_the_schema_that_the_rows_sugg
 ) -> None:
     report = append(version, json_lines(tmp_path / "a.jsonl", rows(0, 10)))
     assert report.created
-    assert (report.records, report.snapshot, report.refused) == (10, 1, 0)
+    assert (report.records, report.snapshot, report.quarantined_rows) == (10, 1, 0)
     assert version.schema == SCHEMA
     assert ids(version) == list(range(10))
     again = append(version, json_lines(tmp_path / "b.jsonl", rows(10, 20)))
@@ -149,7 +149,7 @@ def test_a_source_lands_once_however_often_it_is_named(version: Version, tmp_pat
     assert again.entry is None
     assert [(skipped.code, skipped.entry) for skipped in again.skipped] == [("appended", 2)]
     both = append(version, [source, json_lines(tmp_path / "b.jsonl", rows(10, 12))])
-    assert [landing.records for landing in both.landed] == [2]
+    assert [landing.records for landing in both.appended] == [2]
     assert ids(version) == list(range(12))
 
 
@@ -182,8 +182,8 @@ def test_what_was_rolled_back_lands_again_only_when_someone_says_so(
     append(version, second)
     version.restore(1)
     assert append(version, second).entry is None
-    report = append(version, [first, second], reland=True)
-    assert [landing.source.path for landing in report.landed] == [str(second)]
+    report = append(version, [first, second], retry_rejected=True)
+    assert [landing.source.path for landing in report.appended] == [str(second)]
     assert [skipped.source.path for skipped in report.skipped] == [str(first)]
     assert ids(version) == [0, 1, 2, 3]
     assert verify_version(version).ok
@@ -200,7 +200,7 @@ def test_a_rejected_source_lands_again_only_when_someone_says_so(
     report = append(version, second)
     assert report.entry is None
     assert (report.skipped[0].code, report.skipped[0].entry) == ("rejected", 4)
-    append(version, second, reland=True)
+    append(version, second, retry_rejected=True)
     assert ids(version) == [0, 1, 2, 3]
     relanded = version.latest().shards[1]
     assert relanded.sha256 == rejected.sha256
@@ -292,7 +292,7 @@ def test_a_batch_whose_rows_were_mended_lands_as_they_are_now(version: Version) 
     bad: list[dict[str, object]] = [*rows(2, 200), {"id": "none", "name": "x"}]
     for share in (0.0, 0.001):
         with pytest.raises(InvalidRecordsError):
-            append(version, bad, batch="b", quarantine_share=share, target_bytes=500)
+            append(version, bad, batch="b", max_quarantined=share, target_bytes=500)
     append(version, rows(1002, 1200), batch="b", target_bytes=500)
     assert ids(version) == [0, 1, *range(1002, 1200)]
 
@@ -306,8 +306,8 @@ def test_a_file_read_in_another_way_is_made_anew(version: Version, tmp_path: Pat
         tmp_path / "a.jsonl", [*rows(0, 9), {"id": 9, "name": "x" * 500}, {"id": "a", "name": ""}]
     )
     with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=11):
-        append(version, large, quarantine_share=0.1, limits=Limits(max_record_bytes=100))
-    append(version, large, quarantine_share=0.1)
+        append(version, large, max_quarantined=0.1, limits=Limits(max_record_bytes=100))
+    append(version, large, max_quarantined=0.1)
     assert ids(version) == [0, *range(10)]
 
 
@@ -361,6 +361,6 @@ def test_a_source_in_a_store_lands_as_one_on_a_disk(s3_root: str) -> None:
     data = "".join(json.dumps(one) + "\n" for one in rows(0, 100)).encode()
     version.store.create("inbox/a.jsonl", data)
     report = append(version, f"{s3_root}/inbox/a.jsonl")
-    assert report.landed[0].source.path == f"{s3_root}/inbox/a.jsonl"
+    assert report.appended[0].source.path == f"{s3_root}/inbox/a.jsonl"
     assert append(version, f"{s3_root}/inbox/a.jsonl").entry is None
     assert ids(version) == list(range(100))

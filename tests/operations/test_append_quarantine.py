@@ -52,7 +52,7 @@ def test_one_bad_row_fails_the_append_and_nothing_is_committed(
     with raises(InvalidRecordsError, "invalid-rows", **where) as caught:
         append(version, source, schema=SCHEMA, target_bytes=1000)
     assert caught.value.hint is not None
-    assert Option("quarantine_share") in caught.value.hint.parts
+    assert Option("max_quarantined") in caught.value.hint.parts
     assert "line 301" in str(caught.value)
     assert "4711" not in caught.value.describe()
     assert (caught.value.bad, len(caught.value.refused)) == (1, 1)
@@ -77,10 +77,10 @@ def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_conte
     version: Version, tmp_path: Path
 ) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 50), BAD, *rows(51, 100)])
-    report = append(version, source, schema=SCHEMA, quarantine_share=0.01, target_bytes=1000)
-    assert report.refused == 1
+    report = append(version, source, schema=SCHEMA, max_quarantined=0.01, target_bytes=1000)
+    assert report.quarantined_rows == 1
     assert ids(version) == [*range(50), *range(51, 100)]
-    (name,) = report.quarantine
+    (name,) = report.quarantine_files
     assert list(stored(version, "quarantine")) == [name]
     (line,) = lines_of(version, name)
     reason = str(line.pop("reason"))
@@ -96,17 +96,17 @@ def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_conte
     }
     assert report.entry is not None
     assert report.entry.parameters["quarantine"] == [
-        {"source": report.landed[0].source.key, "rows": 1, "files": [name]}
+        {"source": report.appended[0].source.key, "rows": 1, "files": [name]}
     ]
 
 
 def test_more_bad_rows_than_the_share_fail_the_append(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 98), BAD, BAD])
     with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=100) as caught:
-        append(version, source, schema=SCHEMA, quarantine_share=0.01)
+        append(version, source, schema=SCHEMA, max_quarantined=0.01)
     assert "1.00%" in str(caught.value)
     assert not Version(version.store, NAME).exists
-    append(version, source, schema=SCHEMA, quarantine_share=0.02)
+    append(version, source, schema=SCHEMA, max_quarantined=0.02)
     assert ids(version) == list(range(98))
 
 
@@ -115,15 +115,15 @@ def test_the_share_is_one_of_all_rows_of_an_append(version: Version, tmp_path: P
         json_lines(tmp_path / "a.jsonl", [*rows(0, 4), BAD]),
         json_lines(tmp_path / "b.jsonl", rows(4, 100)),
     ]
-    report = append(version, sources, schema=SCHEMA, quarantine_share=0.01)
-    assert [landing.refused for landing in report.landed] == [1, 0]
+    report = append(version, sources, schema=SCHEMA, max_quarantined=0.01)
+    assert [landing.quarantined_rows for landing in report.appended] == [1, 0]
     assert ids(version) == list(range(100))
 
 
 def test_every_reason_is_not_told_where_there_are_many(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 10), *[BAD] * 1000])
     with raises(InvalidRecordsError, "invalid-rows", bad=1000) as caught:
-        append(version, source, schema=SCHEMA, quarantine_share=0.5)
+        append(version, source, schema=SCHEMA, max_quarantined=0.5)
     assert len(caught.value.refused) == 10
     assert "and 990 more" in str(caught.value)
 
@@ -132,21 +132,21 @@ def test_each_shard_has_its_own_quarantine_and_refused_rows_go_where_they_stood(
     version: Version,
 ) -> None:
     content = [b"x" * 84 if n % 10 else None for n in range(100)]
-    report = append(version, Payloads("a", content, (7,)), quarantine_share=0.1, target_bytes=1000)
+    report = append(version, Payloads("a", content, (7,)), max_quarantined=0.1, target_bytes=1000)
     assert payloads(version) == [b"x" * 84] * 90
     assert [shard.records for shard in version.latest().shards] == [10] * 9
-    assert report.refused == 10
-    told = [[line["row"] for line in lines_of(version, name)] for name in report.quarantine]
+    assert report.quarantined_rows == 10
+    told = [[line["row"] for line in lines_of(version, name)] for name in report.quarantine_files]
     assert [row for one in told for row in one] == list(range(0, 100, 10))
     assert told[0] == [0, 10], "the row before the next shard's first record belongs to this one"
 
 
 def test_a_source_whose_rows_are_all_refused_lands_without_a_shard(version: Version) -> None:
     append(version, Payloads("a", [b"one"]))
-    report = append(version, Payloads("b", [None] * 25, (10,)), quarantine_share=1)
-    assert (report.snapshot, report.refused, report.landed[0].rows) == (None, 25, 25)
-    assert len(lines_of(version, report.quarantine[0])) == 25
-    assert append(version, Payloads("b", [None] * 25, (10,)), quarantine_share=1).entry is None
+    report = append(version, Payloads("b", [None] * 25, (10,)), max_quarantined=1)
+    assert (report.snapshot, report.quarantined_rows, report.appended[0].rows) == (None, 25, 25)
+    assert len(lines_of(version, report.quarantine_files[0])) == 25
+    assert append(version, Payloads("b", [None] * 25, (10,)), max_quarantined=1).entry is None
     assert payloads(version) == [b"one"]
 
 
@@ -156,8 +156,8 @@ def test_a_refused_record_is_kept_as_it_stands_in_the_file(
     good, bad = example_of(id=1, name=b"\xc3\xa9"), example_of(id=2, name=b"\xff\xfe")
     path = tmp_path / "a.tfrecord"
     path.write_bytes(framed(good, bad, good))
-    report = append(version, path, schema=SCHEMA, quarantine_share=0.5)
-    (line,) = lines_of(version, report.quarantine[0])
+    report = append(version, path, schema=SCHEMA, max_quarantined=0.5)
+    (line,) = lines_of(version, report.quarantine_files[0])
     assert (line["row"], line["feature"]) == (1, "name")
     assert str(line["where"]).split(", ") == ["record 1", f"offset {len(good) + 16}"]
     assert base64.b64decode(str(line["content_base64"])) == bad
@@ -187,7 +187,7 @@ def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
     good = json_lines(tmp_path / "good.jsonl", rows(0, 300))
     junk = json_lines(tmp_path / "junk.jsonl", [BAD, {"id": 1, "name": None}])
     with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=2):
-        append(version, [good, junk], schema=SCHEMA, quarantine_share=0.1)
+        append(version, [good, junk], schema=SCHEMA, max_quarantined=0.1)
     assert not version.exists
 
 
@@ -195,11 +195,11 @@ def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
 def test_vacuum_takes_the_rows_of_an_append_that_failed_and_no_others(
     version: Version, tmp_path: Path, good: int
 ) -> None:
-    kept = append(version, Payloads("kept", [b"x", None], (2,)), quarantine_share=1).quarantine
-    alone = append(version, Payloads("alone", [None], (1,)), quarantine_share=1).quarantine
+    kept = append(version, Payloads("kept", [b"x", None], (2,)), max_quarantined=1).quarantine_files
+    alone = append(version, Payloads("alone", [None], (1,)), max_quarantined=1).quarantine_files
     failing = Payloads("failing", [b"y"] * good + [None] * 3, (2,))
     with pytest.raises(InvalidRecordsError):
-        append(version, failing, quarantine_share=0.1)
+        append(version, failing, max_quarantined=0.1)
     left = {file.name for file in version.store.list("digits/quarantine")}
     assert len(left - {*kept, *alone}) == 1
     vacuum(tmp_path / "root", "digits", keep=timedelta(0), delete=True)
@@ -214,7 +214,7 @@ def test_with_salvage_the_intact_records_land_and_the_gap_is_in_quarantine(
     path.write_bytes(flipped(framed(*records), 8000))
     report = append(version, path, schema=Schema.opaque(), salvage=True, target_bytes=200)
     assert payloads(version) == records[:17] + records[18:]
-    (line,) = lines_of(version, report.quarantine[0])
+    (line,) = lines_of(version, report.quarantine_files[0])
     assert (line["row"], line["where"]) == (17, "offset 987")
     assert "61 bytes" in str(line["reason"])
     damaged = base64.b64decode(str(line["content_base64"]))

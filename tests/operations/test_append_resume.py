@@ -69,7 +69,7 @@ def run(root: Path | Store, before: Callable[[int], None] | None = None) -> Appe
     return append(
         Version(root, NAME),
         Payloads("a", CONTENT, before=before),
-        quarantine_share=0.2,
+        max_quarantined=0.2,
         target_bytes=1000,
         executor=ThreadExecutor(1, pause=0),
     )
@@ -272,7 +272,7 @@ def test_a_quarantine_that_is_gone_is_made_anew(tmp_path: Path) -> None:
         path.unlink()
     report = run(tmp_path)
     assert_landed_once(tmp_path)
-    for name in report.quarantine:
+    for name in report.quarantine_files:
         assert (tmp_path / name).is_file()
 
 
@@ -323,7 +323,7 @@ def made_of(
     if source.before is not None:
         with pytest.raises(PowerCutError):
             append(
-                version, source, target_bytes=target, compression=packing, quarantine_share=1,
+                version, source, target_bytes=target, compression=packing, max_quarantined=1,
                 executor=executor,
             )  # fmt: skip
         source = Payloads(source.label, source.content, source.sizes[::-1])
@@ -332,11 +332,11 @@ def made_of(
         source,
         target_bytes=target,
         compression=packing,
-        quarantine_share=1,
+        max_quarantined=1,
         executor=executor,
     )
-    told = [version.store.read(name) for name in report.quarantine]
-    return shard_bytes(version) if report.snapshot else [], told, report.landed[0]
+    told = [version.store.read(name) for name in report.quarantine_files]
+    return shard_bytes(version) if report.snapshot else [], told, report.appended[0]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

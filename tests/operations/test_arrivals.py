@@ -42,8 +42,8 @@ def names(found: LandingScan) -> list[str]:
 def land(version: Version, found: LandingScan) -> AppendReport:
     """Append what is new, as a run does, and remember it."""
     paths = [arrival.path for arrival in found.new]
-    report = append(version, paths, schema=SCHEMA, set_aside=True)
-    told = (report.landed, report.skipped, report.set_aside)
+    report = append(version, paths, schema=SCHEMA, skip_invalid=True)
+    told = (report.appended, report.skipped, report.rejected)
     record_scan(version, found, [one.source for group in told for one in group])
     return report
 
@@ -96,7 +96,7 @@ def test_a_source_that_was_set_aside_is_known_too(
 ) -> None:
     (tmp_path / "landing/README").write_text("no data")
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
-    assert len(land(version, scan_landing_folders(version, [folder])).set_aside) == 1
+    assert len(land(version, scan_landing_folders(version, [folder])).rejected) == 1
     assert names(scan_landing_folders(version, [folder])) == []
 
 

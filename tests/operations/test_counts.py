@@ -108,8 +108,8 @@ def test_append_refused_rows_says_whether_complete(
 
 def test_append_set_aside_reason_says_whether_complete(tmp_path: Path) -> None:
     source = rows_file(tmp_path / "rows.jsonl", 300_000)
-    report = append(Version(tmp_path, "a/v1"), source, schema=SCHEMA, set_aside=True)
-    assert report.set_aside[0].why.startswith("at least")
+    report = append(Version(tmp_path, "a/v1"), source, schema=SCHEMA, skip_invalid=True)
+    assert report.rejected[0].reason.startswith("at least")
 
 
 @pytest.mark.parametrize("command", ["count", "verify"])

@@ -173,7 +173,7 @@ def test_records_are_followed_where_their_features_are_gone_and_some_were_refuse
 
     v1 = landed(tmp_path, (0, 6))
     v2, v3 = (Version(tmp_path / "root", f"digits/{name}") for name in ("v2", "v3"))
-    extend(v1, odd, v2, mode="rewrite", quarantine_share=0.5)
+    extend(v1, odd, v2, mode="rewrite", max_quarantined=0.5)
     check_version(v2)
     migrate(v2, v3, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}))
     check_version(v3)
@@ -253,7 +253,7 @@ def test_erase_again_checks_what_a_stopped_erase_left(tmp_path: Path) -> None:
     extend(opened(v1), double, v2)
     chosen: dict[str, Any] = {"key": "id", "values": [2]}
     erase(tmp_path / "root", "digits", check=False, **chosen)
-    assert [one.held[-1].obstacles[0].what for one in map(get_status, map(opened, (v1, v2)))] == [
+    assert [one.blocked[-1].blockers[0].kind for one in map(get_status, map(opened, (v1, v2)))] == [
         "missing",
         "missing",
     ]
@@ -402,9 +402,9 @@ def test_whoever_still_holds_the_records_is_listed(tmp_path: Path) -> None:
 def test_sources_of_refused_rows_and_those_that_could_not_land_are_listed(tmp_path: Path) -> None:
     version = landed(tmp_path, (0, 4))
     bad = json_lines(tmp_path / "bad.jsonl", [{"id": 9, "name": "fine"}, {"id": 7, "name": {}}])
-    append(version, bad, quarantine_share=0.9)
+    append(version, bad, max_quarantined=0.9)
     aside = json_lines(tmp_path / "aside.jsonl", [{"id": "x", "name": "y"}])
-    append(version, aside, set_aside=True)
+    append(version, aside, skip_invalid=True)
     plan = plan_erase(tmp_path / "root", "digits", key="id", values=[7])
     assert [len(file.meant) for file in plan.quarantine] == [1]
     assert [(one.kind, one.where, one.certain) for one in plan.holders] == [
@@ -416,7 +416,7 @@ def test_sources_of_refused_rows_and_those_that_could_not_land_are_listed(tmp_pa
 def test_the_sources_of_what_was_erased_before_are_told_by_the_proof_alone(tmp_path: Path) -> None:
     version = landed(tmp_path, (0, 4))
     source = json_lines(tmp_path / "late.jsonl", [*marked(4, 6), {"id": 9, "name": {}}])
-    append(version, source, quarantine_share=0.9)
+    append(version, source, max_quarantined=0.9)
     check_version(version)
     erased(tmp_path, 4)
     erased(tmp_path, 9)
@@ -507,7 +507,7 @@ def test_lines_of_quarantine_files_that_cannot_be_searched_go_when_asked(tmp_pat
     version = landed(tmp_path, (0, 4))
     bad = tmp_path / "bad.csv"
     bad.write_text(f"id,name\n5,fine\nseven,{marker(7)}\n")
-    append(version, bad, quarantine_share=0.9)
+    append(version, bad, max_quarantined=0.9)
     bad.unlink()
     root = tmp_path / "root"
     (file,) = plan_erase(root, "digits", where="id == 7").quarantine

@@ -43,7 +43,7 @@ def everything(tmp_path: Path) -> dict[str, Version]:
     bad = json_lines(
         tmp_path / "bad.jsonl", [*marked(14, 18), {"id": 7, "name": {"first": marker(7)}}]
     )
-    append(v1, bad, schema=SCHEMA, quarantine_share=0.5)
+    append(v1, bad, schema=SCHEMA, max_quarantined=0.5)
     bad.unlink()
     published(v1)
     made = {name: Version(root, f"digits/{name}") for name in ("v2", "v3", "v4", "v5", "flat")}

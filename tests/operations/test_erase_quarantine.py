@@ -67,7 +67,7 @@ def land(folder: Path, source: object, limits: Limits = DEFAULT_LIMITS) -> Versi
     """Append a source of which a single row is fine."""
     version = Version(folder / "root", "digits/v1")
     batch = "rows" if isinstance(source, list) else None
-    append(version, source, schema=SCHEMA, quarantine_share=0.99, batch=batch, limits=limits)
+    append(version, source, schema=SCHEMA, max_quarantined=0.99, batch=batch, limits=limits)
     return opened(version)
 
 
@@ -270,7 +270,7 @@ def test_rows_refused_by_extend_of_another_dataset_are_asked(tmp_path: Path) -> 
     append(version, source, schema=SCHEMA, batch="people")
     check_version(version)
     into = Version(tmp_path / "root", "digits/v1")
-    extend(version, twice, into, mode="rewrite", quarantine_share=0.9)
+    extend(version, twice, into, mode="rewrite", max_quarantined=0.9)
     assert verdict(tmp_path, key="name", values=["José"]) == "meant"
     assert verdict(tmp_path, key="name", values=["Bo"]) == "other"
 
@@ -287,7 +287,7 @@ def test_shard_of_a_dead_append_is_found(tmp_path: Path) -> None:
     dying = Version(DyingStore(root), version.name)
     rows = [{"id": 5, "name": "José"}, {"id": 6, "name": "Bo"}, {"id": 7, "name": {}}]
     with pytest.raises(DyingStore.Died):
-        append(dying, rows, quarantine_share=0.9, batch="more")
+        append(dying, rows, max_quarantined=0.9, batch="more")
     # The receipt quotes reasons, and the name of the row that it refused cannot be read.
     found = kinds_of(planned(tmp_path, key="name", values=["José"]))
     assert found == [("quarantine", False), ("shards", True), ("shards", False)]
@@ -358,7 +358,7 @@ def test_whatever_holds_an_erased_value_is_listed(
     folder = tmp_path_factory.mktemp("fuzz")
     sources = _sources(folder, people, ascii_only=ascii, broken=broken)
     version = Version(folder / "root", "digits/v1")
-    append(version, [*sources], schema=SCHEMA, quarantine_share=0.99)
+    append(version, [*sources], schema=SCHEMA, max_quarantined=0.99)
     died = data.draw(st.booleans())
     if died:
         rows = [{"id": number, "name": name} for number, name in people]

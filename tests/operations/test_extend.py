@@ -217,9 +217,9 @@ def test_a_result_that_is_no_dict_of_the_declared_fields_names_the_record_or_goe
         extend(base, forgets, into, mode=mode)
     assert str(caught.value.path).endswith(base.latest().shards[0].name)
     assert "function 'forgets'" in str(caught.value)
-    report = extend(base, forgets, into, mode=mode, quarantine_share=0.4)
-    assert report.refused == 2
-    told = into.store.read(report.quarantine[0]).decode()
+    report = extend(base, forgets, into, mode=mode, max_quarantined=0.4)
+    assert report.quarantined_rows == 2
+    told = into.store.read(report.quarantine_files[0]).decode()
     assert "'y'" in told
     kept = {"overlay": [1, 1, None, 1, None], "rewrite": [1, 1, 1]}
     assert table(into.latest(), ["x"])["x"] == kept[mode]
@@ -361,12 +361,12 @@ def test_refused_records_go_to_quarantine_and_are_missing_in_a_rewrite(tmp_path:
 
     base, into = base_of(tmp_path, (0, 6)), version_in(tmp_path)
     with raises(InvalidRecordsError, "invalid-rows", bad=3, rows=6):
-        extend(base, half, into, mode="rewrite", quarantine_share=0.4)
+        extend(base, half, into, mode="rewrite", max_quarantined=0.4)
     assert not version_in(tmp_path).exists
-    report = extend(base, half, into, mode="rewrite", quarantine_share=0.5)
-    assert (report.refused, report.records) == (3, 3)
+    report = extend(base, half, into, mode="rewrite", max_quarantined=0.5)
+    assert (report.quarantined_rows, report.records) == (3, 3)
     assert table(into.latest(), ["id", "half"]) == {"id": [0, 2, 4], "half": [0, 1, 2]}
-    (name,) = report.quarantine
+    (name,) = report.quarantine_files
     lines = [json.loads(line) for line in into.store.read(name).splitlines()]
     assert [(line["row"], line["feature"]) for line in lines] == [
         (1, "half"),
@@ -385,12 +385,12 @@ def test_refused_records_stay_in_an_overlay_without_the_new_field(tmp_path: Path
         return {"half": record["id"] / 2}
 
     base, into = base_of(tmp_path, (0, 4)), version_in(tmp_path)
-    report = extend(base, half, into, quarantine_share=0.5)
-    assert (report.refused, report.records) == (2, 4)
+    report = extend(base, half, into, max_quarantined=0.5)
+    assert (report.quarantined_rows, report.records) == (2, 4)
     assert check_version(into).ok
     assert table(into.latest(), ["id", "half"]) == {"id": [0, 1, 2, 3], "half": [0, None, 1, None]}
     with raises(InvalidArgumentError, "conflicting-arguments") as caught:
-        extend(base, double, version_in(tmp_path, "digits/v3"), quarantine_share=0.5)
+        extend(base, double, version_in(tmp_path, "digits/v3"), max_quarantined=0.5)
     assert caught.value.hint is not None
     assert Option("required", value=False) in caught.value.hint.parts
 
@@ -420,10 +420,10 @@ WRONG_CALLS: list[tuple[dict[str, Any], type[ShardlineError], str, str]] = [
     ({"which": "7"}, SnapshotNotFoundError, "snapshot-not-found", "snapshot 7"),
     ({"compression": "zlib"}, InvalidArgumentError, "unsupported-compression", "ZLIB"),
     (
-        {"quarantine_share": 2.0, "mode": "rewrite"},
+        {"max_quarantined": 2.0, "mode": "rewrite"},
         InvalidArgumentError,
         "out-of-range",
-        "quarantine_share",
+        "max_quarantined",
     ),
     ({"fields": []}, InvalidArgumentError, "missing-argument", "features"),
     (
@@ -740,12 +740,15 @@ def test_a_shard_of_which_every_record_is_refused_stays_in_the_list_and_is_not_t
         return {"double": 2 * record["id"]}
 
     base, into = base_of(tmp_path, (0, 4), (4, 8)), version_in(tmp_path)
-    first = extend(base, small, into, mode="rewrite", quarantine_share=0.5)
-    assert (first.refused, [shard.records for shard in into.latest().shards]) == (4, [4, 0])
-    assert extend(base, small, into, mode="rewrite", quarantine_share=0.5).entry is None
+    first = extend(base, small, into, mode="rewrite", max_quarantined=0.5)
+    assert (first.quarantined_rows, [shard.records for shard in into.latest().shards]) == (
+        4,
+        [4, 0],
+    )
+    assert extend(base, small, into, mode="rewrite", max_quarantined=0.5).entry is None
     grown(base, tmp_path / "landing", (8, 9))
     with raises(InvalidRecordsError, "invalid-rows", bad=1, rows=1) as caught:
-        extend(base, small, into, mode="rewrite", quarantine_share=0.5)
+        extend(base, small, into, mode="rewrite", max_quarantined=0.5)
     assert re.search(r"v1\.[0-9a-f]+.*record 0", str(caught.value.refused[0]))
     assert check_version(into).ok
     assert table(into.published(), ["id"])["id"] == [0, 1, 2, 3]
@@ -759,8 +762,8 @@ def test_a_version_of_which_every_record_is_refused_has_a_snapshot_with_none(
         raise ValueError(len(record))
 
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
-    report = extend(base, never, into, mode="rewrite", quarantine_share=1)
-    assert (report.snapshot, report.refused, into.latest().records) == (1, 2, 0)
+    report = extend(base, never, into, mode="rewrite", max_quarantined=1)
+    assert (report.snapshot, report.quarantined_rows, into.latest().records) == (1, 2, 0)
     assert check_version(into).ok
     assert by_tensorflow(into.published()) == []
 
@@ -777,8 +780,8 @@ def test_a_record_that_gets_too_large_by_what_is_new_is_refused_or_goes_to_quara
     with raises(InvalidRecordsError, "invalid-rows", record=1) as caught:
         extend(base, padded, into, mode="rewrite", limits=limits)
     assert re.search(r"much.*200", str(caught.value.refused[0]))
-    report = extend(base, padded, into, mode="rewrite", limits=limits, quarantine_share=0.5)
-    assert report.refused == 1
+    report = extend(base, padded, into, mode="rewrite", limits=limits, max_quarantined=0.5)
+    assert report.quarantined_rows == 1
     assert table(into.latest(), ["id"])["id"] == [0, 2]
 
 

@@ -131,8 +131,8 @@ def test_a_float_that_is_not_whole_or_too_large_is_refused(tmp_path: Path, numbe
 def test_records_that_cannot_be_cast_may_go_to_quarantine(tmp_path: Path) -> None:
     base = old_one(tmp_path, [*ROWS, {**ROWS[0], "weight": 0.5}])
     into = version_in(tmp_path, "people/v2")
-    report = migrate(base, into, MigrationSpec(cast={"weight": "int64"}), quarantine_share=0.5)
-    assert (report.refused, column(into, "weight")) == (1, [2, 3])
+    report = migrate(base, into, MigrationSpec(cast={"weight": "int64"}), max_quarantined=0.5)
+    assert (report.quarantined_rows, column(into, "weight")) == (1, [2, 3])
 
 
 def test_a_default_is_given_where_a_feature_is_missing_and_it_is_required_then(

@@ -56,7 +56,7 @@ def put(tmp_path: Path) -> Callable[..., Path]:
 
 
 def land(version: Version, *sources: Any, **options: Any) -> Any:  # noqa: ANN401 - any source
-    return append(version, list(sources), schema=SCHEMA, set_aside=True, **options)
+    return append(version, list(sources), schema=SCHEMA, skip_invalid=True, **options)
 
 
 def rejected(version: Version) -> list[str]:
@@ -101,9 +101,9 @@ def test_retried_source_is_closed(version: Version, put: Callable[..., Path]) ->
     land(version, put("good", 1), bad)
     land(version, bad)
     assert rejected(version) == ["bad"], "an append skips it, and says nothing new"
-    land(version, bad, reland=True)
+    land(version, bad, retry_rejected=True)
     assert rejected(version) == ["bad"], "the retry failed"
-    land(version, bad, reland=True, quarantine_share=0.9)
+    land(version, bad, retry_rejected=True, max_quarantined=0.9)
     assert rejected(version) == []
 
 
@@ -148,7 +148,7 @@ def test_dismissed_source_stays_out_and_closed(version: Version, put: Callable[.
     number = version.state.number
     assert land(version, bad).skipped[0].code == "rejected"
     assert (version.state.number, rejected(version)) == (number, ["worse"])
-    land(version, bad, reland=True)
+    land(version, bad, retry_rejected=True)
     assert rejected(version) == ["bad", "worse"], "somebody tried it again"
 
 
@@ -159,7 +159,7 @@ def test_duplicate_is_open_until_it_lands_or_is_dismissed(
     land(version, first)
     land(version, second, third)
     listed = open_sources(version).duplicates[0]
-    assert (listed.source.path, listed.first, listed.landed) == (str(second), str(first), 2)
+    assert (listed.source.path, listed.first, listed.first_entry) == (str(second), str(first), 2)
     land(version, put("more", 7))
     assert duplicates(version) == ["second", "third"], "a later append does not settle it"
     land(version, second, on_duplicate="append")
@@ -184,7 +184,7 @@ def test_sources_of_a_rejected_snapshot_are_open(
     assert rejected(version) == [], "it is in the latest snapshot again"
     version.restore(1)
     assert rejected(version) == ["b"]
-    land(version, put("b", 2), reland=True)
+    land(version, put("b", 2), retry_rejected=True)
     assert rejected(version) == []
 
 
@@ -198,12 +198,12 @@ def test_dismissed_source_of_a_rejected_snapshot_is_not_held(
     version.reject(2, reason="by hand")
     assert dismiss(version, open_sources(version).all).dismissed
     report = land(version, put("again", 2), put("b", 4))
-    assert ([_stem(one.source) for one in report.landed], report.skipped) == (["again", "b"], ())
+    assert ([_stem(one.source) for one in report.appended], report.skipped) == (["again", "b"], ())
 
 
 def test_batch_is_dismissed_by_its_name(version: Version) -> None:
     rows = [{"id": 1}, {"id": "x"}]
-    append(version, rows, batch="monday", schema=SCHEMA, set_aside=True)
+    append(version, rows, batch="monday", schema=SCHEMA, skip_invalid=True)
     (listed,) = open_sources(version).rejected
     assert listed.to_dict() | {"path": None, "batch": "monday"} == listed.to_dict()
     assert dismiss(version, "monday").dismissed == (listed,)
@@ -234,7 +234,7 @@ def test_dismissal_leaves_a_later_rejection_open(
     bad = put("bad", text=BAD)
     land(version, put("good", 1), bad, put("other", text=BAD * 2))
     listed = open_sources(version).all
-    land(Version(version.store, NAME), bad, reland=True)
+    land(Version(version.store, NAME), bad, retry_rejected=True)
     report = dismiss(version, listed)
     assert [_stem(one.source) for one in report.dismissed] == ["other"]
     assert rejected(version) == ["bad"]

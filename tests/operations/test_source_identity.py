@@ -96,13 +96,13 @@ def test_duplicate_is_skipped_and_reported(version: Version, put: Callable[..., 
         assert (skipped.source.path, skipped.code, skipped.entry) == (str(copy), "duplicate", 2)
         assert skipped.first is not None
         assert skipped.first.path == str(first)
-        assert (report.entry, report.set_aside) == (None, ())
+        assert (report.entry, report.rejected) == (None, ())
     assert ids(version) == [1, 2]
     (note,) = notes(version)
     assert [source.path for source in note.sources] == [str(copy)]
     (told,) = get_status(Version(version.store, NAME)).sources.duplicates
-    assert (told.source.path, told.first, told.landed) == (str(copy), str(first), 2)
-    assert land(version, copy, reland=True).duplicates
+    assert (told.source.path, told.first, told.first_entry) == (str(copy), str(first), 2)
+    assert land(version, copy, retry_rejected=True).duplicates
     land(version, copy, on_duplicate="append")
     assert ids(version) == [1, 2, 1, 2]
     assert get_status(version).sources.duplicates == ()
@@ -116,13 +116,13 @@ def test_same_content_in_one_call_lands_once(
 ) -> None:
     other, *same = put("other", 0), *(put(name, *content) for name in "abc")
     report = land(version, other, *same)
-    assert [one.source.path for one in report.landed] == [str(other), str(same[0])]
+    assert [one.source.path for one in report.appended] == [str(other), str(same[0])]
     assert [(one.first and one.first.path, one.entry) for one in report.duplicates] == [
         (str(same[0]), 2)
     ] * 2
     assert ids(version) == [0, *content]
     again = land(version, *same[1:], on_duplicate="append")
-    assert len(again.landed) == 2
+    assert len(again.appended) == 2
     assert ids(version) == [0, *content * 3]
 
 
@@ -157,7 +157,7 @@ def test_changed_source_is_rejected_with_options(
     assert options == [Option("on_changed", "append"), Option("on_changed", "replace")]
     assert ids(version) == [1, 2], "nothing was committed"
     plan = land(version, path, dry_run=True)
-    assert [one.code for one in plan.set_aside] == ["changed-since-append"]
+    assert [one.code for one in plan.rejected] == ["changed-since-append"]
 
 
 def test_changed_source_is_appended_beside_the_old(
@@ -235,7 +235,7 @@ def test_content_of_before_replaces_again(version: Version, put: Callable[..., P
         land(version, put("a", 1))
     land(version, put("a", 1), on_changed="replace")
     assert ids(version) == [1]
-    assert len(land(version, put("copy", 2)).landed) == 1, "the version no longer holds that"
+    assert len(land(version, put("copy", 2)).appended) == 1, "the version no longer holds that"
     assert len(land(version, put("more", 1)).duplicates) == 1
 
 
@@ -247,7 +247,7 @@ def test_path_whose_content_never_landed_is_new(version: Version, put: Callable[
     version.restore(1)
     land(version, put("a", 3))
     assert ids(version) == [0, 3]
-    assert len(land(version, put("b", 2)).landed) == 1, "what was rolled back is no duplicate"
+    assert len(land(version, put("b", 2)).appended) == 1, "what was rolled back is no duplicate"
 
 
 def test_rotated_files_keep_all_records(version: Version, put: Callable[..., Path]) -> None:
@@ -270,7 +270,7 @@ def test_replacing_by_a_duplicate_needs_both_options(
     assert Option("on_duplicate", "append") in caught.value.hint.parts
     land(version, put("a", 2), on_changed="replace", on_duplicate="append")
     assert ids(version) == [2, 2]
-    assert len(land(version, put("a", 3), on_changed="append").landed) == 1
+    assert len(land(version, put("a", 3), on_changed="append").appended) == 1
     assert len(land(version, put("a", 2), on_changed="append").skipped) == 1
 
 
@@ -321,13 +321,13 @@ def test_changed_source_is_set_aside_once(version: Version, put: Callable[..., P
     path = put("a", 1)
     land(version, path)
     put("a", 2)
-    report = land(version, path, put("b", 3), set_aside=True)
-    assert [one.code for one in report.set_aside] == ["changed-since-append"]
+    report = land(version, path, put("b", 3), skip_invalid=True)
+    assert [one.code for one in report.rejected] == ["changed-since-append"]
     assert ids(version) == [1, 3]
     number = version.state.number
-    land(version, path, set_aside=True)
+    land(version, path, skip_invalid=True)
     assert version.state.number == number, "the log tells it once"
-    land(version, path, set_aside=True, on_changed="replace")
+    land(version, path, skip_invalid=True, on_changed="replace")
     assert ids(version) == [2, 3]
 
 
@@ -340,8 +340,8 @@ def test_landing_folder_asks_for_each_only_once(version: Version, tmp_path: Path
 
     def run() -> int:
         found = scan_landing_folders(version, [folder])
-        report = land(version, *(one.path for one in found.new), set_aside=True)
-        told = (report.landed, report.skipped, report.set_aside)
+        report = land(version, *(one.path for one in found.new), skip_invalid=True)
+        told = (report.appended, report.skipped, report.rejected)
         record_scan(version, found, [one.source for group in told for one in group])
         return len(found.new)
 

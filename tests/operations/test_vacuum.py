@@ -395,10 +395,10 @@ def test_a_shard_that_nothing_needs_can_be_used_again_until_vacuum_announces_it(
         versions.append(version, label)
     version.restore(1)
     clock.move(days=8)
-    versions.append(version, "a", reland=True)
+    versions.append(version, "a", retry_rejected=True)
     assert run(tmp_path, clock) == shards("b")
     with pytest.raises(TombstonedShardError):
-        versions.append(version, "b", reland=True)
+        versions.append(version, "b", retry_rejected=True)
     assert held(version) == ["k", "a"]
 
 

@@ -86,11 +86,11 @@ def test_append_rejection_fails_after_commit_names_entry(tmp_path: Path) -> None
     good.write_text('{"id": 1}\n')
     bad.write_text('{"id": "x"}\n')
     clean = FaultyStore(open_store(tmp_path / "clean"))
-    append(Version(clean, "digits/v1"), [good, bad], schema=SCHEMA, set_aside=True)
+    append(Version(clean, "digits/v1"), [good, bad], schema=SCHEMA, skip_invalid=True)
     root = tmp_path / "root"
     store = FaultyStore(open_store(root), {("create", clean.counts["create"]): Fault.FAILED})
     with pytest.raises(IncompleteOperationError) as caught:
-        append(Version(store, "digits/v1"), [good, bad], schema=SCHEMA, set_aside=True)
+        append(Version(store, "digits/v1"), [good, bad], schema=SCHEMA, skip_invalid=True)
     assert caught.value.done == ("digits/v1 entry 2",)
     assert Version(root, "digits/v1").state.number == 2
 

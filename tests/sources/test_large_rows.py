@@ -169,5 +169,5 @@ def test_json_lines_behind_a_long_line_still_land(tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     path.write_text(SHORT + json.dumps({"name": "y" * 9 * LIMIT}) + "\n" + SHORT)
     version = Version(tmp_path, "a/v1")
-    report = append(version, path, schema=SCHEMA, limits=SMALL, quarantine_share=0.5)
-    assert (report.records, report.refused) == (2, 1)
+    report = append(version, path, schema=SCHEMA, limits=SMALL, max_quarantined=0.5)
+    assert (report.records, report.quarantined_rows) == (2, 1)

@@ -42,7 +42,7 @@ def append_with_quarantine(folder: Path) -> None:
         folder / "damaged.tfrecord",
         schema=Schema.opaque(),
         salvage=True,
-        quarantine_share=0.5,
+        max_quarantined=0.5,
         compression="gzip",
         executor=ThreadExecutor(1, pause=0),
     )

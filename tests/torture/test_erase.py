@@ -86,7 +86,7 @@ def prepare_refused(folder: Path) -> None:
     source = folder / "a.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in [{"x": 1, "y": 0.5}, *REFUSED]))
     schema = Schema((Feature("x", "int64"), Feature("y", "float")))
-    append(Version(folder / "root", BASE), source, schema=schema, quarantine_share=0.9)
+    append(Version(folder / "root", BASE), source, schema=schema, max_quarantined=0.9)
     source.unlink()
 
 

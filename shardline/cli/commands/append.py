@@ -54,7 +54,7 @@ def serialize_report(
     """What an append did, for machines."""
     after = version.snapshot(report.snapshot) if report.snapshot else None
     return {
-        "ok": not report.set_aside and (checked is None or checked.ok),
+        "ok": not report.rejected and (checked is None or checked.ok),
         "version": report.version,
         "dry_run": dry_run,
         "created": report.created,
@@ -62,31 +62,32 @@ def serialize_report(
         "snapshot": after and serialize_snapshot(after),
         "records": report.records,
         "bytes": report.bytes,
-        "shards": [shard.to_dict() for one in report.landed for shard in one.shards],
+        "shards": [shard.to_dict() for one in report.appended for shard in one.shards],
         "seconds": round(seconds, 6),
-        "landed": [
+        "appended": [
             {
                 **landing.source.to_dict(),
                 "rows": landing.rows,
                 "records": landing.records,
-                "quarantined": landing.refused,
+                "quarantined": landing.quarantined_rows,
             }
-            for landing in report.landed
+            for landing in report.appended
         ],
         "new": [source.to_dict() for source in report.new],
         "skipped": [
-            {**one.source.to_dict(), "why": one.why, "code": one.code} for one in report.skipped
+            {**one.source.to_dict(), "reason": one.reason, "code": one.code}
+            for one in report.skipped
         ],
         "duplicates": [
             {**one.source.to_dict(), "first": one.first and one.first.path, "entry": one.entry}
             for one in report.duplicates
         ],
         "replaced": [{**one.source.to_dict(), "entry": one.entry} for one in report.replaced],
-        "set_aside": [{**one.source.to_dict(), **one.to_dict()} for one in report.set_aside],
+        "rejected": [{**one.source.to_dict(), **one.to_dict()} for one in report.rejected],
         "quarantine": {
-            "rows": report.refused,
-            "files": [locate_object(version, name) for name in report.quarantine],
-            "reasons": [why for landing in report.landed for why in landing.told],
+            "rows": report.quarantined_rows,
+            "files": [locate_object(version, name) for name in report.quarantine_files],
+            "reasons": [why for landing in report.appended for why in landing.reasons],
         },
         "check": None if checked is None else serialize_check(checked),
         "published": version.state.published == version.state.snapshot,
@@ -103,9 +104,9 @@ def print_report(
         _print_plan(report, version)
     else:
         _print_committed(report, seconds)
-    if report.refused:
+    if report.quarantined_rows:
         _print_quarantine(report, version)
-    if report.set_aside:
+    if report.rejected:
         _print_rejected_sources(report)
     if report.replaced:
         click.echo(f"replaced what {format_count(len(report.replaced), 'source')} had brought in:")
@@ -119,21 +120,21 @@ def print_report(
 def _print_committed(report: AppendReport, seconds: float) -> None:
     """Print what an append committed."""
     if report.snapshot is not None:
-        sources = format_count(len(report.landed), "source")
-        shards = format_count(sum(len(landing.shards) for landing in report.landed), "shard")
+        sources = format_count(len(report.appended), "source")
+        shards = format_count(sum(len(landing.shards) for landing in report.appended), "shard")
         click.echo(
             f"{report.version}@{report.snapshot}: +{format_count(report.records, 'record')} "
             f"of {sources}"
             f", {format_bytes(report.bytes)} in {shards}"
         )
         click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
-    elif report.landed:
+    elif report.appended:
         click.echo(
-            f"{report.version}: {format_count(len(report.landed), 'source')} gave no "
+            f"{report.version}: {format_count(len(report.appended), 'source')} gave no "
             "record, so there "
             "is no new snapshot"
         )
-    elif report.set_aside:
+    elif report.rejected:
         click.echo(f"{report.version}: no source was appended")
     else:
         click.echo(f"{report.version}: nothing is new, and nothing was changed")
@@ -179,43 +180,43 @@ def _print_plan(report: AppendReport, version: StoredVersion) -> None:
 
 
 def _print_quarantine(report: AppendReport, version: StoredVersion) -> None:
-    rows = sum(landing.rows for landing in report.landed)
+    rows = sum(landing.rows for landing in report.appended)
     click.echo(
-        f"{format_count(report.refused, 'row')} of {rows:,} did not fit and went to quarantine "
-        f"({report.refused / max(rows, 1):.2%}):"
+        f"{format_count(report.quarantined_rows, 'row')} of {rows:,} did not fit and went to "
+        f"quarantine ({report.quarantined_rows / max(rows, 1):.2%}):"
     )
-    reasons = [escape_text(why) for landing in report.landed for why in landing.told]
-    _print_lines(reasons, report.refused)
+    reasons = [escape_text(why) for landing in report.appended for why in landing.reasons]
+    _print_lines(reasons, report.quarantined_rows)
     click.echo("They are, each with its reason, in:")
-    _print_lines(escape_text(locate_object(version, name)) for name in report.quarantine)
+    _print_lines(escape_text(locate_object(version, name)) for name in report.quarantine_files)
 
 
 def _print_rejected_sources(report: AppendReport) -> None:
-    count = format_count(len(report.set_aside), "source")
+    count = format_count(len(report.rejected), "source")
     click.echo(f"set aside {count}, which cannot be appended:")
-    for one in report.set_aside[:_SHOWN]:
-        for number, line in enumerate(one.why.splitlines()):
+    for one in report.rejected[:_SHOWN]:
+        for number, line in enumerate(one.reason.splitlines()):
             click.echo(f"  {'' if number == 0 else '  '}{escape_text(line)}")
-    if len(report.set_aside) > _SHOWN:
-        click.echo(f"  … and {len(report.set_aside) - _SHOWN:,} more; --json lists all")
-    changed = [one for one in report.set_aside if one.code == ChangedSourceError.code]
+    if len(report.rejected) > _SHOWN:
+        click.echo(f"  … and {len(report.rejected) - _SHOWN:,} more; --json lists all")
+    changed = [one for one in report.rejected if one.code == ChangedSourceError.code]
     if changed and changed[0].hint is not None:
         click.echo(f"hint: {render_hint(changed[0].hint)}")
-    if len(changed) < len(report.set_aside):
+    if len(changed) < len(report.rejected):
         click.echo("They come in when their content changed, or with --retry-rejected")
 
 
 def _print_duplicates(report: AppendReport) -> None:
     click.echo(f"warning: skipped {format_count(len(report.duplicates), 'duplicate')}:")
     _print_lines(
-        f"{format_source(one.source)}: {escape_text(one.why)}" for one in report.duplicates
+        f"{format_source(one.source)}: {escape_text(one.reason)}" for one in report.duplicates
     )
 
 
 def _print_skipped(report: AppendReport) -> None:
     skipped = [one for one in report.skipped if one.code != "duplicate"]
     click.echo(f"skipped {format_count(len(skipped), 'source')}:")
-    _print_lines(f"{format_source(one.source)}: {escape_text(one.why)}" for one in skipped)
+    _print_lines(f"{format_source(one.source)}: {escape_text(one.reason)}" for one in skipped)
     out = [one.source for one in report.skipped if one.out]
     if out:
         again = render_next_command(
@@ -245,9 +246,9 @@ class _AppendOptions:
     format_: str | None
     target_size: int
     compression: str | None
-    quarantine_share: float
+    max_quarantined: float
     salvage: bool
-    set_aside: bool
+    skip_invalid: bool
     retry_rejected: bool
     on_duplicate: str
     on_changed: str
@@ -290,6 +291,7 @@ def _append_options(command: CommandFunction) -> CommandFunction:
         ),
         click.option(
             "--set-aside",
+            "skip_invalid",
             is_flag=True,
             help="Let a source that cannot be appended not hold up the others: it is remembered "
             "as rejected, with the reason.",
@@ -302,6 +304,7 @@ def _append_options(command: CommandFunction) -> CommandFunction:
         ),
         click.option(
             "--quarantine-share",
+            "max_quarantined",
             type=Share(),
             default="0",
             show_default=True,
@@ -392,10 +395,10 @@ def _run(asked: _AppendOptions) -> None:
             format=asked.format_,  # type: ignore[arg-type] # one of its choices
             target_bytes=asked.target_size,
             compression=asked.compression,
-            quarantine_share=asked.quarantine_share,
+            max_quarantined=asked.max_quarantined,
             salvage=asked.salvage,
-            set_aside=asked.set_aside,
-            reland=asked.retry_rejected,
+            skip_invalid=asked.skip_invalid,
+            retry_rejected=asked.retry_rejected,
             on_duplicate=asked.on_duplicate,  # type: ignore[arg-type] # one of its choices
             on_changed=asked.on_changed,  # type: ignore[arg-type] # one of its choices
             dry_run=asked.dry_run,
@@ -415,5 +418,5 @@ def _run(asked: _AppendOptions) -> None:
         if checked is not None:
             print_check(checked)
         print_next_commands(report, version, checked)
-    fine = not report.set_aside and (checked is None or checked.ok)
+    fine = not report.rejected and (checked is None or checked.ok)
     raise SystemExit(0 if fine else 1)

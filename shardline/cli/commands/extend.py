@@ -162,7 +162,7 @@ class _Extension:
             replaces=self.replaces,
             drop=self.drop,
             compression=self.asked.compression,
-            quarantine_share=self.asked.quarantine_share or 0.0,
+            max_quarantined=self.asked.max_quarantined or 0.0,
             limits=self.asked.limits,
         )
 
@@ -197,7 +197,7 @@ class _Extension:
                 version=into.name,
             )
         required = [feature.name for one in makers for feature in one.features if feature.required]
-        if self.asked.quarantine_share and required:
+        if self.asked.max_quarantined and required:
             raise UsageError(
                 f"an overlay cannot quarantine records: feature {required[0]!r} is required",
                 code="conflicting-options",

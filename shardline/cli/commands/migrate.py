@@ -111,7 +111,7 @@ def migrate(
                 steps,
                 which=snapshot.number,
                 compression=asked.compression,
-                quarantine_share=asked.quarantine_share or 0.0,
+                max_quarantined=asked.max_quarantined or 0.0,
                 limits=asked.limits,
             )
 

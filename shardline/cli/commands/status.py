@@ -119,13 +119,13 @@ def _serialize_status(told: VersionStatus | _UnreadableVersion) -> dict[str, Any
         "tags": told.tags,
         "pins": told.pins,
         "checks": list(told.checks),
-        "held": [
+        "blocked": [
             {
                 "snapshot": held.snapshot.number,
                 "rejected": held.snapshot.rejected,
-                "obstacles": [asdict(obstacle) for obstacle in held.obstacles],
+                "blockers": [asdict(blocker) for blocker in held.blockers],
             }
-            for held in told.held
+            for held in told.blocked
         ],
         "rejected_sources": [one.to_dict() for one in told.sources.rejected],
         "duplicates": [one.to_dict() for one in told.sources.duplicates],
@@ -168,15 +168,15 @@ def _format_remarks(told: VersionStatus | _UnreadableVersion) -> Iterator[str]:
     if told.latest is None:
         yield f"{told.version} has no snapshot yet: nothing was appended"
         return
-    for held in told.held:
+    for held in told.blocked:
         if held.snapshot.rejected:
             yield f"{held.snapshot} was rejected: {_format_reason(held)}"
-    waiting = [held for held in told.held if not held.snapshot.rejected]
+    waiting = [held for held in told.blocked if not held.snapshot.rejected]
     if not waiting:
         return
     last = waiting[-1]
     yield f"{last.snapshot} is not published:"
-    for obstacle in last.obstacles:
+    for obstacle in last.blockers:
         yield f"  {_format_blocker(obstacle)}"
     earlier = len(waiting) - 1
     if earlier:
@@ -221,7 +221,7 @@ def _format_duplicates(told: VersionStatus) -> Iterator[str]:
         return
     yield f"warning: {told.version} skipped {format_count(len(duplicates), 'duplicate')}:"
     for one in duplicates[:_SHOWN_SOURCES]:
-        where = "" if one.landed is None else f" (entry {one.landed})"
+        where = "" if one.first_entry is None else f" (entry {one.first_entry})"
         yield f"  {format_source(one.source)}: same content as {escape_text(one.first)}{where}"
     if len(duplicates) > _SHOWN_SOURCES:
         yield f"  … and {len(duplicates) - _SHOWN_SOURCES:,} more; --json lists all"
@@ -241,7 +241,7 @@ def _format_duplicates(told: VersionStatus) -> Iterator[str]:
 
 def _format_reason(held: BlockedSnapshot) -> str:
     told = [
-        escape_text(one.detail) for one in held.obstacles if one.what == "rejected" and one.detail
+        escape_text(one.detail) for one in held.blockers if one.kind == "rejected" and one.detail
     ]
     return told[0] if told else "no reason was told"
 
@@ -249,10 +249,10 @@ def _format_reason(held: BlockedSnapshot) -> str:
 def _format_blocker(obstacle: Blocker) -> str:
     check = escape_text(obstacle.check)
     on = f" on {format_count(obstacle.shards, 'shard')}" if obstacle.shards else ""
-    if obstacle.what == "missing":
+    if obstacle.kind == "missing":
         return f"{check} has not been run{on}"
     detail = f": {escape_text(obstacle.detail)}" if obstacle.detail else ""
-    if obstacle.what == "failed":
+    if obstacle.kind == "failed":
         return f"{check} failed{on}{detail}"
     return escape_text(obstacle.detail)
 
@@ -267,8 +267,8 @@ def _recreate_command(newest: StoredSnapshot) -> str:
 
 
 def _format_hints(told: VersionStatus, held: BlockedSnapshot) -> Iterator[str]:
-    missing = {one.check for one in held.obstacles if one.what == "missing"}
-    failed = {one.check for one in held.obstacles if one.what == "failed"}
+    missing = {one.check for one in held.blockers if one.kind == "missing"}
+    failed = {one.check for one in held.blockers if one.kind == "failed"}
     if (missing | failed) & _ENGINE_CHECKS:
         again = " again" if failed & _ENGINE_CHECKS else ""
         yield f"  To check it{again}: {render_next_command('check', str(held.snapshot))}"

@@ -60,13 +60,13 @@ def get_publication(
         rejection = ""
         for found in iter_blockers(version, number):
             detail = strip_suite(found.detail)
-            if found.what == "rejected":
+            if found.kind == "rejected":
                 rejection = detail
             # A rejection names the failure that caused it.
-            if found.what != "failed" or not detail or detail not in rejection:
+            if found.kind != "failed" or not detail or detail not in rejection:
                 said = f": {detail}" if detail else ""
-                reasons.append(f"{found.check or 'snapshot'} {found.what}{said}")
-            if found.what == "missing":
+                reasons.append(f"{found.check or 'snapshot'} {found.kind}{said}")
+            if found.kind == "missing":
                 unchecked[found.check] = None
             else:
                 is_final = True

@@ -96,7 +96,7 @@ def appended_version(
     cron: str | None = None,
     timezone: str = "UTC",
     watch_seconds: int | None = None,
-    quarantine_share: float = 0.0,
+    max_quarantined: float = 0.0,
     on_duplicate: OnDuplicate = "skip",
     on_changed: OnChanged = "reject",
     target_bytes: int | str = TARGET_BYTES,
@@ -112,7 +112,7 @@ def appended_version(
         cron: Times at which to append.
         timezone: The timezone of `cron`.
         watch_seconds: How often to look for new files, which are appended at once.
-        quarantine_share: Share of the rows of a source, from 0 to 1, that may not fit the schema.
+        max_quarantined: Share of the rows of a source, from 0 to 1, that may not fit the schema.
             They go to quarantine.
         on_duplicate: Known content under a new path: "skip" or "append".
         on_changed: A known path with new content: "reject", "append" or "replace".
@@ -134,10 +134,10 @@ def appended_version(
         folders = _parse_folders(landing)
         get_no_schema_error(schema, name)
         target = parse_target("target_bytes", target_bytes)
-        AppendOptions(target, Compression(compression), quarantine_share)
+        AppendOptions(target, Compression(compression), max_quarantined)
         rules = SourceRules(on_duplicate, on_changed)
         _validate_times(timezone, watch_seconds)
-    operation = _Append(name, schema, folders, target, compression, quarantine_share, rules)
+    operation = _Append(name, schema, folders, target, compression, max_quarantined, rules)
     return build_version(
         name,
         operation,
@@ -160,7 +160,7 @@ class _Append(VersionOperation[AppendConfig]):
     folders: tuple[LandingFolder, ...]
     target_bytes: int
     compression: str
-    quarantine_share: float
+    max_quarantined: float
     rules: SourceRules
     inputs: tuple[str, ...] = ()
 
@@ -191,31 +191,31 @@ class _Append(VersionOperation[AppendConfig]):
             checks=step.checks,
             target_bytes=config.target_shard_mb * MEGABYTE or self.target_bytes,
             compression=self.compression,
-            quarantine_share=self.quarantine_share,
-            set_aside=True,
-            reland=config.retry_rejected,
+            max_quarantined=self.max_quarantined,
+            skip_invalid=True,
+            retry_rejected=config.retry_rejected,
             on_duplicate=config.on_duplicate or self.rules.on_duplicate,
             on_changed=config.on_changed or self.rules.on_changed,
             executor=create_logging_executor(context.log),
         )
         seconds = time.perf_counter() - start
-        results = (report.landed, report.skipped, report.set_aside)
+        results = (report.appended, report.skipped, report.rejected)
         record_scan(version, scan, [result.source for group in results for result in group])
         _log_report(context, report)
         made = _create_step_report(version, report, seconds) or get_latest_report(
             version, context.instance, context.asset_key
         )
         if made is None:
-            if report.set_aside:
+            if report.rejected:
                 raise dg.Failure(
                     f"{self.name}: no snapshot yet, all sources were rejected: "
-                    f"{report.set_aside[0].why}",
+                    f"{report.rejected[0].reason}",
                     allow_retries=False,
                 )
             return None
         return replace(
             made,
-            rejected_sources=len(report.set_aside),
+            rejected_sources=len(report.rejected),
             duplicate_sources=len(report.duplicates),
         )
 
@@ -309,9 +309,9 @@ def _create_step_report(
         version.snapshot(report.snapshot),
         added_rows=report.records,
         added_bytes=report.bytes,
-        added_shards=sum(len(source.shards) for source in report.landed),
-        quarantined_rows=report.refused,
-        quarantine=report.quarantine,
+        added_shards=sum(len(source.shards) for source in report.appended),
+        quarantined_rows=report.quarantined_rows,
+        quarantine=report.quarantine_files,
         seconds=seconds,
     )
 
@@ -344,18 +344,18 @@ def _create_plan(name: str, scan: LandingScan) -> VersionPlan:
 
 
 def _log_report(context: dg.AssetExecutionContext, report: AppendReport) -> None:
-    for rejected in report.set_aside:
-        context.log.error("rejected source: %s", rejected.why)
-    if any(rejected.code == SchemaMismatchError.code for rejected in report.set_aside):
+    for rejected in report.rejected:
+        context.log.error("rejected source: %s", rejected.reason)
+    if any(rejected.code == SchemaMismatchError.code for rejected in report.rejected):
         context.log.info("hint: %s", _create_migrate_hint(report.version))
     for skipped in report.skipped:
         log = context.log.warning if skipped.code == "duplicate" else context.log.info
-        log("skipped %s: %s", skipped.source.path, skipped.why)
+        log("skipped %s: %s", skipped.source.path, skipped.reason)
     if report.snapshot is not None:
         context.log.info(
             "%s@%d: +%s from %s",
             report.version,
             report.snapshot,
             format_count(report.records, "record"),
-            format_count(len(report.landed), "source"),
+            format_count(len(report.appended), "source"),
         )

@@ -382,4 +382,6 @@ class TransformWork:
     def run(self, executor: Executor) -> DerivedReport:
         """Commit the derived snapshot."""
         report: TransformReport = self.transform.done(executor, None)
-        return DerivedReport(report.entry, report.made, report.refused, report.quarantine)
+        return DerivedReport(
+            report.entry, report.made, report.quarantined_rows, report.quarantine_files
+        )

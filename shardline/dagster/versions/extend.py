@@ -45,7 +45,7 @@ def extended_version(
     mode: TransformMode = "overlay",
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
-    quarantine_share: float = 0.0,
+    max_quarantined: float = 0.0,
     compression: str | None = None,
     **options: Unpack[VersionOptions],
 ) -> VersionDefs:
@@ -63,7 +63,7 @@ def extended_version(
             whole records, in which old features can be replaced or dropped.
         replaces: Features of `of` that the new features replace.
         drop: Features of `of` to leave out.
-        quarantine_share: Share of the records, from 0 to 1, for which a UDF may fail. They go to
+        max_quarantined: Share of the records, from 0 to 1, for which a UDF may fail. They go to
             quarantine.
         compression: "none" or "gzip" for new shards. Default: as in `of`.
         **options: The options of all factories, see `AssetOptions`.
@@ -91,10 +91,10 @@ def extended_version(
                 code="no-features",
                 hint=Hint.of("pass fields made by record_udf or table_join"),
             )
-        _validate_quarantine_share(mode, quarantine_share, declared)
+        _validate_quarantine_share(mode, max_quarantined, declared)
         parse_shard_compression(compression)
     operation = _Extension(
-        (source,), declared, mode, tuple(replaces), tuple(drop), compression, quarantine_share
+        (source,), declared, mode, tuple(replaces), tuple(drop), compression, max_quarantined
     )
     return build_version(name, operation, options)
 
@@ -112,7 +112,7 @@ class _Extension(DerivedOperation[InputConfig]):
     replaces: tuple[str, ...]
     drop: tuple[str, ...]
     compression: str | None
-    quarantine_share: float
+    max_quarantined: float
 
     def describe(self) -> str:
         return f"Extends `{self.inputs[0]}`."
@@ -130,7 +130,7 @@ class _Extension(DerivedOperation[InputConfig]):
                 replaces=self.replaces,
                 drop=self.drop,
                 compression=self.compression,
-                quarantine_share=self.quarantine_share,
+                max_quarantined=self.max_quarantined,
                 checks=step.checks,
             )
         )
@@ -175,7 +175,7 @@ def _validate_mode(
 
 
 def _validate_quarantine_share(mode: str, share: float, udfs: DeclaredUdfs) -> None:
-    validate_share("quarantine_share", share)
+    validate_share("max_quarantined", share)
     if mode != "overlay" or not share:
         return
     for udf in udfs.functions:

@@ -42,7 +42,7 @@ def migrated_version(
     drop: Sequence[str] = (),
     cast: Mapping[str, Kind] | None = None,
     default: Mapping[str, Any] | None = None,
-    quarantine_share: float = 0.0,
+    max_quarantined: float = 0.0,
     compression: str | None = None,
     **options: Unpack[VersionOptions],
 ) -> VersionDefs:
@@ -59,7 +59,7 @@ def migrated_version(
             exactly stops the run.
         default: Values for records that lack the feature, which is required from then on. If no
             record has the feature, all get it.
-        quarantine_share: Share of the records, from 0 to 1, that may fail a cast. They go to
+        max_quarantined: Share of the records, from 0 to 1, that may fail a cast. They go to
             quarantine.
         compression: "none" or "gzip" for new shards. Default: as in `of`.
         **options: The options of all factories, see `AssetOptions`.
@@ -82,10 +82,10 @@ def migrated_version(
             default=default or {},
         )
         validate_migration_spec(spec)
-        validate_share("quarantine_share", quarantine_share)
+        validate_share("max_quarantined", max_quarantined)
         parse_shard_compression(compression)
     source = get_version_name(of)
-    return build_version(name, _Migration((source,), spec, compression, quarantine_share), options)
+    return build_version(name, _Migration((source,), spec, compression, max_quarantined), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class _Migration(DerivedOperation[InputConfig]):
     inputs: tuple[str, ...]
     spec: MigrationSpec
     compression: str | None
-    quarantine_share: float
+    max_quarantined: float
 
     def describe(self) -> str:
         return f"Migrated from `{self.inputs[0]}`."
@@ -113,7 +113,7 @@ class _Migration(DerivedOperation[InputConfig]):
                 self.spec,
                 which=snapshot.number,
                 compression=self.compression,
-                quarantine_share=self.quarantine_share,
+                max_quarantined=self.max_quarantined,
                 checks=step.checks,
             )
         )

@@ -40,14 +40,14 @@ def damaged(tmp_path: Path) -> Path:
 
 def test_the_others_land_in_one_snapshot(version: Version, tmp_path: Path, damaged: Path) -> None:
     good = [json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 5)) for n in (0, 5)]
-    report = append(version, [good[0], damaged, good[1]], schema=SCHEMA, set_aside=True)
+    report = append(version, [good[0], damaged, good[1]], schema=SCHEMA, skip_invalid=True)
     assert (report.snapshot, report.records) == (1, 10)
     assert ids(version) == list(range(10))
-    (refusal,) = report.set_aside
+    (refusal,) = report.rejected
     assert refusal.source.path == str(damaged.resolve())
     offset = len(framed(*records(100, 102)))
     assert (refusal.check, refusal.record, refusal.offset) == ("integrity", 2, offset)
-    assert str(damaged) in refusal.why
+    assert str(damaged) in refusal.reason
     assert not verify_log(version.log).problems
 
 
@@ -64,33 +64,33 @@ def test_the_log_tells_why_and_the_source_is_skipped_from_then_on(
     version: Version, tmp_path: Path, damaged: Path
 ) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
-    first = append(version, damaged, set_aside=True)
+    first = append(version, damaged, skip_invalid=True)
     assert first.entry is None
-    assert len(first.set_aside) == 1
+    assert len(first.rejected) == 1
     entry = version.log.entry(version.state.number)
     assert (entry.operation, entry.changes_data) == ("reject", False)
     (told,) = entry.parameters["set_aside"]
     assert (told["check"], told["record"]) == ("integrity", 2)
     number = version.state.number
-    again = append(Version(version.store, NAME), damaged, set_aside=True)
-    assert (again.set_aside, again.entry) == ((), None)
+    again = append(Version(version.store, NAME), damaged, skip_invalid=True)
+    assert (again.rejected, again.entry) == ((), None)
     assert again.skipped[0].out
     version.refresh()
     assert version.state.number == number
 
 
 def test_it_comes_in_when_its_content_changed(version: Version, damaged: Path) -> None:
-    append(version, damaged, schema=SCHEMA, set_aside=True)
+    append(version, damaged, schema=SCHEMA, skip_invalid=True)
     damaged.write_bytes(framed(*records(100, 110)))
-    report = append(version, damaged, set_aside=True)
+    report = append(version, damaged, skip_invalid=True)
     assert report.records == 10
-    assert not report.set_aside
+    assert not report.rejected
 
 
 def test_a_version_that_has_only_refused_sources_exists_and_has_no_snapshot(
     version: Version, damaged: Path
 ) -> None:
-    report = append(version, damaged, schema=SCHEMA, set_aside=True)
+    report = append(version, damaged, schema=SCHEMA, skip_invalid=True)
     assert report.created
     assert (version.state.snapshot, version.schema) == (0, SCHEMA)
 
@@ -98,9 +98,9 @@ def test_a_version_that_has_only_refused_sources_exists_and_has_no_snapshot(
 def test_another_schema_is_told_field_by_field(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
     other = json_lines(tmp_path / "b.jsonl", [{"id": "no number", "weight": 1.5}])
-    (refusal,) = append(version, other, set_aside=True).set_aside
+    (refusal,) = append(version, other, skip_invalid=True).rejected
     assert refusal.check == "schema"
-    assert "weight" in refusal.why
+    assert "weight" in refusal.reason
 
 
 def test_a_file_that_is_nothing_we_know_is_set_aside_and_remembered(
@@ -109,11 +109,11 @@ def test_a_file_that_is_nothing_we_know_is_set_aside_and_remembered(
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
     note = tmp_path / "README"
     note.write_text("what is in this folder")
-    (refusal,) = append(version, note, set_aside=True).set_aside
+    (refusal,) = append(version, note, skip_invalid=True).rejected
     assert refusal.source.path == str(note.resolve())
-    again = append(version, note, set_aside=True)
-    assert not again.set_aside
-    assert "rejected in entry" in again.skipped[0].why
+    again = append(version, note, skip_invalid=True)
+    assert not again.rejected
+    assert "rejected in entry" in again.skipped[0].reason
 
 
 def test_an_object_that_is_nothing_we_know_is_set_aside_too(
@@ -122,31 +122,31 @@ def test_an_object_that_is_nothing_we_know_is_set_aside_too(
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
     where = f"memory://set-aside-{secrets.token_hex(8)}/in"
     open_store(where).create("README", b"what is in this folder")
-    (refusal,) = append(version, f"{where}/README", set_aside=True).set_aside
+    (refusal,) = append(version, f"{where}/README", skip_invalid=True).rejected
     assert refusal.source.path == f"{where}/README"
     with pytest.raises(SourceError):
-        append(version, f"{where}/gone", set_aside=True)
+        append(version, f"{where}/gone", skip_invalid=True)
 
 
 def test_a_file_that_is_not_there_is_an_error_all_the_same(
     version: Version, tmp_path: Path
 ) -> None:
     with pytest.raises(SourceError, match=r"gone\.jsonl"):
-        append(version, tmp_path / "gone.jsonl", schema=SCHEMA, set_aside=True)
+        append(version, tmp_path / "gone.jsonl", schema=SCHEMA, skip_invalid=True)
 
 
 def test_the_share_of_bad_rows_is_one_of_each_source(version: Version, tmp_path: Path) -> None:
     good = json_lines(tmp_path / "a.jsonl", rows(0, 100))
     bad = json_lines(tmp_path / "b.jsonl", [*rows(100, 105), {"id": "x"}])
-    report = append(version, [good, bad], schema=SCHEMA, quarantine_share=0.05, set_aside=True)
+    report = append(version, [good, bad], schema=SCHEMA, max_quarantined=0.05, skip_invalid=True)
     assert report.records == 100
-    assert [one.source.path for one in report.set_aside] == [str(bad.resolve())]
+    assert [one.source.path for one in report.rejected] == [str(bad.resolve())]
 
 
 def test_what_is_set_aside_can_be_landed_again_by_reland(
     version: Version, tmp_path: Path, damaged: Path
 ) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
-    append(version, damaged, set_aside=True)
-    report = append(version, damaged, salvage=True, reland=True)
+    append(version, damaged, skip_invalid=True)
+    report = append(version, damaged, salvage=True, retry_rejected=True)
     assert report.records == 9
