@@ -24,6 +24,7 @@ from shardline.operations.rebuild import rebuild
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.provenance.log_index import LogIndex
+from shardline.schema.predicate import Predicate
 from shardline.schema.schema import Feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf import batch_udf
@@ -121,7 +122,7 @@ def test_each_shard_of_a_side_is_read_once_however_many_plans_pair_it(tmp_path: 
     pairs = combined(digits, other, "digits/pairs", mode="virtual", **PREFIXES)
     assert len(pairs.latest().shards) > 2
     history = LogIndex(pairs.store).dataset("digits")
-    search = search_pair_plans(history, WhereCondition("b_id == 2"), DEFAULT_LIMITS)
+    search = search_pair_plans(history, WhereCondition(Predicate("b_id == 2")), DEFAULT_LIMITS)
     assert len(search.tasks) == 2
     (holder,) = [one for one in planned(tmp_path, "b_id == 2").holders if one.certain]
     assert "makes 8 pairs" in holder.what

@@ -8,6 +8,7 @@ import pytest
 from shardline.errors import InvalidArgumentError, SchemaMismatchError
 from shardline.operations.erasure.condition import KeyCondition, WhereCondition
 from shardline.schema.arrow_types import schema_of
+from shardline.schema.predicate import Predicate
 from shardline.schema.schema import Feature, Schema, Text
 from tests.errors import raises
 
@@ -32,7 +33,7 @@ COLUMNS = {
 
 def rows(text: str) -> list[int]:
     """The rows of COLUMNS that a predicate chooses."""
-    chooser = WhereCondition(text).bind(SCHEMA)
+    chooser = WhereCondition(Predicate(text)).bind(SCHEMA)
     arrays = [
         pa.array(COLUMNS[feature.name], schema_of([feature]).field(0).type)
         for feature in chooser.reads
@@ -98,7 +99,7 @@ def test_a_predicate_chooses_the_rows_that_it_says(text: str, expected: list[int
 )
 def test_what_is_no_predicate_is_refused_without_telling_its_values(text: str) -> None:
     with raises(InvalidArgumentError, "invalid-predicate") as caught:
-        WhereCondition(text)
+        WhereCondition(Predicate(text))
     assert caught.value.offset is not None
     assert "open" not in str(caught.value)
 
@@ -119,7 +120,7 @@ def test_what_does_not_fit_the_schema_is_refused_without_telling_its_values(
     text: str, feature: str, why: str
 ) -> None:
     with pytest.raises(SchemaMismatchError, match=why) as caught:
-        WhereCondition(text).bind(SCHEMA)
+        WhereCondition(Predicate(text)).bind(SCHEMA)
     assert repr(feature) in str(caught.value)
     assert "secret" not in str(caught.value)
 

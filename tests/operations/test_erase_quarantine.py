@@ -31,6 +31,7 @@ from shardline.operations.erasure.erasure_proof import prove_erasure
 from shardline.operations.erasure.quarantine_search import search_quarantine
 from shardline.operations.extend import extend
 from shardline.provenance.log_index import LogIndex
+from shardline.schema.predicate import Predicate
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
@@ -162,9 +163,8 @@ def test_look_through_finds_values_however_spelled(tmp_path: Path, kind: str) ->
     assert found == {key: (0, count) for key, count in unfit.items()}
     for row, key, value in SPELLED[kind]:
         shown = str(value).replace("\\", "\\\\")
-        where = WhereCondition(
-            f"{key} == {shown}" if isinstance(value, int) else f"{key} == '{shown}'"
-        )
+        text = f"{key} == {shown}" if isinstance(value, int) else f"{key} == '{shown}'"
+        where = WhereCondition(Predicate(text))
         expected = 2 if (kind, value) == ("jsonl", 1) else 1
         assert looked_through(tmp_path, KeyCondition(key, (str(value),)))[0] == expected, row
         assert looked_through(tmp_path, where)[0] == expected, row
@@ -178,7 +178,7 @@ def test_look_through_doubts_what_cannot_be_parsed(tmp_path: Path, kind: str) ->
     rows = b"".join(row + b"\n" for row in (*OTHERS[kind], *UNPARSABLE[kind]))
     limits = replace(DEFAULT_LIMITS, max_record_bytes=50_000)
     land(tmp_path, file_with(tmp_path, kind, rows), limits=limits)
-    for condition in (KeyCondition("id", (5,)), WhereCondition("id == 5")):
+    for condition in (KeyCondition("id", (5,)), WhereCondition(Predicate("id == 5"))):
         assert looked_through(tmp_path, condition) == (0, len(UNPARSABLE[kind]))
     forget_formats(tmp_path)
     assert sum(looked_through(tmp_path, KeyCondition("id", (5,)))) >= len(UNPARSABLE[kind])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -13,13 +12,13 @@ import pyarrow.compute as pc
 
 from shardline.errors import FieldsError, InvalidArgumentError, SchemaMismatchError
 from shardline.hints import Hint, Option
-from shardline.operations.erasure.predicate import get_scalar_feature, parse_predicate
 from shardline.schema.arrow_types import schema_of
+from shardline.schema.predicate import Predicate, get_scalar_feature
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from shardline.operations.erasure.predicate import Mask, Predicate
+    from shardline.schema.predicate import Mask
     from shardline.schema.schema import Feature, Schema
     from shardline.udf import UDF, BoundUDF
 
@@ -69,50 +68,38 @@ class Condition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _PredicateMatcher:
-    """Chooses by a predicate."""
+    """A predicate bound to records of one schema."""
 
     reads: list[Feature]
-    node: Predicate
+    predicate: Predicate
     met: Collection[int] = ()
 
     def rows(self, batch: pa.RecordBatch) -> Mask:
-        names = (feature.name for feature in self.reads)
-        return self.node.mask(dict(zip(names, batch.columns, strict=True)))
+        return self.predicate.get_mask(batch.columns)
 
     def close(self) -> None:
         """Nothing runs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class WhereCondition:
-    """A predicate, as `label == 3`."""
+    """Records for which a predicate is true."""
 
-    text: str
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be read."""
-        self._node  # noqa: B018 - read at once
-
-    @cached_property
-    def _node(self) -> Predicate:
-        return parse_predicate(self.text)
+    predicate: Predicate
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The features that it names."""
-        return tuple(dict.fromkeys(self._node.names()))
+        """The features that the predicate names."""
+        return self.predicate.names
 
     @property
     def shown(self) -> str:
-        """Its values may be personal data, and are not told."""
+        """Label without the values of the predicate, which may be personal data."""
         return f"a predicate on {', '.join(self.reads)}"
 
     def bind(self, schema: Schema) -> RecordMatcher:
-        """It for records of a schema."""
-        self._node.refuse_unfit(schema)
-        return _PredicateMatcher(
-            [get_scalar_feature(schema, name) for name in self.reads], self._node
-        )
+        """Return the matcher for records of a schema."""
+        return _PredicateMatcher(self.predicate.bind(schema), self.predicate)
 
 
 @dataclass(frozen=True)
@@ -339,4 +326,4 @@ def make_condition(
             code="missing-argument",
             hint=Hint.of("name the key feature with ", Option("key")),
         )
-    return WhereCondition(where) if isinstance(where, str) else UdfCondition(where)  # type: ignore[arg-type]
+    return WhereCondition(Predicate(where)) if isinstance(where, str) else UdfCondition(where)  # type: ignore[arg-type]

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
-    from shardline.operations.erasure.predicate import Mask
     from shardline.operations.erasure.record_relations import Relation, ShardRows
     from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.provenance.log_index import LogIndex
+    from shardline.schema.predicate import Mask
     from shardline.sidecars.sidecar_reader import SidecarReader
     from shardline.storage import Store
 
