@@ -350,7 +350,7 @@ class UdfOptions:
 
 def print_unversioned_udfs(udfs: Iterable[UDF]) -> None:
     """Name the functions without a code version, whose results are never used again."""
-    names = [udf.shown for udf in udfs if udf.identity() is None]
+    names = [udf.label for udf in udfs if udf.identity() is None]
     if names:
         click.echo(
             f"  {escape_text(format_list(names))} {'has' if len(names) == 1 else 'have'} "

@@ -392,7 +392,7 @@ class _IdentifyTask:
 
     @property
     def label(self) -> str:
-        return self.source.shown
+        return self.source.label
 
     @property
     def size(self) -> int | None:
@@ -449,7 +449,7 @@ def _infer_schema(version: StoredVersion, sources: Sequence[RecordSource]) -> Sc
     found = infer_source_schema(sources)
     if not found.features and found.payload != "opaque":
         raise SchemaMismatchError(
-            f"{version.name}: cannot infer the schema of a new version from {sources[0].shown}"
+            f"{version.name}: cannot infer the schema of a new version from {sources[0].label}"
             + (f" and {len(sources) - 1} more" if len(sources) > 1 else ""),
             code="missing-schema",
             hint=Hint.of(

@@ -127,7 +127,7 @@ class AppendTask:
     @property
     def label(self) -> str:
         """What people call it."""
-        return self.source.shown
+        return self.source.label
 
     @property
     def size(self) -> int | None:

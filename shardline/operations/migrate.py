@@ -332,7 +332,7 @@ class CastUdf(_SingleFeatureUdf):
         return (self.name,)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """What people call it."""
         return f"the cast of {self.name!r}"
 
@@ -382,7 +382,7 @@ class ConstantUdf(_SingleFeatureUdf):
         return ()
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """What people call it."""
         return f"the value of {self.feature.name!r}"
 
@@ -413,7 +413,7 @@ class FillUdf(_SingleFeatureUdf):
         return (self.name,)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """What people call it."""
         return f"the default of {self.name!r}"
 

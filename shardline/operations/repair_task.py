@@ -140,9 +140,9 @@ class RowShardWriter:
                 break
         if self.rows.records not in {None, records}:
             raise SourceError(
-                f"{self.rows.source.shown}: gives other records than before",
+                f"{self.rows.source.label}: gives other records than before",
                 code="source-changed",
-                path=self.rows.source.shown,
+                path=self.rows.source.label,
             )
         return True
 

@@ -294,7 +294,7 @@ def _list_distinct(
                 version=version.name,
             )
         elif found[place][1] != identity:
-            raise make_source_changed_error(source.shown)
+            raise make_source_changed_error(source.label)
         else:
             choice.skipped.append(SkippedSource(identity, "it is named twice", code="named-twice"))
     return list(found.values())

@@ -285,7 +285,7 @@ class CombineSpec:
             or self.where.features[0].shape
         ):
             raise InvalidArgumentError(
-                f"where: {self.where.shown} must declare a single int64 feature",
+                f"where: {self.where.label} must declare a single int64 feature",
                 code="invalid-filter",
                 hint=Hint.of("return 1 for a pair to keep and 0 for a pair to drop"),
             )

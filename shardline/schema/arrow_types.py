@@ -143,7 +143,11 @@ def find_shape_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
     else:
         free = not found or None in found or feature.sequence
         fits = free or shapes.holds(wanted, shapes.unit(found))
-    return None if fits else f"has the shape {shapes.shown(found)}, not {shapes.shown(wanted)}"
+    return (
+        None
+        if fits
+        else f"has the shape {shapes.format_shape(found)}, not {shapes.format_shape(wanted)}"
+    )
 
 
 def infer_arrow_feature(name: str, kind: pa.DataType, *, required: bool = True) -> Feature | None:

@@ -130,7 +130,9 @@ def _feature_changes(old: Feature, new: Feature) -> Iterator[SchemaChange]:
         yield SchemaChange(name, "kind", old.kind, new.kind, compatible=False)
     if old.shape != new.shape:
         fits = shapes.fits(new.shape, old.shape)
-        yield SchemaChange(name, "shape", shapes.shown(old.shape), shapes.shown(new.shape), fits)
+        yield SchemaChange(
+            name, "shape", shapes.format_shape(old.shape), shapes.format_shape(new.shape), fits
+        )
     if old.required != new.required:
         words = ("optional", "required")
         yield SchemaChange(name, "required", words[old.required], words[new.required], new.required)

@@ -78,7 +78,7 @@ def rounded_numbers(numbers: pa.Array) -> Mask:
     return np.zeros(len(numbers), np.bool_) if marked is None else marked
 
 
-def validate_exact(shown: str, name: str, values: Sequence[object], first: int) -> None:
+def validate_exact(label: str, name: str, values: Sequence[object], first: int) -> None:
     """Raise SchemaMismatchError for a number over 64 bits or an integer that float32 rounds.
 
     `first` is the number of the first row.
@@ -88,9 +88,9 @@ def validate_exact(shown: str, name: str, values: Sequence[object], first: int) 
             if isinstance(leaf, RoundedFloat) or (
                 _is_integer(leaf) and not -_END <= int(leaf) < _END
             ):
-                raise number_too_large(shown, name, row)
+                raise number_too_large(label, name, row)
             if _is_integer(leaf) and int(np.float32(int(leaf))) != int(leaf):
-                raise inexact_number(shown, name, row)
+                raise inexact_number(label, name, row)
 
 
 def holds_large_floats(column: pa.Array) -> bool:
@@ -112,10 +112,10 @@ def python_leaves(value: object) -> Iterator[Any]:
         yield value
 
 
-def number_too_large(shown: str, name: str, row: int) -> SchemaMismatchError:
+def number_too_large(label: str, name: str, row: int) -> SchemaMismatchError:
     """Build the error for a column with an integer that no inferred kind holds exactly."""
     return SchemaMismatchError(
-        f"{shown}: cannot infer the kind of column {name!r} (row {row}: number over 64 bits)",
+        f"{label}: cannot infer the kind of column {name!r} (row {row}: number over 64 bits)",
         code="number-too-large",
         hint=_DECLARE,
         record=row,
@@ -123,10 +123,10 @@ def number_too_large(shown: str, name: str, row: int) -> SchemaMismatchError:
     )
 
 
-def inexact_number(shown: str, name: str, row: int) -> SchemaMismatchError:
+def inexact_number(label: str, name: str, row: int) -> SchemaMismatchError:
     """Build the error for a column of numbers that neither int64 nor float holds exactly."""
     return SchemaMismatchError(
-        f"{shown}: cannot infer the kind of column {name!r} (row {row}: float rounds the number)",
+        f"{label}: cannot infer the kind of column {name!r} (row {row}: float rounds the number)",
         code="inexact-number",
         hint=_DECLARE,
         record=row,

@@ -128,7 +128,7 @@ class Array(JsonObject):
         object.__setattr__(self, "shape", shapes.checked("an array", self.shape))
 
     def __str__(self) -> str:
-        return f"{self.dtype} array {shapes.shown(self.shape)}"
+        return f"{self.dtype} array {shapes.format_shape(self.shape)}"
 
     @property
     def unit_bytes(self) -> int:
@@ -179,8 +179,9 @@ class Array(JsonObject):
             wanted not in (None, length)
             for wanted, length in zip(self.shape, found.shape, strict=True)
         ):
+            actual, expected = map(shapes.format_shape, (found.shape, self.shape))
             raise SchemaMismatchError(
-                f"array of shape {shapes.shown(found.shape)}, expected {shapes.shown(self.shape)}",
+                f"array of shape {actual}, expected {expected}",
                 code="shape-mismatch",
                 hint=Hint.of("reshape it first"),
             )

@@ -100,7 +100,7 @@ class Feature(JsonObject):
             len(self.shape) != 1 or not shapes.is_fixed(self.shape)
         ):
             raise self._invalid(
-                f"embedding of shape {shapes.shown(self.shape)}",
+                f"embedding of shape {shapes.format_shape(self.shape)}",
                 "use one dimension of a fixed length, such as (128,)",
                 code="invalid-shape",
             )
@@ -117,7 +117,11 @@ class Feature(JsonObject):
         )
 
     def __str__(self) -> str:
-        words = [self.kind, shapes.shown(self.shape), "required" if self.required else "optional"]
+        words = [
+            self.kind,
+            shapes.format_shape(self.shape),
+            "required" if self.required else "optional",
+        ]
         words += ["per step"] if self.sequence else []
         words += ["or NaN"] if self.nan else []
         return " ".join(words) + ("" if self.meaning is None else f", {self.meaning}")

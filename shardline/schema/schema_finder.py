@@ -92,8 +92,8 @@ class SchemaFinder:
     number. `rows` counts the rows of all batches.
     """
 
-    def __init__(self, shown: str, *, exact: bool = False, allow_rounding: bool = False) -> None:
-        self._shown = shown
+    def __init__(self, label: str, *, exact: bool = False, allow_rounding: bool = False) -> None:
+        self._label = label
         self._exact = exact
         self.allow_rounding = allow_rounding
         self.rows = 0
@@ -107,7 +107,7 @@ class SchemaFinder:
             merge_facts(self._facts, kernel.facts(data, starts, lengths))
         except ExampleError as error:
             raise SchemaMismatchError(
-                f"{self._shown}: record {self._records + error.record} is not an Example "
+                f"{self._label}: record {self._records + error.record} is not an Example "
                 f"({error.detail})",
                 code="invalid-example",
                 hint=Hint.of("to keep such records, declare the schema as `Schema.opaque()`"),
@@ -163,7 +163,7 @@ class SchemaFinder:
         feature = infer_arrow_feature(name, array.type)
         if feature is None:
             raise SchemaMismatchError(
-                f"{self._shown}: unsupported type of column {name!r} ({array.type})",
+                f"{self._label}: unsupported type of column {name!r} ({array.type})",
                 code="unsupported-type",
                 hint=Hint.of("convert the column, or remove it"),
                 feature=name,
@@ -174,7 +174,7 @@ class SchemaFinder:
             told.dimensions, told.meaning = dimensions, meaning
         if len(told.dimensions) != len(dimensions):
             raise SchemaMismatchError(
-                f"{self._shown}: cannot infer the shape of column {name!r} "
+                f"{self._label}: cannot infer the shape of column {name!r} "
                 f"(lists {len(told.dimensions)} and {len(dimensions)} deep)",
                 code="unknown-shape",
                 hint=_DECLARE,
@@ -195,7 +195,7 @@ class SchemaFinder:
         for name in self._told:
             if name not in known:
                 raise SchemaMismatchError(
-                    f"{self._shown}: cannot infer the kind of column {name!r} (no values)",
+                    f"{self._label}: cannot infer the kind of column {name!r} (no values)",
                     code="unknown-kind",
                     hint=Hint.of(_DECLARE, ", or remove the column"),
                     feature=name,
@@ -206,7 +206,7 @@ class SchemaFinder:
             features = tuple(self._declared(f) for f in infer_features(facts, self._records))
         except SchemaMismatchError as error:
             raise SchemaMismatchError(
-                f"{self._shown}: {error}",
+                f"{self._label}: {error}",
                 code=error.code,
                 hint=error.hint,
                 record=error.record,
@@ -215,7 +215,7 @@ class SchemaFinder:
         for feature in features:
             told = self._told.get(feature.name)
             if feature.kind == "float" and told is not None and told.rounded is not None:
-                raise inexact_number(self._shown, feature.name, told.rounded)
+                raise inexact_number(self._label, feature.name, told.rounded)
         sequence = any(feature.sequence for feature in features)
         return Schema(features, "sequence_example" if sequence else "example")
 
@@ -234,8 +234,8 @@ class SchemaFinder:
         return replace(feature, shape=shape, meaning=meaning)
 
 
-def merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
-    """Return the schema that rows of both schemas fit; `shown` names the two for errors."""
+def merge_schemas(one: Schema, other: Schema, label: str) -> Schema:
+    """Return the schema that rows of both schemas fit; `label` names the two for errors."""
     mine = {feature.key: feature for feature in one.features}
     theirs = {feature.key: feature for feature in other.features}
     features = []
@@ -244,7 +244,7 @@ def merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
         moved = (not key[0], key[1])
         if (a is None and moved in mine) or (b is None and moved in theirs):
             raise SchemaMismatchError(
-                f"{shown} differ: feature {key[1]!r} has steps in a single source",
+                f"{label} differ: feature {key[1]!r} has steps in a single source",
                 code="shape-mismatch",
                 hint=_DECLARE,
                 feature=key[1],
@@ -254,7 +254,7 @@ def merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
             continue
         if a.kind != b.kind:
             raise SchemaMismatchError(
-                f"{shown} differ: kind of feature {a.name!r} ({a.kind} and {b.kind})",
+                f"{label} differ: kind of feature {a.name!r} ({a.kind} and {b.kind})",
                 code="kind-mismatch",
                 hint=Hint.of("append them to separate versions, or convert a source"),
                 feature=a.name,
@@ -262,7 +262,7 @@ def merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
         features.append(
             replace(
                 a,
-                shape=_merge_shapes(a, b, shown),
+                shape=_merge_shapes(a, b, label),
                 required=a.required and b.required,
                 nan=a.nan or b.nan,
                 meaning=_merge_meanings(a.meaning, b.meaning),
@@ -272,12 +272,12 @@ def merge_schemas(one: Schema, other: Schema, shown: str) -> Schema:
     return Schema(tuple(features), "sequence_example" if sequence else "example")
 
 
-def _merge_shapes(a: Feature, b: Feature, shown: str) -> Shape:
+def _merge_shapes(a: Feature, b: Feature, label: str) -> Shape:
     if a.shape == b.shape:
         return a.shape
     if len(a.shape) != len(b.shape) or a.shape[1:] != b.shape[1:]:
         raise SchemaMismatchError(
-            f"{shown} differ: shape of feature {a.name!r} ({list(a.shape)} and {list(b.shape)})",
+            f"{label} differ: shape of feature {a.name!r} ({list(a.shape)} and {list(b.shape)})",
             code="shape-mismatch",
             hint=_DECLARE,
             feature=a.name,

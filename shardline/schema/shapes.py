@@ -61,7 +61,7 @@ def holds(shape: Shape, count: int) -> bool:
     return count == unit(shape) if is_fixed(shape) else count % unit(shape) == 0
 
 
-def shown(shape: Shape) -> str:
+def format_shape(shape: Shape) -> str:
     """Return the shape in short: `[]`, `[8]`, `[?, 3]`."""
     return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 

@@ -45,24 +45,24 @@ _RAISED = (
 GET_AGAIN_HINT = Hint.of("get the data again from its origin, or write it again")
 
 
-def iter_valid_batches(shown: str, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
+def iter_valid_batches(label: str, batches: Iterable[SourceBatch]) -> Iterator[SourceBatch]:
     """Yield the batches after validating their columns; SourceError if they are corrupt."""
-    with translate_arrow_errors(shown):
+    with translate_arrow_errors(label):
         for batch in batches:
-            validate_batch(shown, batch.rows, batch.first)
+            validate_batch(label, batch.rows, batch.first)
             yield batch
 
 
-def validate_batch(shown: str, rows: pa.RecordBatch, first: int) -> None:
+def validate_batch(label: str, rows: pa.RecordBatch, first: int) -> None:
     """Raise SourceError if a column exceeds its buffers; `first` is the first row number."""
     fault = find_fault(rows.columns)
     if fault is not None:
         column = rows.schema.names[fault.position]
-        raise make_corrupt_columns_error(shown, column, fault.detail, record=first)
+        raise make_corrupt_columns_error(label, column, fault.detail, record=first)
 
 
 @contextmanager
-def translate_arrow_errors(shown: str, feature: str | None = None) -> Iterator[None]:
+def translate_arrow_errors(label: str, feature: str | None = None) -> Iterator[None]:
     """Translate pyarrow exceptions to a SourceError without values."""
     try:
         yield
@@ -71,12 +71,12 @@ def translate_arrow_errors(shown: str, feature: str | None = None) -> Iterator[N
     except _RAISED as error:
         named = "" if feature is None else f", column {feature!r}"
         raise SourceError(
-            f"{shown}{named}: cannot read: {printable(error)}", hint=GET_AGAIN_HINT, feature=feature
+            f"{label}{named}: cannot read: {printable(error)}", hint=GET_AGAIN_HINT, feature=feature
         ) from error
 
 
 def make_corrupt_columns_error(
-    shown: str,
+    label: str,
     column: str | None,
     detail: str,
     *,
@@ -90,7 +90,7 @@ def make_corrupt_columns_error(
     named = "" if column is None else f", column {column!r}"
     where = "" if part is None else f", part {part}"
     return SourceError(
-        f"{shown}{where}{named}: corrupt columns: {detail}",
+        f"{label}{where}{named}: corrupt columns: {detail}",
         code="corrupt-columns",
         hint=GET_AGAIN_HINT,
         record=record,
@@ -117,11 +117,11 @@ class SourceBatch:
         rows = self.rows.slice(start, count)
         return SourceBatch(rows, self.first + start, self.position, objects)
 
-    def whole(self, shown: str, *, allow_rounding: bool = False) -> pa.RecordBatch:
+    def whole(self, label: str, *, allow_rounding: bool = False) -> pa.RecordBatch:
         """Return all columns, with inferred Arrow types for Python values."""
         rows = self.rows
         for name, values in self.objects.items():
-            column = infer_column(shown, name, values, self.first, allow_rounding=allow_rounding)
+            column = infer_column(label, name, values, self.first, allow_rounding=allow_rounding)
             rows = rows.append_column(name, column)
         return rows
 
@@ -150,19 +150,19 @@ class ColumnSource(Source):
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
         """Infer a schema that all rows fit, from the column types."""
-        finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
-        for batch in iter_valid_batches(self.shown, self._columns.batches(0)):
-            with translate_arrow_errors(self.shown):
-                finder.add(batch.whole(self.shown, allow_rounding=allow_rounding))
+        finder = SchemaFinder(self.label, allow_rounding=allow_rounding)
+        for batch in iter_valid_batches(self.label, self._columns.batches(0)):
+            with translate_arrow_errors(self.label):
+                finder.add(batch.whole(self.label, allow_rounding=allow_rounding))
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        with translate_arrow_errors(self.shown):
+        with translate_arrow_errors(self.label):
             types = self._columns.types()
-        validate_types(self.shown, schema, types)
-        for batch in iter_valid_batches(self.shown, self._columns.batches(start, schema)):
+        validate_types(self.label, schema, types)
+        for batch in iter_valid_batches(self.label, self._columns.batches(start, schema)):
             for part in split_batch(batch):
-                yield ColumnChunk(schema, self._limits, part, self.shown)
+                yield ColumnChunk(schema, self._limits, part, self.label)
 
 
 def split_batch(batch: SourceBatch) -> Iterator[SourceBatch]:
@@ -188,7 +188,7 @@ class ColumnChunk:
     schema: Schema
     limits: Limits
     batch: SourceBatch
-    shown: str = "rows"
+    label: str = "rows"
 
     @property
     def position(self) -> int:
@@ -219,7 +219,7 @@ class ColumnChunk:
     def _fitted(self, feature: Feature) -> ConvertedColumn:
         if feature.name in self.batch.objects:
             return convert_values(feature, self.batch.objects[feature.name])
-        with translate_arrow_errors(self.shown, feature.name):
+        with translate_arrow_errors(self.label, feature.name):
             return convert_to_feature(feature, self.batch.rows.column(feature.name))
 
     def _content(self, at: int) -> bytes:
@@ -245,13 +245,13 @@ def _get_python_value(column: pa.Array) -> object:
     return f"unreadable value of type {column.type}"
 
 
-def convert_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
+def convert_column(label: str, name: str, values: Sequence[object]) -> pa.Array:
     """Convert Python values to a column; SchemaMismatchError if no kind holds all of them."""
     try:
         return column_of(values)
     except MISMATCH:
         raise SchemaMismatchError(
-            f"{shown}: cannot infer the kind of feature {name!r} (mixed or unsupported values)",
+            f"{label}: cannot infer the kind of feature {name!r} (mixed or unsupported values)",
             code="unknown-kind",
             hint=Hint.of("declare the schema, so that rows that do not fit are reported"),
             feature=name,
@@ -259,20 +259,20 @@ def convert_column(shown: str, name: str, values: Sequence[object]) -> pa.Array:
 
 
 def infer_column(
-    shown: str, name: str, values: Sequence[object], first: int, *, allow_rounding: bool
+    label: str, name: str, values: Sequence[object], first: int, *, allow_rounding: bool
 ) -> pa.Array:
     """Convert Python values to a column for inference; `first` is the first row number.
 
     Raises SchemaMismatchError if no kind holds all values, or if an integer would lose digits.
     """
     try:
-        column = convert_column(shown, name, values)
+        column = convert_column(label, name, values)
     except SchemaMismatchError:
         if not allow_rounding:
-            validate_exact(shown, name, values, first)
+            validate_exact(label, name, values, first)
         raise
     if not allow_rounding and holds_large_floats(column):
-        validate_exact(shown, name, values, first)
+        validate_exact(label, name, values, first)
     return column
 
 
@@ -337,7 +337,7 @@ class SinglePassSource(ColumnSource):
         """Raise SchemaMismatchError: inference would leave no rows to append."""
         del allow_rounding
         raise SchemaMismatchError(
-            f"{self.shown}: cannot infer a schema from rows that can be read once",
+            f"{self.label}: cannot infer a schema from rows that can be read once",
             code="source-consumed",
             hint=Hint.of("declare the schema, or pass a table"),
         )

@@ -378,7 +378,7 @@ class CellTally:
         seen.nan = seen.nan or bool(pc.any(pc.is_nan(numbers)).as_py())
         return "float"
 
-    def schema(self, shown: str, refused: str | None = None) -> Schema:
+    def schema(self, label: str, refused: str | None = None) -> Schema:
         """Return a schema that all rows fit; SchemaMismatchError if it cannot be inferred.
 
         `refused` is the location and reason of the first row that is not valid CSV, if any.
@@ -392,7 +392,7 @@ class CellTally:
                 if refused:
                     why, fix = f"no values; {refused}", "fix that row, or declare the schema"
                 raise SchemaMismatchError(
-                    f"{shown}: cannot infer the kind of column {name!r} ({why})",
+                    f"{label}: cannot infer the kind of column {name!r} ({why})",
                     code="unknown-kind",
                     hint=Hint.of(fix),
                     feature=name,

@@ -200,17 +200,17 @@ class CsvSource(JoinableSource):
             if reasons and refused is None:
                 at = min(reasons)
                 refused = f"{rows.where(at)} {reasons[at][1]}"
-        return (tally or CellTally([])).schema(self.shown, refused)
+        return (tally or CellTally([])).schema(self.label, refused)
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
         chunks = self._chunks(schema, start)
-        yield from chunks if start else check_first_chunk(self.shown, schema, chunks)
+        yield from chunks if start else check_first_chunk(self.label, schema, chunks)
 
     def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
         first = True
         for rows in self.blocks():
             if first:
-                validate_names(self.shown, schema, rows.names)
+                validate_names(self.label, schema, rows.names)
                 first = False
             if rows.first + len(rows.ends) > start:
                 yield CsvChunk(schema, self._limits, rows.behind(start))
@@ -226,7 +226,7 @@ class CsvSource(JoinableSource):
     def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk:
         """Return the rows of several files with the same header."""
         names = self._names(files[0])
-        validate_names(self.shown, schema, names)
+        validate_names(self.label, schema, names)
         rows = CsvRows(tuple(names), b"".join([file.data for file in files]), 0, 1, 0)
         ends = np.cumsum([file.data.count(b"\n") for file in files])
         return JoinedChunk(CsvChunk(schema, self._limits, rows), ends)
@@ -256,7 +256,7 @@ class CsvSource(JoinableSource):
             if names is None:
                 if block.too_long:
                     raise SourceError(
-                        f"{self.shown}: header longer than "
+                        f"{self.label}: header longer than "
                         f"{get_max_text_row_bytes(self._limits)} bytes",
                         code="record-too-large",
                         hint=TOO_LARGE_HINT,
@@ -276,7 +276,7 @@ class CsvSource(JoinableSource):
             names = parse_cells(head.decode())
         except UnicodeDecodeError as error:
             raise SourceError(
-                f"{self.shown}: invalid header: line 1 {describe_decode_error(head, error, 0)}",
+                f"{self.label}: invalid header: line 1 {describe_decode_error(head, error, 0)}",
                 code="invalid-header",
                 hint=Hint.of("convert the file to UTF-8, e.g. with `iconv`"),
                 path=self._file.path,
@@ -284,7 +284,7 @@ class CsvSource(JoinableSource):
             ) from None
         except CsvSyntaxError as error:
             raise SourceError(
-                f"{self.shown}: invalid header: line {error.line + 1} {error}",
+                f"{self.label}: invalid header: line {error.line + 1} {error}",
                 code="invalid-header",
                 hint=Hint.of("close the quoted cell") if "quoted" in str(error) else None,
                 path=self._file.path,
@@ -292,7 +292,7 @@ class CsvSource(JoinableSource):
         twice = list_duplicate_names(names)
         if twice:
             raise SourceError(
-                f"{self.shown}: duplicate column {twice[0]!r}",
+                f"{self.label}: duplicate column {twice[0]!r}",
                 code="duplicate-column",
                 hint=Hint.of("rename a column"),
                 path=self._file.path,

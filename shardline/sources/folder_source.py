@@ -50,7 +50,7 @@ class FolderIdentity:
         self._size: int | None = None
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Folder path."""
         return str(self.folder)
 
@@ -188,7 +188,7 @@ class FolderSource(Source):
         name = IMAGE if schema.find(IMAGE, sequence=False) else CONTENT
         named = [other for other in (PATH, LABEL) if schema.find(other, sequence=False)]
         types = pa.schema([(other, pa.string()) for other in named] + [(name, binary)])
-        validate_types(self.shown, schema, types)
+        validate_types(self.label, schema, types)
         group: list[tuple[str, bytes | None]] = []
         position = held = 0
         files = self._folder.files()

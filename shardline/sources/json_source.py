@@ -146,7 +146,7 @@ class JsonLinesSource(JoinableSource):
 
     def _infer(self, *, allow_rounding: bool) -> Schema:
         """Infer a schema that all rows fit, skipping lines that are not JSON objects."""
-        finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
+        finder = SchemaFinder(self.label, allow_rounding=allow_rounding)
         known: pa.Schema | None = None
 
         def note(types: pa.Schema) -> None:
@@ -159,13 +159,13 @@ class JsonLinesSource(JoinableSource):
             if table is not None and not any(map(holds_large_floats, table.columns)):
                 finder.add(table)
             elif not too_long:
-                add_rows(finder, self.shown, [row for row in lines.rows() if row is not None], note)
+                add_rows(finder, self.label, [row for row in lines.rows() if row is not None], note)
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        index_features_by_name(self.shown, schema)
+        index_features_by_name(self.label, schema)
         chunks = self._chunks(schema, start)
-        yield from chunks if start else check_first_chunk(self.shown, schema, chunks)
+        yield from chunks if start else check_first_chunk(self.label, schema, chunks)
 
     def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
         for lines, too_long in self.lines():
@@ -180,7 +180,7 @@ class JsonLinesSource(JoinableSource):
 
     def join(self, schema: Schema, files: Sequence[SmallFile]) -> JoinedChunk:
         """Return the lines of several files."""
-        index_features_by_name(self.shown, schema)
+        index_features_by_name(self.label, schema)
         lines = JsonLines(b"".join([file.data for file in files]), 0, 0)
         ends = np.cumsum([file.data.count(b"\n") for file in files])
         return JoinedChunk(JsonLinesChunk(schema, self._limits, lines), ends)
@@ -208,7 +208,7 @@ class JsonLinesSource(JoinableSource):
         for block in iter_text_blocks(self._file, self._limits, _find_rows_end):
             if not first and block.data.lstrip()[:1] == b"[":
                 raise SourceError(
-                    f"{self.shown}: expected JSON lines, got a list",
+                    f"{self.label}: expected JSON lines, got a list",
                     code="unsupported-source",
                     hint=Hint.of("write a JSON object per line"),
                     path=self._file.path,

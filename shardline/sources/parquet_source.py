@@ -258,22 +258,22 @@ class _DecoderSession:
     def _raise_fault(self, message: Message) -> None:
         if bytes(message[0]) == b"fault":
             fault = DecoderFault.unpack([bytes(part) for part in message[1:]])
-            raise _make_decoder_error(self._origin.shown, fault, self._limits)
+            raise _make_decoder_error(self._origin.label, fault, self._limits)
 
     def _died(self, decoder: _Decoder) -> SourceError:
         return SourceError(
-            f"{self._origin.shown}: decoder ended with {decoder.ending}",
+            f"{self._origin.label}: decoder ended with {decoder.ending}",
             code="decoder-died",
             hint=GET_AGAIN_HINT,
             path=self._origin.path,
         )
 
 
-def _make_decoder_error(shown: str, fault: DecoderFault, limits: Limits) -> SourceError:
+def _make_decoder_error(label: str, fault: DecoderFault, limits: Limits) -> SourceError:
     """Return the error for a fault that a decoder reported."""
     if fault.code == "unsupported-source":
         return SourceError(
-            f"{shown}: unsupported Feather version 1",
+            f"{label}: unsupported Feather version 1",
             code="unsupported-source",
             hint=Hint.of("write the file as Feather version 2"),
         )
@@ -281,16 +281,16 @@ def _make_decoder_error(shown: str, fault: DecoderFault, limits: Limits) -> Sour
         where = f"part {fault.part}" if fault.row is None else f"row {fault.row}"
         size = "more memory than allowed" if fault.size is None else f"{fault.size} bytes"
         return SourceError(
-            f"{shown}, {where}: row too large ({size}, limit {get_max_row_bytes(limits)})",
+            f"{label}, {where}: row too large ({size}, limit {get_max_row_bytes(limits)})",
             code="record-too-large",
             hint=TOO_LARGE_HINT,
             record=fault.row,
         )
     if fault.code == "corrupt-columns":
-        return make_corrupt_columns_error(shown, fault.column, fault.detail, part=fault.part)
+        return make_corrupt_columns_error(label, fault.column, fault.detail, part=fault.part)
     where = "" if fault.part is None else f" (part {fault.part})"
     return SourceError(
-        f"{shown}: cannot read{where}: {fault.detail}",
+        f"{label}: cannot read{where}: {fault.detail}",
         code=fault.code,
         hint=GET_AGAIN_HINT,
     )

@@ -44,26 +44,26 @@ class RowSource(Source):
         """Infer a schema that all rows fit; requires rows that can be read twice."""
         if not isinstance(self._rows, Sequence):
             raise SchemaMismatchError(
-                f"{self.shown}: cannot infer a schema from rows that can be read once",
+                f"{self.label}: cannot infer a schema from rows that can be read once",
                 code="source-consumed",
                 hint=Hint.of("declare the schema, or pass a list"),
             )
-        finder = SchemaFinder(self.shown, allow_rounding=allow_rounding)
+        finder = SchemaFinder(self.label, allow_rounding=allow_rounding)
         for _, rows in _group_rows(iter(self._rows)):
-            add_rows(finder, self.shown, [row for row in rows if _is_row(row)])
+            add_rows(finder, self.label, [row for row in rows if _is_row(row)])
         return finder.schema()
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
-        index_features_by_name(self.shown, schema)
+        index_features_by_name(self.label, schema)
         if self._taken and not isinstance(self._rows, Sequence):
             raise SourceError(
-                f"{self.shown}: rows were read before, and can be read once",
+                f"{self.label}: rows were read before, and can be read once",
                 code="source-consumed",
                 hint=Hint.of("pass a new iterable, or a list"),
             )
         self._taken = True
         chunks = self._chunks(schema, start)
-        yield from chunks if start else check_first_chunk(self.shown, schema, chunks)
+        yield from chunks if start else check_first_chunk(self.label, schema, chunks)
 
     def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
         for first, rows in _group_rows(islice(iter(self._rows), start, None)):
@@ -164,7 +164,7 @@ def _find_unknown_name(fields: Mapping[object, object], names: set[str]) -> tupl
 
 def add_rows(
     finder: SchemaFinder,
-    shown: str,
+    label: str,
     rows: Sequence[object],
     note: Callable[[pa.Schema], None] | None = None,
 ) -> None:
@@ -173,7 +173,7 @@ def add_rows(
     names = list(dict.fromkeys(name for row in dicts for name in row))
     arrays = [
         infer_column(
-            shown,
+            label,
             name,
             [row.get(name) for row in dicts],
             finder.rows,
@@ -182,21 +182,21 @@ def add_rows(
         for name in names
     ]
     if dicts:
-        batch = make_named_batch(shown, arrays, names) if names else _make_empty_batch(len(dicts))
+        batch = make_named_batch(label, arrays, names) if names else _make_empty_batch(len(dicts))
         finder.add(batch)
         if note is not None:
             note(batch.schema)
 
 
 def make_named_batch(
-    shown: str, arrays: Sequence[pa.Array], names: Sequence[str]
+    label: str, arrays: Sequence[pa.Array], names: Sequence[str]
 ) -> pa.RecordBatch:
     """Return the columns as a batch; SchemaMismatchError if a name is not Unicode."""
     try:
         return pa.RecordBatch.from_arrays(arrays, names)
     except UnicodeEncodeError:
         raise SchemaMismatchError(
-            f"{shown}: invalid feature name: not Unicode",
+            f"{label}: invalid feature name: not Unicode",
             code="invalid-name",
             hint=Hint.of("rename the feature"),
         ) from None

@@ -52,7 +52,7 @@ class RecordSource(Protocol):
     """Source of records for an append."""
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Label for users: the path, or the name of the batch."""
         ...
 
@@ -107,9 +107,9 @@ class Source(ABC):
         self._limits = limits
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Label for users."""
-        return self._origin.shown
+        return self._origin.label
 
     @property
     def size(self) -> int | None:
@@ -167,7 +167,7 @@ class EncodedChunk:
 
 
 def check_first_chunk(
-    shown: str, schema: Schema, chunks: Iterator[SelfDescribingChunk], *, exact: bool = False
+    label: str, schema: Schema, chunks: Iterator[SelfDescribingChunk], *, exact: bool = False
 ) -> Iterator[Chunk]:
     """Yield the chunks; SchemaMismatchError if the first plainly has rows of another schema.
 
@@ -181,7 +181,7 @@ def check_first_chunk(
             except SchemaMismatchError:
                 own = None  # No schema can be inferred: each row is reported separately.
             if own is not None and own.features:
-                validate_rows(shown, schema, own, exact=exact)
+                validate_rows(label, schema, own, exact=exact)
         yield EncodedChunk(chunk.position, chunk.end, made, chunk)
         if len(made.rows) or made.refused:
             break
@@ -320,9 +320,9 @@ def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool
         if not found.features and found.payload != "opaque":
             continue  # An empty source suggests no schema.
         if merged is None:
-            merged, first = found, source.shown
+            merged, first = found, source.label
         else:
-            merged = merge_schemas(merged, found, f"{first} and {source.shown}")
+            merged = merge_schemas(merged, found, f"{first} and {source.label}")
     return merged or Schema()
 
 

@@ -126,12 +126,12 @@ def _format_hint() -> Hint:
 
 def detect_format(origin: FileIdentity) -> SourceFormat | None:
     """Detect a file format from the name, else from the first bytes; None if unknown."""
-    return infer_format_from_name(origin.shown) or _detect_format_from_content(origin)
+    return infer_format_from_name(origin.label) or _detect_format_from_content(origin)
 
 
-def infer_format_from_name(shown: str) -> SourceFormat | None:
+def infer_format_from_name(label: str) -> SourceFormat | None:
     """Infer a file format from the name; None if unknown."""
-    return cast("SourceFormat | None", infer_format(shown.rpartition("/")[2]))
+    return cast("SourceFormat | None", infer_format(label.rpartition("/")[2]))
 
 
 def _detect_format_from_content(origin: FileIdentity) -> SourceFormat | None:

@@ -33,7 +33,7 @@ class SourceIdentity(Protocol):
     """Source attributes other than the rows."""
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Label for users."""
         ...
 
@@ -70,7 +70,7 @@ class BatchIdentity:
         self._batch = batch
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Batch label for messages."""
         return "rows without a batch name" if self._batch is None else f"batch {self._batch}"
 
@@ -107,7 +107,7 @@ class FileIdentity:
         return str(self.file)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Path, or name in the store."""
         return str(self.file)
 

@@ -35,7 +35,7 @@ class SourceSchemaError(SchemaMismatchError):
 
     _DETAILS = ("differences",)
 
-    def __init__(self, shown: str, unfit: dict[str, str], diff: SchemaDiff) -> None:
+    def __init__(self, label: str, unfit: dict[str, str], diff: SchemaDiff) -> None:
         lines = [f"feature {name!r}: {why}" for name, why in unfit.items()] + diff.lines()
         listed = "".join(f"\n  {line}" for line in lines)
         self.differences: list[dict[str, Any]] = [
@@ -55,33 +55,33 @@ class SourceSchemaError(SchemaMismatchError):
         ]
         names = list(dict.fromkeys(change["feature"] for change in self.differences))
         super().__init__(
-            f"{shown}: schema differs from that of the version:{listed}",
+            f"{label}: schema differs from that of the version:{listed}",
             hint=_WHAT_TO_DO,
             feature=names[0] if len(names) == 1 else None,
         )
 
 
-def index_features_by_name(shown: str, schema: Schema) -> dict[str, Feature]:
+def index_features_by_name(label: str, schema: Schema) -> dict[str, Feature]:
     """Index the features of a schema by column name."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
-            f"{shown}: only TFRecord files can be appended to opaque records",
+            f"{label}: only TFRecord files can be appended to opaque records",
             code="opaque-records",
         )
     features = {feature.name: feature for feature in schema.features}
     if len(features) < len(schema.features):
         raise SchemaMismatchError(
-            f"{shown}: feature names are ambiguous (in the context and in the feature_lists)",
+            f"{label}: feature names are ambiguous (in the context and in the feature_lists)",
             code="ambiguous-feature",
             hint=Hint.of("append such records as TFRecord files"),
         )
     return features
 
 
-def validate_types(shown: str, schema: Schema, types: pa.Schema) -> None:
+def validate_types(label: str, schema: Schema, types: pa.Schema) -> None:
     """Raise SourceSchemaError for unknown, missing or mistyped columns that no row could fit."""
-    wanted = index_features_by_name(shown, schema)
-    _validate_unique_names(shown, types.names)
+    wanted = index_features_by_name(label, schema)
+    _validate_unique_names(label, types.names)
     own: list[Feature] = []
     unfit: dict[str, str] = {}
     for column in types:
@@ -102,23 +102,23 @@ def validate_types(shown: str, schema: Schema, types: pa.Schema) -> None:
             own.append(replace(made, required=feature.required, meaning=None))
     there = set(types.names)
     own += [f for name, f in wanted.items() if not f.required and name not in there]
-    _raise_schema_mismatch(shown, schema, own, unfit)
+    _raise_schema_mismatch(label, schema, own, unfit)
 
 
-def validate_names(shown: str, schema: Schema, names: Sequence[str]) -> None:
+def validate_names(label: str, schema: Schema, names: Sequence[str]) -> None:
     """Raise an error for unknown, missing or duplicate columns in a header.
 
     Unknown and missing columns raise SourceSchemaError, duplicates SchemaMismatchError.
     """
-    wanted = index_features_by_name(shown, schema)
-    _validate_unique_names(shown, names)
+    wanted = index_features_by_name(label, schema)
+    _validate_unique_names(label, names)
     unfit = {name: _UNKNOWN for name in names if name not in wanted}
     there = set(names)
     own = [f for name, f in wanted.items() if name in there or not f.required]
-    _raise_schema_mismatch(shown, schema, own, unfit)
+    _raise_schema_mismatch(label, schema, own, unfit)
 
 
-def validate_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> None:
+def validate_rows(label: str, schema: Schema, own: Schema, *, exact: bool) -> None:
     """Raise SourceSchemaError if the schema of rows that do not fit differs.
 
     Other features or kinds count as differences; unless `exact`, integers and floats are
@@ -137,11 +137,11 @@ def validate_rows(shown: str, schema: Schema, own: Schema, *, exact: bool) -> No
                 or (not exact and "bytes" not in {found.kind, feature.kind})
             )
             made.append(feature if fits else found)
-    _raise_schema_mismatch(shown, schema, [*made, *told.values()], {})
+    _raise_schema_mismatch(label, schema, [*made, *told.values()], {})
 
 
 def _raise_schema_mismatch(
-    shown: str, schema: Schema, own: Iterable[Feature], unfit: dict[str, str]
+    label: str, schema: Schema, own: Iterable[Feature], unfit: dict[str, str]
 ) -> None:
     features = tuple(own)
     if not unfit and features == schema.features:
@@ -150,7 +150,7 @@ def _raise_schema_mismatch(
     payload = "sequence_example" if steps else schema.payload
     diff = compare(schema, replace(schema, features=features, payload=payload))
     if unfit or diff.changes:
-        raise SourceSchemaError(shown, unfit, diff)
+        raise SourceSchemaError(label, unfit, diff)
 
 
 def list_duplicate_names(names: Iterable[str]) -> list[str]:
@@ -158,11 +158,11 @@ def list_duplicate_names(names: Iterable[str]) -> list[str]:
     return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
-def _validate_unique_names(shown: str, names: Sequence[str]) -> None:
+def _validate_unique_names(label: str, names: Sequence[str]) -> None:
     twice = list_duplicate_names(names)
     if twice:
         raise SchemaMismatchError(
-            f"{shown}: duplicate column {twice[0]!r}",
+            f"{label}: duplicate column {twice[0]!r}",
             code="duplicate-column",
             hint=Hint.of("rename a column"),
             feature=twice[0],

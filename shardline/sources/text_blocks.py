@@ -62,7 +62,7 @@ def iter_text_blocks(
         yield from _iter_blocks(stream, get_max_text_row_bytes(limits), rows_end)
     except CompressionError as error:
         raise SourceError(
-            f"{origin.shown}: {error.detail} (offset {error.offset})",
+            f"{origin.label}: {error.detail} (offset {error.offset})",
             code="corrupt-file",
             hint=Hint.of("get the file again from its origin"),
             path=origin.path,

@@ -65,7 +65,7 @@ class TFRecordSource(JoinableSource):
 
     def _infer(self, *, allow_rounding: bool) -> Schema:  # noqa: ARG002 - no numbers in text
         """Infer a schema that all records fit; logical types are not inferred."""
-        finder = SchemaFinder(self.shown, exact=True)
+        finder = SchemaFinder(self.label, exact=True)
         # The append that uses the schema verifies every byte again.
         with self._open(verify=False) as file:
             try:
@@ -120,7 +120,7 @@ class TFRecordSource(JoinableSource):
         if start or schema.payload == "opaque":
             yield from chunks
         else:
-            yield from check_first_chunk(self.shown, schema, chunks, exact=True)
+            yield from check_first_chunk(self.label, schema, chunks, exact=True)
 
     def _open(self, *, verify: bool = True) -> RecordFile:
         return RecordFile(

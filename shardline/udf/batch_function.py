@@ -92,15 +92,15 @@ class BatchUDF(FunctionUDF):
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind the function to records of this schema."""
         reads = self._found(schema)
-        work = BatchFunctionCall(self.shown, self.function, self.features)
-        return BoundFunctionUDF(self.shown, work, reads, self.features, self.processes)
+        work = BatchFunctionCall(self.label, self.function, self.features)
+        return BoundFunctionUDF(self.label, work, reads, self.features, self.processes)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFunctionCall(BatchCall):
     """Call of a UDF on record batches."""
 
-    shown: str
+    label: str
     function: BatchFunction
     features: tuple[Feature, ...]
 
@@ -137,20 +137,20 @@ class BatchFunctionCall(BatchCall):
                 result = pa.table(result)
             except (pa.ArrowException, *MISMATCH) as error:
                 raise FieldsError(
-                    f"{self.shown}: invalid result: {printable(error)}", code="invalid-udf-result"
+                    f"{self.label}: invalid result: {printable(error)}", code="invalid-udf-result"
                 ) from error
         if isinstance(result, pa.RecordBatch | pa.Table):
             names = result.schema.names
             if len(set(names)) < len(names):
                 name = next(name for name in names if names.count(name) > 1)
                 raise FieldsError(
-                    f"{self.shown}: duplicate feature {name!r} in the result",
+                    f"{self.label}: duplicate feature {name!r} in the result",
                     code="duplicate-feature",
                     feature=name,
                 )
             return dict(zip(names, result.columns, strict=True))
         raise FieldsError(
-            f"{self.shown}: invalid result of type {type(result).__name__}",
+            f"{self.label}: invalid result of type {type(result).__name__}",
             code="invalid-udf-result",
             hint=Hint.of("return a dict of columns, a RecordBatch or a Table"),
         )
@@ -185,7 +185,7 @@ class BatchFunctionCall(BatchCall):
 
     def _corrupt(self, feature: Feature, detail: str) -> FieldsError:
         return FieldsError(
-            f"{self.shown}: corrupt column {feature.name!r}: {detail}",
+            f"{self.label}: corrupt column {feature.name!r}: {detail}",
             code="corrupt-columns",
             hint=Hint.of("return arrays whose offsets and indices are valid"),
             feature=feature.name,
@@ -193,7 +193,7 @@ class BatchFunctionCall(BatchCall):
 
     def _no_column(self, feature: Feature, given: object) -> FieldsError:
         return FieldsError(
-            f"{self.shown}: invalid column {feature.name!r} of type {type(given).__name__}",
+            f"{self.label}: invalid column {feature.name!r} of type {type(given).__name__}",
             code="invalid-udf-result",
             hint=Hint.of("return an Arrow or NumPy array, or a list"),
             feature=feature.name,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class BatchCall(ABC):
     """Call of a function on several records at once."""
 
-    shown: str
+    label: str
     features: tuple[Feature, ...]
 
     @abstractmethod
@@ -65,10 +65,10 @@ class BatchCall(ABC):
         if halves.tried < batch.num_rows or not halves.parts:
             left = batch.num_rows - halves.tried
             halves.parts.append([make_null_column(feature, left) for feature in self.features])
-        reasons, error = format_failures(self.shown, halves.failed)
+        reasons, error = format_failures(self.label, halves.failed)
         columns = join_columns(self.features, halves.parts)
         return make_result(
-            self.shown, self.features, columns, reasons, tried=halves.tried, error=error
+            self.label, self.features, columns, reasons, tried=halves.tried, error=error
         )
 
     def checked(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
@@ -93,7 +93,7 @@ class BatchCall(ABC):
             if name not in given:
                 returned = ", ".join(sorted(str(other) for other in given)) or "none"
                 raise FieldsError(
-                    f"{self.shown}: missing declared feature {name!r} (returned: {returned})",
+                    f"{self.label}: missing declared feature {name!r} (returned: {returned})",
                     code="missing-feature",
                     feature=name,
                 )
@@ -101,7 +101,7 @@ class BatchCall(ABC):
             if other not in declared:
                 wanted = ", ".join(map(repr, declared))
                 raise FieldsError(
-                    f"{self.shown}: undeclared feature {str(other)!r} (declared: {wanted})",
+                    f"{self.label}: undeclared feature {str(other)!r} (declared: {wanted})",
                     code="unknown-feature",
                     feature=str(other),
                 )
@@ -111,7 +111,7 @@ class BatchCall(ABC):
         if found != rows:
             returned = "a single value" if found is None else format_count(found, "row")
             raise FieldsError(
-                f"{self.shown}: expected {format_count(rows, 'row')} for feature {name!r}, "
+                f"{self.label}: expected {format_count(rows, 'row')} for feature {name!r}, "
                 f"got {returned}",
                 code="length-mismatch",
                 feature=name,
@@ -165,7 +165,7 @@ class _BatchBisection:
             self.work(middle, last)
         if len(self.failed) == before:
             why = (
-                f"{self._work.shown} raised {format_exception(error)} on {last - first} "
+                f"{self._work.label} raised {format_exception(error)} on {last - first} "
                 "rows together, "
                 "but on no single row"
             )
@@ -204,14 +204,14 @@ class BoundFunctionUDF(BoundUDF):
 
     def __init__(
         self,
-        shown: str,
+        label: str,
         work: FunctionCall,
         reads: list[Feature],
         features: tuple[Feature, ...],
         processes: bool | None,  # noqa: FBT001 - as the decorators take it
     ) -> None:
         super().__init__(reads, features)
-        self._shown = shown
+        self._label = label
         self._work = work
         self._insists = processes is True
         self._may_move = processes is None
@@ -224,7 +224,7 @@ class BoundFunctionUDF(BoundUDF):
             try:
                 self._move()
             except NotPortableError as error:
-                raise error.refusal(shown) from error
+                raise error.refusal(label) from error
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute the new features of some records."""
@@ -268,7 +268,7 @@ class BoundFunctionUDF(BoundUDF):
                     made = processes.run(piece, every=every, wait=self._insists)
                 except NotPortableError as error:
                     if self._insists:
-                        raise error.refusal(self._shown) from error
+                        raise error.refusal(self._label) from error
                     self._stay(error)
         # While workers start, compute in this process.
         return self._work(copy_batch(piece), every=every) if made is None else made
@@ -310,7 +310,7 @@ class BoundFunctionUDF(BoundUDF):
             self._rows = rows // 2
 
     def _move(self) -> None:
-        self._processes = WorkerPool(self._shown, self.features, pickle_work(self._work))
+        self._processes = WorkerPool(self._label, self.features, pickle_work(self._work))
 
     def _stay(self, error: NotPortableError) -> None:
         """Return to this process for good."""
@@ -321,4 +321,4 @@ class BoundFunctionUDF(BoundUDF):
             processes.close()
 
     def _tell(self, error: NotPortableError) -> None:
-        _logger.warning("%s goes on in this process: %s", self._shown, error)
+        _logger.warning("%s goes on in this process: %s", self._label, error)

@@ -131,14 +131,14 @@ class BoundTableJoin(BoundUDF):
 
     def __init__(
         self,
-        shown: str,
+        label: str,
         key: Feature,
         keys: KeyLookup,
         columns: Mapping[Feature, pa.Array],
         missing: OnMissing,
     ) -> None:
         super().__init__([key], tuple(columns))
-        self._shown = shown
+        self._label = label
         self._keys = keys
         self._columns = list(columns.values())
         self._missing = missing
@@ -158,27 +158,27 @@ class BoundTableJoin(BoundUDF):
             tried = tried if every else min(reasons) + 1
         picked = pa.array(rows, mask=gone)
         columns = [ConvertedColumn(column.take(picked)) for column in self._columns]
-        return make_result(self._shown, self.features, columns, reasons, tried=tried)
+        return make_result(self._label, self.features, columns, reasons, tried=tried)
 
     def _reasons(
         self, asked: pa.Array, gone: np.ndarray[tuple[int], np.dtype[np.bool_]], *, every: bool
     ) -> Reasons:
         places = np.flatnonzero(gone).tolist()
         none = np.asarray(asked.is_null())
-        without = f"is missing, and is the key to {self._shown}"
-        unknown = f"its key is not in {self._shown}"
+        without = f"is missing, and is the key to {self._label}"
+        unknown = f"its key is not in {self._label}"
         return {
             at: (self.reads[0].name, without if none[at] else unknown)
             for at in (places if every else places[:1])
         }
 
 
-def validate_key(shown: str, key: Feature) -> None:
+def validate_key(label: str, key: Feature) -> None:
     """Raise FieldsError if the feature cannot be a table key."""
     if key.shape or key.sequence or key.kind == "float":
         steps = " in each step" if key.sequence else ""
         raise FieldsError(
-            f"{shown}: unsupported key {key.name!r} ({key.kind} of shape {key.shape}{steps})",
+            f"{label}: unsupported key {key.name!r} ({key.kind} of shape {key.shape}{steps})",
             code="key-mismatch",
             hint=Hint.of("use a key that is a single int64 or bytes value"),
             feature=key.name,
@@ -189,7 +189,7 @@ def index_table_keys(
     held: LookupTable, column: str, key: Feature, doubled: OnDuplicate
 ) -> KeyLookup:
     """Index a table by a column with the type of the record key; FieldsError if it differs."""
-    where = f"{held.shown}, column {column!r}"
+    where = f"{held.label}, column {column!r}"
     large = held.large(column) if key.kind == "int64" else None
     if large is not None:
         raise FieldsError(
@@ -249,7 +249,7 @@ def get_table_column(held: LookupTable, feature: Feature) -> pa.Array:
     column = held.fitted(feature)
     for at, why in sorted(column.bad.items()):
         raise FieldsError(
-            f"{held.shown}, column {feature.name!r}, {held.where(at)}: {why}",
+            f"{held.label}, column {feature.name!r}, {held.where(at)}: {why}",
             code="value-mismatch",
             record=at,
             feature=feature.name,
@@ -335,13 +335,13 @@ class TableJoin:
             )
         if self.chosen is not None:
             declared = [Feature(f, "bytes") if isinstance(f, str) else f for f in self.chosen]
-            validate_features(self.shown, declared)
+            validate_features(self.label, declared)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Table label for messages."""
         held = isinstance(self.table, LookupTable)
-        return self.table.shown if held else get_table_label(self.table)  # type: ignore[attr-defined] # it is held
+        return self.table.label if held else get_table_label(self.table)  # type: ignore[attr-defined] # it is held
 
     @property
     def _path(self) -> str | None:
@@ -402,8 +402,8 @@ class TableJoin:
         self._key(schema)
 
     def _key(self, schema: Schema) -> Feature:
-        (key,) = select_features(self.shown, self.reads, schema)
-        validate_key(self.shown, key)
+        (key,) = select_features(self.label, self.reads, schema)
+        validate_key(self.label, key)
         return key
 
     def bind(self, schema: Schema) -> BoundUDF:
@@ -417,7 +417,7 @@ class TableJoin:
         if self.missing == "default":
             for feature, column in columns.items():
                 columns[feature] = pa.concat_arrays([column, self._default(feature)])
-        return BoundTableJoin(self.shown, key, keys, columns, self.missing)
+        return BoundTableJoin(self.label, key, keys, columns, self.missing)
 
     def _settled(self) -> tuple[LookupTable, tuple[Feature, ...]]:
         held = self.table if isinstance(self.table, LookupTable) else self._read()
@@ -427,7 +427,7 @@ class TableJoin:
             chosen = [name for name in held.names if name != self.column]
             if not chosen:
                 raise FieldsError(
-                    f"{self.shown}: no column besides the key {self.column!r}",
+                    f"{self.label}: no column besides the key {self.column!r}",
                     code="no-features",
                 )
         for feature in chosen:
@@ -435,7 +435,7 @@ class TableJoin:
         for name in self.defaults:
             if name not in set(map(_get_feature_name, chosen)):
                 raise FieldsError(
-                    f"{self.shown}: default for unknown feature {name!r}",
+                    f"{self.label}: default for unknown feature {name!r}",
                     code="unknown-feature",
                     feature=name,
                 )
@@ -444,12 +444,12 @@ class TableJoin:
         if len(found) < len(names):
             none = "no valid rows" if held.rows else "no rows"
             raise FieldsError(
-                f"{self.shown}: cannot infer the kinds of the columns ({none})",
+                f"{self.label}: cannot infer the kinds of the columns ({none})",
                 code="unknown-kind",
                 hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
             )
         features = [found[f] if isinstance(f, str) else f for f in chosen]
-        return held, validate_features(self.shown, self._as_made(features))
+        return held, validate_features(self.label, self._as_made(features))
 
     def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
         """Return the features, optional if `missing` is "absent"."""
@@ -469,7 +469,7 @@ class TableJoin:
         value = self.defaults.get(feature.name)
         if value is None:
             raise FieldsError(
-                f"{self.shown}: missing default for feature {feature.name!r}",
+                f"{self.label}: missing default for feature {feature.name!r}",
                 code="missing-feature",
                 hint=Hint.of("add a default, or pass ", Option("missing", "absent")),
                 feature=feature.name,
@@ -477,7 +477,7 @@ class TableJoin:
         fitted = convert_values(feature, [value])
         for why in fitted.bad.values():
             raise FieldsError(
-                f"{self.shown}: invalid default for feature {feature.name!r}: {why}",
+                f"{self.label}: invalid default for feature {feature.name!r}: {why}",
                 code="value-mismatch",
                 feature=feature.name,
             )

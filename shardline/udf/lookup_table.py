@@ -88,7 +88,7 @@ class LookupTable:
         path: Path of the file.
     """
 
-    shown: str
+    label: str
     batches: Sequence[pa.RecordBatch]
     where: Callable[[int], str]
     sha256: str | None = None
@@ -112,7 +112,7 @@ class LookupTable:
         if name not in self.names:
             has = ", ".join(map(repr, self.there or self.names)) or "none"
             raise FieldsError(
-                f"{self.shown}: unknown column {name!r}",
+                f"{self.label}: unknown column {name!r}",
                 code="unknown-column",
                 hint=Hint.of(f"the table has {has}"),
                 feature=name,
@@ -122,7 +122,7 @@ class LookupTable:
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
         """Infer the features of these columns; SchemaMismatchError if that is impossible."""
         self._refuse_large(names)
-        finder = SchemaFinder(self.shown)
+        finder = SchemaFinder(self.label)
         for columns in self._columns(names):
             finder.add(pa.RecordBatch.from_arrays(columns, names))
         try:
@@ -184,7 +184,7 @@ class LookupTable:
     def _unkept(self, code: str, name: str, row: int, problem: str) -> FieldsError:
         """Return the error for a number that no inferred kind stores exactly."""
         return FieldsError(
-            f"{self.shown}, column {name!r}, {self.where(row)}: {problem}",
+            f"{self.label}, column {name!r}, {self.where(row)}: {problem}",
             code=code,
             hint=Hint.of(
                 "convert the column to text, or declare its kind, e.g. "
@@ -215,7 +215,7 @@ class CellLookupTable(LookupTable):
         tally = CellTally(names)
         for columns in self._columns(names):
             tally.add(columns)
-        return {feature.name: feature for feature in tally.schema(self.shown).features}
+        return {feature.name: feature for feature in tally.schema(self.label).features}
 
     def types(self, name: str) -> list[pa.DataType]:
         """Return no types: cells are text."""
@@ -266,11 +266,11 @@ def read_table(
 def _read_file_table(
     where: Path | StoredFile, asked: SourceFormat | None, chosen: Chosen
 ) -> LookupTable:
-    shown, origin = get_table_label(where), FileIdentity(where)
+    label, origin = get_table_label(where), FileIdentity(where)
     folder = isinstance(where, Path) and where.is_dir()
     if asked is None and not folder and detect_format(origin) is None:
         raise SourceError(
-            f"{shown}: unknown file format",
+            f"{label}: unknown file format",
             code="unknown-source-format",
             hint=Hint.of(
                 "rename it to end in .csv, .jsonl, .parquet or .arrow, or pass "
@@ -281,7 +281,7 @@ def _read_file_table(
     source = open_source(where, format=asked)
     if not isinstance(source, CsvSource | JsonLinesSource | ColumnSource):
         raise FieldsError(
-            f"{shown}: unsupported table format",
+            f"{label}: unsupported table format",
             code="unsupported-source",
             hint=Hint.of("use a CSV, JSON lines, Parquet or Arrow file"),
             path=origin.path,
@@ -289,31 +289,31 @@ def _read_file_table(
     digest = origin.identity().sha256
     there: Names = {}
     if isinstance(source, CsvSource):
-        batches = list(_iter_csv_batches(shown, source, chosen, there))
+        batches = list(_iter_csv_batches(label, source, chosen, there))
         held: LookupTable = CellLookupTable(
-            shown, batches, partial(_format_csv_line, where), digest
+            label, batches, partial(_format_csv_line, where), digest
         )
     elif isinstance(source, JsonLinesSource):
         numbers = LargeNumberRows()
-        batches = list(_iter_json_batches(shown, source, chosen, there, numbers))
-        held = LookupTable(shown, batches, partial(_format_json_line, where), digest, base64=True)
+        batches = list(_iter_json_batches(label, source, chosen, there, numbers))
+        held = LookupTable(label, batches, partial(_format_json_line, where), digest, base64=True)
         held = replace(held, rounded=numbers.rounded)
     else:
-        batches = _read_columns(shown, _open_columns(origin), chosen, there)
-        held = LookupTable(shown, batches, _format_row, digest)
+        batches = _read_columns(label, _open_columns(origin), chosen, there)
+        held = LookupTable(label, batches, _format_row, digest)
     origin.check_unchanged()
     return replace(held, there=tuple(there), path=origin.path)
 
 
 def _read_memory_table(what: object, chosen: Chosen, features: Sequence[Feature]) -> LookupTable:
-    shown = get_table_label(what)
+    label = get_table_label(what)
     columns: ColumnReader
     if isinstance(what, pa.Table | pa.RecordBatch):
         columns = ArrowTable(what)
     elif type(what).__module__.partition(".")[0] == "pandas" and hasattr(what, "columns"):
         columns = FrameColumns(what)
     elif hasattr(what, "__arrow_c_stream__"):
-        with translate_arrow_errors(shown):
+        with translate_arrow_errors(label):
             columns = ArrowTable(pa.table(what))
     else:
         raise FieldsError(
@@ -322,8 +322,8 @@ def _read_memory_table(what: object, chosen: Chosen, features: Sequence[Feature]
             hint=Hint.of("pass a path, an Arrow table or a DataFrame"),
         )
     there: Names = {}
-    batches = _read_columns(shown, columns, chosen, there, features)
-    return LookupTable(shown, batches, _format_row, there=tuple(there))
+    batches = _read_columns(label, columns, chosen, there, features)
+    return LookupTable(label, batches, _format_row, there=tuple(there))
 
 
 def _open_columns(origin: FileIdentity) -> ColumnReader:
@@ -336,21 +336,21 @@ def _open_columns(origin: FileIdentity) -> ColumnReader:
 
 
 def _read_columns(
-    shown: str,
+    label: str,
     columns: ColumnReader,
     chosen: Chosen,
     there: Names,
     features: Sequence[Feature] = (),
 ) -> list[pa.RecordBatch]:
     read = []
-    with translate_arrow_errors(shown):
+    with translate_arrow_errors(label):
         types = columns.types()
-        names = _validate_unique_columns(shown, types.names)
+        names = _validate_unique_columns(label, types.names)
         there |= dict.fromkeys(names)
         wanted = [name for name in names if chosen is None or name in chosen]
-        for batch in iter_valid_batches(shown, columns.batches(0, Schema(tuple(features)))):
+        for batch in iter_valid_batches(label, columns.batches(0, Schema(tuple(features)))):
             arrays = [
-                convert_column(shown, name, batch.objects[name])
+                convert_column(label, name, batch.objects[name])
                 if name in batch.objects
                 else batch.rows.column(name)
                 for name in wanted
@@ -363,18 +363,18 @@ def _read_columns(
 
 
 def _iter_csv_batches(
-    shown: str, source: CsvSource, chosen: Chosen, there: Names
+    label: str, source: CsvSource, chosen: Chosen, there: Names
 ) -> Iterator[pa.RecordBatch]:
     done = 0
     for rows in _iter_csv_blocks(source):
         there |= dict.fromkeys(rows.names)
         if rows.too_long:
-            raise _make_row_too_long_error(shown, rows.where(0), done, rows.offset)
+            raise _make_row_too_long_error(label, rows.where(0), done, rows.offset)
         reasons: dict[int, tuple[str | None, str]] = {}
         columns = dict(zip(rows.names, rows.columns(reasons), strict=True))
         for at, (_, why) in sorted(reasons.items()):
             raise FieldsError(
-                f"{shown}, {rows.where(at)}: {why}", code="invalid-row", record=done + at
+                f"{label}, {rows.where(at)}: {why}", code="invalid-row", record=done + at
             )
         done += len(rows.filled)
         kept = [name for name in rows.names if chosen is None or name in chosen]
@@ -382,12 +382,12 @@ def _iter_csv_batches(
 
 
 def _iter_json_batches(
-    shown: str, source: JsonLinesSource, chosen: Chosen, there: Names, numbers: LargeNumberRows
+    label: str, source: JsonLinesSource, chosen: Chosen, there: Names, numbers: LargeNumberRows
 ) -> Iterator[pa.RecordBatch]:
     first = 0
     for lines, too_long in _iter_json_blocks(source):
         if too_long:
-            raise _make_row_too_long_error(shown, _format_line(lines, 0), first, lines.offset)
+            raise _make_row_too_long_error(label, _format_line(lines, 0), first, lines.offset)
         rows = []
         for at in range(len(lines.filled)):
             try:
@@ -395,7 +395,7 @@ def _iter_json_batches(
             except JsonSyntaxError as error:
                 named = "" if error.feature is None else f", column {error.feature!r}"
                 raise FieldsError(
-                    f"{shown}, {_format_line(lines, at)}{named}: {error}",
+                    f"{label}, {_format_line(lines, at)}{named}: {error}",
                     code="invalid-row",
                     record=first + at,
                     feature=error.feature,
@@ -406,18 +406,18 @@ def _iter_json_batches(
         arrays = []
         for name in kept:
             values = [row.get(name) for row in rows]
-            arrays.append(convert_column(shown, name, values))
+            arrays.append(convert_column(label, name, values))
             if pa.types.is_floating(unwrap_lists(arrays[-1].type)[1]):
                 numbers.look(name, first, values)
         first += len(rows)
         if arrays:
-            yield make_named_batch(shown, arrays, kept)
+            yield make_named_batch(label, arrays, kept)
 
 
-def _make_row_too_long_error(shown: str, where: str, row: int, offset: int) -> FieldsError:
+def _make_row_too_long_error(label: str, where: str, row: int, offset: int) -> FieldsError:
     limit = get_max_text_row_bytes(DEFAULT_LIMITS)
     return FieldsError(
-        f"{shown}, {where}: row too long (offset {offset}, limit {limit} bytes)",
+        f"{label}, {where}: row too long (offset {offset}, limit {limit} bytes)",
         code="record-too-large",
         hint=Hint.of("remove the row, or shorten its cells"),
         record=row,
@@ -425,11 +425,11 @@ def _make_row_too_long_error(shown: str, where: str, row: int, offset: int) -> F
     )
 
 
-def _validate_unique_columns(shown: str, names: list[str]) -> list[str]:
+def _validate_unique_columns(label: str, names: list[str]) -> list[str]:
     twice = list_duplicate_names(names)
     if twice:
         raise FieldsError(
-            f"{shown}: duplicate column {twice[0]!r}",
+            f"{label}: duplicate column {twice[0]!r}",
             code="duplicate-column",
             hint=Hint.of("rename a column"),
             feature=twice[0],

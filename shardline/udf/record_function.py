@@ -85,15 +85,15 @@ class RecordUDF(FunctionUDF):
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind the function to records of this schema."""
         reads = self._found(schema)
-        work = RecordFunctionCall(self.shown, self.function, self.features, reads)
-        return BoundFunctionUDF(self.shown, work, reads, self.features, self.processes)
+        work = RecordFunctionCall(self.label, self.function, self.features, reads)
+        return BoundFunctionUDF(self.label, work, reads, self.features, self.processes)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFunctionCall:
     """Call of a UDF for each row of a batch."""
 
-    shown: str
+    label: str
     function: RecordFunction
     features: tuple[Feature, ...]
     reads: list[Feature]
@@ -126,16 +126,16 @@ class RecordFunctionCall:
             else make_null_column(feature)
             for feature in self.features
         ]
-        reasons, first = format_failures(self.shown, failed)
+        reasons, first = format_failures(self.label, failed)
         reasons |= unfit
-        return make_result(self.shown, self.features, made, reasons, tried=tried, error=first)
+        return make_result(self.label, self.features, made, reasons, tried=tried, error=first)
 
     def _misfit(self, row: object, declared: set[str]) -> str:
         """Return why the result for a record is not a dict of the declared features."""
         if not isinstance(row, Mapping):
             gave = "None" if row is None else f"a value of type {type(row).__name__}"
-            return f"{self.shown} gave {gave}: it must return a dict of its fields"
+            return f"{self.label} gave {gave}: it must return a dict of its fields"
         other = next(name for name in row if name not in declared)
         which = repr(other) if isinstance(other, str) else f"of type {type(other).__name__}"
         wanted = ", ".join(map(repr, sorted(declared)))
-        return f"{self.shown} gave a field {which}, which it does not declare: it declares {wanted}"
+        return f"{self.label} gave a field {which}, which it does not declare: it declares {wanted}"

@@ -61,13 +61,13 @@ if TYPE_CHECKING:
 _DTYPES = {"int64": "int64", "float": "float32", "bytes": "string"}
 
 
-def import_tensorflow(shown: str) -> Any:  # noqa: ANN401 - a module without types
+def import_tensorflow(label: str) -> Any:  # noqa: ANN401 - a module without types
     """Import TensorFlow on demand, because it takes seconds to load."""
     try:
         import tensorflow as tf  # noqa: PLC0415
     except ImportError:
         raise PackageMissingError(
-            f"{shown} requires TensorFlow, which is not installed",
+            f"{label} requires TensorFlow, which is not installed",
             hint=Hint.of("run `pip install tensorflow`"),
         ) from None
     return tf
@@ -245,7 +245,7 @@ def stream_tensors(
                     continue
                 rows = batch.num_rows
                 columns = work.checked(result, 0, rows)
-                yield make_result(work.shown, work.features, columns, {}, tried=rows)
+                yield make_result(work.label, work.features, columns, {}, tried=rows)
         finally:
             # A kept traceback would hold the iterator until exit; TensorFlow then cannot release
             # the pipeline and complains.
@@ -375,14 +375,14 @@ class TensorUDF(FunctionUDF):
         FunctionUDF.__post_init__(self)
         if type(self.batch) is not int or self.batch < 1:
             raise FieldsError(
-                f"{self.shown}: invalid batch: expected an integer of at least 1",
+                f"{self.label}: invalid batch: expected an integer of at least 1",
                 code="invalid-argument",
             )
 
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind the function to records of this schema, tracing it."""
         reads = self._found(schema)
-        work = TensorFunctionCall(self.shown, self.function, self.features, reads)
+        work = TensorFunctionCall(self.label, self.function, self.features, reads)
         return BoundTensorUDF(work, reads, self.batch)
 
 
@@ -391,14 +391,14 @@ class TensorFunctionCall(BatchCall):
 
     def __init__(
         self,
-        shown: str,
+        label: str,
         function: TensorFunction,
         features: tuple[Feature, ...],
         reads: list[Feature],
     ) -> None:
-        self.shown = shown
+        self.label = label
         self.features = features
-        self.tf = import_tensorflow(shown)
+        self.tf = import_tensorflow(label)
         self._forms = [TensorForm(feature) for feature in reads]
         self._specs = [form.specs(self.tf) for form in self._forms]
         self._function = function
@@ -453,7 +453,7 @@ class TensorFunctionCall(BatchCall):
         except CAUGHT_ERRORS as error:
             why = format_exception(error).rstrip(".")
             raise FieldsError(
-                f"{self.shown}: TensorFlow cannot trace it: {why}",
+                f"{self.label}: TensorFlow cannot trace it: {why}",
                 code="udf-trace-failed",
                 hint=Hint.of("use TensorFlow operations only, or declare it with `batch_udf`"),
             ) from error
@@ -471,7 +471,7 @@ class TensorFunctionCall(BatchCall):
         tf = self.tf
         if not isinstance(result, Mapping):
             raise FieldsError(
-                f"{self.shown}: invalid result of type {type(result).__name__}",
+                f"{self.label}: invalid result of type {type(result).__name__}",
                 code="invalid-udf-result",
                 hint=Hint.of("return a dict of tensors"),
             )
@@ -481,7 +481,7 @@ class TensorFunctionCall(BatchCall):
             tensor = result[feature.name]
             if not isinstance(tensor, tf.Tensor | tf.RaggedTensor):
                 raise FieldsError(
-                    f"{self.shown}: invalid column {feature.name!r} of type "
+                    f"{self.label}: invalid column {feature.name!r} of type "
                     f"{type(tensor).__name__}",
                     code="invalid-udf-result",
                     hint=Hint.of("return a dense or a ragged tensor"),
@@ -490,7 +490,7 @@ class TensorFunctionCall(BatchCall):
             why = self._misfit(feature, tensor)
             if why is not None:
                 raise FieldsError(
-                    f"{self.shown}, feature {feature.name!r}: {why}",
+                    f"{self.label}, feature {feature.name!r}: {why}",
                     code="value-mismatch",
                     feature=feature.name,
                 )

@@ -31,86 +31,86 @@ if TYPE_CHECKING:
 _DECLARE = Hint.of("declare each feature that it computes, e.g. `Feature('area', 'int64')`")
 
 
-def validate_features(shown: str, features: Iterable[object]) -> tuple[Feature, ...]:
+def validate_features(label: str, features: Iterable[object]) -> tuple[Feature, ...]:
     """Return the features to compute; FieldsError if they are invalid."""
     found: list[Feature] = []
     for feature in features:
         if not isinstance(feature, Feature):
             raise FieldsError(
-                f"{shown}: expected a Feature, got {type(feature).__name__}",
+                f"{label}: expected a Feature, got {type(feature).__name__}",
                 code="invalid-udf",
                 hint=_DECLARE,
             )
         if feature.sequence:
             raise FieldsError(
-                f"{shown}: cannot compute a sequence feature ({feature.name!r})",
+                f"{label}: cannot compute a sequence feature ({feature.name!r})",
                 code="invalid-udf",
                 hint=Hint.of("leave out ", Option("sequence"), ": new features are in the context"),
                 feature=feature.name,
             )
         if feature.name in {other.name for other in found}:
             raise FieldsError(
-                f"{shown}: duplicate feature {feature.name!r}",
+                f"{label}: duplicate feature {feature.name!r}",
                 code="duplicate-feature",
                 feature=feature.name,
             )
         found.append(feature)
     if not found:
-        raise FieldsError(f"{shown}: no features declared", code="no-features", hint=_DECLARE)
+        raise FieldsError(f"{label}: no features declared", code="no-features", hint=_DECLARE)
     return tuple(found)
 
 
-def validate_reads(shown: str, reads: object) -> tuple[str, ...]:
+def validate_reads(label: str, reads: object) -> tuple[str, ...]:
     """Return the names of the features to read; FieldsError if they are invalid."""
     if isinstance(reads, str) or not isinstance(reads, list | tuple):
         raise FieldsError(
-            f"{shown}: invalid reads: expected a list of names",
+            f"{label}: invalid reads: expected a list of names",
             code="invalid-argument",
             hint=Hint.of("pass a list such as `reads=['image']`"),
         )
     names = tuple(reads)
     if not names or not all(isinstance(name, str) for name in names):
         raise FieldsError(
-            f"{shown}: invalid reads: expected at least 1 feature name", code="invalid-argument"
+            f"{label}: invalid reads: expected at least 1 feature name", code="invalid-argument"
         )
     for name in names:
         if names.count(name) > 1:
             raise FieldsError(
-                f"{shown}: duplicate feature {name!r} in reads",
+                f"{label}: duplicate feature {name!r} in reads",
                 code="duplicate-feature",
                 feature=name,
             )
     return names
 
 
-def validate_code(shown: str, code: object) -> None:
+def validate_code(label: str, code: object) -> None:
     """Raise FieldsError for an invalid code version."""
     if code is None:
         return
     if not isinstance(code, str) or not code:
         raise FieldsError(
-            f"{shown}: invalid code version: expected a string",
+            f"{label}: invalid code version: expected a string",
             code="invalid-argument",
             hint=Hint.of("pass a string, e.g. ", Option("code", "1")),
         )
-    validate_text(f"the code version of {shown}", code)
+    validate_text(f"the code version of {label}", code)
 
 
-def select_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) -> list[Feature]:
+def select_features(label: str, reads: tuple[str, ...] | None, schema: Schema) -> list[Feature]:
     """Return the features of these names, or the whole context without names.
 
     A name in both the context and the feature_lists means the context feature.
     """
     if schema.payload == "opaque":
         raise SchemaMismatchError(
-            f"{shown}: opaque records have no features", code="opaque-records"
+            f"{label}: opaque records have no features", code="opaque-records"
         )
     known = {feature.key: feature for feature in schema.features}
     if reads is None:
         context = [feature for feature in schema.features if not feature.sequence]
         if not context:
             raise SchemaMismatchError(
-                f"{shown}: the context has no features to read",
+                f"{label}: the context has no features to read",
                 code="no-features",
                 hint=Hint.of("name the features of the feature_lists that it reads in `reads`"),
             )
@@ -123,7 +123,7 @@ def select_features(shown: str, reads: tuple[str, ...] | None, schema: Schema) -
             close = Hint.closest(name, (one for one in names if one not in reads))
             has = f"the schema has {', '.join(map(repr, names)) or 'none'}"
             raise SchemaMismatchError(
-                f"{shown}: unknown feature {name!r}",
+                f"{label}: unknown feature {name!r}",
                 code="unknown-feature",
                 hint=Hint.of(close, " " if close else "", has),
                 feature=name,
@@ -146,7 +146,7 @@ class UDF(Protocol):
         ...
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Label for messages, e.g. "function 'area'" or "table labels.csv"."""
         ...
 
@@ -177,7 +177,7 @@ class UDF(Protocol):
 def describe_udf(fields: UDF) -> Json:
     """Serialize a UDF to log-entry JSON, for people and for lineage."""
     return {
-        "by": fields.shown,
+        "by": fields.label,
         "features": [feature.name for feature in fields.features],
         "reads": None if fields.reads is None else list(fields.reads),
         "identity": fields.identity(),
@@ -278,10 +278,10 @@ class FunctionUDF(ABC):
                 f"invalid UDF: expected a function, got {type(self.function).__name__}",
                 code="invalid-udf",
             )
-        object.__setattr__(self, "features", validate_features(self.shown, self.features))
+        object.__setattr__(self, "features", validate_features(self.label, self.features))
         if self.reads is not None:
-            object.__setattr__(self, "reads", validate_reads(self.shown, self.reads))
-        validate_code(self.shown, self.code)
+            object.__setattr__(self, "reads", validate_reads(self.label, self.reads))
+        validate_code(self.label, self.code)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The function's name now refers to this object, so only cloudpickle can send it.
@@ -305,7 +305,7 @@ class FunctionUDF(ABC):
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """Function label for messages."""
         return f"function {self.name!r}"
 
@@ -343,7 +343,7 @@ class FunctionUDF(ABC):
         self._found(schema)
 
     def _found(self, schema: Schema) -> list[Feature]:
-        return select_features(self.shown, self.reads, schema)
+        return select_features(self.label, self.reads, schema)
 
 
 def _get_module(function: Callable[[Any], Any]) -> str:

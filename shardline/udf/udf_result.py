@@ -113,7 +113,7 @@ def join_columns(
 
 
 def make_result(
-    shown: str,
+    label: str,
     features: Sequence[Feature],
     columns: Sequence[ConvertedColumn],
     reasons: Reasons,
@@ -132,7 +132,7 @@ def make_result(
         for at in missing.tolist():
             if at not in fitted.bad:
                 reasons.setdefault(
-                    at, (feature.name, f"{shown} gives no value, and it is required")
+                    at, (feature.name, f"{label} gives no value, and it is required")
                 )
     return UDFResult(list(zip(features, columns, strict=True)), reasons, error)
 
@@ -154,11 +154,11 @@ def put_together(features: Sequence[Feature], parts: Sequence[UDFResult], rows: 
 
 
 def format_failures(
-    shown: str, failed: Mapping[int, BaseException]
+    label: str, failed: Mapping[int, BaseException]
 ) -> tuple[Reasons, BaseException | None]:
     """Return the reasons of failed rows, and the first exception."""
     reasons: Reasons = {
-        at: (None, f"{shown} raised {format_exception(e)}") for at, e in failed.items()
+        at: (None, f"{label} raised {format_exception(e)}") for at, e in failed.items()
     }
     return reasons, failed[min(failed)] if failed else None
 

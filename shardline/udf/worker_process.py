@@ -174,10 +174,10 @@ main(*pipes)
 class NotPortableError(Exception):
     """Reason why a function cannot be sent to another process."""
 
-    def refusal(self, shown: str) -> FieldsError:
+    def refusal(self, label: str) -> FieldsError:
         """Return the error for a caller that requires processes."""
         return FieldsError(
-            f"{shown}: cannot run in other processes: {self}",
+            f"{label}: cannot run in other processes: {self}",
             code="udf-not-portable",
             hint=Hint.of(
                 "create what it needs inside the function, or leave out ",
@@ -199,8 +199,8 @@ def pickle_work(work: object) -> bytes:
 class WorkerPool:
     """Pool of processes for the same work, each serving one thread of this process at a time."""
 
-    def __init__(self, shown: str, features: tuple[Feature, ...], work: bytes) -> None:
-        self._shown = shown
+    def __init__(self, label: str, features: tuple[Feature, ...], work: bytes) -> None:
+        self._label = label
         self._features = features
         self._work = work
         self._limit = os.cpu_count() or 1
@@ -242,7 +242,7 @@ class WorkerPool:
                 raise self._stopped() from None
             rows = format_count(batch.num_rows, "row")
             raise FieldsError(
-                f"{self._shown}: process ended with {process.ending} on {rows}",
+                f"{self._label}: process ended with {process.ending} on {rows}",
                 code="udf-process-died",
                 hint=Hint.of(
                     "to see why, run it in this process: pass ", Option("processes", value=False)
@@ -335,7 +335,7 @@ class WorkerPool:
             self._changed.notify_all()
 
     def _stopped(self) -> FieldsError:
-        return FieldsError(f"{self._shown}: stopped", code="cancelled")
+        return FieldsError(f"{self._label}: stopped", code="cancelled")
 
 
 def _start_process() -> ChildProcess:

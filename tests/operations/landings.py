@@ -78,20 +78,20 @@ class Payloads:
     chunk's first row before that is read, and may raise.
     """
 
-    label: str
+    name: str
     content: Sequence[bytes | None]
     sizes: Sequence[int] = (10,)
     before: Callable[[int], None] | None = None
     size = None
 
     @property
-    def shown(self) -> str:
-        return f"payloads {self.label}"
+    def label(self) -> str:
+        return f"payloads {self.name}"
 
     def identity(self, progress: Callable[[int], None] | None = None) -> Identity:
         del progress
         digest = hashlib.sha256(repr(self.content).encode()).hexdigest()
-        return Identity(f"/test/{self.label}", len(self.content), digest)
+        return Identity(f"/test/{self.name}", len(self.content), digest)
 
     def infer(self) -> Schema:
         return Schema.opaque()

@@ -95,7 +95,7 @@ def test_an_option_has_the_same_name_everywhere() -> None:
 def test_a_stored_spec_comes_back(options: dict[str, Any]) -> None:
     spec = CombineSpec.of(**options)
     stored = store(spec)
-    udfs = {udf.shown: udf for udf in (add, choose)}
+    udfs = {udf.label: udf for udf in (add, choose)}
 
     def find(described: Any) -> list[Any]:  # noqa: ANN401 - JSON
         return [udfs.get(one["by"], choose) for one in described]

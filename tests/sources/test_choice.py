@@ -137,7 +137,7 @@ def test_a_file_is_known_by_path_size_and_content(tmp_path: Path) -> None:
 def test_rows_in_memory_are_known_by_the_name_they_are_given() -> None:
     rows = [{"a": 1}]
     assert open_source(rows, batch="monday").identity() == Identity(batch="monday")
-    assert open_source(rows, batch="monday").shown == "batch monday"
+    assert open_source(rows, batch="monday").label == "batch monday"
     with raises(SourceError, "missing-batch-name", path=None):
         open_source(rows).identity()
 

@@ -131,7 +131,7 @@ def test_a_file_of_many_blocks_is_read_in_order(tmp_path: Path) -> None:
 
 def test_a_header_with_a_name_twice_is_refused(tmp_path: Path) -> None:
     source = open_source(made(tmp_path / "a.csv", b"t,t\n1,2\n"))
-    with raises(SourceError, "duplicate-column", feature="t", path=source.shown):
+    with raises(SourceError, "duplicate-column", feature="t", path=source.label):
         take(source, SCHEMA)
 
 
@@ -181,7 +181,7 @@ def test_the_kind_of_a_column_is_the_narrowest_that_all_cells_have(
 
 def test_a_column_without_any_value_must_be_declared(tmp_path: Path) -> None:
     source = open_source(made(tmp_path / "a.csv", b"a,b\n,1\n,2\n"))
-    with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.shown):
+    with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.label):
         source.infer()
 
 
@@ -197,7 +197,7 @@ def test_column_whose_rows_are_no_csv_names_the_cause(
     tmp_path: Path, data: bytes, words: tuple[str, ...]
 ) -> None:
     source = open_source(made(tmp_path / "a.csv", data))
-    with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.shown) as caught:
+    with raises(SchemaMismatchError, "unknown-kind", feature="a", path=source.label) as caught:
         source.infer()
     assert all(word in caught.value.message for word in words)
 

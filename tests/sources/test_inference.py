@@ -202,7 +202,7 @@ def test_sources_of_different_kinds_have_no_schema_in_common() -> None:
     sources = [open_source([{"a": 1}], batch="x"), open_source([{"a": "1"}], batch="y")]
     with raises(SchemaMismatchError, "kind-mismatch", feature="a") as caught:
         infer_source_schema(sources)
-    assert all(source.shown in caught.value.message for source in sources)
+    assert all(source.label in caught.value.message for source in sources)
     steps = [open_source([{"a": [[1]]}], batch="x"), open_source([{"a": [1]}], batch="y")]
     with raises(SchemaMismatchError, "shape-mismatch", feature="a"):
         infer_source_schema(steps)

@@ -169,7 +169,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
 
 def test_a_list_in_one_piece_is_refused_with_advice(tmp_path: Path) -> None:
     source = open_source(made(tmp_path / "a.json", b'[{"i": 1}]'))
-    with raises(SourceError, "unsupported-source", path=source.shown):
+    with raises(SourceError, "unsupported-source", path=source.label):
         take(source, SCHEMA)
 
 

@@ -47,7 +47,7 @@ def test_opaque_records_are_taken_whatever_they_are(tmp_path: Path) -> None:
     payloads = [b"", b"\xff" * 9, b"text"]
     source = open_source(made(tmp_path / "a.tfrecord", framed(*payloads)))
     assert take(source, Schema.opaque()).payloads == payloads
-    with raises(SchemaMismatchError, "invalid-example", record=1, path=source.shown) as caught:
+    with raises(SchemaMismatchError, "invalid-example", record=1, path=source.label) as caught:
         source.infer()
     assert "Schema.opaque()" in str(caught.value.hint)
 
@@ -62,7 +62,7 @@ def test_sequence_examples_are_taken(tmp_path: Path) -> None:
 
 def test_records_of_another_schema_are_told_as_such(tmp_path: Path) -> None:
     source = open_source(made(tmp_path / "a.tfrecord", framed(*[example_of(a=1.5, c=1)] * 3)))
-    with raises(SchemaMismatchError, "schema-mismatch", path=source.shown) as caught:
+    with raises(SchemaMismatchError, "schema-mismatch", path=source.label) as caught:
         take(source, SCHEMA)
     assert changes_in(caught.value) == [
         ("a", "kind", "int64", "float"),

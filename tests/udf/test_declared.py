@@ -118,7 +118,7 @@ def test_features_of_the_feature_lists_are_read_where_they_are_named() -> None:
 def test_a_declared_function_can_still_be_called() -> None:
     fields = record_udf(AREA)(area)
     assert fields({"width": 2, "height": 3}) == {"area": 6}
-    assert fields.shown == "function 'area'"
+    assert fields.label == "function 'area'"
 
 
 def test_a_function_without_a_code_version_has_no_identity() -> None:

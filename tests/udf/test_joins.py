@@ -553,7 +553,7 @@ def test_a_format_can_be_told_where_the_name_does_not(tmp_path: Path) -> None:
 
 def test_a_table_is_not_read_before_it_is_needed(tmp_path: Path) -> None:
     fields = table_join(tmp_path / "labels.csv", "label")
-    assert fields.shown == f"table {tmp_path}/labels.csv"
+    assert fields.label == f"table {tmp_path}/labels.csv"
     as_csv(tmp_path)
     assert values(made_by(fields, [3]), "size") == [0.5]
 

@@ -294,7 +294,7 @@ def test_a_function_that_cannot_be_sent_goes_on_here_and_says_so_once(
     (record,) = caplog.records
     assert record.args is not None
     shown, why = record.args
-    assert shown == fields.shown
+    assert shown == fields.label
     assert isinstance(why, NotPortableError)
     assert "pickled" in str(why)
 

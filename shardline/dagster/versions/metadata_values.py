@@ -161,7 +161,7 @@ def format_column_type(feature: "Feature") -> str:
     """Return `int64`, `float[8]`, `bytes, image` or `int64[?] per step`."""
     from shardline.schema import shapes  # noqa: PLC0415 - it loads NumPy
 
-    shape = shapes.shown(feature.shape) if feature.shape else ""
+    shape = shapes.format_shape(feature.shape) if feature.shape else ""
     steps = " per step" if feature.sequence else ""
     meaning = "" if feature.meaning is None else f", {type(feature.meaning).__name__.lower()}"
     return f"{feature.kind}{shape}{steps}{meaning}"

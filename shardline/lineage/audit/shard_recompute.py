@@ -331,7 +331,7 @@ class ShardRecomputer:
             if told["identity"] is not None:
                 if one.identity() == told["identity"]:
                     return one
-            elif (one.shown, [f.name for f in one.features]) == (told["by"], told["features"]):
+            elif (one.label, [f.name for f in one.features]) == (told["by"], told["features"]):
                 return one
         return self.tables.join(told) if is_table_join(told) else None
 

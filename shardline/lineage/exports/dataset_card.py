@@ -350,7 +350,7 @@ def _format_fields(snapshot: StoredSnapshot) -> Iterator[str]:
         (
             f"{escape_markdown(one.name)}{' (per step)' if one.sequence else ''}",
             one.kind,
-            escape_markdown(shapes.shown(one.shape)),
+            escape_markdown(shapes.format_shape(one.shape)),
             "yes" if one.required else "no",
             "" if one.meaning is None else escape_markdown(one.meaning),
             escape_markdown(one.doc),

@@ -217,13 +217,13 @@ class UdfCondition:
         made = self.maker.features
         if len(made) != 1 or made[0].kind != "int64" or made[0].shape:
             raise InvalidArgumentError(
-                f"where: {self.maker.shown} must declare a single int64 feature",
+                f"where: {self.maker.label} must declare a single int64 feature",
                 code="invalid-filter",
                 hint=Hint.of("return 1 for a record to erase and 0 for others"),
             )
         if self.maker.reads is None:
             raise InvalidArgumentError(
-                f"where: {self.maker.shown} does not declare the features it reads",
+                f"where: {self.maker.label} does not declare the features it reads",
                 code="undeclared-udf",
                 hint=Hint.of("declare ", Option("reads"), " of the function"),
             )
@@ -236,11 +236,11 @@ class UdfCondition:
     @property
     def shown(self) -> str:
         """What people call it."""
-        return self.maker.shown
+        return self.maker.label
 
     def bind(self, schema: Schema) -> RecordMatcher:
         """It for records of a schema."""
-        return _UdfMatcher(self.maker.bind(schema), self.maker.shown)
+        return _UdfMatcher(self.maker.bind(schema), self.maker.label)
 
 
 class _UdfMatcher:
