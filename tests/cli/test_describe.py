@@ -12,7 +12,7 @@ import pytest
 
 from shardline.api import Version
 from tests.cli.datasets import entry_file, file_of, landed, on
-from tests.lineage.told_roots import grown, make_history
+from tests.lineage.exported_roots import grow, make_history
 from tests.log.versions import NAME
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_sums_are_taken_by_sha256sum(tmp_path: Path) -> None:
 
 
 def test_croissant_is_written_into_a_folder_with_what_it_is_read_with(tmp_path: Path) -> None:
-    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 4)
+    version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 4)
     told = on(
         version.store.uri, "describe", "numbers/v1", "--as", "croissant", "-o", tmp_path / "told"
     )

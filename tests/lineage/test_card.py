@@ -1,4 +1,4 @@
-"""The dataset card: what people are told, and that nothing of the records is."""
+"""The dataset card: its sections, and that it shows no record value."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shardline.lineage.exports.dataset_card import (
     DatasetTerms,
     LabelCounts,
     count_labels,
-    format_dataset_card,
+    render_dataset_card,
 )
-from shardline.lineage.exports.snapshot_files import sha256sums
+from shardline.lineage.exports.snapshot_files import render_sha256sums
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.erase import erase
@@ -27,15 +27,15 @@ from shardline.operations.vacuum import vacuum
 from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Category, Feature, Schema
 from tests.errors import raises
-from tests.lineage import told_roots
-from tests.lineage.told_roots import PERSON, make_history
+from tests.lineage import exported_roots
+from tests.lineage.exported_roots import PERSON, make_history
 from tests.operations.extensions import double
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-HOW_TO_READ = "## How to read it"
+USAGE = "## Usage"
 
 
 @pytest.fixture(scope="module")
@@ -43,38 +43,38 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_history(tmp_path_factory.mktemp("history"))
 
 
-def card(root: Path, name: str, number: int | None = None, **about: str) -> str:
+def card(root: Path, name: str, number: int | None = None, **terms: str) -> str:
     catalog = LogIndex(root)
     version = catalog.version(name)
     snapshot = version.published() if number is None else version.snapshot(number)
     counts = count_labels(snapshot)
-    return format_dataset_card(catalog, snapshot, about=DatasetTerms(**about), counts=counts)
+    return render_dataset_card(catalog, snapshot, terms=DatasetTerms(**terms), counts=counts)
 
 
 def header(text: str) -> dict[str, Any]:
-    _, told, _ = text.split("---\n", 2)
-    read: dict[str, Any] = yaml.safe_load(told)
-    return read
+    _, header_text, _ = text.split("---\n", 2)
+    metadata: dict[str, Any] = yaml.safe_load(header_text)
+    return metadata
 
 
 def section(text: str, title: str) -> list[str]:
-    """The lines of a section that are not empty."""
+    """Return the lines of a section that are not empty."""
     _, _, rest = text.partition(f"\n## {title}\n")
     return [line for line in rest.split("\n## ")[0].splitlines() if line]
 
 
 def row(*cells: str) -> str:
-    """A row of a table."""
+    """Return a row of a table."""
     return f"| {' | '.join(cells)} |"
 
 
-def test_the_header_is_what_hugging_face_reads(root: Path) -> None:
-    told = header(card(root, "numbers/v1", 2, license="apache-2.0"))
-    assert (told["pretty_name"], told["license"]) == ("numbers v1", "apache-2.0")
-    assert told["size_categories"] == ["n<1K"]
-    (split,) = told["dataset_info"]["splits"]
+def test_card_header_has_hugging_face_keys(root: Path) -> None:
+    metadata = header(card(root, "numbers/v1", 2, license="apache-2.0"))
+    assert (metadata["pretty_name"], metadata["license"]) == ("numbers v1", "apache-2.0")
+    assert metadata["size_categories"] == ["n<1K"]
+    (split,) = metadata["dataset_info"]["splits"]
     assert (split["name"], split["num_examples"]) == ("train", 9)
-    assert told["dataset_info"]["features"] == [
+    assert metadata["dataset_info"]["features"] == [
         {"name": "id", "dtype": "int64"},
         {"name": "name", "dtype": "string"},
         {"name": "parity", "dtype": {"class_label": {"names": {"0": "even", "1": "odd"}}}},
@@ -83,47 +83,46 @@ def test_the_header_is_what_hugging_face_reads(root: Path) -> None:
     ]
 
 
-def test_fields_counts_checks_history_and_consumers_are_told(root: Path) -> None:
+def test_card_lists_features_labels_checks_history_consumers(root: Path) -> None:
     text = card(root, "numbers/v1", 2)
     assert "numbers \\| with" in text
-    assert row("id", "int64", "\\[\\]", "yes", "", "Counts up.") in section(text, "Fields")
+    assert row("id", "int64", "\\[\\]", "yes", "", "Counts up.") in section(text, "Features")
     parities = section(text, "Records by parity")[2:]
     assert parities == [row("even", "5", "55.6%"), row("odd", "4", "44.4%")]
     passed = ("each shard", "passed on 2 of 2")
     checks = section(text, "Checks")[2:]
     assert checks == [row("integrity", *passed), row("schema", *passed)]
     first, second = (line.split(" | ")[2:] for line in section(text, "History")[2:])
-    done = "append: +1 shard, 5 records"
-    assert first == [done, "5", "run run-1 |"]
-    assert second[1:] == ["9", "run run-1 |"]
-    assert row("number-net", "run-42", "1f3c9d2")[1:] in section(text, "Read by")[2]
+    assert first == ["append: +1 shard, 5 records", "5", "run-1 |"]
+    assert second[1:] == ["9", "run-1 |"]
+    assert row("number-net", "run-42", "1f3c9d2")[1:] in section(text, "Consumers")[2]
     assert 'Version(ROOT, "numbers/v1").snapshot(2)' in text
 
 
-def test_a_derived_version_tells_what_it_was_made_from_down_to_its_fields(root: Path) -> None:
+def test_derived_card_lists_upstream_and_feature_origins(root: Path) -> None:
     text = card(root, "numbers/wide")
-    made = section(text, "Made from")
-    assert made[0].split()[:3] == ["-", "numbers/v1@2", "(entry"]
-    assert row("double", "computed", "numbers/v1: id", "function 'double'") in made
+    upstream = section(text, "Upstream")
+    assert upstream[0].split()[:3] == ["-", "numbers/v1@2", "(entry"]
+    assert row("double", "computed", "numbers/v1: id", "function 'double'") in upstream
     assert str(Command.of("export", "numbers/wide@1", "FILE")) in text
-    assert "Read by" not in text
+    assert "Consumers" not in text
 
 
-def test_a_failed_check_and_what_became_of_the_snapshot_are_told(root: Path) -> None:
+def test_rejected_card_shows_failed_check_and_restore(root: Path) -> None:
     text = card(root, "numbers/v1", 5)
     assert row("state", "rejected") in text
     assert section(text, "Checks")[-1] == row("counts", "the snapshot", "failed")
     assert "restored snapshot 2" in section(text, "History")[-2]
 
 
-def test_nothing_of_the_records_is_told_but_how_many_have_each_declared_label(root: Path) -> None:
+def test_card_counts_labels_without_undeclared_values(root: Path) -> None:
     for name in LogIndex(root).names():
         assert PERSON not in card(root, name, 1)
     places = section(card(root, "numbers/v1", 2), "Records by place")[2:]
     assert places == [row("4 not declared", "6", ""), row("none", "3", "")]
 
 
-def test_labels_of_texts_and_of_lists_are_counted_as_they_are_declared(tmp_path: Path) -> None:
+def test_count_labels_of_text_and_list_categories(tmp_path: Path) -> None:
     schema = Schema(
         (
             Feature("colour", "bytes", meaning=Category(("red", "blue"))),
@@ -140,13 +139,13 @@ def test_labels_of_texts_and_of_lists_are_counted_as_they_are_declared(tmp_path:
     ]
 
 
-def test_a_text_that_would_be_markup_stays_a_text(tmp_path: Path) -> None:
+def test_card_escapes_markup_in_foreign_text(tmp_path: Path) -> None:
     hostile = "<script>|`x`\n## no\x1b[31m"
     version = Version(tmp_path, "things/v1")
     version.create(Schema((Feature(hostile, "int64", doc=hostile),), doc=hostile))
     append(version, [{hostile: 1}], batch="all")
-    text = format_dataset_card(
-        LogIndex(tmp_path), version.latest(), about=DatasetTerms(license=hostile)
+    text = render_dataset_card(
+        LogIndex(tmp_path), version.latest(), terms=DatasetTerms(license=hostile)
     )
     assert "\\<script\\>\\|\\`x\\` \\#\\# no�\\[31m" in text
     assert not any(line.startswith("## no") for line in text.splitlines())
@@ -154,11 +153,11 @@ def test_a_text_that_would_be_markup_stays_a_text(tmp_path: Path) -> None:
     assert header(text)["license"] == hostile
 
 
-def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
+def test_card_of_erased_snapshot_lists_removed_files(
     tmp_path: Path,
 ) -> None:
-    version = told_roots.grown(Version(tmp_path, "numbers/v1"), tmp_path / "in", 0, 5)
-    told_roots.grown(version, tmp_path / "in", 5, 9)
+    version = exported_roots.grow(Version(tmp_path, "numbers/v1"), tmp_path / "in", 0, 5)
+    exported_roots.grow(version, tmp_path / "in", 5, 9)
     over = Version(tmp_path, "numbers/v2")
     extend(version, double, over)
     assert check_version(over).ok
@@ -167,27 +166,26 @@ def test_the_card_of_what_was_erased_tells_what_is_gone_and_no_way_to_read_it(
     first, second = version.snapshot(2).shards
     entry = version.state.condemned_in(second.name)
     for name, number in (("numbers/v1", 2), ("numbers/v2", 1)):
-        text = format_dataset_card(LogIndex(tmp_path), Version(tmp_path, name).snapshot(number))
-        gone = section(text, "What is gone")
+        text = render_dataset_card(LogIndex(tmp_path), Version(tmp_path, name).snapshot(number))
+        removed = section(text, "Removed files")
         erased = f"| numbers/v1 | `{second.name}` | 4 | erased in entry {entry}; "
-        assert any(line.startswith(erased) for line in gone)
-        assert first.name not in "".join(gone)
-        assert HOW_TO_READ not in text
-    lost = "4 of its 9 records"
-    assert lost in card_of(tmp_path, 2)
-    assert HOW_TO_READ in format_dataset_card(LogIndex(tmp_path), version.latest())
+        assert any(line.startswith(erased) for line in removed)
+        assert first.name not in "".join(removed)
+        assert USAGE not in text
+    assert "4 of its 9 records" in card_of(tmp_path, 2)
+    assert USAGE in render_dataset_card(LogIndex(tmp_path), version.latest())
     fields = {"path": second.name, "version": version.name, "snapshot": 2}
     with raises(UnreadableSnapshotError, "snapshot-erased", **fields):
-        sha256sums(version.snapshot(2))
+        render_sha256sums(version.snapshot(2))
 
 
 def card_of(root: Path, number: int) -> str:
-    return format_dataset_card(LogIndex(root), Version(root, "numbers/v1").snapshot(number))
+    return render_dataset_card(LogIndex(root), Version(root, "numbers/v1").snapshot(number))
 
 
-@pytest.mark.parametrize("how", ["erased", "given to vacuum"])
-def test_the_card_says_so_when_the_file_was_deleted(tmp_path: Path, how: str) -> None:
-    version = told_roots.grown(Version(tmp_path, "numbers/v1"), tmp_path / "in", 0, 5)
+@pytest.mark.parametrize("how", ["erased", "vacuumed"])
+def test_card_of_deleted_file_names_removing_entries(tmp_path: Path, how: str) -> None:
+    version = exported_roots.grow(Version(tmp_path, "numbers/v1"), tmp_path / "in", 0, 5)
     if how == "erased":
         erase(tmp_path, "numbers", key="id", values=[3])
         version.refresh()
@@ -197,10 +195,10 @@ def test_the_card_says_so_when_the_file_was_deleted(tmp_path: Path, how: str) ->
     later = datetime.now(UTC) + timedelta(days=1)
     vacuum(tmp_path, "numbers", keep=timedelta(0), delete=True, clock=lambda: later)
     version.refresh()
-    assert HOW_TO_READ not in card_of(tmp_path, 1)
-    (line,) = section(card_of(tmp_path, 1), "What is gone")[3:]
+    assert USAGE not in card_of(tmp_path, 1)
+    line = section(card_of(tmp_path, 1), "Removed files")[-1]
     shard = version.snapshot(1).shards[0].name
     entry = version.state.condemned_in(shard)
     first = "erased in entry 4, " if how == "erased" else ""
-    happened = f"{first}given to vacuum in entry {entry}"
-    assert line == row(version.name, f"`{shard}`", "5", happened)
+    removal = f"{first}vacuumed in entry {entry}"
+    assert line == row(version.name, f"`{shard}`", "5", removal)

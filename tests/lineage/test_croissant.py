@@ -14,14 +14,14 @@ import pytest
 from shardline.api import Version
 from shardline.errors import InvalidNameError, UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.lineage.exports.croissant import croissant, write_croissant
+from shardline.lineage.exports.croissant import build_croissant, write_croissant
 from shardline.lineage.exports.dataset_card import DatasetTerms
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.schema.schema import Feature, Image, Schema
 from tests.dagster.landings import png
 from tests.errors import raises
-from tests.lineage.told_roots import LABELS, grown, make_history
+from tests.lineage.exported_roots import LABELS, grow, make_history
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,9 +65,9 @@ def by_us(snapshot: Snapshot) -> list[dict[str, Any]]:
 def test_mlcroissant_iterates_the_records_and_they_are_ours(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 7)
-    snapshot = grown(version, tmp_path / "landing", 7, 11).published()
-    dataset = loaded(write_croissant(snapshot, tmp_path / "told", about=ABOUT), caplog)
+    version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 7)
+    snapshot = grow(version, tmp_path / "landing", 7, 11).published()
+    dataset = loaded(write_croissant(snapshot, tmp_path / "told", terms=ABOUT), caplog)
     assert by_mlcroissant(dataset) == by_us(snapshot)
     assert len(by_us(snapshot)) == 11
     assert dataset.metadata.version == "2.0.0"
@@ -79,7 +79,7 @@ def test_overlays_and_virtual_pairs_are_told_with_all_their_files(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     snapshot = Version(make_history(tmp_path), name).published()
-    path = write_croissant(snapshot, tmp_path / "told", about=ABOUT)
+    path = write_croissant(snapshot, tmp_path / "told", terms=ABOUT)
     dataset = loaded(path, caplog)
     assert by_mlcroissant(dataset) == by_us(snapshot)
     files = by_mlcroissant(dataset, "shards")
@@ -97,7 +97,7 @@ def test_overlays_and_virtual_pairs_are_told_with_all_their_files(
 
 
 def test_a_record_that_was_changed_in_the_copy_is_refused_by_mlcroissant(tmp_path: Path) -> None:
-    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     path = write_croissant(version.published(), tmp_path / "told")
     copy = path.with_name("records.parquet")
     copy.write_bytes(copy.read_bytes()[:-1] + b"?")
@@ -125,7 +125,7 @@ def test_images_are_images_and_names_may_be_anything(
     ]
     append(version, rows, batch="all")
     assert check_version(version).ok
-    dataset = loaded(write_croissant(version.published(), tmp_path / "told", about=ABOUT), caplog)
+    dataset = loaded(write_croissant(version.published(), tmp_path / "told", terms=ABOUT), caplog)
     found = list(dataset.records("records"))
     assert [one["records/image"].size for one in found] == [(3, 2)] * 3
     quoted = "records/a%20name%3A%20x%2Fy%7C%C3%BC"
@@ -138,21 +138,21 @@ def test_images_are_images_and_names_may_be_anything(
 def test_without_the_copy_the_shards_are_told_and_nothing_promises_records(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     snapshot = version.published()
-    path = write_croissant(snapshot, tmp_path / "told", about=ABOUT, copy=False)
+    path = write_croissant(snapshot, tmp_path / "told", terms=ABOUT, copy=False)
     assert [one.name for one in path.parent.iterdir()] == ["croissant.json"]
     dataset = loaded(path, caplog)
     assert [one.id for one in dataset.metadata.record_sets] == ["shards"]
     (shard,) = snapshot.shards
     (told,) = by_mlcroissant(dataset, "shards")
     assert (told["sha256"], told["records"], told["bytes"]) == (shard.sha256, 3, shard.bytes)
-    labels = json.dumps(croissant(snapshot))
+    labels = json.dumps(build_croissant(snapshot))
     assert not any(f'"{label}"' in labels for label in LABELS)
 
 
 def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
-    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     version.reject(1)
     with raises(
         UnreadableSnapshotError, "snapshot-unpublished", version=version.name, snapshot=1
@@ -164,7 +164,7 @@ def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
 
 
 def test_no_copy_of_records_is_left_in_the_root_where_erase_would_miss_it(tmp_path: Path) -> None:
-    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     inside = tmp_path / "root" / "told"
     with raises(InvalidNameError, "output-in-root", path=str(inside)):
         write_croissant(version.published(), inside)

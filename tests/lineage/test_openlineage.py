@@ -14,8 +14,8 @@ from shardline.lineage.exports.openlineage import events, send_events, write_eve
 from shardline.provenance.log_index import LogIndex
 from tests.errors import raises
 from tests.lineage.endpoints import server
+from tests.lineage.exported_roots import PERSON, make_history
 from tests.lineage.openlineage_schemas import misfits, published_misfits
-from tests.lineage.told_roots import PERSON, make_history
 
 if TYPE_CHECKING:
     from pathlib import Path

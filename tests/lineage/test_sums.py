@@ -11,10 +11,10 @@ import pytest
 from shardline.api import Version
 from shardline.errors import UnreadableSnapshotError
 from shardline.hints import Command
-from shardline.lineage.exports.snapshot_files import sha256sums
+from shardline.lineage.exports.snapshot_files import render_sha256sums
 from tests.cli.datasets import damage
 from tests.errors import raises
-from tests.lineage.told_roots import grown, make_history
+from tests.lineage.exported_roots import grow, make_history
 from tests.log import versions
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def test_sha256sum_takes_the_list_of_every_kind_of_snapshot(tmp_path: Path) -> N
         ("pairs/plan", 7),
     ):
         snapshot = Version(root, name).published()
-        text = sha256sums(snapshot, root)
-        assert (len(text.splitlines()), text) == (files, sha256sums(snapshot))
+        text = render_sha256sums(snapshot, root)
+        assert (len(text.splitlines()), text) == (files, render_sha256sums(snapshot))
         assert check(root, text) == (0, [])
 
 
@@ -58,17 +58,17 @@ def test_sha256sum_takes_the_list_of_every_kind_of_snapshot(tmp_path: Path) -> N
 def test_names_are_as_seen_from_where_the_list_lies_whatever_that_is_called(
     tmp_path: Path,
 ) -> None:
-    version = grown(Version(tmp_path / "über all" / "root", "numbers/v1"), tmp_path / "in", 0, 3)
+    version = grow(Version(tmp_path / "über all" / "root", "numbers/v1"), tmp_path / "in", 0, 3)
     for folder in (tmp_path, tmp_path / "elsewhere" / "deep"):
         folder.mkdir(parents=True, exist_ok=True)
-        assert check(folder, sha256sums(version.published(), folder)) == (0, [])
+        assert check(folder, render_sha256sums(version.published(), folder)) == (0, [])
 
 
 @needs_tool
 def test_one_bit_that_was_flipped_is_found(tmp_path: Path) -> None:
-    version = grown(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
-    snapshot = grown(version, tmp_path / "landing", 3, 5).published()
-    text = sha256sums(snapshot)
+    version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
+    snapshot = grow(version, tmp_path / "landing", 3, 5).published()
+    text = render_sha256sums(snapshot)
     name = version.shard_name(snapshot.shards[1])
     damage(tmp_path / "root" / name)
     assert check(tmp_path / "root", text) == (1, [f"{name}: FAILED"])
@@ -79,7 +79,7 @@ def test_in_a_bucket_names_begin_at_the_root(tmp_path: Path, s3_root: str) -> No
     versions.append(version, "a")
     snapshot = version.latest()
     line = f"{snapshot.shards[0].sha256}  {version.shard_name(snapshot.shards[0])}\n"
-    assert sha256sums(snapshot) == sha256sums(snapshot, tmp_path) == line
+    assert render_sha256sums(snapshot) == render_sha256sums(snapshot, tmp_path) == line
 
 
 def test_a_snapshot_without_files_and_one_whose_base_is_unknown_are_refused(
@@ -89,10 +89,10 @@ def test_a_snapshot_without_files_and_one_whose_base_is_unknown_are_refused(
     versions.append(version, "a")
     version.reject(1)
     with raises(UnreadableSnapshotError, "snapshot-empty", version=version.name, snapshot=2):
-        sha256sums(version.latest())
+        render_sha256sums(version.latest())
     wide = Version(make_history(tmp_path / "more"), "numbers/wide").published()
     shutil.rmtree(tmp_path / "more" / "root" / "numbers" / "v1")
     with raises(UnreadableSnapshotError, "layer-mismatch", version="numbers/wide") as caught:
-        sha256sums(wide)
+        render_sha256sums(wide)
     assert caught.value.hint is not None
     assert caught.value.hint.commands == (Command.of("verify", str(wide)),)

@@ -96,11 +96,13 @@ def describe(
     if output is not None and form != "croissant":
         validate_output_file(output, store, overwrite=overwrite)
     snapshot = find_snapshot(open_version(store, wanted), wanted, wanted.readable)
-    about = DatasetTerms(terms, url, creator, cite)
+    dataset_terms = DatasetTerms(terms, url, creator, cite)
     if form == "croissant":
-        told = _write_croissant(snapshot, output, about, copy=not no_copy, overwrite=overwrite)
+        told = _write_croissant(
+            snapshot, output, dataset_terms, copy=not no_copy, overwrite=overwrite
+        )
     elif form == "card":
-        card = _render_card(store, snapshot, about, count=not no_count)
+        card = _render_card(store, snapshot, dataset_terms, count=not no_count)
         told = _write_file(card, output, overwrite=overwrite)
     else:
         told = _write_file(_render_checksums(snapshot, output), output, overwrite=overwrite)
@@ -141,7 +143,7 @@ def _validate_options(
 def _write_croissant(
     snapshot: StoredSnapshot,
     output: Path | None,
-    about: DatasetTerms,
+    terms: DatasetTerms,
     *,
     copy: bool,
     overwrite: bool,
@@ -149,7 +151,7 @@ def _write_croissant(
     from shardline.lineage.exports.croissant import (
         CROISSANT_FILE,
         RECORDS_FILE,
-        croissant,
+        build_croissant,
         write_croissant,
     )
 
@@ -160,7 +162,7 @@ def _write_croissant(
             hint="pass `-o FOLDER` for croissant.json and its records, or `--no-copy` for the JSON",
         )
     if output is None:
-        told = croissant(snapshot, None, about=about)
+        told = build_croissant(snapshot, None, terms=terms)
         return {"text": json.dumps(told, indent=2, ensure_ascii=False) + "\n"}
     if output.exists() and not output.is_dir():
         raise UsageError(
@@ -170,30 +172,30 @@ def _write_croissant(
         validate_output_file(output / name, snapshot.store, overwrite=overwrite)
     with show_pair_progress("copying") as progress:
         file = write_croissant(
-            snapshot, output, about=about, copy=copy, overwrite=overwrite, progress=progress
+            snapshot, output, terms=terms, copy=copy, overwrite=overwrite, progress=progress
         )
     beside = output / RECORDS_FILE
     return {"files": [str(file), *([str(beside)] if copy and beside.exists() else [])]}
 
 
 def _render_card(
-    store: Store, snapshot: StoredSnapshot, about: DatasetTerms, *, count: bool
+    store: Store, snapshot: StoredSnapshot, terms: DatasetTerms, *, count: bool
 ) -> str:
-    from shardline.lineage.exports.dataset_card import count_labels, format_dataset_card
+    from shardline.lineage.exports.dataset_card import count_labels, render_dataset_card
     from shardline.lineage.exports.snapshot_files import list_removed_files
     from shardline.provenance.log_index import LogIndex
 
     catalog = LogIndex(store)
     with show_activity("counting labels"):
         whole = count and not list_removed_files(catalog, snapshot)
-        counts = count_labels(snapshot) if whole else None
-    return format_dataset_card(catalog, snapshot, about=about, counts=counts)
+        counts = count_labels(snapshot) if whole else ()
+    return render_dataset_card(catalog, snapshot, terms=terms, counts=counts)
 
 
 def _render_checksums(snapshot: StoredSnapshot, output: Path | None) -> str:
-    from shardline.lineage.exports.snapshot_files import sha256sums
+    from shardline.lineage.exports.snapshot_files import render_sha256sums
 
-    return sha256sums(snapshot, None if output is None else resolve_path(output).parent)
+    return render_sha256sums(snapshot, None if output is None else resolve_path(output).parent)
 
 
 def _write_file(text: str, output: Path | None, *, overwrite: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The records of a snapshot as one Parquet file, for tools that do not read TFRecord."""
+"""A published snapshot as Croissant JSON-LD, with a Parquet copy of its records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """A file that was written."""
+    """A Parquet file and the digest of its bytes."""
 
     name: str
     bytes: int
@@ -48,7 +48,7 @@ class ParquetFile:
 
 
 def map_column_names(schema: Schema) -> dict[tuple[bool, str], str]:
-    """What the column of each feature is called: as the feature, unless two have that name."""
+    """Map each feature to its column: the feature name, unless two features share the name."""
     taken = {feature.name for feature in schema.features if not feature.sequence}
     return {feature.key: _choose_column_name(feature, taken) for feature in schema.features}
 
@@ -64,30 +64,33 @@ def write_parquet(
     *,
     overwrite: bool = False,
 ) -> ParquetFile:
-    """Write every record of a snapshot in its order; each is checked on the way.
+    """Write the records of a snapshot in order, each validated, to a Parquet file.
 
-    With `overwrite`, a file that is there is replaced when the new one is whole. `progress` is told
-    how many records are written, of how many.
+    Args:
+        snapshot: The snapshot to copy.
+        path: The file to write.
+        progress: Called with the number of written records and of all records.
+        overwrite: Replace an existing file once the new file is complete.
     """
     names = list(map_column_names(snapshot.schema).values())
     reader = to_arrow(snapshot)
     schema = reader.schema
-    for place, name in enumerate(names):
-        schema = schema.set(place, schema.field(place).with_name(name))
-    done = 0
+    for index, name in enumerate(names):
+        schema = schema.set(index, schema.field(index).with_name(name))
+    written = 0
     with DurableFile(path, overwrite=overwrite) as file:
         hashed = _HashingFile(file)
         with pq.ParquetWriter(hashed, schema) as writer:
             for batch in reader:
                 writer.write_batch(batch.rename_columns(names))
-                done += batch.num_rows
+                written += batch.num_rows
                 if progress is not None:
-                    progress(done, snapshot.records)
+                    progress(written, snapshot.records)
     return ParquetFile(path.name, hashed.size, hashed.digest.hexdigest())
 
 
 class _HashingFile(RawIOBase):
-    """A file that knows the digest of what was written to it."""
+    """A file that hashes the bytes written to it."""
 
     def __init__(self, file: DurableFile) -> None:
         self._file = file
@@ -110,7 +113,7 @@ class _HashingFile(RawIOBase):
 
 CROISSANT_FILE, RECORDS_FILE = "croissant.json", "records.parquet"
 _CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
-_OURS = (
+_TERMS = (
     *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
     *("fileProperty", "fileObject", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
     *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
@@ -124,7 +127,7 @@ _CONTEXT: Json = {
     "rai": "http://mlcommons.org/croissant/RAI/",
     "dct": "http://purl.org/dc/terms/",
     "conformsTo": "dct:conformsTo",
-    **{word: f"cr:{word}" for word in _OURS},
+    **{word: f"cr:{word}" for word in _TERMS},
     "data": {"@id": "cr:data", "@type": "@json"},
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
@@ -146,17 +149,15 @@ def write_croissant(
     snapshot: StoredSnapshot,
     folder: Path,
     *,
-    about: DatasetTerms = NO_TERMS,
+    terms: DatasetTerms = NO_TERMS,
     copy: bool = True,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Write `croissant.json` into a folder, and unless `copy` is off `records.parquet` beside it.
+    """Write `croissant.json`, and with `copy` also `records.parquet`, into a folder.
 
-    Files of these names that are there are replaced if `overwrite` is set, and else refused. Raises
-    UnreadableSnapshotError for a snapshot that is not published, and InvalidNameError for a
-    folder in
-    the root: what is copied there would stay when records are erased.
+    Replaces existing files only with `overwrite`. Raises UnreadableSnapshotError for an unpublished
+    snapshot, and InvalidNameError for a folder in the root, where `erase` would miss the copy.
     """
     _validate_published(snapshot)
     copy = copy and bool(snapshot.schema.features)
@@ -166,24 +167,24 @@ def write_croissant(
     copied = None
     if copy:
         copied = write_parquet(snapshot, folder / RECORDS_FILE, progress, overwrite=overwrite)
-    told = croissant(snapshot, folder, about=about, copied=copied)
+    payload = build_croissant(snapshot, folder, terms=terms, copied=copied)
     with DurableFile(folder / CROISSANT_FILE, overwrite=overwrite) as file:
-        file.write(json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
+        file.write(json.dumps(payload, indent=2, ensure_ascii=False).encode() + b"\n")
     return folder / CROISSANT_FILE
 
 
-def croissant(
+def build_croissant(
     snapshot: StoredSnapshot,
     folder: Path | None = None,
     *,
-    about: DatasetTerms = NO_TERMS,
+    terms: DatasetTerms = NO_TERMS,
     copied: ParquetFile | None = None,
 ) -> Json:
-    """A published snapshot in Croissant's words; files are told as seen from `folder`."""
+    """Return the Croissant JSON-LD of a published snapshot, with paths counted from `folder`."""
     _validate_published(snapshot)
     files = list_snapshot_files(snapshot)
     dataset, _, version = snapshot.version.partition("/")
-    told: Json = {
+    payload: Json = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": _CONFORMS_TO,
@@ -193,24 +194,24 @@ def croissant(
         "datePublished": snapshot.time.isoformat(timespec="seconds"),
         "isLiveDataset": False,
         "identifier": f"sha256:{snapshot.content}",
-        "license": about.license,
-        "url": about.url,
-        "citeAs": about.citation,
-        "creator": about.creator and {"@type": "sc:Organization", "name": about.creator},
-        "distribution": [_file(one, snapshot, folder) for one in files],
-        "recordSet": [_format_shards(files)],
+        "license": terms.license,
+        "url": terms.url,
+        "citeAs": terms.citation,
+        "creator": terms.creator and {"@type": "sc:Organization", "name": terms.creator},
+        "distribution": [_make_file_object(file, snapshot, folder) for file in files],
+        "recordSet": [_make_shard_records(files)],
     }
     if copied is not None:
-        told["distribution"].append(_format_parquet(copied))
-        told["recordSet"].insert(0, _format_records(snapshot.schema))
-    return {key: value for key, value in told.items() if value not in ("", None)}
+        payload["distribution"].append(_make_parquet_object(copied))
+        payload["recordSet"].insert(0, _make_record_set(snapshot.schema))
+    return {key: value for key, value in payload.items() if value not in ("", None)}
 
 
 def _validate_published(snapshot: StoredSnapshot) -> None:
     validate_files_exist(snapshot)
     if not snapshot.published:
         raise UnreadableSnapshotError(
-            f"{snapshot}: not published, Croissant describes published snapshots",
+            f"{snapshot}: cannot describe an unpublished snapshot",
             code="snapshot-unpublished",
             hint=Hint.of(
                 "choose a published snapshot; to see what blocks this one, run ",
@@ -225,9 +226,11 @@ def _validate_folder(snapshot: StoredSnapshot, folder: Path) -> None:
     inside = snapshot.store.local_path(snapshot.version.partition("/")[0])
     if inside is not None and resolve_path(folder).is_relative_to(resolve_path(inside.parent)):
         raise InvalidNameError(
-            f"{folder}: inside the root, where erase cannot find a copy of the records",
+            f"{folder}: expected a folder outside the root",
             code="output-in-root",
-            hint=Hint.of("choose a folder outside the root, or leave out the copy"),
+            hint=Hint.of(
+                "choose a folder outside the root, or leave out the copy: erase would miss it there"
+            ),
             path=folder,
         )
 
@@ -235,35 +238,35 @@ def _validate_folder(snapshot: StoredSnapshot, folder: Path) -> None:
 def _format_description(snapshot: StoredSnapshot) -> str:
     doc = f"{snapshot.schema.doc.strip()}\n\n" if snapshot.schema.doc.strip() else ""
     return (
-        f"{doc}Snapshot {snapshot.number} of {snapshot.version}, a version of a dataset kept by "
-        f"Shardline: {format_count(snapshot.records, 'record')} in "
+        f"{doc}Snapshot {snapshot.number} of {snapshot.version}, versioned by Shardline: "
+        f"{format_count(snapshot.records, 'record')} in "
         f"{format_count(len(snapshot.shards), 'TFRecord shard')}. Its content digest is "
         f"{snapshot.content}."
     )
 
 
-def _file(one: SnapshotFile, snapshot: StoredSnapshot, folder: Path | None) -> Json:
-    packed = "" if one.shard.compression == "none" else f", packed with {one.shard.compression}"
-    what = "a plan by which readers make the records" if one.shard.virtual else "a TFRecord file"
-    records = format_count(one.shard.records, "record")
+def _make_file_object(file: SnapshotFile, snapshot: StoredSnapshot, folder: Path | None) -> Json:
+    shard = file.shard
+    kind = "Pair plan" if shard.virtual else "TFRecord file"
+    compression = "" if shard.compression == "none" else f", compressed with {shard.compression}"
     return {
         "@type": "cr:FileObject",
-        "@id": one.name,
-        "name": one.file_name,
-        "description": f"{what[0].upper()}{what[1:]} of {records}{packed}.",
-        "contentUrl": get_relative_path(folder, snapshot.store, one.name),
-        "contentSize": f"{one.shard.bytes} B",
-        "encodingFormat": "application/json" if one.shard.virtual else _TFRECORD,
-        "sha256": one.shard.sha256,
+        "@id": file.name,
+        "name": file.file_name,
+        "description": f"{kind} of {format_count(shard.records, 'record')}{compression}.",
+        "contentUrl": get_relative_path(folder, snapshot.store, file.name),
+        "contentSize": f"{shard.bytes} B",
+        "encodingFormat": "application/json" if shard.virtual else _TFRECORD,
+        "sha256": shard.sha256,
     }
 
 
-def _format_parquet(copied: ParquetFile) -> Json:
+def _make_parquet_object(copied: ParquetFile) -> Json:
     return {
         "@type": "cr:FileObject",
         "@id": RECORDS_FILE,
         "name": copied.name,
-        "description": "A copy of all records, in their order, made for this file.",
+        "description": "A copy of all records, in order.",
         "contentUrl": copied.name,
         "contentSize": f"{copied.bytes} B",
         "encodingFormat": "application/x-parquet",
@@ -271,13 +274,13 @@ def _format_parquet(copied: ParquetFile) -> Json:
     }
 
 
-def _format_shards(files: list[SnapshotFile]) -> Json:
-    """The files as a record set that lies in the JSON-LD itself."""
+def _make_shard_records(files: list[SnapshotFile]) -> Json:
+    """Return the files as a record set with inline data."""
     return {
         "@type": "cr:RecordSet",
         "@id": "shards",
         "name": "shards",
-        "description": "The files, in order: what to hand to TensorFlow, and what to check it by.",
+        "description": "The files in order, with their digests.",
         "key": {"@id": "shards/name"},
         "field": [
             {"@type": "cr:Field", "@id": f"shards/{name}", "name": name, "dataType": kind}
@@ -285,33 +288,33 @@ def _format_shards(files: list[SnapshotFile]) -> Json:
         ],
         "data": [
             {
-                "shards/name": one.name,
-                "shards/records": one.shard.records,
-                "shards/bytes": one.shard.bytes,
-                "shards/sha256": one.shard.sha256,
-                "shards/compression": one.shard.compression,
+                "shards/name": file.name,
+                "shards/records": file.shard.records,
+                "shards/bytes": file.shard.bytes,
+                "shards/sha256": file.shard.sha256,
+                "shards/compression": file.shard.compression,
             }
-            for one in files
+            for file in files
         ],
     }
 
 
-def _format_records(schema: Schema) -> Json:
+def _make_record_set(schema: Schema) -> Json:
     names = map_column_names(schema)
     return {
         "@type": "cr:RecordSet",
         "@id": "records",
         "name": "records",
         "description": "The records, in order.",
-        "field": [_format_field(feature, names[feature.key]) for feature in schema.features],
+        "field": [_make_field(feature, names[feature.key]) for feature in schema.features],
     }
 
 
-def _format_field(feature: Feature, column: str) -> Json:
-    """A feature; its id must be a part of an IRI, whatever its name is."""
+def _make_field(feature: Feature, column: str) -> Json:
+    """Return a feature, with its name quoted in the id, which is a part of an IRI."""
     image = isinstance(feature.meaning, Image)
     doc = f"{feature.doc.strip()} ({feature})" if feature.doc.strip() else str(feature)
-    told: Json = {
+    field: Json = {
         "@type": "cr:Field",
         "@id": f"records/{quote(column, safe='')}",
         "name": column,
@@ -321,6 +324,6 @@ def _format_field(feature: Feature, column: str) -> Json:
     }
     shape = ((None,) if feature.sequence else ()) + feature.shape
     if shape:
-        told["isArray"] = True
-        told["arrayShape"] = ",".join("-1" if size is None else str(size) for size in shape)
-    return told
+        field["isArray"] = True
+        field["arrayShape"] = ",".join("-1" if size is None else str(size) for size in shape)
+    return field

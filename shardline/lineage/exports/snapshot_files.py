@@ -1,4 +1,4 @@
-"""Every file without which a snapshot cannot be read, as the logs tell it."""
+"""The files that a snapshot needs: which they are, and which were removed since."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardline.storage import object_uri
 from shardline.text import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """A shard and where it lies: `name` counts from the root."""
+    """A shard and its name, counted from the root."""
 
     name: str
     shard: Shard
 
     @property
     def file_name(self) -> str:
-        """Its name in its folder."""
+        """The last part of the name."""
         return self.name.rpartition("/")[2]
 
 
 def list_snapshot_files(snapshot: StoredSnapshot) -> list[SnapshotFile]:
-    """The shards of a snapshot, those that they lie beside, and those that their plans pair.
+    """List the shards of a snapshot, their bases, and the shards that its pair plans read.
 
-    Each is told once, in order. Nothing but logs and plans is read. Raises UnreadableSnapshotError
-    if the logs do not lead to all of them.
+    Reads only logs and plans. Each file is listed once, in order. Raises UnreadableSnapshotError
+    if the logs do not lead to all files.
     """
-    return list({one.name: one for one in _iter_files(snapshot)}.values())
+    return list({file.name: file for file in _iter_files(snapshot)}.values())
 
 
 def _iter_files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
     for stack in list_stacks(snapshot):
         if stack.misfit is not None:
             raise UnreadableSnapshotError(
-                f"{snapshot}: files cannot be listed: {stack.misfit}",
+                f"{snapshot}: cannot list its files: {stack.misfit}",
                 code="layer-mismatch",
                 hint=Hint.of("run ", Command.of("verify", str(snapshot)), ", or choose another"),
                 version=snapshot.version,
@@ -65,34 +65,32 @@ def _iter_files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
 
 def _iter_paired_files(snapshot: StoredSnapshot, shard: Shard) -> Iterator[SnapshotFile]:
     plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
-    for told, places in plan.sides:
-        side = StoredVersion(snapshot.store, told.shown).snapshot(told.snapshot)
-        yield from _iter_files(select_shards(side, side.shards[slice(*places)]))
+    for source, span in plan.sides:
+        side = StoredVersion(snapshot.store, source.shown).snapshot(source.snapshot)
+        yield from _iter_files(select_shards(side, side.shards[slice(*span)]))
 
 
 def select_shards(snapshot: StoredSnapshot, shards: tuple[Shard, ...]) -> StoredSnapshot:
-    """The snapshot as if it had these shards only."""
+    """Return the snapshot with these shards only."""
     return replace(snapshot, list_shards=lambda: shards)
 
 
 def get_relative_path(folder: Path | None, store: Store, name: str) -> str:
-    """A file as seen from a folder, or by its URI where there is no way from there to it.
+    """Return the path of an object from a folder, or its URI if it is not on the local disk.
 
-    Without a folder it is seen from the root.
+    Without a folder, the path counts from the root.
     """
     if folder is None:
         return name
-    local = store.local_path(name)
-    return object_uri(store, name) if local is None else _get_local_path(local, folder)
-
-
-def _get_local_path(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path, folder)).as_posix()
+    path = store.local_path(name)
+    return (
+        object_uri(store, name) if path is None else Path(os.path.relpath(path, folder)).as_posix()
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """A shard of a version that entries of its log condemned; `deleted` if it is not there now."""
+    """A shard that entries of its log erased or vacuumed; `deleted` if the file is missing."""
 
     version: str
     shard: Shard
@@ -100,62 +98,36 @@ class RemovedFile:
     deleted: bool
 
     @property
-    def why(self) -> str:
-        """`erased in entry 7, given to vacuum in entry 9`."""
-        told = [
-            f"{'erased' if one.operation == 'erase' else 'given to vacuum'} in entry {one.number}"
-            for one in self.entries
+    def reason(self) -> str:
+        """The entries that removed the file: `erased in entry 7, vacuumed in entry 9`."""
+        removals = [
+            f"{'erased' if entry.operation == 'erase' else 'vacuumed'} in entry {entry.number}"
+            for entry in self.entries
         ]
-        left = "" if self.deleted else "; its file waits for vacuum"
-        return f"{', '.join(told)}{left}"
+        return f"{', '.join(removals)}{'' if self.deleted else '; not deleted yet'}"
 
 
 def list_removed_files(index: LogIndex, snapshot: StoredSnapshot) -> list[RemovedFile]:
-    """Those of the files that a snapshot needs which its own log or another's condemned."""
+    """List the files that a snapshot needs and that a log has erased or vacuumed."""
     shards: dict[str, dict[str, Shard]] = {}
     for version, shard in _iter_removed_shards(index, snapshot):
         shards.setdefault(version, {})[shard.name] = shard
-    found = []
-    for version, gone in shards.items():
-        told: dict[str, list[Entry]] = {name: [] for name in gone}
+    removed = []
+    for version, named in shards.items():
+        entries: dict[str, list[Entry]] = {name: [] for name in named}
         for entry in index.entries(version):
-            for name in told.keys() & set(entry.condemned):
-                told[name].append(entry)
-        for name, shard in gone.items():
+            for name in entries.keys() & set(entry.condemned):
+                entries[name].append(entry)
+        for name, shard in named.items():
             deleted = index.store.info(index.version(version).shard_name(shard)) is None
-            found.append(RemovedFile(version, shard, tuple(told[name]), deleted))
-    return found
-
-
-def format_removed_files(gone: Sequence[RemovedFile]) -> str:
-    """What that means for a snapshot: only what is deleted keeps it from being read."""
-    if any(one.deleted for one in gone):
-        return "it cannot be read any more"
-    return "it holds what was erased or given to vacuum"
-
-
-def validate_files_exist(snapshot: StoredSnapshot) -> None:
-    """Refuse a snapshot of which a file is gone; UnreadableSnapshotError names the first."""
-    gone = list_removed_files(LogIndex(snapshot.store), snapshot)
-    if gone:
-        first = gone[0]
-        others = f" and {format_count(len(gone) - 1, 'other')}" if len(gone) > 1 else ""
-        raise UnreadableSnapshotError(
-            f"{snapshot}: cannot be exported, {format_removed_files(gone)}: {first.shard.name} of "
-            f"{first.version} ({first.why}){others}",
-            code="snapshot-erased",
-            hint=Hint.of("choose a later snapshot: ", Command.of("status", snapshot.version)),
-            path=first.shard.name,
-            version=snapshot.version,
-            snapshot=snapshot.number,
-        )
+            removed.append(RemovedFile(version, shard, tuple(entries[name]), deleted))
+    return removed
 
 
 def _iter_removed_shards(index: LogIndex, snapshot: StoredSnapshot) -> Iterator[tuple[str, Shard]]:
     for stack in list_stacks(snapshot):
         for layer in stack.layers:
-            state = index.version(layer.version).state
-            if state.condemned_in(layer.shard.name) is not None:
+            if index.version(layer.version).state.condemned_in(layer.shard.name) is not None:
                 yield layer.version, layer.shard
         if stack.top.shard.virtual:
             yield from _iter_removed_pairs(index, snapshot, stack.top.shard)
@@ -168,19 +140,39 @@ def _iter_removed_pairs(
         plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     except ObjectNotFoundError:
         return
-    for told, places in plan.sides:
-        version = StoredVersion(snapshot.store, told.shown)
+    for source, span in plan.sides:
+        version = StoredVersion(snapshot.store, source.shown)
         if version.exists:
-            side = version.snapshot(told.snapshot)
-            yield from _iter_removed_shards(index, select_shards(side, side.shards[slice(*places)]))
+            side = version.snapshot(source.snapshot)
+            yield from _iter_removed_shards(index, select_shards(side, side.shards[slice(*span)]))
 
 
-def sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:
-    """A line for each file that a snapshot needs, as `sha256sum -c` takes it.
+def validate_files_exist(snapshot: StoredSnapshot) -> None:
+    """Raise UnreadableSnapshotError if a file of the snapshot was erased or vacuumed."""
+    removed = list_removed_files(LogIndex(snapshot.store), snapshot)
+    if removed:
+        first = removed[0]
+        others = f" and {format_count(len(removed) - 1, 'other')}" if len(removed) > 1 else ""
+        raise UnreadableSnapshotError(
+            f"{snapshot}: cannot export removed files "
+            f"({first.shard.name} of {first.version}, {first.reason}{others})",
+            code="snapshot-erased",
+            hint=Hint.of("choose a later snapshot: ", Command.of("status", snapshot.version)),
+            path=first.shard.name,
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
 
-    The digests are those of the log: no file is read, so that the tool's word is one of its own.
-    Names are as seen from `folder`, where the list is to lie; without one from the root, which is
-    also where to run the tool after a bucket was copied to a disk.
+
+def render_sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:
+    """Return a line for each file that a snapshot needs, as `sha256sum -c` reads it.
+
+    The digests come from the log, so that `sha256sum` verifies the files independently.
+
+    Args:
+        snapshot: A snapshot whose files all exist.
+        folder: The folder of the list, from which paths count. Without a folder they count from
+            the root, where `sha256sum` runs after a bucket was copied to a disk.
     """
     validate_files_exist(snapshot)
     files = list_snapshot_files(snapshot)
@@ -192,8 +184,8 @@ def sha256sums(snapshot: StoredSnapshot, folder: Path | None = None) -> str:
             snapshot=snapshot.number,
         )
     store = snapshot.store
-    seen_from = None if store.local_path(files[0].name) is None else folder
-    # No name needs to be escaped: neither a root nor a shard can be called what would.
+    base = None if store.local_path(files[0].name) is None else folder
+    # No name needs an escape: names of roots and shards contain no such characters.
     return "".join(
-        f"{one.shard.sha256}  {get_relative_path(seen_from, store, one.name)}\n" for one in files
+        f"{file.shard.sha256}  {get_relative_path(base, store, file.name)}\n" for file in files
     )

@@ -1,4 +1,4 @@
-"""A root with a history of every kind, and what its exports are compared with."""
+"""A root whose history has every operation, to export from."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ SCHEMA = Schema(
 
 
 def row(number: int) -> dict[str, object]:
-    """A row of SCHEMA."""
-    told = {"id": number, "name": f"{PERSON} {number}", "parity": number % 2}
+    """Return a row of SCHEMA."""
+    values = {"id": number, "name": f"{PERSON} {number}", "parity": number % 2}
     vector = [[number, 0.5], [1, 2]]
     place = {} if number % 3 == 0 else {"place": f"{PERSON}-{number % 4}"}
-    return {**told, "vector": vector, **place}
+    return {**values, "vector": vector, **place}
 
 
-def grown(version: Version, folder: Path, first: int, last: int) -> Version:
-    """The version with one more published shard."""
+def grow(version: Version, folder: Path, first: int, last: int) -> Version:
+    """Append and publish one more shard."""
     folder.mkdir(parents=True, exist_ok=True)
     file = json_lines(folder / f"{first:03}.jsonl", map(row, range(first, last)))
     append(version, [file], schema=SCHEMA)
@@ -51,37 +51,37 @@ def grown(version: Version, folder: Path, first: int, last: int) -> Version:
     return version
 
 
-def published(version: Version) -> Version:
-    """The version after its checks."""
+def publish(version: Version) -> Version:
+    """Check a version, which publishes its latest snapshot."""
     assert check_version(version).ok
     return version
 
 
 def make_history(folder: Path) -> Path:
-    """A root in which every operation was used, and more than one way to hold a record."""
+    """Return a root that every operation has changed, with plain, overlay and virtual shards."""
     root, landing = folder / "root", folder / "landing"
     base = Version(root, "numbers/v1", run="run-1", code="code-7")
-    grown(base, landing, 0, 5)
-    grown(base, landing, 5, 9)
+    grow(base, landing, 0, 5)
+    grow(base, landing, 5, 9)
     overlay, moved = Version(root, "numbers/wide"), Version(root, "numbers/v2")
     extend(base, [double], overlay)
-    published(overlay)
+    publish(overlay)
     migrate(base, moved, MigrationSpec(rename={"name": "title"}, drop=("vector",)))
-    published(moved)
+    publish(moved)
     pairs, plan = Version(root, "pairs/v1"), Version(root, "pairs/plan")
     prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_"}
     combine(overlay, moved, pairs, on_collision="prefix", on=["id"], **prefixes)
-    published(pairs)
+    publish(pairs)
     combine(overlay, moved, plan, on_collision="prefix", mode="virtual", **prefixes)
-    published(plan)
+    publish(plan)
     twice = Version(root, "pairs/twice")
     combine(moved, moved, twice, on_collision="prefix", mode="virtual", once=True, **prefixes)
     rebuild(base)
-    published(base)
+    publish(base)
     base.restore(2)
     base.require(Checks(("integrity", "schema"), ("counts",)))
-    grown_on = json_lines(landing / "bad.jsonl", [row(99)])
-    append(base, [grown_on])
+    more_rows = json_lines(landing / "bad.jsonl", [row(99)])
+    append(base, [more_rows])
     content = base.latest().content
     failed = Attestation("counts", False, content=content, detail=f"found {PERSON}")  # noqa: FBT003
     base.reject(base.latest().number, [failed])
