@@ -17,7 +17,7 @@ from shardline.dagster.automation.maintenance import (
     build_verify_schedule,
 )
 from shardline.dagster.automation.reconciler import ReconciledVersion, build_reconciler_sensor
-from shardline.dagster.expectations.sample import get_flat_columns
+from shardline.dagster.expectations.columns import get_flat_columns
 from shardline.dagster.expectations.suite import read_suite, validate_columns
 from shardline.dagster.resources import ShardlineResource, shardline_resource
 from shardline.dagster.versions.declaration import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from shardline.api import Version
-from shardline.dagster.checks.publication import get_publication
+from shardline.dagster.checks.log_checks import get_publication
 from shardline.dagster.checks.version_checks import required_checks
 from shardline.dagster.definitions import build_definitions
 from shardline.dagster.instance_records import CheckState, get_check_results

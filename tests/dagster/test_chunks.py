@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 import shardline
-from shardline.dagster.expectations.sample import (
+from shardline.dagster.expectations.columns import (
     create_empty_frame,
     get_flat_columns,
     read_chunks,
-    take_sample,
 )
+from shardline.dagster.expectations.sample import take_sample
 from tests.dagster.rows import NAME, append_rows, digits
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import shardline
 from shardline.cli.draft import main
-from shardline.dagster.expectations.profile import NumberSummary
-from shardline.dagster.expectations.sample import take_sample
+from shardline.dagster.expectations.sample import NumberSummary, take_sample
 from shardline.dagster.expectations.suite import read_suite
 from shardline.dagster.expectations.suite_check import judge
 from shardline.dagster.expectations.suite_draft import _round_outward, _widen_range, draft_suite

@@ -20,7 +20,7 @@ from PIL import Image
 
 import shardline
 from shardline import Category, Feature, Schema, Version
-from shardline.dagster.previews.contact_sheet import MAX_IMAGES, draw_contact_sheet
+from shardline.dagster.previews.pictures import MAX_IMAGES, draw_contact_sheet
 from shardline.dagster.previews.preview import MAX_CHARACTERS, render_preview
 from shardline.dagster.previews.preview_sample import (
     read_record_sizes,

@@ -36,7 +36,7 @@ from shardline.dagster.automation.reconcile_plan import (
     plan_reports,
     plan_requests,
 )
-from shardline.dagster.checks.publication import get_publication
+from shardline.dagster.checks.log_checks import get_publication
 from shardline.dagster.checks.version_checks import required_checks
 from shardline.dagster.instance_records import (
     AssetEvents,

@@ -13,8 +13,14 @@ from shardline.dagster.checks.check_outcome import (
     format_suite_detail,
     parse_suite_digest,
 )
-from shardline.dagster.checks.log_checks import SOURCES, check_sources, volume
-from shardline.dagster.checks.publication import PUBLISHED, check_published, get_publication
+from shardline.dagster.checks.log_checks import (
+    PUBLISHED,
+    SOURCES,
+    check_published,
+    check_sources,
+    get_publication,
+    volume,
+)
 from shardline.dagster.checks.shard_checks import check_shards
 from shardline.dagster.expectations.suite import read_suite
 from shardline.errors import CorruptLogError, InvalidArgumentError, ShardlineError

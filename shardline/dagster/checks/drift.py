@@ -12,8 +12,12 @@ import dagster as dg
 
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome
-from shardline.dagster.expectations.profile import ColumnProfile, NumberSummary, profile_sample
-from shardline.dagster.expectations.sample import Sample
+from shardline.dagster.expectations.sample import (
+    ColumnProfile,
+    NumberSummary,
+    Sample,
+    profile_sample,
+)
 
 _BY_CHANCE = 3.0
 _MAX_SCORE = 100.0

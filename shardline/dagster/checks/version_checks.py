@@ -25,8 +25,7 @@ from pydantic import Field
 from shardline.dagster.asset_names import get_asset_key, get_asset_name
 from shardline.dagster.checks.check_outcome import EXPECTATIONS, CheckOutcome
 from shardline.dagster.checks.check_run import DRIFT, VOLUME, CheckRun, create_failed_outcome
-from shardline.dagster.checks.log_checks import SOURCES, check_sources
-from shardline.dagster.checks.publication import PUBLISHED
+from shardline.dagster.checks.log_checks import PUBLISHED, SOURCES, check_sources
 from shardline.dagster.instance_records import find_check_snapshot
 from shardline.dagster.resources import ShardlineResource
 from shardline.errors import ShardlineError

@@ -1,4 +1,4 @@
-"""Features as flat columns, on which expectations, drafts and drift work.
+"""Features as flat columns, on which expectations, drafts and drift work, and chunks of rows.
 
 | feature                                  | columns                                              |
 |------------------------------------------|------------------------------------------------------|
@@ -16,17 +16,28 @@ in the feature_lists, the columns of the latter are `<feature>__steps__len` and 
 the name of another feature is left out.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shardline.errors import InvalidArgumentError
+from shardline.log.model import Shard, Totals
+from shardline.log.snapshot import StoredSnapshot
+from shardline.readers.arrow import to_arrow
 from shardline.schema.logical_types import Category, Text
-from shardline.schema.schema import Feature
+from shardline.schema.schema import Feature, Schema
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     import pyarrow as pa
     from numpy.typing import NDArray
+
+    from shardline.readers.records import Records
+
+CHUNK_ROWS = 200_000
+CHUNK_BYTES = 64 * 1024**2
+_BLOCK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +200,104 @@ def _summarize_values(
     yield "min", least, none
     yield "max", most, none
     yield "mean", sums / np.maximum(counts, 1), none
+
+
+def get_flat_columns(schema: Schema) -> list[FlatColumn]:
+    """Return the flat columns of a schema."""
+    return flat_columns([] if schema.payload == "opaque" else list(schema.features))
+
+
+def create_empty_frame(schema: Schema) -> "pd.DataFrame":
+    """Return a frame with all flat columns of a schema, and without rows."""
+    features = [] if schema.payload == "opaque" else list(schema.features)
+    return to_frame([create_empty_batch(features)])
+
+
+def read_chunks(
+    snapshot: StoredSnapshot,
+    shards: Collection[Shard],
+    needed: Collection[str],
+    *,
+    chunk_rows: int = CHUNK_ROWS,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator["pd.DataFrame"]:
+    """Yield every row of some shards of a snapshot, in order.
+
+    A chunk has at most `chunk_rows` rows and about `chunk_bytes` in memory. Only the features of
+    the `needed` columns are decoded. Overlays are joined with their bases. Raises the errors of
+    readers for a corrupt or missing shard.
+    """
+    if chunk_rows < 1:
+        raise InvalidArgumentError(
+            f"invalid chunk_rows {chunk_rows}: expected 1 or more", code="out-of-range"
+        )
+    columns = [column for column in get_flat_columns(snapshot.schema) if column.name in needed]
+    if not columns or not shards:
+        return
+    part = restrict_snapshot(snapshot, shards)
+    names = [column.name for column in columns]
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for whole in _flat_batches(part, columns):
+        batch = whole.select(names)
+        for first in range(0, batch.num_rows, chunk_rows):
+            piece = batch.slice(first, chunk_rows)
+            if held and (rows + piece.num_rows > chunk_rows or size > chunk_bytes):
+                yield to_frame(held)
+                held, rows, size = [], 0, 0
+            held.append(piece)
+            rows, size = rows + piece.num_rows, size + piece.nbytes
+    if held:
+        yield to_frame(held)
+
+
+def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
+    from shardline.readers.records import list_records  # noqa: PLC0415 - only when data is read
+
+    if part.schema.payload == "opaque":
+        yield from read_sizes(list_records(part, None))
+        return
+    # A name that occurs in the context and in the feature_lists selects both.
+    names = {column.feature.name for column in columns}
+    features: list[Feature] = [f for f in part.schema.features if f.name in names]
+    chosen = list(dict.fromkeys(feature.name for feature in features))
+    ordered = [f for name in chosen for f in features if f.name == name]
+    for batch in to_arrow(part, chosen):
+        yield flatten(ordered, batch)
+
+
+def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
+    """Return the snapshot with only these shards, in its own order."""
+    names = {shard.name for shard in shards}
+    kept = tuple(shard for shard in snapshot.shards if shard.name in names)
+    if len(kept) < len(names):
+        foreign = min(names - {shard.name for shard in kept})
+        raise InvalidArgumentError(
+            f"{snapshot}: unknown shard {foreign}",
+            code="shard-not-found",
+            path=foreign,
+            version=snapshot.version,
+            snapshot=snapshot.number,
+        )
+    return replace(snapshot, list_shards=lambda: kept, totals=Totals.of(kept))
+
+
+def create_empty_batch(features: Sequence[Feature]) -> "pa.RecordBatch":
+    """Return a flat batch without rows, which defines the columns."""
+    import numpy as np  # noqa: PLC0415 - only when data is read
+    import pyarrow as pa  # noqa: PLC0415 - only when data is read
+
+    from shardline.schema.arrow_types import schema_of  # noqa: PLC0415 - only when data is read
+
+    if not features:
+        return sizes(np.zeros(0, np.int64))
+    return flatten(features, pa.RecordBatch.from_pylist([], schema=schema_of(features)))
+
+
+def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
+    """Yield the sizes of opaque records."""
+    from shardline.tfrecord.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
+
+    for one in records:
+        for block in one.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
+            yield sizes(block.lengths)

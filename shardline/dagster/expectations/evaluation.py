@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardline.api import Snapshot
-from shardline.dagster.expectations.engine import RuleEngine
-from shardline.dagster.expectations.rules import Evaluation, get_condition_text, get_evaluation
-from shardline.dagster.expectations.sample import (
+from shardline.dagster.expectations.columns import (
     CHUNK_ROWS,
     create_empty_frame,
     get_flat_columns,
     read_chunks,
 )
+from shardline.dagster.expectations.engine import RuleEngine
+from shardline.dagster.expectations.rules import Evaluation, get_condition_text, get_evaluation
 from shardline.dagster.expectations.suite import ExpectationSpec
 from shardline.dagster.expectations.tallies import Tally, create_tally
 from shardline.errors import ShardlineError

@@ -1,4 +1,4 @@
-"""Samples and chunks of the rows of a snapshot, as flat columns.
+"""Samples of the rows of a snapshot as flat columns, and profiles of their columns.
 
 The cost of a sample does not grow with the snapshot. Some shards are chosen, each with a
 probability proportional to its records, and some records of each: random ones of a plain shard,
@@ -8,18 +8,27 @@ shards give the same rows. Overlays are joined with their bases.
 `columns` describes the flat columns.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from shardline.dagster.expectations import columns as flat
-from shardline.dagster.expectations.columns import FlatColumn, flat_columns
+from shardline.dagster.expectations.columns import (
+    FlatColumn,
+    create_empty_batch,
+    flat_columns,
+    flatten,
+    read_sizes,
+    restrict_snapshot,
+    sizes,
+    to_frame,
+)
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
-from shardline.log.model import Shard, Totals
+from shardline.log.model import Shard
 from shardline.log.snapshot import StoredSnapshot
 from shardline.readers.arrow import to_arrow
-from shardline.schema.schema import Feature, Schema
+from shardline.schema.logical_types import Category
+from shardline.schema.schema import Feature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,12 +38,10 @@ if TYPE_CHECKING:
 
     from shardline.readers.records import Records
 
-
 MAX_ROWS = 200_000
 MAX_BYTES = 2 * 1024**3
 _SHARDS = 64
 _RUN = 64
-_BLOCK_BYTES = 1024 * 1024
 _RAW = Hint.of("leave out the columns: opaque records have only sizes")
 
 
@@ -93,27 +100,11 @@ def take_sample(
     if wanted < part.records:
         batches += _read_some_rows(records, features, wanted, seed)
     elif features:
-        batches += (flat.flatten(features, batch) for batch in to_arrow(part, columns))
+        batches += (flatten(features, batch) for batch in to_arrow(part, columns))
     else:
         batches += read_sizes(records)
-    frame = flat.to_frame(batches)
-    return Sample(frame, len(frame), part.records, tuple(flat.flat_columns(features)))
-
-
-def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
-    """Return the snapshot with only these shards, in its own order."""
-    names = {shard.name for shard in shards}
-    kept = tuple(shard for shard in snapshot.shards if shard.name in names)
-    if len(kept) < len(names):
-        foreign = min(names - {shard.name for shard in kept})
-        raise InvalidArgumentError(
-            f"{snapshot}: unknown shard {foreign}",
-            code="shard-not-found",
-            path=foreign,
-            version=snapshot.version,
-            snapshot=snapshot.number,
-        )
-    return replace(snapshot, list_shards=lambda: kept, totals=Totals.of(kept))
+    frame = to_frame(batches)
+    return Sample(frame, len(frame), part.records, tuple(flat_columns(features)))
 
 
 def _limit_rows(records: Sequence["Records"], limit: int, limit_bytes: int) -> int:
@@ -124,27 +115,6 @@ def _limit_rows(records: Sequence["Records"], limit: int, limit_bytes: int) -> i
     if wanted * size > limit_bytes * count:
         return max(limit_bytes * count // size, 1)
     return wanted
-
-
-def create_empty_batch(features: Sequence[Feature]) -> "pa.RecordBatch":
-    """Return a flat batch without rows, which defines the columns."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-    import pyarrow as pa  # noqa: PLC0415 - only when data is read
-
-    from shardline.schema.arrow_types import schema_of  # noqa: PLC0415 - only when data is read
-
-    if not features:
-        return flat.sizes(np.zeros(0, np.int64))
-    return flat.flatten(features, pa.RecordBatch.from_pylist([], schema=schema_of(features)))
-
-
-def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
-    """Yield the sizes of opaque records."""
-    from shardline.tfrecord.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
-
-    for one in records:
-        for block in one.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
-            yield flat.sizes(block.lengths)
 
 
 def _read_some_rows(
@@ -161,9 +131,9 @@ def _read_some_rows(
         one = records[place]
         for picked in one.pick(_choose_records(one, count, rng)):
             if features:
-                yield flat.flatten(features, batches.of(one, picked))
+                yield flatten(features, batches.of(one, picked))
             else:
-                yield flat.sizes(picked.lengths)
+                yield sizes(picked.lengths)
 
 
 def _choose_shards(
@@ -216,69 +186,101 @@ def _choose_records(
     return numbers[numbers < total][:count]
 
 
-CHUNK_ROWS = 200_000
-CHUNK_BYTES = 64 * 1024**2
+Kind: TypeAlias = Literal["whole", "real", "text"]
+
+_MAX_DECLARED = 1000
+_MAX_SEEN = {"whole": 20, "real": 0, "text": 100}
+_MIN_REPEATS = 5
+"""Minimum mean count of values that are not a declared category. Below it, they are names or ids.
+"""
 
 
-def get_flat_columns(schema: Schema) -> list[FlatColumn]:
-    """Return the flat columns of a schema."""
-    return flat_columns([] if schema.payload == "opaque" else list(schema.features))
+@dataclass(frozen=True, slots=True)
+class NumberSummary:
+    """Statistics of the finite numbers of a column, or of the lengths of a text."""
+
+    count: int
+    low: float
+    high: float
+    mean: float
+    spread: float
 
 
-def create_empty_frame(schema: Schema) -> "pd.DataFrame":
-    """Return a frame with all flat columns of a schema, and without rows."""
-    features = [] if schema.payload == "opaque" else list(schema.features)
-    return flat.to_frame([create_empty_batch(features)])
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """A profile of a column: `present` rows have a value, and `counts` are those of each value.
 
-
-def read_chunks(
-    snapshot: StoredSnapshot,
-    shards: Collection[Shard],
-    needed: Collection[str],
-    *,
-    chunk_rows: int = CHUNK_ROWS,
-    chunk_bytes: int = CHUNK_BYTES,
-) -> Iterator["pd.DataFrame"]:
-    """Yield every row of some shards of a snapshot, in order.
-
-    A chunk has at most `chunk_rows` rows and about `chunk_bytes` in memory. Only the features of
-    the `needed` columns are decoded. Overlays are joined with their bases. Raises the errors of
-    readers for a corrupt or missing shard.
+    Floats and measures such as lengths are not counted.
     """
-    if chunk_rows < 1:
-        raise InvalidArgumentError(
-            f"invalid chunk_rows {chunk_rows}: expected 1 or more", code="out-of-range"
-        )
-    columns = [column for column in get_flat_columns(snapshot.schema) if column.name in needed]
-    if not columns or not shards:
-        return
-    part = restrict_snapshot(snapshot, shards)
-    names = [column.name for column in columns]
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for whole in _flat_batches(part, columns):
-        batch = whole.select(names)
-        for first in range(0, batch.num_rows, chunk_rows):
-            piece = batch.slice(first, chunk_rows)
-            if held and (rows + piece.num_rows > chunk_rows or size > chunk_bytes):
-                yield flat.to_frame(held)
-                held, rows, size = [], 0, 0
-            held.append(piece)
-            rows, size = rows + piece.num_rows, size + piece.nbytes
-    if held:
-        yield flat.to_frame(held)
+
+    column: FlatColumn
+    kind: Kind
+    rows: int
+    present: int
+    numbers: NumberSummary | None
+    counts: Mapping[Any, int]
+
+    @property
+    def presence(self) -> float:
+        """Share of the rows that have a value."""
+        return self.present / self.rows if self.rows else 0.0
+
+    @property
+    def is_declared(self) -> bool:
+        """True if the schema declares its values as categories."""
+        return isinstance(self.column.feature.meaning, Category) and not self.column.tells
+
+    @property
+    def is_category(self) -> bool:
+        """True if its values are declared categories, or few values that occur often."""
+        if self.is_declared:
+            return 0 < len(self.counts) <= _MAX_DECLARED
+        return 0 < len(self.counts) <= min(_MAX_SEEN[self.kind], self.present // _MIN_REPEATS)
+
+    @property
+    def shares(self) -> dict[Any, float]:
+        """Share of each value among the rows that have a value."""
+        return {value: count / self.present for value, count in self.counts.items()}
 
 
-def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
-    from shardline.readers.records import list_records  # noqa: PLC0415 - only when data is read
+def profile_sample(taken: Sample) -> dict[str, ColumnProfile]:
+    """Return the profile of each column, by name."""
+    return {
+        column.name: _profile_column(column, taken.frame[column.name]) for column in taken.columns
+    }
 
-    if part.schema.payload == "opaque":
-        yield from read_sizes(list_records(part, None))
-        return
-    # A name that occurs in the context and in the feature_lists selects both.
-    names = {column.feature.name for column in columns}
-    features: list[Feature] = [f for f in part.schema.features if f.name in names]
-    chosen = list(dict.fromkeys(feature.name for feature in features))
-    ordered = [f for name in chosen for f in features if f.name == name]
-    for batch in to_arrow(part, chosen):
-        yield flat.flatten(ordered, batch)
+
+def _profile_column(column: FlatColumn, series: Any) -> ColumnProfile:  # noqa: ANN401 - pandas has no types
+    import pandas as pd  # noqa: PLC0415 - takes a second to load
+
+    there = series.dropna()
+    kind: Kind = "text"
+    if pd.api.types.is_float_dtype(series.dtype):
+        kind = "real"
+    elif pd.api.types.is_integer_dtype(series.dtype):
+        kind = "whole"
+    counted = kind != "real" and not column.tells
+    return ColumnProfile(
+        column,
+        kind,
+        len(series),
+        len(there),
+        _summarize_numbers(there.str.len() if kind == "text" else there),
+        there.value_counts(sort=False).to_dict() if counted else {},
+    )
+
+
+def _summarize_numbers(values: Any) -> NumberSummary | None:  # noqa: ANN401 - pandas has no types
+    import numpy as np  # noqa: PLC0415 - only when data is read
+
+    numbers = values.to_numpy(dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return None
+    return NumberSummary(
+        len(numbers),
+        float(numbers.min()),
+        float(numbers.max()),
+        float(numbers.mean()),
+        float(numbers.std()),
+    )

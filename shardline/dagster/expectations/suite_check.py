@@ -15,6 +15,7 @@ import dagster as dg
 from shardline.api import Snapshot
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome
+from shardline.dagster.expectations.columns import CHUNK_ROWS, get_flat_columns
 from shardline.dagster.expectations.data_docs import write_page
 from shardline.dagster.expectations.engine import (
     PLACE,
@@ -24,7 +25,6 @@ from shardline.dagster.expectations.engine import (
 )
 from shardline.dagster.expectations.evaluation import Evaluator
 from shardline.dagster.expectations.rules import Evaluation, get_evaluation
-from shardline.dagster.expectations.sample import CHUNK_ROWS, get_flat_columns
 from shardline.dagster.expectations.suite import SEVERITIES, ExpectationSpec, Suite, read_suite
 from shardline.log.model import Shard
 

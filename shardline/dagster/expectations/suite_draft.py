@@ -9,8 +9,12 @@ import math
 from collections.abc import Iterable, Iterator
 
 from shardline.dagster.expectations.columns import FlatColumn
-from shardline.dagster.expectations.profile import ColumnProfile, NumberSummary, profile_sample
-from shardline.dagster.expectations.sample import Sample
+from shardline.dagster.expectations.sample import (
+    ColumnProfile,
+    NumberSummary,
+    Sample,
+    profile_sample,
+)
 from shardline.dagster.expectations.suite import ExpectationSpec, Suite
 from shardline.log.snapshot import StoredSnapshot
 from shardline.schema import shapes

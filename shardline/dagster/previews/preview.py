@@ -101,7 +101,7 @@ class _PreviewPage:
 
 
 def _draw_rows(page: _PreviewPage, version: "Version", snapshot: "Snapshot") -> None:
-    from shardline.dagster.previews.charts import draw_rows_chart  # noqa: PLC0415 - it loads NumPy
+    from shardline.dagster.previews.pictures import draw_rows_chart  # noqa: PLC0415 - it loads NumPy
 
     timeline = version.state.timeline
     last = min(snapshot.number, len(timeline))
@@ -121,7 +121,7 @@ def _draw_rows(page: _PreviewPage, version: "Version", snapshot: "Snapshot") -> 
 def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards) -> None:
     import numpy as np  # noqa: PLC0415
 
-    from shardline.dagster.previews.charts import draw_sizes_chart  # noqa: PLC0415
+    from shardline.dagster.previews.pictures import draw_sizes_chart  # noqa: PLC0415
     from shardline.dagster.previews.preview_sample import read_record_sizes, select_shards  # noqa: PLC0415 - it loads Arrow
 
     shards = select_shards(snapshot, brought.shards)
@@ -148,7 +148,7 @@ def _take_sample(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards
 
 
 def _draw_shares(page: _PreviewPage, look: "Look", brought: _AddedShards) -> None:
-    from shardline.dagster.previews.charts import draw_shares_chart  # noqa: PLC0415
+    from shardline.dagster.previews.pictures import draw_shares_chart  # noqa: PLC0415
 
     if look.label is None or not look.values:
         return
@@ -165,7 +165,7 @@ def _draw_shares(page: _PreviewPage, look: "Look", brought: _AddedShards) -> Non
 
 
 def _draw_sheet(page: _PreviewPage, look: "Look", brought: _AddedShards) -> None:
-    from shardline.dagster.previews.contact_sheet import draw_contact_sheet  # noqa: PLC0415
+    from shardline.dagster.previews.pictures import draw_contact_sheet  # noqa: PLC0415
 
     images = look.some_images()
     if look.image is None or not images:

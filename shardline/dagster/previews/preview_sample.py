@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.api import Snapshot
-from shardline.dagster.previews.contact_sheet import MAX_IMAGES
+from shardline.dagster.previews.pictures import MAX_IMAGES
 from shardline.errors import IndexMismatchError, ShardlineError, StorageError
 from shardline.kernel.types import FRAME_BYTES
 from shardline.log.model import Shard
