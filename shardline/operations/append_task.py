@@ -19,8 +19,13 @@ from shardline.errors import (
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
 from shardline.log.model import INTEGRITY, SCHEMA
-from shardline.operations.row_stream import RowsDigest, RowStream
-from shardline.operations.shard_writer import ShardPlan, build_small_shard, make_shard
+from shardline.operations.shard_writer import (
+    RowsDigest,
+    RowStream,
+    ShardPlan,
+    build_small_shard,
+    make_shard,
+)
 from shardline.schema.encoding import TOO_LARGE_HINT
 from shardline.sources.source import read_small_files
 from shardline.sources.source_format import open_stored_file
@@ -204,7 +209,7 @@ def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
             first = receipts[-1].end if receipts else 0
             plan = replace(
                 task.plan(len(receipts), first) if receipts else task.first_plan,
-                aside=running.workers > 1,
+                hash_in_thread=running.workers > 1,
                 expected=_predict_content(task),
                 unsynced=unsynced,
             )

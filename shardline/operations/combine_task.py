@@ -106,7 +106,7 @@ class CombineTask:
             self.version,
             self.identity,
             self.compression,
-            largest=None if self.largest is None else self._most(self.largest),
+            max_bytes=None if self.largest is None else self._most(self.largest),
             functions=self.functions,
         )
 
@@ -129,7 +129,7 @@ class CombineTask:
 
 def make_combined_shard(task: CombineTask, running: TaskContext) -> Receipt:
     """Do one task: make the shard, or find it made."""
-    plan = replace(task.plan, aside=running.workers > 1)
+    plan = replace(task.plan, hash_in_thread=running.workers > 1)
     return make_shard(plan, _PairShardWriter(task, running), attempt=task.attempt)
 
 
@@ -173,7 +173,7 @@ class _PairShardWriter:
                 for laid in made:
                     sink.add(laid.framed.data, laid.framed.starts, laid.framed.lengths)
                     if laid.numbers is not None and len(laid):
-                        part.come_from(*self._counted(laid.numbers), width=task.number_bytes)
+                        part.add_origins(*self._counted(laid.numbers), width=task.number_bytes)
         part.end = sink.records
         self.running.tell(task.size, part.end)
         return True

@@ -103,7 +103,7 @@ class RebuildTask:
             self.version,
             self.output.identity(self.compression),
             self.compression,
-            largest=None if grows else self.size,
+            max_bytes=None if grows else self.size,
         )
 
     def at(self, attempt: int) -> RebuildTask:
@@ -278,7 +278,7 @@ def _list_names(outputs: Sequence[RebuildOutput]) -> list[str]:
 def make_rebuilt_shard(task: RebuildTask, running: TaskContext) -> Receipt:
     """Do one task: copy the slices into one shard, or find that made already."""
     filling = SliceShardWriter(task.store, task.output.slices, task.limits, running)
-    plan = replace(task.plan, aside=running.workers > 1)
+    plan = replace(task.plan, hash_in_thread=running.workers > 1)
     receipt = make_shard(plan, filling, attempt=task.attempt)
     if receipt.shard is None:
         raise LogError(f"{task.label}: a rebuilt shard cannot be empty", code="plan-mismatch")

@@ -18,9 +18,8 @@ from shardline.errors import (
 from shardline.hints import Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.operations.rebuild import SliceShardWriter
-from shardline.operations.row_stream import split_frames
 from shardline.operations.shard_origin import SourceRows
-from shardline.operations.shard_writer import ShardPlan, make_shard
+from shardline.operations.shard_writer import ShardPlan, make_shard, split_frames
 from shardline.sidecars.receipt import Receipt
 from shardline.sidecars.row_map import NOTHING
 from shardline.sources.source import EncodedChunk
@@ -130,9 +129,9 @@ class RowShardWriter:
             if len(frames.starts):
                 part.shard.add(frames.data, frames.starts, frames.lengths)
                 if self.places is not None:
-                    part.come_from(self.places.numbers(chunk, frames))
+                    part.add_origins(self.places.numbers(chunk, frames))
             for refused in frames.refused if self.keep_refused else ():
-                part.refuse(refused)
+                part.quarantine(refused)
             records += len(frames.starts)
             part.end = chunk.end
             self.running.tell(chunk.position, records)
@@ -224,7 +223,7 @@ class RepairTask:
             Compression(self.shard.compression),
             self.shard.source,
             self.name,
-            largest=self.shard.bytes,
+            max_bytes=self.shard.bytes,
         )
 
     def filling(self, how: RepairMethod, running: TaskContext) -> ShardWriter:

@@ -16,7 +16,7 @@ from shardline.hints import Hint, Option
 from shardline.log.indexes import hash_content, hash_location
 from shardline.log.model import INTEGRITY
 from shardline.operations.append_task import SourceRejection
-from shardline.operations.row_stream import digest_rows
+from shardline.operations.shard_writer import digest_rows
 from shardline.sources.source_identity import make_source_changed_error
 
 if TYPE_CHECKING:

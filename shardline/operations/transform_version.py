@@ -122,7 +122,7 @@ class TransformTask:
                 run=self.run,
             ),
             self.compression,
-            shown=self.records.path,
+            label=self.records.path,
             base=Base(self.shard.name, content) if self.mode == "overlay" else None,
             functions=self.functions,
         )
@@ -386,9 +386,9 @@ def _describe_added(tasks: Sequence[TransformTask], added: Sequence[Added]) -> J
 
 def make_transformed_shard(task: TransformTask, running: TaskContext) -> Receipt:
     """Do one task: make the shard, or find it made."""
-    plan = replace(task.plan, aside=running.workers > 1 and task.mode == "rewrite")
+    plan = replace(task.plan, hash_in_thread=running.workers > 1 and task.mode == "rewrite")
     receipt = make_shard(plan, _TransformShardWriter(task, running), attempt=task.attempt)
-    return replace(receipt, told=tuple(f"{plan.shown}, {why}" for why in receipt.told))
+    return replace(receipt, told=tuple(f"{plan.label}, {why}" for why in receipt.told))
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +423,7 @@ class _TransformShardWriter:
             if len(framed.starts):
                 sink.add(framed.data, framed.starts, framed.lengths)
             for refused in changed.refused:
-                part.refuse(refused)
+                part.quarantine(refused)
             part.end = changed.end
             self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
         return True

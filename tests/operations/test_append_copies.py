@@ -133,7 +133,7 @@ class OneRefused:
         ends = np.cumsum([len(record) + 16 for record in RECORDS])
         lengths = np.array([len(record) for record in RECORDS])
         part.shard.add(PLAIN, ends - lengths - 4, lengths)
-        part.refuse(QuarantinedRow(len(RECORDS), "the last row", None, "does not fit", BAD))
+        part.quarantine(QuarantinedRow(len(RECORDS), "the last row", None, "does not fit", BAD))
         part.end = len(RECORDS) + 1
         return True
 

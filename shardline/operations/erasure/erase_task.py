@@ -77,7 +77,7 @@ class EraseTask:
             compression,
             self.shard.source,
             self.records.path,
-            largest=None if packed or folded else self.shard.bytes,
+            max_bytes=None if packed or folded else self.shard.bytes,
             base=self.base,
         )
 
@@ -109,7 +109,7 @@ def make_erase_identity(
 
 def make_erased_shard(task: EraseTask, running: TaskContext) -> Receipt:
     """Do one task: write the shard, or find it written."""
-    plan = replace(task.plan, aside=running.workers > 1)
+    plan = replace(task.plan, hash_in_thread=running.workers > 1)
     try:
         return make_shard(plan, _KeptRecordsWriter(task, running), attempt=task.attempt)
     except CorruptFileError as error:
@@ -137,7 +137,7 @@ class _KeptRecordsWriter:
                 sink.add(data, starts, lengths)
             part.end = block.record + len(block.starts)
             self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
-        part.refused += collapse_rows(task.rows)
+        part.quarantined_spans += collapse_rows(task.rows)
         return True
 
 
