@@ -55,6 +55,13 @@ def load_udf(text: str, option: str) -> UDF:
     return makers[0]
 
 
+def load_filter(text: str) -> UDF | str:
+    """Return the function that `--where` names, or its text if that is a predicate."""
+    # After its last colon a predicate has the quote that ends a text or a name.
+    _, colon, name = text.rpartition(":")
+    return load_udf(text, "--where") if colon and name.isidentifier() else text
+
+
 def _find_udfs(text: str, option: str) -> list[UDF]:
     from shardline.udf.udf_declaration import is_udf
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections import Counter
@@ -368,9 +367,6 @@ def write_proof(
     raise SystemExit(0 if told["ok"] else 1)
 
 
-_UDF_REFERENCE = re.compile(r"[\w./-]+:\w+")
-
-
 @click.command(
     epilog="""\b
 Examples:
@@ -541,11 +537,11 @@ def _parse_selection(
         )
     if where is not None and key is not None:
         raise UsageError("--where and --key exclude each other", code="conflicting-options")
-    if where is not None and _UDF_REFERENCE.fullmatch(where):
-        from shardline.cli.udf_options import load_udf
+    if where is None:
+        return {"key": key, "values": told}
+    from shardline.cli.udf_options import load_filter
 
-        return {"where": load_udf(where, "--where")}
-    return {"where": where} if where is not None else {"key": key, "values": told}
+    return {"where": load_filter(where)}
 
 
 def _plan_erase(
