@@ -27,6 +27,8 @@ from shardline.pairing.pair_features import (
     refuse_same_names,
     validate_has_features,
 )
+from shardline.schema.predicate import Predicate
+from shardline.udf.predicate_filter import PredicateFilter, get_stored_predicate
 from shardline.udf.transform import BoundUDFs, Transform
 from shardline.udf.udf_declaration import FunctionUDF, describe_udf, is_deterministic, is_udf
 
@@ -54,6 +56,7 @@ class PairOptions(TypedDict, total=False):
     """The options of a combination as keyword arguments, without the functions of new features.
 
     `on` is a feature of both sides, several of them, or names of the left with those of the right.
+    `where` is a function, or a predicate on features of the pair, `left.NAME` or `right.NAME`.
     """
 
     on_collision: OnCollision
@@ -61,7 +64,7 @@ class PairOptions(TypedDict, total=False):
     right_prefix: str
     on: JoinKeys
     how: JoinType
-    where: UDF | None
+    where: UDF | str | None
     once: bool
     limit: int | None
     sample: int | None
@@ -129,6 +132,20 @@ def _list_key_pairs(on: object) -> tuple[tuple[str, str], ...]:
     return tuple(named)
 
 
+def _make_filter(given: Any) -> Any:  # noqa: ANN401 - validated with the other functions
+    return PredicateFilter(Predicate(given)) if isinstance(given, str) else given
+
+
+def _find_filter(stored: Json, find: FindUDFs) -> UDF | str | None:
+    predicate = get_stored_predicate(stored.get("identity"))
+    return predicate or next(iter(find([_describe_filter(stored)])), None)
+
+
+def _list_filters(stored: Json) -> Iterator[str]:
+    predicate = get_stored_predicate(stored.get("identity"))
+    return _list_functions([stored]) if predicate is None else iter([predicate])
+
+
 def _list_udfs(given: object) -> tuple[object, ...]:
     return tuple(given) if isinstance(given, list | tuple) else (given,)
 
@@ -165,8 +182,9 @@ class CombineSpec:
     With `on`, the key features of both records are the same, given as pairs of left and right.
     With `how` "left", a record of the left without a match is there once, alone. With `once` both
     sides are the same records, and each two different ones are paired once. `where` chooses among
-    the pairs, `fields` make more features of them. `limit` takes the first, `sample` some of all.
-    Features that both sides have are named by `on_collision` and the prefixes.
+    the pairs, by a function or a predicate, `fields` make more features of them. `limit` takes the
+    first, `sample` some of all. Features that both sides have are named by `on_collision` and the
+    prefixes.
     """
 
     on_collision: OnCollision = field(default="refuse", metadata=_format(is_stored=lambda _: True))
@@ -187,9 +205,10 @@ class CombineSpec:
     where: UDF | None = field(
         default=None,
         metadata=_format(
+            parse=_make_filter,
             rule=_get_identity,
-            decode=lambda stored, find: next(iter(find([_describe_filter(stored)])), None),
-            arguments=lambda stored: _list_functions([stored]),
+            decode=_find_filter,
+            arguments=_list_filters,
             chooses=True,
             is_virtual=False,
         ),
@@ -363,10 +382,15 @@ def list_arguments(parameters: Json) -> Iterator[tuple[str, str | None]]:
 
 
 def list_stored_udfs(parameters: Json) -> list[Json]:
-    """List the functions and tables of an entry's combination, as `describe_udf` describes them."""
+    """List the functions and tables of an entry's combination, as `describe_udf` describes them.
+
+    A predicate is neither.
+    """
     rule = parameters.get("rule")
     where = rule.get("where") if isinstance(rule, dict) else None
-    return [*parameters.get("fields", ()), *([] if where is None else [_describe_filter(where)])]
+    if where is None or get_stored_predicate(where.get("identity")) is not None:
+        return [*parameters.get("fields", ())]
+    return [*parameters.get("fields", ()), _describe_filter(where)]
 
 
 def has_pair_selection(parameters: Json) -> bool:
@@ -504,6 +528,20 @@ def bind_plain_spec(
     return BoundCombineSpec(spec, name_features(spec.naming, left, right))
 
 
+def _list_side_names(names: PairFeatureNames) -> dict[str, str]:
+    """Map `left.NAME` and `right.NAME` to names in a pair; a pair's own name comes first."""
+    sides = [
+        {key[1]: name for key, name in side.items() if name is not None and not key[0]}
+        for side in (names.left, names.right)
+    ]
+    return {
+        f"{label}.{name}": new
+        for label, side in zip(("left", "right"), sides, strict=True)
+        for name, new in side.items()
+        if all(f"{label}.{name}" not in side.values() for side in sides)
+    }
+
+
 def bind_spec(spec: CombineSpec, left: Schema, right: Schema) -> tuple[BoundCombineSpec, Schema]:
     """Bind a spec to records of two schemas, and return it with the schema of the pairs.
 
@@ -532,12 +570,15 @@ def bind_spec(spec: CombineSpec, left: Schema, right: Schema) -> tuple[BoundComb
             )
         known.add(feature.key)
     after = replace(pairs, features=(*pairs.features, *new))
-    for udf in spec.udfs:
-        if isinstance(udf, FunctionUDF):
+    chooser = spec.where
+    if isinstance(chooser, PredicateFilter):
+        chooser = chooser.alias(_list_side_names(names))
+    for udf in spec.fields if chooser is None else (chooser, *spec.fields):
+        if isinstance(udf, FunctionUDF | PredicateFilter):
             udf.validate(pairs)
     where = fields = None
-    if spec.where is not None:
-        where = BoundUDFs(Transform(pairs, pairs, {}, (spec.where,)))
+    if chooser is not None:
+        where = BoundUDFs(Transform(pairs, pairs, {}, (chooser,)))
     if spec.fields:
         fields = BoundUDFs(Transform(pairs, after, {}, spec.fields))
     return BoundCombineSpec(spec, names, keys, where, fields), after

@@ -98,6 +98,15 @@ def test_what_both_have_published_is_paired_checked_and_published(
     }
 
 
+def test_predicate_chooses_pairs(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    notes = crossing(tmp_path, where="left.id == 2 or shade < 15")
+    notes.land("a", [1, 2])
+    land_colours(notes, "a", 10, 20)
+    told(notes.run(instance, GROWING, COLOURS, PAIRS))
+    pairs = pairs_in(notes.version("pairs/v1"), "id", "shade")
+    assert pairs == [(1, 10), (2, 10), (2, 20)]
+
+
 def test_only_the_pairs_of_what_is_new_are_computed_and_the_numbers_say_so(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:

@@ -108,6 +108,10 @@ MISTAKES: dict[str, tuple[Callable[[], VersionDefs], str, str, str]] = {
         ),
         *("unknown-feature", "color", "'colour'"),
     ),
+    "predicate of pairs": (
+        lambda: combine(on_collision="keep-left", where="left.color == 1"),
+        *("unknown-feature", "left.color", ""),
+    ),
     "field of pairs": (
         lambda: combine(
             on_collision="prefix",

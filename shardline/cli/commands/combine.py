@@ -46,7 +46,7 @@ from shardline.cli.references import (
     validate_output_path,
 )
 from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
-from shardline.cli.udf_options import load_udf, load_udfs, print_unversioned_udfs
+from shardline.cli.udf_options import load_filter, load_udfs, print_unversioned_udfs
 from shardline.text import (
     escape_text,
     format_bytes,
@@ -442,9 +442,9 @@ def _pair_options(command: CommandFunction) -> CommandFunction:
         ),
         click.option(
             "--where",
-            metavar="MODULE:OBJECT",
-            help="What chooses pairs: it makes one int64, which is 1 where the pair is wanted and "
-            "0 where it is not.",
+            metavar="PREDICATE",
+            help="Only pairs for which this is true, as in 'shardline erase'; or MODULE:OBJECT, a "
+            "function that makes one int64: 1 for a pair to keep, 0 for others.",
         ),
         click.option(
             "--how",
@@ -495,7 +495,7 @@ def _parse_keys(texts: tuple[str, ...]) -> dict[str, str]:
 
 _LOADERS: dict[str, Callable[[Any], Any]] = {
     "on": _parse_keys,
-    "where": lambda text: load_udf(text, "--where"),
+    "where": load_filter,
     "fields": load_udfs,
 }
 """What reads the text of an option that is not the value itself."""
@@ -519,11 +519,13 @@ Examples:
       --on-collision prefix --left-prefix a_ --right-prefix b_
   shardline combine digits/v1 names/v2 --into digit_names/v1 --dry-run
   shardline combine orders/v1 people/v1 --into sold/v1 --on person=id --how left
+  shardline combine orders/v1 people/v1 --into sold/v2 --where 'left.person == 3 and age > 17'
   shardline combine digits/v1 digits/v1 --into digit_pairs/v1 --once \\
       --on-collision prefix --left-prefix a_ --right-prefix b_ --mode virtual
 
 Of files each side is a file, a glob in quotes, or a folder. --where and --fields name functions
-that are declared as for 'shardline extend'; they read the features of the pair by its names.
+that are declared as for 'shardline extend'; they read the features of the pair by its names. A
+predicate may also name the features of a side: left.NAME, right.NAME.
 
 When a version has grown, the same command makes only the pairs of its new shards. With --limit or
 --sample all is made anew, and so it is with --on if RIGHT has changed.
