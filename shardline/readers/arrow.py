@@ -10,12 +10,13 @@ import pyarrow as pa
 from shardline import kernel
 from shardline.arguments import list_items
 from shardline.errors import ColumnError, ExampleError, InvalidArgumentError, SchemaMismatchError
+from shardline.execution.threads import map_streams
 from shardline.hints import Hint
 from shardline.readers.records import list_records
 from shardline.schema.arrow_types import column_of, schema_of, to_column
 from shardline.tfrecord.examples import add_location
-from shardline.tfrecord.prefetch import prefetch_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.schema.schema import Feature, Schema
     from shardline.storage import Store
-    from shardline.tfrecord.record_block import RecordBlock
 
 
 def select_columns(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> list[Feature]:
@@ -120,14 +120,19 @@ def to_arrow(
         raise InvalidArgumentError(f"invalid batch_bytes {size}: expected at least 1")
     raw = Hint.of("read whole records with `to_tf(parse=False)` or `RecordFile`")
     features = select_columns(snapshot.schema, columns, raw)
-    records = list_records(snapshot, features)
     batches = BatchBuilder(features)
 
-    def blocks_of(one: Records) -> Generator[RecordBlock, None, None]:
-        return one.blocks(limits=limits or DEFAULT_LIMITS, block_bytes=size)
+    def open_blocks(records: Records) -> Generator[RecordBlock, None, None]:
+        return records.blocks(limits=limits or DEFAULT_LIMITS, block_bytes=size)
 
     threads = choose_threads(snapshot.store, workers)
-    read = prefetch_blocks(records, blocks_of, batches.of, threads=threads)
+    read = map_streams(
+        list_records(snapshot, features),
+        open_blocks,
+        batches.of,
+        copy=RecordBlock.copy,
+        threads=threads,
+    )
     return pa.RecordBatchReader.from_batches(batches.schema, read)
 
 

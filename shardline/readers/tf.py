@@ -23,6 +23,7 @@ from shardline.errors import (
     PackageMissingError,
     UnreadableSnapshotError,
 )
+from shardline.execution.threads import map_streams
 from shardline.hints import Command, Hint, Option
 from shardline.readers.arrow import choose_threads, select_columns
 from shardline.readers.read_errors import get_dependency_hint
@@ -38,8 +39,8 @@ from shardline.schema.logical_types import Array
 from shardline.schema.schema import Schema
 from shardline.schema.tf_spec import to_tf_spec
 from shardline.tfrecord.examples import validate_examples
-from shardline.tfrecord.prefetch import prefetch_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
+from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.schema.schema import Feature
     from shardline.schema.shapes import Shape
-    from shardline.tfrecord.record_block import RecordBlock
 
 
 Tensor: TypeAlias = Any
@@ -455,8 +455,8 @@ def _stored_chunks(
     tf = _tensorflow()
     check = snapshot.schema.payload != "opaque"
 
-    def blocks_of(one: Records) -> Generator[RecordBlock, None, None]:
-        return one.blocks(limits=limits, block_bytes=CHUNK_BYTES)
+    def open_blocks(records: Records) -> Generator[RecordBlock, None, None]:
+        return records.blocks(limits=limits, block_bytes=CHUNK_BYTES)
 
     def payloads(one: Records, block: RecordBlock) -> list[bytes]:
         if check:
@@ -464,8 +464,12 @@ def _stored_chunks(
         return [bytes(payload) for payload in block.payloads()]
 
     def chunks() -> Iterator[list[bytes]]:
-        return prefetch_blocks(
-            shards, blocks_of, payloads, threads=choose_threads(snapshot.store, None)
+        return map_streams(
+            shards,
+            open_blocks,
+            payloads,
+            copy=RecordBlock.copy,
+            threads=choose_threads(snapshot.store, None),
         )
 
     return tf.data.Dataset.from_generator(

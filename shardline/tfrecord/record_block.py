@@ -81,6 +81,10 @@ class RecordBlock:
                 self.lengths[number : number + 1],
             )
 
+    def copy(self) -> RecordBlock:
+        """Return the block with data of its own, which outlives the buffer of a reader."""
+        return replace(self, data=memoryview(bytes(self.data)))
+
     def split(self, count: int) -> tuple[RecordBlock, RecordBlock]:
         """Return the first `count` records and the others; both share all of `data`."""
         numbers = self.selected

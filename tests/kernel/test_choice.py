@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline import kernel as chosen
+from shardline.kernel import reference as specification
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-FUNCTIONS = sorted(set(chosen.__all__) - {"NAME"})
+FUNCTIONS = sorted(set(specification.__all__) - {"NAME"})
 
 
 def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -31,22 +32,22 @@ def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]
 NAME = "from shardline import kernel; print(kernel.NAME, kernel.crc32c(b'123456789'))"
 
 
-def test_the_reference_kernel_can_be_asked_for() -> None:
+def test_reference_kernel_on_request() -> None:
     assert python(NAME, SHARDLINE_KERNEL="reference").stdout == "reference 3808858755\n"
 
 
 @pytest.mark.usefixtures("compiled")
-def test_the_compiled_kernel_can_be_asked_for() -> None:
+def test_compiled_kernel_on_request() -> None:
     assert python(NAME, SHARDLINE_KERNEL="compiled").stdout == "compiled 3808858755\n"
 
 
 @pytest.mark.usefixtures("compiled")
-def test_the_compiled_kernel_is_used_where_it_was_built() -> None:
+def test_built_kernel_is_default() -> None:
     assert python(NAME).stdout == "compiled 3808858755\n"
     assert python(NAME, SHARDLINE_KERNEL="").stdout == "compiled 3808858755\n"
 
 
-def test_the_reference_kernel_does_not_load_the_compiled_one() -> None:
+def test_reference_kernel_loads_no_compiled_module() -> None:
     program = "import sys; from shardline import kernel; print(*sys.modules)"
     modules = set(python(program, SHARDLINE_KERNEL="reference").stdout.split())
     assert "shardline.kernel.reference" in modules
@@ -56,7 +57,7 @@ def test_the_reference_kernel_does_not_load_the_compiled_one() -> None:
 WITHOUT = "import sys; sys.modules['shardline.kernel._frames'] = None\n"
 
 
-def test_without_the_compiled_kernel_the_reference_takes_its_place() -> None:
+def test_unbuilt_kernel_falls_back_to_reference() -> None:
     assert python(WITHOUT + NAME).stdout == "reference 3808858755\n"
 
 
@@ -69,12 +70,12 @@ except KernelUnavailableError as error:
 """
 
 
-def test_insisting_on_a_kernel_that_was_not_built_says_what_to_do() -> None:
+def test_required_unbuilt_kernel_raises() -> None:
     result = python(WITHOUT + CODE, SHARDLINE_KERNEL="compiled")
     assert result.stdout == "kernel-unavailable True\n"
 
 
-def test_a_kernel_that_does_not_exist_is_an_error_that_names_the_choices() -> None:
+def test_unknown_kernel_raises() -> None:
     result = python(NAME, SHARDLINE_KERNEL="nonsense")
     assert result.returncode == 1
     assert "KernelUnavailableError" in result.stderr
@@ -83,13 +84,13 @@ def test_a_kernel_that_does_not_exist_is_an_error_that_names_the_choices() -> No
     assert python(CODE, SHARDLINE_KERNEL="nonsense").stdout == "unknown-kernel True\n"
 
 
-def test_the_module_tells_which_kernel_is_at_work() -> None:
+def test_main_prints_kernel_in_use() -> None:
     program = "import runpy; runpy.run_module('shardline.kernel', run_name='__main__')"
     assert "kernel: plain Python" in python(program, SHARDLINE_KERNEL="reference").stdout
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_functions_are_those_of_the_kernel_chosen(kernel: ModuleType, name: str) -> None:
+def test_functions_are_those_of_chosen_kernel(kernel: ModuleType, name: str) -> None:
     assert callable(getattr(kernel, name))
     assert inspect.getdoc(getattr(kernel, name))
     if chosen.NAME == kernel.NAME:
@@ -97,7 +98,7 @@ def test_the_functions_are_those_of_the_kernel_chosen(kernel: ModuleType, name: 
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_both_kernels_take_the_same_arguments(
+def test_kernels_have_equal_signatures(
     reference: ModuleType, compiled: ModuleType, name: str
 ) -> None:
     def arguments(kernel: ModuleType) -> list[tuple[str, object, object]]:

@@ -1,8 +1,9 @@
-"""Work ahead of whoever takes the results: in order, never too far ahead, and gone when told."""
+"""Streams that are read ahead in order, and a stream that several threads share."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.tfrecord.prefetch import prefetch_blocks
+from shardline.execution.threads import map_streams, share_stream
 from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 NONE = np.zeros(0, np.int64)
 
@@ -28,7 +29,7 @@ class Files:
         self.read: list[tuple[int, int]] = []
         self.closed: list[int] = []
 
-    def blocks_of(self, file: tuple[int, int]) -> Generator[RecordBlock, None, None]:
+    def open_blocks(self, file: tuple[int, int]) -> Generator[RecordBlock, None, None]:
         name, count = file
         buffer = bytearray(1)
         try:
@@ -42,25 +43,37 @@ class Files:
             self.closed.append(name)
 
 
-def told(file: tuple[int, int], block: RecordBlock) -> tuple[int, int, int]:
+def describe(file: tuple[int, int], block: RecordBlock) -> tuple[int, int, int]:
     return file[0], block.record, block.data[0]
 
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 12), max_size=8), st.integers(1, 5))
-def test_the_results_are_in_the_order_of_the_blocks(counts: list[int], threads: int) -> None:
+def test_results_keep_block_order(counts: list[int], threads: int) -> None:
     files = Files()
-    found = list(prefetch_blocks(list(enumerate(counts)), files.blocks_of, told, threads=threads))
+    found = list(
+        map_streams(
+            list(enumerate(counts)),
+            files.open_blocks,
+            describe,
+            copy=RecordBlock.copy,
+            threads=threads,
+        )
+    )
     assert found == [(name, at, at) for name, count in enumerate(counts) for at in range(count)]
     assert sorted(files.closed) == list(range(len(counts)))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("bad", [(0, 0), (1, 0), (1, 7), (3, 2)])
-def test_an_error_comes_behind_the_results_before_it(threads: int, bad: tuple[int, int]) -> None:
+def test_read_error_follows_earlier_results(threads: int, bad: tuple[int, int]) -> None:
     files = Files(bad=bad)
-    results = prefetch_blocks(
-        [(name, 8) for name in range(5)], files.blocks_of, told, threads=threads
+    results = map_streams(
+        [(name, 8) for name in range(5)],
+        files.open_blocks,
+        describe,
+        copy=RecordBlock.copy,
+        threads=threads,
     )
     before = [(name, at, at) for name in range(5) for at in range(8) if (name, at) < bad]
     assert list(islice(results, len(before))) == before
@@ -69,13 +82,15 @@ def test_an_error_comes_behind_the_results_before_it(threads: int, bad: tuple[in
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_so_does_an_error_of_the_work(threads: int) -> None:
+def test_work_error_follows_earlier_results(threads: int) -> None:
     def work(file: tuple[int, int], block: RecordBlock) -> int:
         if (file[0], block.record) == (1, 3):
             raise ValueError("no")
         return block.record
 
-    results = prefetch_blocks([(0, 2), (1, 9)], Files().blocks_of, work, threads=threads)
+    results = map_streams(
+        [(0, 2), (1, 9)], Files().open_blocks, work, copy=RecordBlock.copy, threads=threads
+    )
     found = [next(results) for _ in range(5)]
     assert found == [0, 1, 0, 1, 2]
     with pytest.raises(ValueError, match="no"):
@@ -83,10 +98,14 @@ def test_so_does_an_error_of_the_work(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_only_a_few_blocks_are_read_before_they_are_wanted(threads: int) -> None:
+def test_few_blocks_are_prefetched(threads: int) -> None:
     files, before = Files(), set(threading.enumerate())
-    results = prefetch_blocks(
-        [(name, 1000) for name in range(100)], files.blocks_of, told, threads=threads
+    results = map_streams(
+        [(name, 1000) for name in range(100)],
+        files.open_blocks,
+        describe,
+        copy=RecordBlock.copy,
+        threads=threads,
     )
     for taken in range(1, 50):
         next(results)
@@ -94,3 +113,38 @@ def test_only_a_few_blocks_are_read_before_they_are_wanted(threads: int) -> None
     results.close()  # type: ignore[attr-defined] # it is a generator
     assert set(threading.enumerate()) <= before
     assert set(files.closed) == {name for name, _ in files.read}
+
+
+def test_shared_stream_is_read_once() -> None:
+    read: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(2000):
+            read.append(number)
+            yield number
+
+    lanes = share_stream(items(), 3)
+    with ThreadPoolExecutor(3) as pool:
+        taken: list[list[int]] = list(pool.map(list, lanes))
+    assert taken == [list(range(2000))] * 3
+    assert read == list(range(2000))
+
+
+def test_shared_stream_reads_on_demand() -> None:
+    source = iter(range(10))
+    first, second = share_stream(source, 2)
+    assert (next(first), next(first)) == (0, 1)
+    assert next(source) == 2
+    assert [*second] == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_shared_stream_error_reaches_one_reader() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise OSError("gone")
+
+    first, second = share_stream(items(), 2)
+    assert next(first) == 1
+    with pytest.raises(OSError, match="gone"):
+        next(first)
+    assert [*second] == [1]
