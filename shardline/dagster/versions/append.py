@@ -26,10 +26,10 @@ from shardline.dagster.versions.builder import (
 from shardline.dagster.versions.declaration import (
     Schemas,
     VersionDefs,
+    VersionPlan,
     parse_target,
     raise_declaration_error,
 )
-from shardline.dagster.versions.dry_run import VersionPlan
 from shardline.dagster.versions.materialization import (
     Metadata,
     StepReport,

@@ -22,8 +22,13 @@ from shardline.dagster.automation.conditions import build_follow_condition
 from shardline.dagster.checks.version_checks import VersionChecks
 from shardline.dagster.expectations.suite import SUITES, SuiteError, read_suite
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.declaration import DeclarationError, Schemas, VersionDefs
-from shardline.dagster.versions.dry_run import DryRun, VersionPlan
+from shardline.dagster.versions.declaration import (
+    DeclarationError,
+    DryRun,
+    Schemas,
+    VersionDefs,
+    VersionPlan,
+)
 from shardline.dagster.versions.materialization import (
     Metadata,
     StepReport,
@@ -41,6 +46,7 @@ from shardline.operations.transform_version import TransformReport, VersionTrans
 from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.text import format_bytes, format_count
+from shardline.udf.transform import Transform, validate_side_names
 
 ConfigT = TypeVar("ConfigT", bound=dg.Config)
 MEGABYTE = 1024 * 1024
@@ -358,7 +364,43 @@ def select_input(base: Version, number: int, option: str) -> Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class TransformWork:
+class TransformOperation(DerivedOperation[InputConfig]):
+    """An operation that transforms the records of one version: an extension or a migration."""
+
+    config: ClassVar[type[dg.Config]] = InputConfig
+
+    inputs: tuple[str, ...]
+    compression: str | None
+    max_quarantined: float
+
+    @abstractmethod
+    def prepare_transform(
+        self, step: VersionStep[InputConfig], base: Version, snapshot: int
+    ) -> VersionTransform:
+        """Plan the transform of a snapshot of the input."""
+
+    @abstractmethod
+    def derive_transform(self, base: Schema) -> Transform | None:
+        """Return the transform of the input's schema, None if it is unknown before a run."""
+
+    def prepare(self, step: VersionStep[InputConfig]) -> "_TransformWork":
+        """Select the input snapshot."""
+        base = step.inputs[self.inputs[0]]
+        snapshot = select_input(base, step.config.input_snapshot, "input_snapshot")
+        return _TransformWork(self.prepare_transform(step, base, snapshot.number))
+
+    def derive_schema(self, schemas: Schemas) -> Schema | None:
+        """Return the schema of the version, see `VersionDefs.derive_schema`."""
+        base = schemas[self.inputs[0]]
+        transform = None if base is None else self.derive_transform(base)
+        if transform is None:
+            return None
+        validate_side_names(transform)
+        return transform.after
+
+
+@dataclass(frozen=True, slots=True)
+class _TransformWork:
     """An extension or a migration."""
 
     transform: VersionTransform

@@ -7,7 +7,6 @@ from typing import ClassVar, Unpack
 import dagster as dg
 from pydantic import Field
 
-from shardline.api import Snapshot
 from shardline.arguments import TARGET_BYTES
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.versions.builder import (
@@ -25,16 +24,17 @@ from shardline.dagster.versions.declaration import (
     Schemas,
     Udfs,
     VersionDefs,
+    VersionPlan,
     get_version_name,
     parse_target,
     raise_declaration_error,
 )
-from shardline.dagster.versions.dry_run import VersionPlan
 from shardline.dagster.versions.metadata_values import build_column_schema
 from shardline.errors import InvalidArgumentError
 from shardline.execution.executor import Executor
 from shardline.hints import Hint, Option
-from shardline.operations.combine import combine, plan_combine
+from shardline.log.model import Checks
+from shardline.operations.combine import CombinePlan, plan_combine
 from shardline.operations.transform_version import parse_shard_compression
 from shardline.pairing.combine_spec import (
     CombineMode,
@@ -152,8 +152,18 @@ class _Combination(DerivedOperation[CombineConfig]):
             if self.pairs.get("once") and not step.config.right_snapshot
             else select_input(right, step.config.right_snapshot, "right_snapshot")
         )
-        spec = SpecOptions(**self.pairs, fields=self.udfs.settled())
-        return _CombineWork(self, step, left_snapshot, right_snapshot, spec)
+        plan = plan_combine(
+            left,
+            right,
+            step.version,
+            which_left=left_snapshot.number,
+            which_right=right_snapshot.number,
+            target_bytes=self.target_bytes,
+            mode=self.mode,
+            compression=self.compression,
+            **SpecOptions(**self.pairs, fields=self.udfs.settled()),
+        )
+        return _CombineWork(plan, self.budget_bytes, step.checks)
 
     def derive_schema(self, schemas: Schemas) -> Schema | None:
         left, right = (schemas[name] for name in self.sides)
@@ -174,26 +184,14 @@ class _Combination(DerivedOperation[CombineConfig]):
 
 @dataclass(frozen=True, slots=True)
 class _CombineWork:
-    """A combination of two snapshots."""
+    """A planned combination of two snapshots."""
 
-    declared: _Combination
-    step: VersionStep[CombineConfig]
-    left: Snapshot
-    right: Snapshot
-    spec: SpecOptions
+    combination: CombinePlan
+    budget_bytes: int | None
+    checks: Checks
 
     def plan(self) -> VersionPlan:
-        plan = plan_combine(
-            self.step.inputs[self.left.version],
-            self.step.inputs[self.right.version],
-            self.step.version,
-            which_left=self.left.number,
-            which_right=self.right.number,
-            target_bytes=self.declared.target_bytes,
-            mode=self.declared.mode,
-            compression=self.declared.compression,
-            **self.spec,
-        )
+        plan = self.combination
         compute, reuse = format_count(plan.compute, "shard"), format_count(plan.reuse, "shard")
         return VersionPlan(
             f"{plan.left} and {plan.right}: {plan.estimate} to compute in {compute}, {reuse} to "
@@ -211,19 +209,8 @@ class _CombineWork:
         )
 
     def run(self, executor: Executor) -> DerivedReport:
-        report = combine(
-            self.step.inputs[self.left.version],
-            self.step.inputs[self.right.version],
-            self.step.version,
-            which_left=self.left.number,
-            which_right=self.right.number,
-            target_bytes=self.declared.target_bytes,
-            mode=self.declared.mode,
-            compression=self.declared.compression,
-            budget_bytes=self.declared.budget_bytes,
-            checks=self.step.checks,
-            executor=executor,
-            **self.spec,
+        report = self.combination.execute(
+            budget_bytes=self.budget_bytes, checks=self.checks, executor=executor
         )
         counts = {keys.COMPUTED_PAIRS: report.records}
         return DerivedReport(report.entry, report.made, counts=counts)

@@ -1,17 +1,19 @@
-"""A declared version, and the parts of declarations that factories share."""
+"""A declared version, its dry run, and the parts of declarations that factories share."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
+from pydantic import ValidationError
 
 from shardline.arguments import parse_size, validate_minimum
-from shardline.dagster.versions.dry_run import DryRun
-from shardline.errors import InvalidArgumentError, ShardlineError
+from shardline.dagster.resources import ShardlineResource
+from shardline.dagster.versions.materialization import Metadata
+from shardline.errors import InvalidArgumentError, ShardlineError, UnknownArgumentError
 from shardline.hints import Hint
 from shardline.schema.schema import Schema
 from shardline.udf.key_join import TableJoin
@@ -52,6 +54,46 @@ def raise_declaration_error(version: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise DeclarationError.of(version, error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPlan:
+    """The plan of a materialization: a line for the log, and metadata for the asset's page."""
+
+    summary: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """How to plan a version: the class of its launchpad config, and the function that plans."""
+
+    config: type[dg.Config]
+    plan: Callable[[ShardlineResource, Any], VersionPlan]
+
+    def run(self, shardline: ShardlineResource, options: Mapping[str, Any]) -> VersionPlan:
+        """Plan with options that have the keys of the launchpad config.
+
+        Raises InvalidArgumentError if they do not fit that config.
+        """
+        return self.plan(shardline, parse_options(self.config, options))
+
+
+def parse_options(config: type[dg.Config], options: Mapping[str, Any]) -> dg.Config:
+    """Return the config with these values. Raises InvalidArgumentError if they do not fit it."""
+    known = list(config.model_fields)
+    for name in options:
+        if name not in known:
+            hint = Hint.nearest(name, known, "options")
+            raise UnknownArgumentError(f"unknown option {name!r}", hint=hint)
+    try:
+        return config(**options)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidArgumentError(
+            f"invalid option {path!r}: {first['msg']}", code="invalid-argument"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,71 +1,26 @@
-"""Plans of materializations, and the job `dry_run` that shows them.
+"""The job `dry_run`: shows what materializations would do.
 
 The job is separate from the assets: a run of an asset that yields nothing skips the checks of the
 asset, and skipped checks replace the results of its latest materialization.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import dagster as dg
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from shardline.dagster.resources import ShardlineResource
-from shardline.dagster.versions.materialization import Metadata
+from shardline.dagster.versions.declaration import VersionDefs
 from shardline.errors import (
     InvalidArgumentError,
     ShardlineError,
     SnapshotNotFoundError,
-    UnknownArgumentError,
     VersionNotFoundError,
 )
 from shardline.hints import Hint
 
-if TYPE_CHECKING:
-    from shardline.dagster.versions.declaration import VersionDefs
-
 DRY_RUN = "dry_run"
-
-
-@dataclass(frozen=True, slots=True)
-class VersionPlan:
-    """The plan of a materialization: a line for the log, and metadata for the asset's page."""
-
-    summary: str
-    metadata: Metadata
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """How to plan a version: the class of its launchpad config, and the function that plans."""
-
-    config: type[dg.Config]
-    plan: Callable[[ShardlineResource, Any], VersionPlan]
-
-    def run(self, shardline: ShardlineResource, options: Mapping[str, Any]) -> VersionPlan:
-        """Plan with options that have the keys of the launchpad config.
-
-        Raises InvalidArgumentError if they do not fit that config.
-        """
-        return self.plan(shardline, parse_options(self.config, options))
-
-
-def parse_options(config: type[dg.Config], options: Mapping[str, Any]) -> dg.Config:
-    """Return the config with these values. Raises InvalidArgumentError if they do not fit it."""
-    known = list(config.model_fields)
-    for name in options:
-        if name not in known:
-            hint = Hint.nearest(name, known, "options")
-            raise UnknownArgumentError(f"unknown option {name!r}", hint=hint)
-    try:
-        return config(**options)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidArgumentError(
-            f"invalid option {path!r}: {first['msg']}", code="invalid-argument"
-        ) from None
 
 
 class DryRunConfig(dg.Config):
@@ -81,7 +36,7 @@ class DryRunConfig(dg.Config):
     )
 
 
-def build_dry_run_job(declared: Sequence["VersionDefs"]) -> dg.JobDefinition:
+def build_dry_run_job(declared: Sequence[VersionDefs]) -> dg.JobDefinition:
     """Return the job for these versions."""
     versions = {version.name: version for version in declared}
 
@@ -125,8 +80,8 @@ def build_dry_run_job(declared: Sequence["VersionDefs"]) -> dg.JobDefinition:
 
 
 def select_versions(
-    versions: Mapping[str, "VersionDefs"], name: str, options: Mapping[str, Any]
-) -> list["VersionDefs"]:
+    versions: Mapping[str, VersionDefs], name: str, options: Mapping[str, Any]
+) -> list[VersionDefs]:
     """Return the version with this name, all versions for an empty name."""
     if not name:
         if options:

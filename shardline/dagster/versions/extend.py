@@ -4,23 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Unpack, get_args
 
-import dagster as dg
-
+from shardline.api import Version
 from shardline.arguments import list_items, validate_share
 from shardline.dagster.versions.builder import (
-    DerivedOperation,
     InputConfig,
-    TransformWork,
+    TransformOperation,
     VersionOptions,
     VersionStep,
     build_version,
-    select_input,
     validate_option_names,
 )
 from shardline.dagster.versions.declaration import (
     DeclaredUdfs,
     LateUdfs,
-    Schemas,
     Udfs,
     VersionDefs,
     get_version_name,
@@ -29,9 +25,13 @@ from shardline.dagster.versions.declaration import (
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
 from shardline.operations.extend import make_extend_transform, prepare_extend
-from shardline.operations.transform_version import TransformMode, parse_shard_compression
+from shardline.operations.transform_version import (
+    TransformMode,
+    VersionTransform,
+    parse_shard_compression,
+)
 from shardline.schema.schema import Schema
-from shardline.udf.transform import validate_side_names
+from shardline.udf.transform import Transform
 
 _REWRITE = Option("mode", "rewrite")
 _OPTIONAL = Option("required", value=False)
@@ -94,59 +94,48 @@ def extended_version(
         _validate_quarantine_share(mode, max_quarantined, declared)
         parse_shard_compression(compression)
     operation = _Extension(
-        (source,), declared, mode, tuple(replaces), tuple(drop), compression, max_quarantined
+        (source,), compression, max_quarantined, declared, mode, tuple(replaces), tuple(drop)
     )
     return build_version(name, operation, options)
 
 
 @dataclass(frozen=True, slots=True)
-class _Extension(DerivedOperation[InputConfig]):
+class _Extension(TransformOperation):
     """The declared options of an extended version."""
 
     operation: ClassVar[str] = "extend"
-    config: ClassVar[type[dg.Config]] = InputConfig
 
-    inputs: tuple[str, ...]
     udfs: DeclaredUdfs
     mode: TransformMode
     replaces: tuple[str, ...]
     drop: tuple[str, ...]
-    compression: str | None
-    max_quarantined: float
 
     def describe(self) -> str:
         return f"Extends `{self.inputs[0]}`."
 
-    def prepare(self, step: VersionStep[InputConfig]) -> TransformWork:
-        base = step.inputs[self.inputs[0]]
-        snapshot = select_input(base, step.config.input_snapshot, "input_snapshot")
-        return TransformWork(
-            prepare_extend(
-                base,
-                self.udfs.settled(),
-                step.version,
-                which=snapshot.number,
-                mode=self.mode,
-                replaces=self.replaces,
-                drop=self.drop,
-                compression=self.compression,
-                max_quarantined=self.max_quarantined,
-                checks=step.checks,
-            )
+    def prepare_transform(
+        self, step: VersionStep[InputConfig], base: Version, snapshot: int
+    ) -> VersionTransform:
+        return prepare_extend(
+            base,
+            self.udfs.settled(),
+            step.version,
+            which=snapshot,
+            mode=self.mode,
+            replaces=self.replaces,
+            drop=self.drop,
+            compression=self.compression,
+            max_quarantined=self.max_quarantined,
+            checks=step.checks,
         )
 
-    def derive_schema(self, schemas: Schemas) -> Schema | None:
-        base = schemas[self.inputs[0]]
-        if base is None:
-            return None
+    def derive_transform(self, base: Schema) -> Transform | None:
         self.udfs.validate(base)
         if self.udfs.declared is None:
             return None
-        transform = make_extend_transform(
+        return make_extend_transform(
             base, self.udfs.declared, replaces=self.replaces, drop=self.drop
         )
-        validate_side_names(transform)
-        return transform.after
 
 
 def _validate_mode(

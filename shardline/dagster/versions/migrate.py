@@ -4,21 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
-import dagster as dg
-
+from shardline.api import Version
 from shardline.arguments import list_items, validate_share
 from shardline.dagster.versions.builder import (
-    DerivedOperation,
     InputConfig,
-    TransformWork,
+    TransformOperation,
     VersionOptions,
     VersionStep,
     build_version,
-    select_input,
     validate_option_names,
 )
 from shardline.dagster.versions.declaration import (
-    Schemas,
     VersionDefs,
     get_version_name,
     raise_declaration_error,
@@ -29,9 +25,9 @@ from shardline.operations.migrate import (
     prepare_migration,
     validate_migration_spec,
 )
-from shardline.operations.transform_version import parse_shard_compression
+from shardline.operations.transform_version import VersionTransform, parse_shard_compression
 from shardline.schema.schema import Kind, Schema
-from shardline.udf.transform import validate_side_names
+from shardline.udf.transform import Transform
 
 
 def migrated_version(
@@ -85,43 +81,32 @@ def migrated_version(
         validate_share("max_quarantined", max_quarantined)
         parse_shard_compression(compression)
     source = get_version_name(of)
-    return build_version(name, _Migration((source,), spec, compression, max_quarantined), options)
+    return build_version(name, _Migration((source,), compression, max_quarantined, spec), options)
 
 
 @dataclass(frozen=True, slots=True)
-class _Migration(DerivedOperation[InputConfig]):
+class _Migration(TransformOperation):
     """The declared options of a migrated version."""
 
     operation: ClassVar[str] = "migrate"
-    config: ClassVar[type[dg.Config]] = InputConfig
 
-    inputs: tuple[str, ...]
     spec: MigrationSpec
-    compression: str | None
-    max_quarantined: float
 
     def describe(self) -> str:
         return f"Migrated from `{self.inputs[0]}`."
 
-    def prepare(self, step: VersionStep[InputConfig]) -> TransformWork:
-        base = step.inputs[self.inputs[0]]
-        snapshot = select_input(base, step.config.input_snapshot, "input_snapshot")
-        return TransformWork(
-            prepare_migration(
-                base,
-                step.version,
-                self.spec,
-                which=snapshot.number,
-                compression=self.compression,
-                max_quarantined=self.max_quarantined,
-                checks=step.checks,
-            )
+    def prepare_transform(
+        self, step: VersionStep[InputConfig], base: Version, snapshot: int
+    ) -> VersionTransform:
+        return prepare_migration(
+            base,
+            step.version,
+            self.spec,
+            which=snapshot,
+            compression=self.compression,
+            max_quarantined=self.max_quarantined,
+            checks=step.checks,
         )
 
-    def derive_schema(self, schemas: Schemas) -> Schema | None:
-        base = schemas[self.inputs[0]]
-        if base is None:
-            return None
-        transform = make_migrate_transform(base, self.spec)
-        validate_side_names(transform)
-        return transform.after
+    def derive_transform(self, base: Schema) -> Transform:
+        return make_migrate_transform(base, self.spec)

@@ -27,11 +27,11 @@ from shardline.dagster.versions.builder import (
 from shardline.dagster.versions.declaration import (
     Schemas,
     VersionDefs,
+    VersionPlan,
     get_version_name,
     parse_target,
     raise_declaration_error,
 )
-from shardline.dagster.versions.dry_run import VersionPlan
 from shardline.dagster.versions.progress import create_logging_executor
 from shardline.execution.executor import Executor
 from shardline.operations.export import export as export_version
