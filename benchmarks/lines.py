@@ -186,7 +186,7 @@ def _features(folder: Path, size: int) -> Iterator[Line]:
         record_bytes,
         file_parsing,
         from_file,
-        Side("infer_schema", lambda: shardline.infer_schema([source.path]).merged.records),
+        Side("infer_schema", lambda: shardline.files.infer_schema([source.path]).merged.records),
         target,
         remark,
     )
@@ -223,7 +223,7 @@ def _encode(folder: Path, size: int) -> Iterator[Line]:
         len(frames) / table.num_rows,
         (tensorflow_side.write_table(folder / "tensorflow", few),),
         (limit_side.write(folder / "limit", frames, times, records),),
-        Side("write_examples", lambda: shardline.write_examples(out, many), out),
+        Side("write_examples", lambda: shardline.files.write_examples(out, many), out),
         Target(30),
         f"TensorFlow on {few.num_rows} of {records} records, rates per record",
     )
@@ -242,7 +242,9 @@ def _gzip(folder: Path, size: int) -> Iterator[Line]:
     writing = (tensorflow_side.write_payloads(folder / "tensorflow", payloads, "GZIP"),)
     out = folder / "ours"
     ours = Side(
-        "write_records", lambda: shardline.write_records(out, payloads, compression="gzip"), out
+        "write_records",
+        lambda: shardline.files.write_records(out, payloads, compression="gzip"),
+        out,
     )
     verify = Side("verify_file", _verifier(source))
     for name, limit in (
@@ -282,7 +284,7 @@ def _salvage(folder: Path, size: int) -> Iterator[Line]:
     ):
         source = write_repeated(folder / "damaged", table, size)
         flips = flip_bits(source.path, _FLIP_EVERY)
-        lost = source.records - shardline.salvage(source.path, out).recovered
+        lost = source.records - shardline.files.salvage(source.path, out).recovered
         out.unlink()
         yield Line(
             name,
@@ -296,7 +298,7 @@ def _salvage(folder: Path, size: int) -> Iterator[Line]:
 
 def _verifier(source: RecordSet) -> Callable[[], int]:
     def run() -> int:
-        report = shardline.verify_file(source.path)
+        report = shardline.files.verify_file(source.path)
         _expect(report.ok and report.records == source.records, source.path)
         return report.records
 
@@ -305,7 +307,7 @@ def _verifier(source: RecordSet) -> Callable[[], int]:
 
 def _salvager(source: RecordSet, out: Path, lost: int) -> Callable[[], int]:
     def run() -> int:
-        recovered = shardline.salvage(source.path, out).recovered
+        recovered = shardline.files.salvage(source.path, out).recovered
         _expect(recovered + lost == source.records, source.path)
         return source.records
 
@@ -314,7 +316,7 @@ def _salvager(source: RecordSet, out: Path, lost: int) -> Callable[[], int]:
 
 def _example_reader(source: RecordSet) -> Callable[[], int]:
     def run() -> int:
-        batches = shardline.read_examples(source.path, SMALL_COLUMNS)
+        batches = shardline.files.read_examples(source.path, SMALL_COLUMNS)
         return sum(batch.num_rows for batch in batches)
 
     return run

@@ -25,12 +25,12 @@ def _version(path: Path) -> shardline.Version:
 
 
 OPERATIONS: dict[str, Callable[[Path], object]] = {
-    "verify": shardline.verify_file,
-    "schema": lambda path: shardline.infer_schema([path]),
-    "append": lambda path: shardline.append(_version(path), path),
-    "check": lambda path: shardline.check_version(_version(path)),
-    "rebuild": lambda path: shardline.rebuild(_version(path)),
-    "salvage": lambda path: shardline.salvage(path, path.with_suffix(".out")),
+    "verify": shardline.files.verify_file,
+    "schema": lambda path: shardline.files.infer_schema([path]),
+    "append": lambda path: _version(path).append(path),
+    "check": lambda path: _version(path).check(),
+    "rebuild": lambda path: _version(path).rebuild(),
+    "salvage": lambda path: shardline.files.salvage(path, path.with_suffix(".out")),
 }
 """In their order: `check` and `rebuild` work on what `append` made."""
 _MEBIBYTE = 1024 * 1024

@@ -1,270 +1,118 @@
 """Versioned TFRecord datasets.
 
-What is here works on TFRecord files as they are, without TensorFlow and without Dagster. Names
-are loaded when they are first used, so that `import shardline` costs next to nothing.
+`shardline.open` opens a root of datasets, `shardline.files` has the functions on single TFRecord
+files, `shardline.errors` the errors, `shardline.log` the changes that a log accepts. Names are
+imported on first use, so that `import shardline` costs next to nothing.
 """
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shardline.lazy import load
+from shardline.release import __version__ as __version__
+
 if TYPE_CHECKING:
-    from shardline.api import Snapshot, Version
-    from shardline.errors import (
-        BudgetError,
-        CancelledError,
-        ChangedSourceError,
-        ColumnError,
-        ConflictError,
-        CorruptFileError,
-        CorruptLogError,
-        ExampleError,
-        Fault,
-        FieldsError,
-        IndexMismatchError,
-        InvalidNameError,
-        InvalidRecordsError,
-        LogError,
-        PackageMissingError,
-        SchemaMismatchError,
-        ShardlineError,
-        SnapshotNotFoundError,
-        SourceError,
-        StorageError,
-        UnreadableSnapshotError,
-        VersionNotFoundError,
-        WrongShardError,
-    )
-    from shardline.execution.executor import CancellationToken, Executor, Progress, ThreadExecutor
-    from shardline.kernel.types import Column
-    from shardline.log.append_change import Append
-    from shardline.log.changes import Derive, Replace
-    from shardline.log.model import Attestation, Checks, Shard, Source
-    from shardline.log.snapshot import diff
-    from shardline.operations.append import AppendReport, append
-    from shardline.operations.check import check_version
-    from shardline.operations.combine import CombineReport, combine, plan_combine
-    from shardline.operations.combine_files import combine_files
-    from shardline.operations.erase import ErasePlan, EraseReport, erase, plan_erase
-    from shardline.operations.example_file import read_examples, write_examples
-    from shardline.operations.export import export
-    from shardline.operations.extend import extend
-    from shardline.operations.migrate import MigrationSpec, migrate
-    from shardline.operations.preview import preview
-    from shardline.operations.rebuild import RebuildReport, rebuild
-    from shardline.operations.rebuild_files import rebuild_files
-    from shardline.operations.rejected_sources import dismiss, open_sources
-    from shardline.operations.repair import repair
-    from shardline.operations.salvage import salvage
-    from shardline.operations.status import get_status
-    from shardline.operations.transform_files import FileTransformReport, extend_file, migrate_file
-    from shardline.operations.transform_version import TransformReport
-    from shardline.operations.vacuum import vacuum
-    from shardline.operations.verify_files import FileReport, verify_file, verify_files
-    from shardline.operations.verify_version import verify_version
-    from shardline.schema.comparison import compare
-    from shardline.schema.file_schema import feature_spec, infer_schema, schema_of
-    from shardline.schema.logical_types import Array, Category, Embedding, Image, Text
-    from shardline.schema.schema import Feature, Schema
-    from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
-    from shardline.sources import open_source
-    from shardline.storage import Store, open_store
-    from shardline.tfrecord import (
-        Compression,
-        IndexedFile,
-        Limits,
-        RecordFile,
-        RecordWriter,
-        write_index,
-        write_records,
-    )
-    from shardline.udf import batch_udf, record_udf, table_join, tensor_udf
+    from shardline import errors as errors
+    from shardline import files as files
+    from shardline.api import Root as Root
+    from shardline.api import Snapshot as Snapshot
+    from shardline.api import Version as Version
+    from shardline.api import open as open  # noqa: A004 - used as `shardline.open`
+    from shardline.errors import ShardlineError as ShardlineError
+    from shardline.execution.executor import CancellationToken as CancellationToken
+    from shardline.execution.executor import Executor as Executor
+    from shardline.execution.executor import Progress as Progress
+    from shardline.execution.executor import ThreadExecutor as ThreadExecutor
+    from shardline.lineage.audit.root_audit import AuditReport as AuditReport
+    from shardline.log.model import Checks as Checks
+    from shardline.log.snapshot import SnapshotDiff as SnapshotDiff
+    from shardline.operations.append import AppendReport as AppendReport
+    from shardline.operations.check import CheckReport as CheckReport
+    from shardline.operations.combine import CombineReport as CombineReport
+    from shardline.operations.erase import ErasePlan as ErasePlan
+    from shardline.operations.erase import EraseReport as EraseReport
+    from shardline.operations.export import ExportReport as ExportReport
+    from shardline.operations.migrate import MigrationSpec as MigrationSpec
+    from shardline.operations.rebuild import RebuildReport as RebuildReport
+    from shardline.operations.rejected_sources import DismissReport as DismissReport
+    from shardline.operations.repair import RepairReport as RepairReport
+    from shardline.operations.status import VersionStatus as VersionStatus
+    from shardline.operations.transform_version import TransformReport as TransformReport
+    from shardline.operations.vacuum import VacuumReport as VacuumReport
+    from shardline.operations.verify_version import VersionReport as VersionReport
+    from shardline.schema.logical_types import Array as Array
+    from shardline.schema.logical_types import Category as Category
+    from shardline.schema.logical_types import Embedding as Embedding
+    from shardline.schema.logical_types import Image as Image
+    from shardline.schema.logical_types import Text as Text
+    from shardline.schema.schema import Feature as Feature
+    from shardline.schema.schema import Schema as Schema
+    from shardline.schema.tf_spec import from_tf_spec as from_tf_spec
+    from shardline.schema.tf_spec import to_tf_spec as to_tf_spec
+    from shardline.sources import open_source as open_source
+    from shardline.tfrecord import Compression as Compression
+    from shardline.tfrecord import Limits as Limits
+    from shardline.udf import batch_udf as batch_udf
+    from shardline.udf import record_udf as record_udf
+    from shardline.udf import table_join as table_join
+    from shardline.udf import tensor_udf as tensor_udf
 
-from shardline.release import __version__
-
-_HOMES = {
-    "shardline.errors": (
-        "UnreadableSnapshotError",
-        "PackageMissingError",
-        "WrongShardError",
-        "SourceError",
-        "ChangedSourceError",
-        "CancelledError",
-        "InvalidRecordsError",
-        "BudgetError",
-        "InvalidNameError",
-        "ColumnError",
-        "ConflictError",
-        "CorruptFileError",
-        "CorruptLogError",
-        "ExampleError",
-        "FieldsError",
-        "IndexMismatchError",
-        "LogError",
-        "SchemaMismatchError",
-        "ShardlineError",
-        "SnapshotNotFoundError",
-        "StorageError",
-        "VersionNotFoundError",
-    ),
-    "shardline.udf": ("batch_udf", "table_join", "record_udf", "tensor_udf"),
-    "shardline.tfrecord": (
-        "Compression",
-        "IndexedFile",
-        "Limits",
-        "RecordFile",
-        "RecordWriter",
-        "write_index",
-        "write_records",
-    ),
-    "shardline.kernel.types": ("Column", "Fault"),
-    "shardline.log.changes": ("Derive", "Replace"),
-    "shardline.log.append_change": ("Append",),
-    "shardline.log.model": ("Attestation", "Checks", "Shard", "Source"),
-    "shardline.schema.logical_types": ("Array", "Category", "Embedding", "Image", "Text"),
-    "shardline.schema.schema": ("Feature", "Schema"),
-    "shardline.schema.comparison": ("compare",),
-    "shardline.log.snapshot": ("diff",),
-    "shardline.schema.tf_spec": ("from_tf_spec", "to_tf_spec"),
-    "shardline.api": ("Snapshot", "Version"),
-    "shardline.operations.check": ("check_version",),
-    "shardline.operations.transform_files": ("FileTransformReport", "extend_file", "migrate_file"),
-    "shardline.operations.transform_version": ("TransformReport",),
-    "shardline.operations.combine": ("CombineReport", "combine", "plan_combine"),
-    "shardline.operations.combine_files": ("combine_files",),
-    "shardline.operations.erase": ("ErasePlan", "EraseReport", "erase", "plan_erase"),
-    "shardline.operations.extend": ("extend",),
-    "shardline.operations.migrate": ("MigrationSpec", "migrate"),
-    "shardline.operations.example_file": ("read_examples", "write_examples"),
-    "shardline.operations.preview": ("preview",),
-    "shardline.operations.salvage": ("salvage",),
-    "shardline.schema.file_schema": ("feature_spec", "infer_schema", "schema_of"),
-    "shardline.operations.status": ("get_status",),
-    "shardline.operations.vacuum": ("vacuum",),
-    "shardline.operations.verify_files": ("FileReport", "verify_file", "verify_files"),
-    "shardline.operations.verify_version": ("verify_version",),
-    "shardline.execution.executor": ("CancellationToken", "Executor", "Progress", "ThreadExecutor"),
-    "shardline.operations.append": ("AppendReport", "append"),
-    "shardline.operations.export": ("export",),
-    "shardline.operations.rebuild": ("RebuildReport", "rebuild"),
-    "shardline.operations.rebuild_files": ("rebuild_files",),
-    "shardline.operations.rejected_sources": ("dismiss", "open_sources"),
-    "shardline.operations.repair": ("repair",),
-    "shardline.sources": ("open_source",),
-    "shardline.storage": ("Store", "open_store"),
+_MODULES = {
+    "AppendReport": "shardline.operations.append",
+    "Array": "shardline.schema.logical_types",
+    "AuditReport": "shardline.lineage.audit.root_audit",
+    "batch_udf": "shardline.udf",
+    "CancellationToken": "shardline.execution.executor",
+    "Category": "shardline.schema.logical_types",
+    "CheckReport": "shardline.operations.check",
+    "Checks": "shardline.log.model",
+    "CombineReport": "shardline.operations.combine",
+    "Compression": "shardline.tfrecord",
+    "DismissReport": "shardline.operations.rejected_sources",
+    "Embedding": "shardline.schema.logical_types",
+    "ErasePlan": "shardline.operations.erase",
+    "EraseReport": "shardline.operations.erase",
+    "Executor": "shardline.execution.executor",
+    "ExportReport": "shardline.operations.export",
+    "Feature": "shardline.schema.schema",
+    "from_tf_spec": "shardline.schema.tf_spec",
+    "Image": "shardline.schema.logical_types",
+    "Limits": "shardline.tfrecord",
+    "MigrationSpec": "shardline.operations.migrate",
+    "open": "shardline.api",
+    "open_source": "shardline.sources",
+    "Progress": "shardline.execution.executor",
+    "RebuildReport": "shardline.operations.rebuild",
+    "record_udf": "shardline.udf",
+    "RepairReport": "shardline.operations.repair",
+    "Root": "shardline.api",
+    "Schema": "shardline.schema.schema",
+    "ShardlineError": "shardline.errors",
+    "Snapshot": "shardline.api",
+    "SnapshotDiff": "shardline.log.snapshot",
+    "table_join": "shardline.udf",
+    "tensor_udf": "shardline.udf",
+    "Text": "shardline.schema.logical_types",
+    "ThreadExecutor": "shardline.execution.executor",
+    "to_tf_spec": "shardline.schema.tf_spec",
+    "TransformReport": "shardline.operations.transform_version",
+    "VacuumReport": "shardline.operations.vacuum",
+    "Version": "shardline.api",
+    "VersionReport": "shardline.operations.verify_version",
+    "VersionStatus": "shardline.operations.status",
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "Append",
-    "AppendReport",
-    "Array",
-    "Attestation",
-    "BudgetError",
-    "CancellationToken",
-    "CancelledError",
-    "Category",
-    "ChangedSourceError",
-    "Checks",
-    "Column",
-    "ColumnError",
-    "CombineReport",
-    "Compression",
-    "ConflictError",
-    "CorruptFileError",
-    "CorruptLogError",
-    "Derive",
-    "Embedding",
-    "ErasePlan",
-    "EraseReport",
-    "ExampleError",
-    "Executor",
-    "Fault",
-    "Feature",
-    "FieldsError",
-    "FileReport",
-    "FileTransformReport",
-    "Image",
-    "IndexMismatchError",
-    "IndexedFile",
-    "InvalidNameError",
-    "InvalidRecordsError",
-    "Limits",
-    "LogError",
-    "MigrationSpec",
-    "PackageMissingError",
-    "Progress",
-    "RebuildReport",
-    "RecordFile",
-    "RecordWriter",
-    "Replace",
-    "Schema",
-    "SchemaMismatchError",
-    "Shard",
-    "ShardlineError",
-    "Snapshot",
-    "SnapshotNotFoundError",
-    "Source",
-    "SourceError",
-    "StorageError",
-    "Store",
-    "Text",
-    "ThreadExecutor",
-    "TransformReport",
-    "UnreadableSnapshotError",
-    "Version",
-    "VersionNotFoundError",
-    "WrongShardError",
-    "__version__",
-    "append",
-    "batch_udf",
-    "check_version",
-    "combine",
-    "combine_files",
-    "compare",
-    "diff",
-    "dismiss",
-    "erase",
-    "export",
-    "extend",
-    "extend_file",
-    "feature_spec",
-    "from_tf_spec",
-    "get_status",
-    "infer_schema",
-    "migrate",
-    "migrate_file",
-    "open_source",
-    "open_sources",
-    "open_store",
-    "plan_combine",
-    "plan_erase",
-    "preview",
-    "read_examples",
-    "rebuild",
-    "rebuild_files",
-    "record_udf",
-    "repair",
-    "salvage",
-    "schema_of",
-    "table_join",
-    "tensor_udf",
-    "to_tf_spec",
-    "vacuum",
-    "verify_file",
-    "verify_files",
-    "verify_version",
-    "write_examples",
-    "write_index",
-    "write_records",
-]
+__all__ = ["__version__", "errors", "files", *_MODULES]  # noqa: PLE0604 - computed
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - the types are told above
-    if name not in _HOME_OF:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+    if name in {"errors", "files"}:
+        return import_module(f"shardline.{name}")
+    if name not in _MODULES:
         raise AttributeError(f"module 'shardline' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    return load(_MODULES[name], name)
 
 
 def __dir__() -> list[str]:

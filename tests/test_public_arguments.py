@@ -15,6 +15,7 @@ import shardline
 from shardline import Feature, Schema, Version
 from shardline.error_codes import CODES
 from shardline.errors import ShardlineError
+from shardline.storage import open_store
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import example_of, made
 
@@ -29,8 +30,8 @@ def world(folder: Path) -> tuple[Version, Path]:
     """A version with a snapshot, and a file."""
     path = made(folder / "a.tfrecord", framed(example_of(id=1), example_of(id=2)))
     version = Version(folder / "root", "a/v1")
-    shardline.append(version, path, schema=Schema((Feature("id", "int64"),)))
-    shardline.check_version(version)
+    version.append(path, schema=Schema((Feature("id", "int64"),)))
+    version.check()
     return version, path
 
 
@@ -51,50 +52,50 @@ CALLS: dict[str, Callable[[Any, Version, Path], object]] = {
     "snapshot.take columns": lambda x, v, f: v.latest().take([0], x),
     "snapshot.to_arrow": lambda x, v, f: v.latest().to_arrow(x).read_all(),
     "snapshot.consumed_by": lambda x, v, f: v.latest().consumed_by(x),
-    "append version": lambda x, v, f: shardline.append(x, f),
-    "append sources": lambda x, v, f: shardline.append(v, x),
-    "append target_bytes": lambda x, v, f: shardline.append(v, f, target_bytes=x),
-    "append compression": lambda x, v, f: shardline.append(v, f, compression=x),
-    "append quarantine": lambda x, v, f: shardline.append(v, f, max_quarantined=x),
-    "append schema": lambda x, v, f: shardline.append(Version(v.store, "a/v8"), f, schema=x),
-    "append format": lambda x, v, f: shardline.append(v, f, format=x),
-    "append batch": lambda x, v, f: shardline.append(v, [{"id": 1}], batch=x),
-    "rebuild": lambda x, v, f: shardline.rebuild(v, x),
-    "rebuild target_bytes": lambda x, v, f: shardline.rebuild(v, target_bytes=x),
-    "rebuild into": lambda x, v, f: shardline.rebuild(v, into=x),
-    "rebuild_files": lambda x, v, f: shardline.rebuild_files(x, f.parent / "out"),
-    "rebuild_files out": lambda x, v, f: shardline.rebuild_files([f], x),
-    "rebuild_files target": lambda x, v, f: shardline.rebuild_files(
+    "append version": lambda x, v, f: Version.append(x, f),
+    "append sources": lambda x, v, f: v.append(x),
+    "append target_bytes": lambda x, v, f: v.append(f, target_bytes=x),
+    "append compression": lambda x, v, f: v.append(f, compression=x),
+    "append quarantine": lambda x, v, f: v.append(f, max_quarantined=x),
+    "append schema": lambda x, v, f: Version(v.store, "a/v8").append(f, schema=x),
+    "append format": lambda x, v, f: v.append(f, format=x),
+    "append batch": lambda x, v, f: v.append([{"id": 1}], batch=x),
+    "rebuild": lambda x, v, f: v.rebuild(x),
+    "rebuild target_bytes": lambda x, v, f: v.rebuild(target_bytes=x),
+    "rebuild into": lambda x, v, f: v.rebuild(into=x),
+    "rebuild_files": lambda x, v, f: shardline.files.rebuild(x, f.parent / "out"),
+    "rebuild_files out": lambda x, v, f: shardline.files.rebuild([f], x),
+    "rebuild_files target": lambda x, v, f: shardline.files.rebuild(
         [f], f.parent / "o", target_bytes=x
     ),
-    "combine_files": lambda x, v, f: shardline.combine_files(x, f, f.parent / "out"),
-    "extend fields": lambda x, v, f: shardline.extend(v, x, Version(v.store, "a/v2")),
-    "extend mode": lambda x, v, f: shardline.extend(v, [], Version(v.store, "a/v2"), mode=x),
-    "migrate": lambda x, v, f: shardline.migrate(v, Version(v.store, "a/v2"), x),
-    "verify_file": lambda x, v, f: shardline.verify_file(x),
-    "verify_files": lambda x, v, f: shardline.verify_files(x),
-    "preview": lambda x, v, f: list(shardline.preview(x)),
-    "preview count": lambda x, v, f: list(shardline.preview(f, count=x)),
-    "salvage": lambda x, v, f: shardline.salvage(x, f.parent / "out"),
-    "infer_schema": lambda x, v, f: shardline.infer_schema(x),
-    "write_index": lambda x, v, f: shardline.write_index(x),
-    "IndexedFile": lambda x, v, f: shardline.IndexedFile(x),
-    "RecordFile": lambda x, v, f: shardline.RecordFile(x),
+    "combine_files": lambda x, v, f: shardline.files.combine(x, f, f.parent / "out"),
+    "extend fields": lambda x, v, f: v.extend(x, Version(v.store, "a/v2")),
+    "extend mode": lambda x, v, f: v.extend([], Version(v.store, "a/v2"), mode=x),
+    "migrate": lambda x, v, f: v.migrate(Version(v.store, "a/v2"), x),
+    "verify_file": lambda x, v, f: shardline.files.verify_file(x),
+    "verify_files": lambda x, v, f: shardline.files.verify_files(x),
+    "preview": lambda x, v, f: list(shardline.files.head(x)),
+    "preview count": lambda x, v, f: list(shardline.files.head(f, count=x)),
+    "salvage": lambda x, v, f: shardline.files.salvage(x, f.parent / "out"),
+    "infer_schema": lambda x, v, f: shardline.files.infer_schema(x),
+    "write_index": lambda x, v, f: shardline.files.write_index(x),
+    "IndexedFile": lambda x, v, f: shardline.files.IndexedFile(x),
+    "RecordFile": lambda x, v, f: shardline.files.RecordFile(x),
     "Compression": lambda x, v, f: shardline.Compression(x),
     "Feature name": lambda x, v, f: Feature(x, "int64"),
     "Feature kind": lambda x, v, f: Feature("a", x),
     "Feature shape": lambda x, v, f: Feature("a", "int64", x),
     "Schema": lambda x, v, f: Schema(x),
-    "export": lambda x, v, f: shardline.export(v, x),
-    "open_store": lambda x, v, f: shardline.open_store(x),
+    "export": lambda x, v, f: v.export(x),
+    "open_store": lambda x, v, f: open_store(x),
     "open_source": lambda x, v, f: shardline.open_source(x),
-    "check_version": lambda x, v, f: shardline.check_version(x),
-    "verify_version": lambda x, v, f: shardline.verify_version(x),
-    "get_status": lambda x, v, f: shardline.get_status(x),
-    "erase dataset": lambda x, v, f: shardline.plan_erase(v.store, x, key="id", values=[1]),
-    "erase values": lambda x, v, f: shardline.plan_erase(v.store, "a", key="id", values=x),
-    "vacuum": lambda x, v, f: shardline.vacuum(v.store, x),
-    "diff": lambda x, v, f: shardline.diff(v.latest(), x),
+    "check_version": lambda x, v, f: Version.check(x),
+    "verify_version": lambda x, v, f: Version.verify(x),
+    "get_status": lambda x, v, f: Version.status(x),
+    "erase dataset": lambda x, v, f: shardline.open(v.store).plan_erase(x, key="id", values=[1]),
+    "erase values": lambda x, v, f: shardline.open(v.store).plan_erase("a", key="id", values=x),
+    "vacuum": lambda x, v, f: shardline.open(v.store).vacuum(x),
+    "diff": lambda x, v, f: v.latest().diff(x),
 }
 
 
@@ -141,5 +142,5 @@ def test_append_duplicate_columns_raises_ours(tmp_path: Path, ending: str) -> No
             writer.write_table(table)
     for schema in (None, Schema((Feature("a", "int64"),))):
         with pytest.raises(ShardlineError) as caught:
-            shardline.append(Version(tmp_path / "root", "a/v1"), path, schema=schema)
+            Version(tmp_path / "root", "a/v1").append(path, schema=schema)
         assert caught.value.code in {"duplicate-column", "duplicate-feature"}

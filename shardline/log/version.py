@@ -44,13 +44,12 @@ from shardline.storage import object_uri, open_store, validate_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from shardline.log.changes import Change
     from shardline.log.entry import Entry
     from shardline.log.model import Attestation, Shard
     from shardline.log.state import State
-    from shardline.storage import Store
+    from shardline.storage import RootLocation, Store
 
 _LATEST, _PUBLISHED = "latest", "published"
 _NAME = re.compile(r"([^/@]+)/([^/@]+)")
@@ -66,7 +65,7 @@ def utc_now() -> datetime:
 
 
 class StoredVersion:
-    """One version of a dataset, `Version(root, "digits/v1")`.
+    """One version of a dataset, `shardline.open(root)["digits/v1"]`.
 
     It stands where the log stood when it was opened, last refreshed or last committed to.
     `run` and `code` are told in each entry: which run made it, by which code. With `keep_entries`,
@@ -77,7 +76,7 @@ class StoredVersion:
 
     def __init__(
         self,
-        root: Store | Path | str,
+        root: RootLocation,
         name: str,
         *,
         run: str = "",
@@ -430,7 +429,7 @@ def refuse_no_version(**given: object) -> None:
             named = isinstance(value, str) and _NAME.fullmatch(value)
             raise InvalidTypeError(
                 f"{parameter}: expected a Version, got {type(value).__name__}",
-                hint=Hint.of(f"write `Version(root, {value if named else 'digits/v1'!r})`"),
+                hint=Hint.of(f"write `shardline.open(root)[{value if named else 'digits/v1'!r}]`"),
             )
 
 

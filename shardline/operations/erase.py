@@ -41,7 +41,6 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from shardline.operations.erasure.quarantine_search import QuarantineFile
     from shardline.operations.erasure.residual_copies import ResidualCopy
     from shardline.readers.records import Records
-    from shardline.storage import Store
+    from shardline.storage import RootLocation
     from shardline.tfrecord.reader import Limits
     from shardline.udf import UDF
 
@@ -108,7 +107,7 @@ class EraseReport:
 
 
 def erase(
-    root: Store | Path | str,
+    root: RootLocation,
     dataset: str,
     *,
     where: str | UDF | None = None,

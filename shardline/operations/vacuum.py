@@ -41,11 +41,10 @@ from shardline.text import format_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from datetime import datetime
-    from pathlib import Path
 
     from shardline.log.state import State
     from shardline.provenance.retainers import Retainer
-    from shardline.storage import ObjectInfo, Store
+    from shardline.storage import ObjectInfo, RootLocation, Store
 
 DEFAULT_RETENTION = timedelta(days=7)
 _RETAINED_CHECKPOINTS = 2
@@ -149,7 +148,7 @@ class _VacuumRun:
 
 
 def vacuum(
-    root: Store | Path | str,
+    root: RootLocation,
     dataset: str,
     *,
     keep: timedelta = DEFAULT_RETENTION,

@@ -213,7 +213,7 @@ class LogEvidence:
 
 
 def _make_missing_holder(name: str, pin: str, holder: str) -> MissingEvidence:
-    release = f"Version(root, {name!r}).pin({pin!r}, None)"
+    release = f"shardline.open(root)[{name!r}].pin({pin!r}, None)"
     return MissingEvidence(
         holder,
         "its log is missing",

@@ -29,7 +29,6 @@ from shardline.storage import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.feature_origin import FeatureOrigin
     from shardline.sidecars.receipt import Receipt
-    from shardline.storage import Store
+    from shardline.storage import RootLocation
 
 
 class TraceGapError(ShardlineError):
@@ -93,7 +92,7 @@ class LogIndex:
         versions: Versions that are open already, to be used for what the index says of them.
     """
 
-    def __init__(self, root: Store | Path | str, *versions: StoredVersion) -> None:
+    def __init__(self, root: RootLocation, *versions: StoredVersion) -> None:
         self.store = open_store(root)
         self._versions = {version.name: version for version in versions}
         self._entries: dict[str, tuple[Entry, ...]] = {}

@@ -76,7 +76,11 @@ def get_pin_release(version: str, pin: str) -> tuple[RetainerKind, str, Commands
             "let go of the snapshot when it is not read any more",
             (("consumers", version, "--release", consumer),),
         )
-    return "pin", f"let go of it, in Python: Version(root, {version!r}).pin({pin!r}, None)", ()
+    return (
+        "pin",
+        f"let go of it, in Python: shardline.open(root)[{version!r}].pin({pin!r}, None)",
+        (),
+    )
 
 
 def format_consumer_pin(pin: str) -> str:

@@ -7,7 +7,7 @@ import re
 import secrets
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from shardline.errors import (
     ConditionsIgnoredError,
@@ -212,12 +212,26 @@ def object_uri(store: Store, name: str) -> str:
     return f"{store.uri.rstrip('/')}/{name}"
 
 
-def open_store(root: Store | Path | str) -> Store:
+class HasStore(Protocol):
+    """Object with a store, such as a root."""
+
+    @property
+    def store(self) -> Store:
+        """Store of the root."""
+        ...
+
+
+RootLocation: TypeAlias = "Store | HasStore | Path | str"
+
+
+def open_store(root: RootLocation) -> Store:
     """Return the store at a local path or URI. Nothing is read or written yet.
 
-    A store is returned unchanged.
+    A store is returned unchanged, and of a root its store.
     """
     if not isinstance(root, (str, PurePath)):
+        if hasattr(root, "store"):
+            return root.store
         if not hasattr(root, "read_many"):
             raise InvalidTypeError(f"root: expected a path or URI, got {type(root).__name__}")
         return root

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from PIL import Image
 
-import shardline
 from shardline.dagster.versions.materialization import StepReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import shardline
     from shardline.dagster.versions.materialization import Metadata
 
 NAME = "digits/v1"
@@ -41,7 +41,7 @@ def image_folder(folder: Path, each: int = 4, colors: Sequence[str] = tuple(COLO
 
 def appended(version: shardline.Version, sources: Any, **options: Any) -> StepReport:  # noqa: ANN401
     """Append something, and tell what that made."""
-    report = shardline.append(version, sources, **options)
+    report = version.append(sources, **options)
     assert report.entry is not None
     return StepReport(
         version.snapshot(report.entry.snapshot),

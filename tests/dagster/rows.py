@@ -57,7 +57,7 @@ def append_rows(
     version = shardline.Version(root, NAME)
     for batch in batches:
         number = version.state.snapshot
-        shardline.append(version, [list(batch)], schema=schema, batch=f"batch {number}", **options)
+        version.append([list(batch)], schema=schema, batch=f"batch {number}", **options)
     return version
 
 

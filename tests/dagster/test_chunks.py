@@ -57,7 +57,7 @@ def test_chunks_end_at_their_bytes(tmp_path: Path) -> None:
 
 def test_chunks_of_opaque_records_hold_sizes(tmp_path: Path) -> None:
     source = tmp_path / "some.tfrecord"
-    shardline.write_records(source, [bytes(size) for size in range(20, 90)])
+    shardline.files.write_records(source, [bytes(size) for size in range(20, 90)])
     version = shardline.Version(tmp_path / "root", NAME)
-    shardline.append(version, source, schema=shardline.Schema.opaque())
+    version.append(source, schema=shardline.Schema.opaque())
     assert_same_rows(version.latest(), ["record__bytes"], 33)

@@ -123,9 +123,9 @@ def test_the_help_teaches() -> None:
 
 def test_opaque_records_get_a_suite_on_their_sizes(tmp_path: Path) -> None:
     source = tmp_path / "some.tfrecord"
-    shardline.write_records(source, [bytes(size) for size in range(20, 90)])
+    shardline.files.write_records(source, [bytes(size) for size in range(20, 90)])
     version = shardline.Version(tmp_path / "root", NAME)
-    shardline.append(version, source, schema=shardline.Schema.opaque())
+    version.append(source, schema=shardline.Schema.opaque())
     snapshot = version.latest()
     suite = draft_suite(snapshot, take_sample(snapshot))
     assert {name for one in suite.expectations for name in one.columns} == {"record__bytes"}

@@ -12,6 +12,7 @@ from shardline.dagster.checks.check_outcome import EXPECTATIONS
 from shardline.dagster.checks.check_run import CheckRun, list_unchecked_shards
 from shardline.dagster.checks.version_checks import VersionChecks
 from shardline.dagster.expectations.suite import read_suite
+from shardline.log.model import Attestation
 from shardline.operations.extend import extend
 from shardline.udf import record_udf
 from tests.dagster.rows import DIGITS, NAME, digits
@@ -44,7 +45,7 @@ def append(tmp_path: Path, name: str, first: int, last: int, **other: object) ->
     version = shardline.Version(tmp_path / "root", NAME)
     checks = VersionChecks(NAME, tmp_path / "digits_v1.json").required
     rows = digits(first, last, **other)
-    shardline.append(version, [rows], schema=DIGITS, batch=name, checks=checks)
+    version.append([rows], schema=DIGITS, batch=name, checks=checks)
     return version
 
 
@@ -84,7 +85,7 @@ def test_one_bad_row_among_many_is_found(tmp_path: Path) -> None:
     assert check(tmp_path, version).passed
     rows = digits(0, 500)
     rows[321]["weight"] = 2.5
-    shardline.append(version, [rows], batch="bad")
+    version.append([rows], batch="bad")
     verdict = check(tmp_path, version)
     assert not verdict.passed
     (row,) = verdict.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
@@ -98,7 +99,7 @@ def test_mostly_counts_the_rows_that_were_added(tmp_path: Path, bad: int, *, pas
     version = append(tmp_path, "good", 0, 300)
     assert check(tmp_path, version).passed
     rows = [*digits(0, 10 - bad), *digits(0, bad, weight=3.0)]
-    shardline.append(version, [rows], batch="mixed")
+    version.append([rows], batch="mixed")
     assert check(tmp_path, version).passed is passed
 
 
@@ -163,7 +164,7 @@ def test_attestation_without_digest_does_not_count(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, WEIGHTS)
     version = append(tmp_path, "a", 0, 30)
     content = version.latest().content
-    version.attest([shardline.Attestation(EXPECTATIONS, passed=True, content=content)])
+    version.attest([Attestation(EXPECTATIONS, passed=True, content=content)])
     append(tmp_path, "b", 30, 37)
     version.refresh()
     digest = read_suite(suite).digest
@@ -177,7 +178,7 @@ def test_rebuilt_rows_are_judged_again(tmp_path: Path) -> None:
     version = append(tmp_path, "a", 0, 30)
     append(tmp_path, "b", 30, 40)
     assert check(tmp_path, version).passed
-    shardline.rebuild(version)
+    version.rebuild()
     assert len(version.latest().shards) == 1
     assert rows_checked(tmp_path, version) == 40
 
@@ -220,13 +221,13 @@ def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
 def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
     suite_of(tmp_path, LABELS)
     version = append(tmp_path, "a", 0, 900)
-    shardline.check_version(version)
+    version.check()
     version.require(shardline.Checks())
     version = append(tmp_path, "b", 900, 1000)
-    shardline.check_version(version)
-    shardline.append(version, [digits(0, 12, weight=9.0)], batch="c")
+    version.check()
+    version.append([digits(0, 12, weight=9.0)], batch="c")
     version.refresh()
-    shardline.check_version(version)
+    version.check()
     snapshot = version.latest()
     examination = CheckRun(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
     verdict = examination.verdict("drift")

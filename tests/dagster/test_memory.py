@@ -50,7 +50,7 @@ def test_judge_holds_no_more_memory_for_more_rows(tmp_path: Path) -> None:
         ids = pa.array(range(rows))
         names = pa.array([f"note number {number}" for number in range(rows)])
         table = pa.table({"id": ids, "name": names})
-        shardline.append(shardline.Version(tmp_path / "root", name), [table], batch="all")
+        shardline.Version(tmp_path / "root", name).append([table], batch="all")
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "root"), str(suite)],
         check=True,

@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 from dagster import AssetKey
 
-import shardline
 from shardline import Category, Embedding, Feature, Image, Schema, Text, Version
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.versions.materialization import StepReport, build_snapshot_metadata
@@ -54,7 +53,7 @@ def rows_file(path: Path, numbers: range) -> Path:
 def of_numbers(tmp_path: Path, count: int = 5, **options: Any) -> tuple[Version, StepReport]:  # noqa: ANN401
     version = Version(tmp_path / "root", NAME)
     done = appended(version, rows_file(tmp_path / "a.jsonl", range(count)), **options)
-    assert shardline.check_version(version).ok
+    assert version.check().ok
     return version, done
 
 
@@ -183,7 +182,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
 ) -> None:
     version, done = of_numbers(tmp_path)
     single = Version(tmp_path / "root", "digits/single")
-    report = shardline.rebuild(version, into=single)
+    report = version.rebuild(into=single)
     assert report.entry is not None
     metadata = build_snapshot_metadata(single, StepReport(single.latest()))
     told = read_back(metadata)
@@ -219,7 +218,7 @@ def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(
 ) -> None:
     version, _ = of_numbers(tmp_path)
     single = Version(tmp_path / "root", "digits/single")
-    shardline.rebuild(version, into=single)
+    version.rebuild(into=single)
     for file in (tmp_path / "root" / NAME / "log").iterdir():
         file.unlink()
     told = read_back(build_snapshot_metadata(single, StepReport(single.latest())))
@@ -305,7 +304,7 @@ def test_the_code_reads_many_files_by_the_list_that_its_command_makes(tmp_path: 
     version = Version(tmp_path / "root", NAME)
     paths = [rows_file(tmp_path / f"{n:02}.jsonl", range(n, n + 1)) for n in range(13)]
     done = appended(version, paths)
-    assert shardline.check_version(version).ok
+    assert version.check().ok
     ours, plain = code_blocks(
         text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     )
@@ -322,7 +321,7 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
     version = Version(tmp_path / "root", NAME)
     source = made(tmp_path / "a.tfrecord", framed(sequence_of({"id": 1}, tokens=[[1], [2]])))
     done = appended(version, source)
-    assert shardline.check_version(version).ok
+    assert version.check().ok
     for code in code_blocks(
         text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     ):
@@ -332,7 +331,7 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
     opaque = Version(tmp_path / "root", "digits/v2")
     anything = made(tmp_path / "b.tfrecord", framed(b"any", b"thing"))
     done = appended(opaque, anything, schema=Schema.opaque())
-    assert shardline.check_version(opaque).ok
+    assert opaque.check().ok
     pasted = code_blocks(
         text_of(read_back(build_snapshot_metadata(opaque, done))["shardline/read_code"].value)
     )
@@ -342,7 +341,7 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
 def test_of_files_packed_in_two_ways_only_our_own_reader_is_told(tmp_path: Path) -> None:
     version, _ = of_numbers(tmp_path)
     done = appended(version, rows_file(tmp_path / "b.jsonl", range(5, 8)), compression="gzip")
-    assert shardline.check_version(version).ok
+    assert version.check().ok
     text = text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     (ours,) = code_blocks(text)
     assert run_pasted(ours, tmp_path) == [{"x": number} for number in range(8)]
@@ -353,7 +352,7 @@ def test_no_name_of_a_feature_can_end_the_code(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     name = "```\n# not a heading ````"
     done = appended(version, [{name: 3}], batch="one")
-    assert shardline.check_version(version).ok
+    assert version.check().ok
     pasted = code_blocks(
         text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
     )
@@ -379,7 +378,7 @@ def test_the_commands_that_are_told_can_be_run(tmp_path: Path) -> None:
 def test_a_version_in_an_object_store_is_shown_like_any_other(s3_root: str, tmp_path: Path) -> None:
     version = Version(s3_root, NAME)
     done = appended(version, image_folder(tmp_path / "images"))
-    assert shardline.check_version(version).ok
+    assert version.check().ok
     told = read_back(build_snapshot_metadata(version, done))
     assert told["dagster/uri"].value == f"{s3_root.rstrip('/')}/{NAME}"
     assert text_of(told["shardline/preview"].value).count("data:image/png") == 3

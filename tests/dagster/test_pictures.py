@@ -239,7 +239,7 @@ def test_sizes_and_rows_are_found_in_plain_and_packed_shards_with_and_without_in
         for index in tmp_path.rglob("*.index"):
             index.unlink()
     (file,) = select_shards(snapshot, snapshot.shards)
-    payloads = [len(payload) for payload in shardline.RecordFile(snapshot.files()[0])]
+    payloads = [len(payload) for payload in shardline.files.RecordFile(snapshot.files()[0])]
     assert read_record_sizes(file).tolist() == payloads
     rows = read_some_rows(file, snapshot.schema.features, 1000, 1 << 20)
     assert rows["x"].to_pylist() == list(range(500))
@@ -276,7 +276,7 @@ def test_overlays_are_looked_at_together_with_their_bases(tmp_path: Path, *, ind
     snapshot = tagged(tmp_path)
     if indexed:
         for path in tmp_path.rglob("*.tfrecord"):
-            shardline.write_index(path)
+            shardline.files.write_index(path)
     looked = select_shards(snapshot, snapshot.shards)
     assert [one.shard.records for one in looked] == [3, 1, 5]
     sizes = np.concatenate([read_record_sizes(one) for one in looked])

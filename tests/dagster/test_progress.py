@@ -7,7 +7,6 @@ from pathlib import Path
 
 import dagster as dg
 
-import shardline
 from shardline import Progress, ThreadExecutor, Version
 from shardline.dagster.versions.progress import create_log_listener, create_logging_executor
 
@@ -112,8 +111,7 @@ def test_the_engine_tells_the_share_of_all_files_not_only_of_those_begun(tmp_pat
     log, ticks = Lines(), count(0, 3)
     paths = rows_files(tmp_path)
     heard: list[Progress] = []
-    report = shardline.append(
-        Version(tmp_path / "root", "digits/v1"),
+    report = Version(tmp_path / "root", "digits/v1").append(
         paths,
         executor=create_logging_executor(log, ThreadExecutor(1), clock=lambda: float(next(ticks))),
         progress=heard.append,
@@ -134,8 +132,7 @@ def test_threads_write_into_the_log_of_a_real_run(tmp_path: Path) -> None:
     @dg.asset
     def digits_v1(context: dg.AssetExecutionContext) -> None:
         ticks = count(0, 11)
-        shardline.append(
-            Version(tmp_path / "root", "digits/v1"),
+        Version(tmp_path / "root", "digits/v1").append(
             paths,
             executor=ThreadExecutor(2),
             progress=create_log_listener(context.log, clock=lambda: float(next(ticks))),

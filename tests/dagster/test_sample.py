@@ -143,9 +143,9 @@ def test_steps_are_counted_and_a_name_in_both_parts_gives_columns_of_both(tmp_pa
     context += entry("y__len", int64_feature(77))
     steps = feature_list(float_feature(1, 2), float_feature(3, 4), float_feature(5, 6))
     path = tmp_path / "some.tfrecord"
-    shardline.write_records(path, [example(context) + feature_lists(entry("x", steps))])
+    shardline.files.write_records(path, [example(context) + feature_lists(entry("x", steps))])
     version = shardline.Version(tmp_path / "root", "steps/v1")
-    shardline.append(version, path, schema=schema)
+    version.append(path, schema=schema)
     row = take_sample(version.latest()).frame.loc[0]
     assert (row["x__len"], row["x__max"]) == (2, 9)
     assert (row["x__steps__len"], row["x__steps__min"], row["x__steps__mean"]) == (3, 1.0, 3.5)
@@ -154,9 +154,9 @@ def test_steps_are_counted_and_a_name_in_both_parts_gives_columns_of_both(tmp_pa
 
 def test_of_opaque_records_the_sizes_are_told(tmp_path: Path) -> None:
     path = tmp_path / "some.tfrecord"
-    shardline.write_records(path, [bytes(size) for size in range(200)])
+    shardline.files.write_records(path, [bytes(size) for size in range(200)])
     version = shardline.Version(tmp_path / "root", "blobs/v1")
-    shardline.append(version, path, schema=shardline.Schema.opaque())
+    version.append(path, schema=shardline.Schema.opaque())
     assert take_sample(version.latest()).frame["record__bytes"].to_list() == list(range(200))
     some = take_sample(version.latest(), limit=50).frame["record__bytes"].to_list()
     assert len(set(some)) == 50
@@ -321,9 +321,9 @@ def test_a_record_that_does_not_fit_is_named_by_its_number(tmp_path: Path) -> No
 
 def test_so_is_one_that_is_no_example(tmp_path: Path) -> None:
     path = tmp_path / "some.tfrecord"
-    shardline.write_records(path, [b"\xff no example"] * 100)
+    shardline.files.write_records(path, [b"\xff no example"] * 100)
     version = shardline.Version(tmp_path / "root", "blobs/v1")
-    shardline.append(version, path, schema=shardline.Schema.opaque())
+    version.append(path, schema=shardline.Schema.opaque())
     with pytest.raises(ExampleError, match=version.latest().shards[0].name) as caught:
         take_sample(replace(version.latest(), schema=NUMBERED), limit=10)
     assert caught.value.record > 0

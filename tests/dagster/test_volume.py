@@ -85,8 +85,8 @@ def test_what_was_rejected_is_not_usual(tmp_path: Path) -> None:
 
 def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
-    shardline.check_version(version)
-    shardline.rebuild(version)
+    version.check()
+    version.rebuild()
     verdict = volume(version, version.latest())
     assert verdict.passed
     assert "rebuild" in verdict.description

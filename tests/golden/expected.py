@@ -6,8 +6,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardline import RecordFile, ShardlineError, Version
+from shardline import ShardlineError, Version
 from shardline.provenance.log_index import LogIndex
+from shardline.tfrecord import RecordFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -91,7 +91,7 @@ class Story:
         stem = hashlib.sha256(called.encode()).hexdigest()[:32]
         name = f"{self.version.log.version}.{stem}{dot}{attempt}.tfrecord"
         path = self.root / self.version.shard_name(name)
-        records = shardline.write_examples(path, table, compression=compression)
+        records = shardline.files.write_examples(path, table, compression=compression)
         data = path.read_bytes()
         digest = hashlib.sha256(data).hexdigest()
         key = None if source is None else source.key

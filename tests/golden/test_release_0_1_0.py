@@ -13,26 +13,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shardline
-from shardline import (
-    Version,
-    append,
-    check_version,
-    extend,
-    migrate,
-    repair,
-    table_join,
-    vacuum,
-    verify_version,
-    write_examples,
-    write_records,
-)
+from shardline import Version, table_join
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import trace
 from shardline.lineage.trace_step import TraceStep
 from shardline.log.model import Source
+from shardline.operations.append import append
+from shardline.operations.check import check_version
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.migrate import MigrationSpec
+from shardline.operations.example_file import write_examples
+from shardline.operations.extend import extend
+from shardline.operations.migrate import MigrationSpec, migrate
+from shardline.operations.repair import repair
+from shardline.operations.vacuum import vacuum
+from shardline.operations.verify_version import verify_version
 from shardline.provenance.log_index import LogIndex
+from shardline.tfrecord import write_records
 from tests.cli.command import shardline as run_command
 from tests.golden.alike import assert_alike
 from tests.golden.environment import relative_sources

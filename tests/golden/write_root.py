@@ -24,17 +24,14 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 
-from shardline import (
-    Attestation,
-    Checks,
-    Version,
-    append,
-    check_version,
-    vacuum,
-    write_examples,
-    write_records,
-)
+from shardline import Checks, Version
+from shardline.log.model import Attestation
+from shardline.operations.append import append
+from shardline.operations.check import check_version
+from shardline.operations.example_file import write_examples
+from shardline.operations.vacuum import vacuum
 from shardline.storage.local_store import LocalStore
+from shardline.tfrecord import write_records
 from tests.cli.command import shardline
 from tests.golden.environment import fixed_environment
 from tests.golden.expected import OPERATIONS, operations_in, write_expected

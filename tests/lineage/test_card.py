@@ -96,7 +96,7 @@ def test_card_lists_features_labels_checks_history_consumers(root: Path) -> None
     assert first == ["append: +1 shard, 5 records", "5", "run-1 |"]
     assert second[1:] == ["9", "run-1 |"]
     assert row("number-net", "run-42", "1f3c9d2")[1:] in section(text, "Consumers")[2]
-    assert 'Version(ROOT, "numbers/v1").snapshot(2)' in text
+    assert 'shardline.open(ROOT)["numbers/v1"].snapshot(2)' in text
 
 
 def test_derived_card_lists_upstream_and_feature_origins(root: Path) -> None:

@@ -41,7 +41,7 @@ for number in range(int(sys.argv[3])):
 def write_records(version: Version, label: str, folder: Path, payloads: list[bytes]) -> Shard:
     """A shard of real records, uploaded and committed."""
     path = folder / f"{label}.tfrecord"
-    shardline.write_records(path, payloads)
+    shardline.files.write_records(path, payloads)
     data = path.read_bytes()
     source = source_of(label)
     digest = hashlib.sha256(data).hexdigest()

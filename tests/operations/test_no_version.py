@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import shardline
+from shardline import Version
 from shardline.operations.restore import restore_version
 from tests.operations.extensions import base_of, double
 
@@ -15,27 +16,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.api import Version
 
 STEPS = shardline.MigrationSpec(drop=["name"])
 CALLS: dict[str, tuple[str, Callable[[Any, Version], object]]] = {
-    "append": ("version", lambda wrong, _: shardline.append(wrong, [])),
-    "check": ("version", lambda wrong, _: shardline.check_version(wrong)),
-    "verify": ("version", lambda wrong, _: shardline.verify_version(wrong)),
-    "status": ("version", lambda wrong, _: shardline.get_status(wrong)),
-    "repair": ("version", lambda wrong, _: shardline.repair(wrong)),
+    "append": ("version", lambda wrong, _: Version.append(wrong, [])),
+    "check": ("version", lambda wrong, _: Version.check(wrong)),
+    "verify": ("version", lambda wrong, _: Version.verify(wrong)),
+    "status": ("version", lambda wrong, _: Version.status(wrong)),
+    "repair": ("version", lambda wrong, _: Version.repair(wrong)),
     "restore": ("version", lambda wrong, _: restore_version(wrong, "1")),
-    "export": ("version", lambda wrong, _: shardline.export(wrong, "out")),
-    "rebuild": ("version", lambda wrong, _: shardline.rebuild(wrong)),
-    "rebuild into": ("into", lambda wrong, good: shardline.rebuild(good, into=wrong)),
-    "extend": ("base", lambda wrong, good: shardline.extend(wrong, double, good)),
-    "extend into": ("into", lambda wrong, good: shardline.extend(good, double, into=wrong)),
-    "migrate": ("base", lambda wrong, good: shardline.migrate(wrong, good, STEPS)),
-    "migrate into": ("into", lambda wrong, good: shardline.migrate(good, wrong, STEPS)),
-    "combine, left": ("left", lambda wrong, good: shardline.combine(wrong, good, good)),
-    "combine, right": ("right", lambda wrong, good: shardline.combine(good, wrong, good)),
-    "combine into": ("into", lambda wrong, good: shardline.combine(good, good, wrong)),
-    "plan a combination": ("into", lambda wrong, good: shardline.plan_combine(good, good, wrong)),
+    "export": ("version", lambda wrong, _: Version.export(wrong, "out")),
+    "rebuild": ("version", lambda wrong, _: Version.rebuild(wrong)),
+    "rebuild into": ("into", lambda wrong, good: good.rebuild(into=wrong)),
+    "extend": ("base", lambda wrong, good: Version.extend(wrong, double, good)),
+    "extend into": ("into", lambda wrong, good: good.extend(double, into=wrong)),
+    "migrate": ("base", lambda wrong, good: Version.migrate(wrong, good, STEPS)),
+    "migrate into": ("into", lambda wrong, good: good.migrate(wrong, STEPS)),
+    "combine, left": ("left", lambda wrong, good: Version.combine(wrong, good, good)),
+    "combine, right": ("right", lambda wrong, good: good.combine(wrong, good)),
+    "combine into": ("into", lambda wrong, good: good.combine(good, wrong)),
+    "plan a combination": ("into", lambda wrong, good: good.plan_combine(good, wrong)),
 }
 
 

@@ -9,9 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from shardline import Feature, Schema, Version, append, batch_udf, extend, table_join
+from shardline import Feature, Schema, Version, batch_udf, table_join
 from shardline.errors import FieldsError, InvalidRecordsError, SourceError
+from shardline.operations.append import append
 from shardline.operations.example_file import write_examples
+from shardline.operations.extend import extend
 from shardline.udf.worker_process import decode_reply
 from tests.errors import raises
 from tests.sources.corrupt_arrays import CORRUPT, corrupt_table, corrupt_text, write_arrow

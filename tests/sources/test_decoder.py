@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardline import Feature, Schema, Version, append
+from shardline import Feature, Schema, Version
 from shardline.errors import SourceError
+from shardline.operations.append import append
 from shardline.sources import parquet_source as decoder
 from shardline.sources.parquet_source import close_idle_decoders, decode_batches, decode_types
 from shardline.sources.source_identity import FileIdentity

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardline import Feature, Limits, Schema, Version, append
+from shardline import Feature, Limits, Schema, Version
 from shardline.errors import InvalidRecordsError, ShardlineError
+from shardline.operations.append import append
 from shardline.sources.csv_source import find_row_ends
 from shardline.sources.text_blocks import get_max_text_row_bytes
 from shardline.tfrecord.reader import DEFAULT_LIMITS

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import shardline
 from shardline import canonical_json as canonical
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.schema.schema import Feature, Schema, Text
@@ -192,7 +191,7 @@ def test_so_can_one_that_calls_itself() -> None:
 
 
 def test_the_error_can_be_sent_between_processes() -> None:
-    sent = shardline.FieldsError("no such field", code="unknown-feature", feature="depth")
+    sent = FieldsError("no such field", code="unknown-feature", feature="depth")
     error = pickle.loads(pickle.dumps(sent))  # noqa: S301 - ours
     assert (type(error), str(error)) == (FieldsError, "no such field")
     assert (error.code, error.feature) == ("unknown-feature", "depth")

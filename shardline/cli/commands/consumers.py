@@ -37,7 +37,7 @@ Examples:
 
 \b
 In a training script:
-  snapshot = Version(root, "digits/v1").published()
+  snapshot = shardline.open(root)["digits/v1"].published()
   snapshot.consumed_by("digits-cnn", run=run_id, commit=commit)
 
 SNAPSHOT is a number, a tag, 'published' (the default to register), 'latest' or a time (UTC).""",

@@ -88,7 +88,7 @@ def _format_snippet(snapshot: StoredSnapshot) -> str:
     if why:
         return (
             f"import shardline  # {why}\n\n"
-            f"version = shardline.Version({snapshot.store.uri!r}, {snapshot.version!r})\n"
+            f"version = shardline.open({snapshot.store.uri!r})[{snapshot.version!r}]\n"
             f"dataset = version.snapshot({snapshot.number}).to_tf()\n"
         )
     compression = get_common_compression(snapshot)

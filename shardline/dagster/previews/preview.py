@@ -15,9 +15,10 @@ from shardline.errors import ShardlineError
 from shardline.text import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from shardline import Shard, Snapshot, Version
+    from shardline import Snapshot, Version
     from shardline.dagster.previews.preview_sample import Look
     from shardline.log.entry import Entry
+    from shardline.log.model import Shard
 
 MAX_CHARACTERS = 150_000
 _SHEET_BYTES = 64 * 1024

@@ -15,10 +15,11 @@ from shardline.schema.tf_spec_code import format_parser, format_spec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardline import Feature, Schema, Snapshot, Store
+    from shardline import Feature, Schema, Snapshot
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Source
     from shardline.provenance.feature_origin import FeatureOrigin
+    from shardline.storage import Store
 
 _MAX_ROWS = 20
 _MAX_COLUMNS = 100
@@ -212,7 +213,7 @@ def _format_shardline_code(snapshot: "Snapshot") -> str:
     options = "parse=False" if snapshot.schema.payload == "opaque" else ""
     return (
         "import shardline\n\n"
-        f"version = shardline.Version({snapshot.store.uri!r}, {snapshot.version!r})\n"
+        f"version = shardline.open({snapshot.store.uri!r})[{snapshot.version!r}]\n"
         f"dataset = version.snapshot({snapshot.number}).to_tf({options})"
     )
 

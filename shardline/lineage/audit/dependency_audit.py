@@ -68,7 +68,7 @@ def find_orphaned_pins(history: AuditedLog, logs: AuditedLogs) -> Iterator[Findi
             f"{holder} has no log, and it holds snapshot {hold.snapshot}",
             Hint.of(
                 "put the log back from a copy of the root; if the version was never committed, "
-                f"derive it again or release the pin: `Version(root, {history.name!r})"
+                f"derive it again or release the pin: `shardline.open(root)[{history.name!r}]"
                 f".pin({name!r}, None)`"
             ),
             history.ledger.number,

@@ -35,7 +35,6 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from shardline.execution.executor import Executor, ProgressListener
     from shardline.kernel.types import IntArray
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from shardline.operations.erasure.quarantine_search import QuarantineFile
     from shardline.operations.erasure.record_relations import ShardRows
     from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
-    from shardline.storage import Store
+    from shardline.storage import RootLocation
     from shardline.tfrecord.reader import Limits
     from shardline.udf import UDF
 
@@ -134,7 +133,7 @@ class ErasePlan:
 
 
 def plan_erase(
-    root: Store | Path | str,
+    root: RootLocation,
     dataset: str,
     *,
     where: str | UDF | None = None,

@@ -36,7 +36,6 @@ from shardline.storage import open_store, validate_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
-    from pathlib import Path
 
     from shardline.canonical_json import Json
     from shardline.log.entry import Entry
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from shardline.operations.erasure.record_relations import ShardRows
     from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.provenance.retainers import Command
-    from shardline.storage import Store
+    from shardline.storage import RootLocation
 
 _BESIDE = ("", ".index")
 
@@ -163,7 +162,7 @@ def _entry_json(one: ErasureEntry) -> Json:
 
 
 def prove_erasure(
-    root: Store | Path | str,
+    root: RootLocation,
     dataset: str,
     *,
     request: str | None = None,
