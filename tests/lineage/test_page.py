@@ -13,7 +13,7 @@ import pytest
 from shardline.hints import Hint
 from shardline.lineage.audit.finding import Finding
 from shardline.lineage.page import render_page, write_page
-from shardline.lineage.page.report_page import MOST_FINDINGS, MOST_SNAPSHOTS, build_report_page
+from shardline.lineage.page.report_page import MAX_FINDINGS, MAX_SNAPSHOTS, build_report_page
 from shardline.log.changes import Derive
 from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
@@ -31,7 +31,7 @@ from tests.log.versions import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.lineage.page.page_model import PageField, VersionPage
+    from shardline.lineage.page.page_model import PageFeature, VersionPage
     from shardline.log.changes import Change
 
 NOW = datetime(2026, 11, 16, 4, tzinfo=UTC)
@@ -70,7 +70,7 @@ def test_nothing_from_a_log_or_a_finding_is_markup_or_script(told: Histories) ->
 def test_what_turns_or_hides_text_is_shown_by_its_code(tmp_path: Path) -> None:
     schema = Schema((Feature("x", "int64", doc="a\u202eb\x1b"),))
     Histories(tmp_path, Clock()).version("digits/v1", schema)
-    assert versions_of(tmp_path)["digits/v1"].fields[0].doc == "a\\u202eb\\x1b"
+    assert versions_of(tmp_path)["digits/v1"].features[0].doc == "a\\u202eb\\x1b"
 
 
 def test_the_policy_lets_nothing_in_and_nothing_out() -> None:
@@ -86,15 +86,15 @@ def test_the_policy_lets_nothing_in_and_nothing_out() -> None:
 
 def test_a_snapshot_tells_who_made_it_of_what_and_what_checks_said(told: Histories) -> None:
     page = versions_of(told.root)["digits/v1"]
-    fifth, fourth, third, second, first = page.history.moments
+    fifth, fourth, third, second, first = page.history.snapshots
     verdicts = ["waiting", "published", "published", "rejected", "published"]
-    assert [one.verdict for one in page.history.moments] == verdicts
+    assert [one.status for one in page.history.snapshots] == verdicts
     assert (fifth.operation, third.operation) == ("append", "reject")
-    assert first.words.split(", ") == ["+1 shard", "5 records"]
+    assert first.text.split(", ") == ["+1 shard", "5 records"]
     assert first.sources == ("batch first",)
-    assert first.holds == ("tag gold",)
-    assert page.history.makers[first.maker].run.startswith("</script>")
-    results = {one.check: (one.result, one.shards, one.needed) for one in second.checks}
+    assert first.refs == ("tag gold",)
+    assert page.history.commits[first.commit].run.startswith("</script>")
+    results = {one.check: (one.result, one.shards, one.required) for one in second.checks}
     passed = ("passed", 0, True)
     assert results == {
         "integrity": ("failed", 1, True),
@@ -105,11 +105,11 @@ def test_a_snapshot_tells_who_made_it_of_what_and_what_checks_said(told: Histori
     details = {one.check: one.detail for one in second.checks}
     assert details["integrity"].startswith("record 7: </script>")
     assert details["colour"] == "too dark"
-    assert third.words.startswith("rejected snapshot 2 ")
+    assert third.text.startswith("rejected snapshot 2 ")
     assert {one.result for one in fourth.checks} == {"passed"}
     assert {one.result for one in fifth.checks} == {"missing"}
-    assert [event.operation for event in page.history.before] == ["create"]
-    assert "published: snapshot 4" in [event.words for event in fourth.events][-2]
+    assert [event.operation for event in page.history.first_events] == ["create"]
+    assert "published: snapshot 4" in [event.text for event in fourth.events][-2]
 
 
 def test_the_graph_tells_what_versions_are_made_of_and_by_what(told: Histories) -> None:
@@ -123,7 +123,7 @@ def test_the_graph_tells_what_versions_are_made_of_and_by_what(told: Histories) 
 
 def test_fields_tell_what_is_new_renamed_and_gone_and_where_it_comes_from(told: Histories) -> None:
     versions = versions_of(told.root)
-    assert [_told(one) for one in versions["digits/v2"].fields] == [
+    assert [_told(one) for one in versions["digits/v2"].features] == [
         ("bright", "added", "digits/v1:image", "function 'seen'"),
         ("digit", "added", "digits/v1:label", "table t.csv"),
         ("image", "kept", "digits/v1:image", ""),
@@ -131,13 +131,13 @@ def test_fields_tell_what_is_new_renamed_and_gone_and_where_it_comes_from(told: 
         ("note", "removed", "digits/v1:note", ""),
     ]
     assert versions["digits/v2"].compared == ("digits/v1",)
-    assert [_told(one) for one in versions["pairs/v1"].fields][:1] == [
+    assert [_told(one) for one in versions["pairs/v1"].features][:1] == [
         ("a_image", "renamed", "digits/v1:image", "")
     ]
     assert versions["digits/v1"].compared == ()
 
 
-def _told(field: PageField) -> tuple[str, str, str, str]:
+def _told(field: PageFeature) -> tuple[str, str, str, str]:
     return field.name, field.change, ", ".join(f"{v}:{f}" for v, f in field.origin), field.by
 
 
@@ -148,7 +148,9 @@ def test_a_cast_and_a_changed_declaration_tell_what_they_were(tmp_path: Path) ->
     cast = Schema((Feature("image", "bytes"), Feature("label", "float"), Feature("note", "bytes")))
     parameters = {"cast": {"label": "float"}, "default": ["note"]}
     told.derived("digits/v2", cast, "migrate", [base], parameters)
-    fields = {one.name: (one.change, one.was) for one in versions_of(tmp_path)["digits/v2"].fields}
+    fields = {
+        one.name: (one.change, one.previous) for one in versions_of(tmp_path)["digits/v2"].features
+    }
     assert fields == {
         "image": ("kept", ""),
         "label": ("cast", "int64 [] required"),
@@ -163,7 +165,7 @@ def test_a_version_made_of_none_is_compared_with_the_one_before_it(tmp_path: Pat
     told.version("digits/v2", Schema((Feature("image", "float"), Feature("size", "int64"))))
     page = versions_of(tmp_path)["digits/v2"]
     assert page.compared == ("digits/v1",)
-    assert [(one.name, one.change) for one in page.fields] == [
+    assert [(one.name, one.change) for one in page.features] == [
         ("image", "changed"),
         ("size", "added"),
         ("label", "removed"),
@@ -172,14 +174,14 @@ def test_a_version_made_of_none_is_compared_with_the_one_before_it(tmp_path: Pat
 
 
 def test_of_a_long_history_the_newest_are_listed_and_all_are_plotted(tmp_path: Path) -> None:
-    count, peak = MOST_SNAPSHOTS + 60, "much too much".ljust(4000, "!")
+    count, peak = MAX_SNAPSHOTS + 60, "much too much".ljust(4000, "!")
     changes: list[Change] = [append_of(f"{number:04}") for number in range(count)]
     gone = Derive(head=31, removed=[shard_name(peak)], added=[], operation="erase")
     changes[30:32] = [append_of(peak), gone]
     grow(make_version(tmp_path), changes)
     history = versions_of(tmp_path)["digits/v1"].history
-    listed = [one.number for one in history.moments]
-    assert listed == list(range(count, count - MOST_SNAPSHOTS, -1))
+    listed = [one.number for one in history.snapshots]
+    assert listed == list(range(count, count - MAX_SNAPSHOTS, -1))
     plotted = [one[3] for one in history.sizes]
     assert plotted == sorted(set(plotted))
     assert {1, 31, count} <= set(plotted)
@@ -199,7 +201,7 @@ def test_what_others_are_made_of_and_is_not_there_is_shown_as_absent(tmp_path: P
     told.derived("digits/v1", BASE, "rebuild", [base], {})
     versions = versions_of(told.root)
     assert versions["lost/v1"].absent
-    assert versions["digits/v1"].history.moments[0].inputs == (("lost/v1", 1),)
+    assert versions["digits/v1"].history.snapshots[0].inputs == (("lost/v1", 1),)
     assert input_of(base).snapshot == 1
 
 
@@ -210,8 +212,8 @@ def test_a_damaged_log_is_told_and_what_can_be_read_of_it_is_shown(tmp_path: Pat
     versions = versions_of(root)
     damaged = versions["digits/v1"]
     assert "entry 3" in damaged.problem
-    assert [one.number for one in damaged.history.moments] == [5, 4, 3, 2, 1]
-    assert {one.verdict for one in damaged.history.moments} == {"unknown", "rejected"}
+    assert [one.number for one in damaged.history.snapshots] == [5, 4, 3, 2, 1]
+    assert {one.status for one in damaged.history.snapshots} == {"unknown", "rejected"}
     assert versions["digits/v2"].problem == ""
     assert "digits/v2" in render_page(LogIndex(root), now=NOW)
 
@@ -227,9 +229,9 @@ def test_findings_are_the_worst_first_and_none_is_not_the_same_as_no_audit(
     assert [one.severity for one in page.findings or ()] == ["error", "warning", "note"]
     few = build_report_page(catalog, now=NOW, findings=mixed, names=["digits/v2"])
     assert [one.version for one in few.findings or ()] == ["", "digits/v1"]
-    many = build_report_page(catalog, now=NOW, findings=[finding()] * (MOST_FINDINGS + 1))
-    assert len(many.findings or ()) == MOST_FINDINGS
-    assert many.severities == (("error", MOST_FINDINGS + 1),)
+    many = build_report_page(catalog, now=NOW, findings=[finding()] * (MAX_FINDINGS + 1))
+    assert len(many.findings or ()) == MAX_FINDINGS
+    assert many.severities == (("error", MAX_FINDINGS + 1),)
 
 
 def test_an_old_root_and_an_empty_one_have_a_page(tmp_path: Path) -> None:
@@ -245,6 +247,6 @@ def test_a_check_that_is_not_needed_is_told_if_it_was_run(tmp_path: Path) -> Non
     version = Histories(tmp_path, Clock()).version("digits/v1", BASE)
     derive(version, "one", head=0)
     attest_shards(version, "one", checks=["colour"], passed=False)
-    checks = versions_of(tmp_path)["digits/v1"].history.moments[0].checks
-    told = [(one.check, one.result, one.needed) for one in checks]
+    checks = versions_of(tmp_path)["digits/v1"].history.snapshots[0].checks
+    told = [(one.check, one.result, one.required) for one in checks]
     assert told[-1] == ("colour", "failed", False)

@@ -24,7 +24,7 @@ function graphOf(page, choose) {
 function nodeOf(node, version, page, choose) {
   const own = (page.findings || []).filter((one) => one.version === node.version && one.severity !== "note");
   const bad = version.problem || own.some((one) => one.severity === "error");
-  const state = version.absent ? "plain" : bad ? "bad" : (LOOKS[version.verdict] || LOOKS.unknown)[0];
+  const state = version.absent ? "plain" : bad ? "bad" : (LOOKS[version.status] || LOOKS.unknown)[0];
   const lines = version.absent ? ["not in this root"] : [
     version.snapshots ? `${rounded(version.records || 0)} records · ${sized(version.bytes || 0)}` : "no snapshot yet",
     `${counted(version.snapshots || 0, "snapshot")} · ${version.published ? `published @${version.published}` : "none published"}`];

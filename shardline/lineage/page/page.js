@@ -8,7 +8,7 @@ let chosen = null;
 function summary() {
   const {datasets, versions: many, snapshots, published, entries, bytes} = page.counts;
   const severities = (page.severities || []).map(([word, count]) => counted(count, word));
-  byId("made").append("Root ", code(page.root), " as it stood on ", timed(page.made, moment), " UTC");
+  byId("made").append("Root ", code(page.root), " as it stood on ", timed(page.time, moment), " UTC");
   byId("summary").append(
     `${counted(many, "version")} of ${counted(datasets, "dataset")}, ${counted(snapshots, "snapshot")} of which ${grouped(published)} are published, ` +
     `${counted(entries, "log entry", "log entries")}; the newest snapshots hold ${sized(bytes)}. `,
@@ -30,9 +30,9 @@ function findings() {
     const list = made("ul", {class: "findings"}, found.map((one, at) => made("li", {class: `finding ${LOOKS[one.severity][0]}${at < FIRST_FINDINGS ? "" : " later"}`},
     chip(one.severity),
     made("div", {},
-      made("p", {class: "where"}, made("b", {}, one.kind), " ", versions.has(one.version) ? link(one.version, one.version, visit) : one.version, one.place && ` · ${one.place}`),
+      made("p", {class: "where"}, made("b", {}, one.kind), " ", versions.has(one.version) ? link(one.version, one.version, visit) : one.version, one.subject && ` · ${one.subject}`),
       made("p", {class: "lines"}, one.detail)),
-    made("p", {class: "lines quiet"}, one.advice))));
+    made("p", {class: "lines quiet"}, one.hint))));
   section.append(list);
   if (found.length > FIRST_FINDINGS) {
     const more = made("button", {type: "button", class: "more", "aria-expanded": "false", click: () => {
@@ -50,7 +50,7 @@ function versionTable() {
   const wrong = new Set((page.findings || []).filter((one) => one.severity === "error").map((one) => one.version));
   const rows = page.versions.map((one) => made("tr", {"data-version": one.name},
     made("td", {}, link(one.name, one.name, visit)),
-    made("td", {}, one.absent ? "not in this root" : one.problem ? chip("error", one.problem) : one.snapshots ? [chip(one.verdict || "unknown"), wrong.has(one.name) ? [" ", chip("error", "there is one among the findings")] : ""] : "empty"),
+    made("td", {}, one.absent ? "not in this root" : one.problem ? chip("error", one.problem) : one.snapshots ? [chip(one.status || "unknown"), wrong.has(one.name) ? [" ", chip("error", "there is one among the findings")] : ""] : "empty"),
     [grouped(one.snapshots || 0), one.published ? `@${one.published}` : "–", grouped(one.records || 0), sized(one.bytes || 0)].map((text) => made("td", {class: "number"}, one.absent ? "" : text)),
     made("td", {}, one.changed ? timed(one.changed) : "")));
   byId("table").append(made("table", {},
@@ -77,7 +77,7 @@ function schemaHistory() {
 }
 
 function schemaRow(version) {
-  const fields = version.fields || [];
+  const fields = version.features || [];
   const compared = version.compared || [];
   const kept = fields.filter((one) => one.change === "kept");
   const differ = compared.length ? fields.filter((one) => one.change !== "kept") : [];
@@ -90,7 +90,7 @@ function schemaRow(version) {
     differ.length > 0 && made("ul", {class: "changes"}, differ.slice(0, 60).map((one) => made("li", {},
       made("span", {class: `sign ${TONES[one.change] || "warn"}`, "aria-hidden": "true"}, SIGNS[one.change]), " ",
       made("span", {class: "quiet"}, one.change), " ", made("b", {}, one.name), ` ${one.spec} `,
-      one.was && made("span", {class: "quiet"}, `was ${one.was} `),
+      one.previous && made("span", {class: "quiet"}, `was ${one.previous} `),
       made("span", {class: "quiet"}, originWords(one, visit))))));
 }
 

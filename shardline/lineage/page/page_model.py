@@ -1,6 +1,6 @@
-"""What the report page shows, as plain data: everything in it can be written as JSON.
+"""Data of the report page: plain types whose JSON the script of the page draws.
 
-Texts are ready to be shown, and numbers are not: the page writes those as people read them.
+Texts are sanitized. Numbers are raw, since the script formats them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.lineage.audit.finding import Severity
+    from shardline.lineage.check_results import CheckOutcome
     from shardline.provenance.feature_origin import FeatureChange
 
 _MAX_TEXT = 300
+MAX_NAME = 120
 
 PublicationStatus: TypeAlias = Literal["published", "rejected", "waiting", "unknown"]
-CheckOutcome: TypeAlias = Literal["passed", "failed", "missing"]
-FieldChange: TypeAlias = Literal["added", "removed", "renamed", "cast", "filled", "changed", "kept"]
+PageChange: TypeAlias = Literal["added", "removed", "renamed", "cast", "filled", "changed", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
 class PageCommitInfo:
-    """Who and what made entries."""
+    """The writer of an entry."""
 
     release: str
     host: str = ""
@@ -33,94 +34,93 @@ class PageCommitInfo:
 
 @dataclass(frozen=True, slots=True)
 class PageCheckResult:
-    """What a check said about a snapshot.
+    """The result of a check on a snapshot.
 
-    `shards` are how many failed or were not looked at, if it is one on shards. `needed`: what
-    has not passed it is not published.
+    `shards` counts the shards that failed or have no result, if the check is on shards.
     """
 
     check: str
     result: CheckOutcome
     shards: int = 0
-    needed: bool = False
+    required: bool = False
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PageEvent:
-    """An entry that made no snapshot. `maker` is a place in the version's list of makers."""
+    """An entry without a snapshot. `commit` is an index into the commits of the version."""
 
     entry: int
     time: str
     operation: str
-    words: str
-    maker: int = 0
+    text: str
+    commit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PageSnapshot:
-    """One snapshot: what made it, what it holds, and what was said about it.
+    """A snapshot with its origin, totals and check results.
 
-    `events` are the entries behind it, up to the next snapshot; `more_events` is how many of them
-    are left out, as `more_sources` is of the sources.
+    `events` are the entries up to the next snapshot. `more_events` and `more_sources` count those
+    that are left out.
     """
 
     number: int
     entry: int
     time: str
     operation: str
-    words: str
-    verdict: PublicationStatus
+    text: str
+    status: PublicationStatus
     records: int
     bytes: int
     shards: int
     content: str
     digest: str
-    maker: int = 0
+    commit: int = 0
     inputs: tuple[tuple[str, int], ...] = ()
     sources: tuple[str, ...] = ()
     more_sources: int = 0
-    holds: tuple[str, ...] = ()
+    refs: tuple[str, ...] = ()
     checks: tuple[PageCheckResult, ...] = ()
     events: tuple[PageEvent, ...] = ()
     more_events: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class PageField:
-    """A feature, and how it differs from what it is made of.
+class PageFeature:
+    """A feature and its difference to the versions that it is compared with.
 
-    `origin` are names of versions with their features; `was` is how it was called or declared
-    there. A field that is removed is not in the version.
+    `origin` has pairs of version and feature. `previous` is the name or the declaration there. A
+    removed feature is not in the version.
     """
 
     name: str
     spec: str
-    change: FieldChange
+    change: PageChange
     how: FeatureChange | None = None
     origin: tuple[tuple[str, str], ...] = ()
     by: str = ""
-    was: str = ""
+    previous: str = ""
     doc: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PageHistory:
-    """What happened to a version: its newest snapshots, newest first, and its size all along.
+    """The latest snapshots of a version, latest first, and a sample of its sizes over time.
 
-    `sizes` has for some of the snapshots, in order: the second it was made, records, bytes, its
-    number, and the first letter of its verdict.
+    `first_events` are the entries before the first snapshot. Each row of `sizes` has the commit
+    time in seconds, records, bytes, snapshot, and the first letter of its status.
     """
 
-    makers: tuple[PageCommitInfo, ...] = ()
-    before: tuple[PageEvent, ...] = ()
-    moments: tuple[PageSnapshot, ...] = ()
+    commits: tuple[PageCommitInfo, ...] = ()
+    first_events: tuple[PageEvent, ...] = ()
+    snapshots: tuple[PageSnapshot, ...] = ()
     sizes: tuple[tuple[int, int, int, int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class VersionPage:
-    """One version. `problem` says why its log cannot be trusted, `absent` that it has none here."""
+    """A version. `problem` describes a corrupt log; an `absent` version has no log in the root."""
 
     name: str
     absent: bool = False
@@ -129,9 +129,9 @@ class VersionPage:
     changed: str = ""
     entries: int = 0
     snapshots: int = 0
-    good: int = 0
+    published_snapshots: int = 0
     published: int | None = None
-    verdict: PublicationStatus = "unknown"
+    status: PublicationStatus = "unknown"
     records: int = 0
     bytes: int = 0
     shards: int = 0
@@ -143,13 +143,13 @@ class VersionPage:
     pins: tuple[tuple[str, int, str], ...] = ()
     operations: tuple[tuple[str, int], ...] = ()
     compared: tuple[str, ...] = ()
-    fields: tuple[PageField, ...] = ()
+    features: tuple[PageFeature, ...] = ()
     history: PageHistory = PageHistory()
 
 
 @dataclass(frozen=True, slots=True)
 class PageNode:
-    """Where a version is drawn: the left upper corner."""
+    """A version in the graph, by its upper left corner."""
 
     version: str
     x: int
@@ -158,7 +158,7 @@ class PageNode:
 
 @dataclass(frozen=True, slots=True)
 class PageEdge:
-    """That a version is made of another: by which operations, and of which snapshots last."""
+    """A derivation of a version from another: its path, and its label with a position."""
 
     source: str
     target: str
@@ -170,7 +170,7 @@ class PageEdge:
 
 @dataclass(frozen=True, slots=True)
 class PageGraph:
-    """All versions and how they are made of each other, drawn in a space of this size."""
+    """The graph of versions in a drawing of this size."""
 
     width: int
     height: int
@@ -179,48 +179,46 @@ class PageGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class FindingRow:
-    """A finding of an audit, ready to be shown."""
+class PageFinding:
+    """A finding of an audit."""
 
     severity: Severity
     kind: str
     version: str
-    place: str
+    subject: str
     detail: str
-    advice: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """Everything on the page. `findings` is None if no audit was run for it."""
+    """All data of the page. `findings` is None without an audit."""
 
     root: str
-    made: str
+    time: str
     release: str
     graph: PageGraph
     versions: tuple[VersionPage, ...]
     counts: dict[str, int]
-    findings: tuple[FindingRow, ...] | None = None
+    findings: tuple[PageFinding, ...] | None = None
     severities: tuple[tuple[Severity, int], ...] = ()
 
 
-def to_json_value(value: object) -> Any:  # noqa: ANN401 - whatever JSON can hold
-    """The data as JSON values. What is as it is by default is left out."""
+def to_json_value(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """Return page data as JSON values, without fields that have their default."""
     if is_dataclass(value):
         return {
-            one.name: to_json_value(getattr(value, one.name))
-            for one in fields(value)
-            if one.default is MISSING or getattr(value, one.name) != one.default
+            field.name: to_json_value(getattr(value, field.name))
+            for field in fields(value)
+            if field.default is MISSING or getattr(value, field.name) != field.default
         }
-    if isinstance(value, tuple):
-        return [to_json_value(one) for one in value]
-    return value
+    return [to_json_value(item) for item in value] if isinstance(value, tuple) else value
 
 
-def sanitize_text(text: object, most: int = _MAX_TEXT) -> str:
-    """A foreign text without what moves or hides other text, cut if it is too long."""
-    told = str(text)
-    cut = told if len(told) <= most else f"{told[: most - 1]}…"
+def sanitize_text(value: object, limit: int = _MAX_TEXT) -> str:
+    """Escape the characters that move or hide other text, and cut a long text."""
+    text = str(value)
+    cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
     return "\n".join(
         line if line.isprintable() else line.encode("unicode_escape").decode()
         for line in cut.split("\n")
@@ -228,5 +226,5 @@ def sanitize_text(text: object, most: int = _MAX_TEXT) -> str:
 
 
 def format_second(time: datetime) -> str:
-    """A time in UTC, to the second."""
+    """Return a UTC time in ISO format, to the second."""
     return f"{time:%Y-%m-%dT%H:%M:%SZ}"

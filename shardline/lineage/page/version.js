@@ -5,10 +5,10 @@ const TONES = {added: "good", removed: "bad", kept: "quiet"};
 
 function versionArticle(version, page, visit, printed = false) {
   const history = version.history || {};
-  const moments = history.moments || [];
+  const moments = history.snapshots || [];
   const head = made("header", {},
     made("h2", {}, version.name),
-    version.absent ? chip("unknown") : version.snapshots ? chip(version.verdict || "unknown", "of the newest snapshot") : null);
+    version.absent ? chip("unknown") : version.snapshots ? chip(version.status || "unknown", "of the newest snapshot") : null);
   if (version.absent) {
     return made("article", {class: "version"}, head,
       made("p", {class: "notice"}, "Others were made of it, but there is no log of it in this root."));
@@ -24,7 +24,7 @@ function versionArticle(version, page, visit, printed = false) {
     sizePlots(history.sizes || [], (number) => openSnapshot(snapshots, number)),
   ];
   const fields = fieldTable(version, visit);
-  const many = (version.fields || []).filter((one) => one.change !== "removed").length;
+  const many = (version.features || []).filter((one) => one.change !== "removed").length;
   const tabs = [[`Snapshots (${grouped(version.snapshots || 0)})`, snapshots], [`Fields (${grouped(many)})`, fields]];
   return made("article", {class: "version"}, parts,
     printed ? tabs.map(([title, content]) => [made("h3", {}, title), content]) : tabbed(version.name, tabs));
@@ -45,7 +45,7 @@ function about(version, page) {
   const [here, of] = [version.snapshots || 0, version.published];
   return facts([
     ["Newest", here ? `snapshot ${here}: ${counted(version.records || 0, "record")}, ${sized(version.bytes || 0)} in ${counted(version.shards || 0, "shard")}` : "no snapshot yet"],
-    ["Published", of ? `snapshot ${of}; ${grouped(version.good || 0)} of ${counted(here, "snapshot")} in all` : "none"],
+    ["Published", of ? `snapshot ${of}; ${grouped(version.published_snapshots || 0)} of ${counted(here, "snapshot")} in all` : "none"],
     ["Made by", (version.operations || []).map(([name, times]) => `${name} ×${grouped(times)}`).join(", ")],
     ["Needs", (version.checks || []).join(", ")],
     ["Log", version.entries ? [`${counted(version.entries, "entry", "entries")}, `, timed(version.created), " to ", timed(version.changed), " UTC"] : ""],
@@ -57,7 +57,7 @@ function about(version, page) {
 function ownFindings(version, page) {
   const own = (page.findings || []).filter((one) => one.version === version.name);
   return own.length ? made("ul", {class: "own-findings"}, own.slice(0, 5).map((one) =>
-    made("li", {}, chip(one.severity), " ", one.place && `${one.place}: `, one.detail)),
+    made("li", {}, chip(one.severity), " ", one.subject && `${one.subject}: `, one.detail)),
   own.length > 5 && made("li", {class: "quiet"}, `and ${grouped(own.length - 5)} more, above`)) : null;
 }
 
@@ -94,9 +94,9 @@ function tabbed(name, tabs) {
 }
 
 function timeline(version, history, moments, visit, printed) {
-  const makers = history.makers || [];
+  const makers = history.commits || [];
   const left = (version.snapshots || 0) - moments.length;
-  const before = history.before || [];
+  const before = history.first_events || [];
   return made("div", {class: "timeline"},
     moments.map((one, at) => snapshotRow(one, makers, visit, printed || at === 0)),
     left > 0 && made("p", {class: "quiet"}, `The newest ${grouped(moments.length)} of ${grouped(version.snapshots)} snapshots are listed here, to keep this file small; the plots show all of them. For the others: `, code(`shardline log ${version.name} --all`)),
@@ -105,19 +105,19 @@ function timeline(version, history, moments, visit, printed) {
 
 function snapshotRow(one, makers, visit, open) {
   const bad = (one.checks || []).filter((check) => check.result === "failed").length;
-  return made("details", {class: `snapshot ${one.verdict}`, open, "data-number": one.number},
+  return made("details", {class: `snapshot ${one.status}`, open, "data-number": one.number},
     made("summary", {},
-      made("span", {class: "number"}, `@${one.number}`), chip(one.verdict),
+      made("span", {class: "number"}, `@${one.number}`), chip(one.status),
       made("b", {}, one.operation), bad > 0 && made("span", {class: "chip bad"}, counted(bad, "failed check")),
-      timed(one.time), made("span", {class: "words"}, one.words)),
+      timed(one.time), made("span", {class: "words"}, one.text)),
     made("div", {class: "inside"},
       facts([
-        ["Made", [timed(one.time, moment), " UTC by ", makerWords(makers[one.maker || 0])]],
+        ["Made", [timed(one.time, moment), " UTC by ", makerWords(makers[one.commit || 0])]],
         ["Made of", inputList(one.inputs || [], visit)],
         ["Sources", (one.sources || []).join(", ") + (one.more_sources ? ` and ${grouped(one.more_sources)} more` : "")],
         ["Holds", `${counted(one.records, "record")}, ${sized(one.bytes)}, ${counted(one.shards, "shard")}`],
         ["Checks", checkList(one.checks || [])],
-        ["Kept by", (one.holds || []).join(", ")],
+        ["Kept by", (one.refs || []).join(", ")],
         ["Content", code(one.content, 20)],
         ["Entry", [`${one.entry}, digest `, code(one.digest, 20)]],
       ]),
@@ -127,7 +127,7 @@ function snapshotRow(one, makers, visit, open) {
 function checkList(checks) {
   return checks.map((one) => made("div", {class: "check"}, chip(one.result), " ", one.check,
     one.shards > 0 && ` (${counted(one.shards, "shard")})`,
-    !one.needed && made("span", {class: "quiet"}, " not needed to publish"),
+    !one.required && made("span", {class: "quiet"}, " not needed to publish"),
     one.detail && made("span", {class: "detail-text"}, ` ${one.detail}`)));
 }
 
@@ -144,8 +144,8 @@ const madeBy = (maker) => (maker ? `, by ${maker.run ? `run ${maker.run} on ` : 
 function eventList(events, makers, today = "", more = 0) {
   if (!events.length) return null;
   return made("ol", {class: "events"}, events.map((one) =>
-    made("li", {title: `entry ${one.entry}${madeBy(makers[one.maker || 0])}`},
-      timed(one.time, day(one.time) === today ? (time) => time.slice(11, 19) : moment), " ", made("b", {}, one.operation), " ", one.words)),
+    made("li", {title: `entry ${one.entry}${madeBy(makers[one.commit || 0])}`},
+      timed(one.time, day(one.time) === today ? (time) => time.slice(11, 19) : moment), " ", made("b", {}, one.operation), " ", one.text)),
   more > 0 && made("li", {class: "quiet"}, `and ${grouped(more)} more`));
 }
 
@@ -174,7 +174,7 @@ function originWords(field, visit) {
 }
 
 function fieldTable(version, visit) {
-  const fields = version.fields || [];
+  const fields = version.features || [];
   const compared = version.compared || [];
   if (!fields.length) return made("p", {class: "quiet"}, version.payload ? `Its records are ${version.payload}, without declared fields.` : "No fields are known.");
   const table = made("table", {},
@@ -182,7 +182,7 @@ function fieldTable(version, visit) {
     made("tbody", {}, fields.map((one) => made("tr", {class: one.change},
       made("td", {class: `sign ${TONES[compared.length ? one.change : "kept"] || "warn"}`, title: compared.length ? one.change : null}, compared.length ? SIGNS[one.change] : ""),
       made("td", {}, made("b", {title: one.doc}, one.name), compared.length > 0 && one.change !== "kept" && made("span", {class: "quiet"}, ` ${one.change}`)),
-      made("td", {}, one.spec, one.was && made("div", {class: "quiet"}, `was ${one.was}`)),
+      made("td", {}, one.spec, one.previous && made("div", {class: "quiet"}, `was ${one.previous}`)),
       made("td", {}, originWords(one, visit))))));
   return made("div", {class: "scrolls"},
     compared.length > 0 && made("p", {class: "quiet"}, "Compared with ", separated(compared.map((name) => link(name, name, visit))), "."),
