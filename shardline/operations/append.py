@@ -1,8 +1,10 @@
-"""Append: the records of new sources in new shards, each source exactly once.
+"""Append: new sources to new shards, each source exactly once.
 
-Plan: which of the sources are new (see `source_choice`). Execute: each becomes shards, which nobody
-sees yet. Commit: one entry, in which a source that landed meanwhile is left out. Sources that
-cannot land stop it, or are set aside: one more entry says why, and which sources are duplicates.
+1. Plan: `source_selection` decides which sources are new.
+2. Execute: `append_task` writes their shards. No snapshot contains them yet.
+3. Commit: one entry adds the shards, without sources that were appended concurrently.
+
+An invalid source stops the append. With `skip_invalid`, one more entry records it as rejected.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from shardline.operations.append_task import (
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
 from shardline.operations.shard_writer import find_fresh_attempt, get_shard_compression
 from shardline.operations.source_selection import SkippedSource, SourceRules, select_sources
+from shardline.report import Report
 from shardline.schema.comparison import compare
 from shardline.sources import infer_source_schema, open_source
 from shardline.tfrecord.compression import Compression
@@ -65,16 +68,15 @@ if TYPE_CHECKING:
     from shardline.sources import RecordSource, SourceFormat
     from shardline.tfrecord.reader import Limits
 
-_ROUNDS = 8
+_MAX_PLANS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class AppendReport:
-    """What an append did: which sources landed, and which were left out.
+class AppendReport(Report):
+    """Result of an append: sources that were appended, skipped or rejected.
 
-    `entry` is None if no source landed. `rejected` are those that could not be appended.
-    `new` is filled by a dry run alone: the sources that would land. `replaced` are landings whose
-    records a source with new content replaced.
+    `entry` is None if no source was appended. `new` has the sources that a dry run would append.
+    `replaced` has the earlier appends whose records a source with new content replaced.
     """
 
     version: str
@@ -85,36 +87,70 @@ class AppendReport:
     created: bool = False
     rejected: tuple[SourceRejection, ...] = ()
     replaced: tuple[KnownSource, ...] = ()
+    dry_run: bool = False
 
     @property
     def duplicates(self) -> tuple[SkippedSource, ...]:
-        """The sources that were skipped since their content landed under another path."""
-        return tuple(one for one in self.skipped if one.code == "duplicate")
+        """Skipped sources whose content was appended under another path."""
+        return tuple(skipped for skipped in self.skipped if skipped.code == "duplicate")
 
     @property
     def snapshot(self) -> int | None:
-        """The snapshot that it made."""
+        """New snapshot, or None."""
         return self.entry.snapshot if self.entry is not None and self.entry.changes_data else None
 
     @property
     def records(self) -> int:
-        """How many records landed."""
-        return sum(landing.records for landing in self.appended)
+        """Number of appended records."""
+        return sum(source.records for source in self.appended)
 
     @property
     def bytes(self) -> int:
-        """How many bytes their shards have."""
-        return sum(landing.bytes for landing in self.appended)
+        """Size of the new shards."""
+        return sum(source.bytes for source in self.appended)
 
     @property
     def quarantined_rows(self) -> int:
-        """How many rows went to quarantine."""
-        return sum(landing.quarantined_rows for landing in self.appended)
+        """Number of rows in quarantine."""
+        return sum(source.quarantined_rows for source in self.appended)
 
     @property
     def quarantine_files(self) -> tuple[str, ...]:
-        """The files in which those rows are, by their names in the store."""
-        return tuple(name for landing in self.appended for name in landing.quarantine_files)
+        """Names of the quarantine files in the store."""
+        return tuple(name for source in self.appended for name in source.quarantine_files)
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {
+            "version": self.version,
+            "dry_run": self.dry_run,
+            "created": self.created,
+            "entry": self.entry and self.entry.number,
+            "snapshot": self.snapshot,
+            "records": self.records,
+            "bytes": self.bytes,
+            "shards": [shard.to_dict() for source in self.appended for shard in source.shards],
+            "appended": [source.to_dict() for source in self.appended],
+            "new": [source.to_dict() for source in self.new],
+            "skipped": [skipped.to_dict() for skipped in self.skipped],
+            "duplicates": [
+                {
+                    **skipped.source.to_dict(),
+                    "first": skipped.first and skipped.first.path,
+                    "entry": skipped.entry,
+                }
+                for skipped in self.duplicates
+            ],
+            "replaced": [{**source.to_dict(), "entry": entry} for source, entry in self.replaced],
+            "rejected": [
+                {**rejection.source.to_dict(), **rejection.to_dict()} for rejection in self.rejected
+            ],
+            "quarantine": {
+                "rows": self.quarantined_rows,
+                "files": list(self.quarantine_files),
+                "reasons": [reason for source in self.appended for reason in source.reasons],
+            },
+        }
 
 
 @name_version
@@ -139,74 +175,125 @@ def append(
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> AppendReport:
-    """Append the records of sources to a version, and create it if it is not there.
+    """Append the records of sources to a version, and create the version on first use.
 
     A source is a file (JSON lines, CSV, Parquet, Arrow, TFRecord), a folder of files, a pandas or
-    Arrow table, a dict of NumPy arrays, a `tf.data.Dataset` or an iterable of dicts; or several
-    of these in a list. Data that is in memory needs a `batch` that names it: the same one never
-    lands twice. A new version gets `schema`, or the one that the sources suggest, and `checks`.
-    New shards are packed as those of the latest commit, or as `compression` says.
+    Arrow table, a dict of NumPy arrays, a `tf.data.Dataset` or an iterable of dicts.
 
-    Content that the version holds under another path is a duplicate: it is skipped and reported,
-    unless `on_duplicate` is "append". Other content of a path or batch that landed is rejected with
-    the code "changed-since-append", unless `on_changed` is "append" to keep both, or "replace" to
-    exchange all records of that path or batch in the same commit.
+    Args:
+        version: Version to append to.
+        sources: One source, or a list of them.
+        schema: Schema of a new version; by default it is inferred from the sources.
+        checks: Checks that a new version requires.
+        batch: Name of data in memory. Each batch is appended once.
+        format: Format of the files; by default it is detected.
+        target_bytes: Size at which a shard is complete.
+        compression: Compression of new shards; by default that of the latest data commit.
+        max_quarantined: Share of the rows, from 0 to 1, that may not fit the schema. They go to
+            quarantine.
+        salvage: Append the intact records of corrupt TFRecord files.
+        skip_invalid: Record an invalid source as rejected and append the others. It stays out
+            until its content changes.
+        retry_rejected: Append sources that were rejected or rolled back earlier.
+        on_duplicate: "skip" or "append" content that was appended under another path.
+        on_changed: "reject" a path or batch with new content, "append" it too, or "replace" its
+            earlier records in the same commit.
+        dry_run: Plan without writing.
+        limits: Limits of records and decompression.
+        executor: Executor of the tasks; by default threads of this process.
+        progress: Listener for the progress of tasks.
 
-    Raises InvalidRecordsError if more than `max_quarantined` of the rows do not fit the schema,
-    SchemaMismatchError if a source has another one, CorruptFileError at a damaged TFRecord file
-    unless `salvage` is set. Nothing is committed then; or, with `skip_invalid`, the other sources
-    land, and such a one is remembered as rejected with its reason, so that it does not come in at
-    the next turn either, unless its content changed. With `retry_rejected`, sources that were
-    rejected or rolled back come in again.
+    Returns:
+        The report. Its `entry` is None if nothing was appended.
+
+    Raises:
+        InvalidRecordsError: More rows than `max_quarantined` do not fit the schema.
+        SchemaMismatchError: A source has another schema.
+        CorruptFileError: A TFRecord file is corrupt.
+        ChangedSourceError: A path or batch has new content.
+
+        After each of these errors nothing is committed. With `skip_invalid` the source is rejected
+        instead.
+
+    Example:
+        >>> append(version, ["monday.jsonl", "tuesday.jsonl"], max_quarantined=0.01)
     """
     refuse_no_version(version=version)
     version.refresh()
-    options = AppendOptions(
-        target_bytes,
-        get_shard_compression(version, compression) or Compression.NONE,
-        max_quarantined,
-        salvage,
-        format,
-        limits.max_record_bytes,
-    )
-    work = _AppendRun(
+    run = _AppendRun(
         version,
+        schema,
+        checks,
         SourceRules(on_duplicate, on_changed, retry_rejected),
-        options,
+        AppendOptions(
+            target_bytes,
+            get_shard_compression(version, compression) or Compression.NONE,
+            max_quarantined,
+            salvage,
+            format,
+            limits.max_record_bytes,
+        ),
         limits,
         executor or ThreadExecutor(),
         progress,
-        skip_invalid=skip_invalid,
+        skip_invalid,
     )
-    opened, refused = open_or_reject(
+    opened, unreadable = open_or_reject(
         _list_sources(sources),
-        lambda one: open_source(one, batch=batch, format=format, salvage=salvage, limits=limits),
+        lambda source: open_source(
+            source, batch=batch, format=format, salvage=salvage, limits=limits
+        ),
         skip_invalid=skip_invalid,
     )
     tasks = [_IdentifyTask(source) for source in opened]
-    identified = list(run_grouped(work.executor, _identify_source, tasks, progress))
-    for left in reversed(range(_ROUNDS)):
+    identified = list(run_grouped(run.executor, _identify_source, tasks, progress))
+    for plans_left in reversed(range(_MAX_PLANS)):
         version.refresh()
-        plan = _plan_append(work, identified, refused)
-        if dry_run or not (plan.new or plan.refused or plan.unnoted):
-            told = tuple(identity for _, identity in plan.new)
-            skipped, aside = tuple(plan.skipped), tuple(plan.refused)
-            return AppendReport(version.name, None, skipped=skipped, new=told, rejected=aside)
-        _validate_unchanged(work, plan.refused)
+        plan = run.plan(identified, unreadable)
+        if dry_run or plan.is_empty:
+            return AppendReport(
+                version.name,
+                None,
+                skipped=tuple(plan.skipped),
+                new=tuple(identity for _, identity in plan.new),
+                rejected=tuple(plan.rejected),
+                dry_run=dry_run,
+            )
         try:
-            return _append_selected(work, plan, schema, checks)
+            return run.execute(plan)
         except ConflictError as error:
-            # Others landed the same path or content meanwhile: choose again.
-            if error.code != "stale-plan" or not left:
+            # The same path or content was appended concurrently: select again.
+            if error.code != "stale-plan" or not plans_left:
                 raise
     raise AssertionError("unreachable")
 
 
+@dataclass(slots=True)
+class _AppendPlan:
+    """Selected sources. `unrecorded` are the duplicates that the log does not contain yet."""
+
+    selection: SourceSelection
+    base: AppendBase
+    rejected: list[SourceRejection]
+    skipped: list[SkippedSource]
+    unrecorded: list[SkippedSource]
+
+    @property
+    def new(self) -> list[tuple[RecordSource, Identity]]:
+        return self.selection.new
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.new or self.rejected or self.unrecorded)
+
+
 @dataclass(frozen=True, slots=True)
 class _AppendRun:
-    """An append that is being done."""
+    """Append in progress: its arguments, and the steps from plan to commit."""
 
     version: StoredVersion
+    schema: Schema | None
+    checks: Checks
     rules: SourceRules
     options: AppendOptions
     limits: Limits
@@ -214,124 +301,236 @@ class _AppendRun:
     progress: ProgressListener | None
     skip_invalid: bool
 
-
-@dataclass(slots=True)
-class _AppendPlan:
-    """What is to be done. `unnoted` are the duplicates that the log does not tell of yet."""
-
-    choice: SourceSelection
-    seen: AppendBase
-    refused: list[SourceRejection]
-    skipped: list[SkippedSource]
-    unnoted: list[SkippedSource]
-
-    @property
-    def new(self) -> list[tuple[RecordSource, Identity]]:
-        return self.choice.new
-
-
-def _plan_append(
-    work: _AppendRun,
-    identified: Sequence[tuple[RecordSource, Identity]],
-    refused: Sequence[SourceRejection],
-) -> _AppendPlan:
-    state = work.version.state
-    choice = select_sources(work.version, identified, work.rules)
-    unreadable, known = _list_rejections(
-        work.version, refused, retry_rejected=work.rules.retry_rejected
-    )
-    return _AppendPlan(
-        choice,
-        AppendBase(state.number, state.snapshot, choice.words),
-        [*unreadable, *choice.refused],
-        [*choice.skipped, *known],
-        [
-            one
-            for one in choice.skipped
-            if one.code == "duplicate" and state.sources.get(one.source.key) is None
-        ],
-    )
-
-
-def _validate_unchanged(work: _AppendRun, refused: Sequence[SourceRejection]) -> None:
-    """Refuse the whole append for a source that has changed, unless those are set aside."""
-    changed = [one for one in refused if one.code == ChangedSourceError.code]
-    if changed and not work.skip_invalid:
-        more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
-        raise ChangedSourceError(
-            f"{changed[0].reason}{more}",
-            changed[0].entry,
-            hint=changed[0].hint,
-            path=changed[0].source.path,
-            version=work.version.name,
+    def plan(
+        self,
+        identified: Sequence[tuple[RecordSource, Identity]],
+        unreadable: Sequence[SourceRejection],
+    ) -> _AppendPlan:
+        """Select the sources to append by the current log."""
+        state = self.version.state
+        selection = select_sources(self.version, identified, self.rules)
+        rejected, known = self._split_known(unreadable)
+        return _AppendPlan(
+            selection,
+            AppendBase(state.number, state.snapshot, selection.recorded),
+            [*rejected, *selection.rejected],
+            [*selection.skipped, *known],
+            [
+                skipped
+                for skipped in selection.skipped
+                if skipped.code == "duplicate" and state.sources.get(skipped.source.key) is None
+            ],
         )
 
+    def _split_known(
+        self, rejections: Iterable[SourceRejection]
+    ) -> tuple[list[SourceRejection], list[SkippedSource]]:
+        """Return the new rejections, and those that the log contains already as skipped."""
+        new, skipped = [], []
+        for rejection in rejections:
+            entry = self.version.state.sources.get(rejection.source.key)
+            if entry is None or (self.rules.retry_rejected and entry < 0):
+                new.append(rejection)
+            else:
+                skipped.append(SkippedSource.rejected(rejection.source, abs(entry)))
+        return new, skipped
 
-def _append_selected(
-    work: _AppendRun, plan: _AppendPlan, schema: Schema | None, checks: Checks
-) -> AppendReport:
-    """Write the shards of the chosen sources and commit them; see `append`."""
-    version, refused = work.version, list(plan.refused)
-    if not plan.new and schema is None and not version.exists:
-        raise SourceError(
-            refused[0].reason,
-            code=refused[0].code,
-            path=refused[0].source.path,
-            record=refused[0].record,
-            offset=refused[0].offset,
-            version=version.name,
-        )
-    wanted = _choose_schema(version, schema, [source for source, _ in plan.new])
-    tasks = [_make_task(version, source, one, wanted, work.options) for source, one in plan.new]
-    created = False
-    while True:
-        tasks, made = _execute_tasks(
-            version, tasks, work.executor, work.progress, skip_invalid=work.skip_invalid
-        )
-        landings, unfit = split_rejected(
-            version.name, made, work.options.max_quarantined, skip_invalid=work.skip_invalid
-        )
-        try:
-            version.store.sync([name for landing in landings for name in landing.unsynced])
-        except ObjectNotFoundError:
-            version.refresh()
-            continue  # vacuum took what an append before this one had left
-        if not version.exists:
-            created = version.create(wanted, checks) is not None
-        change = _make_change(work, plan, landings, wanted)
-        try:
-            entry = version.commit(change) if landings else None
-        except TombstonedShardError:
-            version.refresh()
-            if change.exchange.landings:
-                raise _make_conflict_error(version) from None
-            continue  # vacuum took what an append before this one had left: make it anew
-        break
-    refused += unfit
-    landed = {source.key for source in entry.sources} if entry is not None else set()
-    skipped = [_add_entry(one, entry) for one in plan.skipped]
-    _record_skipped(work, refused, plan.unnoted, entry)
-    return AppendReport(
-        version.name,
-        entry,
-        tuple(landing for landing in landings if landing.source.key in landed),
-        (
-            *skipped,
-            *(
-                SkippedSource(landing.source, "it has landed meanwhile", code="appended-meanwhile")
-                for landing in landings
-                if landing.source.key not in landed
+    def execute(self, plan: _AppendPlan) -> AppendReport:
+        """Write the shards of the selected sources, commit them, and record the others."""
+        self._validate_plan(plan)
+        version = self.version
+        schema = self._choose_schema([source for source, _ in plan.new])
+        tasks = [self._build_task(source, identity, schema) for source, identity in plan.new]
+        created = False
+        while True:
+            tasks, results = self._run_tasks(tasks)
+            written, invalid = split_rejected(
+                version.name, results, self.options.max_quarantined, skip_invalid=self.skip_invalid
+            )
+            try:
+                version.store.sync([name for source in written for name in source.unsynced])
+            except ObjectNotFoundError:
+                # Vacuum deleted a reused shard of a stopped append: write it again.
+                version.refresh()
+                continue
+            if not version.exists:
+                created = version.create(schema, self.checks) is not None
+            change = self._build_change(plan, written, schema)
+            try:
+                entry = version.commit(change) if written else None
+            except TombstonedShardError:
+                version.refresh()
+                if change.exchange.landings:
+                    raise _make_conflict_error(version) from None
+                continue  # As above.
+            break
+        rejected = [*plan.rejected, *invalid]
+        self._record_skipped(rejected, plan.unrecorded, entry)
+        committed = {source.key for source in entry.sources} if entry is not None else set()
+        return AppendReport(
+            version.name,
+            entry,
+            tuple(source for source in written if source.source.key in committed),
+            (
+                *(_add_entry(skipped, entry) for skipped in plan.skipped),
+                *(
+                    SkippedSource(source.source, "appended concurrently", code="appended-meanwhile")
+                    for source in written
+                    if source.source.key not in committed
+                ),
             ),
-        ),
-        created=created,
-        rejected=tuple(refused),
-        replaced=_list_replaced(plan, landed),
-    )
+            created=created,
+            rejected=tuple(rejected),
+            replaced=tuple(
+                known
+                for key, replaced in plan.selection.replaces.items()
+                if key in committed
+                for known in replaced
+            ),
+        )
+
+    def _validate_plan(self, plan: _AppendPlan) -> None:
+        """Raise the error of a rejected source that prevents the whole append."""
+        changed = [one for one in plan.rejected if one.code == ChangedSourceError.code]
+        if changed and not self.skip_invalid:
+            more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+            raise ChangedSourceError(
+                f"{changed[0].reason}{more}",
+                changed[0].entry,
+                hint=changed[0].hint,
+                path=changed[0].source.path,
+                version=self.version.name,
+            )
+        if not plan.new and self.schema is None and not self.version.exists:
+            first = plan.rejected[0]
+            raise SourceError(
+                first.reason,
+                code=first.code,
+                path=first.source.path,
+                record=first.record,
+                offset=first.offset,
+                version=self.version.name,
+            )
+
+    def _choose_schema(self, sources: Sequence[RecordSource]) -> Schema:
+        """Return the schema of the version; of a new version the declared or inferred one."""
+        if self.schema is not None:
+            get_no_schema_error(self.schema, self.version.name)
+            validate_declared_schema(self.version, self.schema)
+        if self.version.exists:
+            return self.version.schema
+        return self.schema if self.schema is not None else _infer_schema(self.version, sources)
+
+    def _build_task(self, source: RecordSource, identity: Identity, schema: Schema) -> AppendTask:
+        store, log = self.version.store, self.version.log
+        # The name of a batch does not identify its rows: never reuse shards of another append.
+        run = secrets.token_hex(8) if identity.batch is not None else ""
+        return AppendTask(
+            store,
+            log.dataset,
+            log.version,
+            source,
+            identity,
+            schema,
+            self.options,
+            run,
+        )
+
+    def _run_tasks(
+        self, tasks: list[AppendTask]
+    ) -> tuple[list[AppendTask], list[AppendedSource | SourceRejection]]:
+        """Write the shards of each source, under names that the log does not know."""
+        work: Callable[[AppendTask, TaskContext], AppendedSource | SourceRejection] = (
+            append_or_reject if self.skip_invalid else append_source
+        )
+        while True:
+            attempts = [
+                find_fresh_attempt(self.version.state, [task.first_plan], task.attempt)
+                for task in tasks
+            ]
+            tasks = [
+                task if attempt == task.attempt else replace(task, attempt=attempt)
+                for task, attempt in zip(tasks, attempts, strict=True)
+            ]
+            results = list(
+                run_grouped(
+                    self.executor, work, tasks, self.progress, together=append_small_sources
+                )
+            )
+            stale = {
+                result.source.key
+                for result in results
+                if any(self.version.state.knows(shard.name) for shard in result.shards)
+            }
+            if not stale:
+                return tasks, results
+            tasks = [
+                replace(task, attempt=task.attempt + 1) if task.identity.key in stale else task
+                for task in tasks
+            ]
+
+    def _build_change(
+        self, plan: _AppendPlan, written: Sequence[AppendedSource], schema: Schema
+    ) -> Append:
+        """Return the commit. Its parameters suffice to write the same shards again."""
+        keys = {source.source.key for source in written}
+        replaces = {
+            key: replaced for key, replaced in plan.selection.replaces.items() if key in keys
+        }
+        return Append(
+            shards=[shard for source in written for shard in source.shards],
+            sources=[source.source for source in written],
+            parameters=self.options.to_dict(),
+            fingerprint=schema.fingerprint,
+            retry_rejected=self.rules.retry_rejected,
+            quarantine={
+                source.source.key: {
+                    "rows": source.quarantined_rows,
+                    "files": list(source.quarantine_files),
+                }
+                for source in written
+                if source.quarantined_rows
+            },
+            sidecars={source.source.key: source.sidecars for source in written},
+            digests={
+                source.source.key: source.digest for source in written if source.digest is not None
+            },
+            seen=plan.base,
+            exchange=self._build_exchange(replaces) if replaces else Replacement(),
+        )
+
+    def _build_exchange(self, replaces: Mapping[str, Sequence[KnownSource]]) -> Replacement:
+        from shardline.operations.source_replacement import build_exchange  # noqa: PLC0415 - rarely needed, with many imports
+
+        return build_exchange(
+            self.version, replaces, self.executor, self.progress, limits=self.limits
+        )
+
+    def _record_skipped(
+        self,
+        rejected: Sequence[SourceRejection],
+        unrecorded: Sequence[SkippedSource],
+        entry: Entry | None,
+    ) -> None:
+        """Commit which sources were rejected, and which are duplicates."""
+        duplicates = [_add_entry(duplicate, entry) for duplicate in unrecorded]
+        if not rejected and not duplicates:
+            return
+        change = RejectSources(
+            [*(one.source for one in rejected), *(one.source for one in duplicates)],
+            {rejection.source.key: rejection.to_dict() for rejection in rejected},
+            retry_rejected=self.rules.retry_rejected,
+            duplicates={
+                duplicate.source.key: _encode_duplicate(duplicate) for duplicate in duplicates
+            },
+        )
+        with report_partial_commit("append", [] if entry is None else [format_entry_label(entry)]):
+            self.version.commit(change)
 
 
 def _make_conflict_error(version: StoredVersion) -> ConflictError:
     return ConflictError(
-        f"{version.name}: shards to be replaced went to vacuum meanwhile",
+        f"{version.name}: vacuum removed shards that the append replaces",
         code="stale-plan",
         hint=Hint.of("append again"),
         version=version.name,
@@ -339,52 +538,27 @@ def _make_conflict_error(version: StoredVersion) -> ConflictError:
 
 
 def _add_entry(skipped: SkippedSource, entry: Entry | None) -> SkippedSource:
-    """A duplicate of a source in the same append, with the entry that this landed with."""
-    first = skipped.first
-    if first is None or skipped.entry is not None or entry is None:
+    """Add the entry to a duplicate of a source that the same append committed."""
+    if skipped.first is None or skipped.entry is not None or entry is None:
         return skipped
-    return replace(skipped, entry=entry.number) if first in entry.sources else skipped
+    return replace(skipped, entry=entry.number) if skipped.first in entry.sources else skipped
 
 
-def _record_skipped(
-    work: _AppendRun,
-    refused: Sequence[SourceRejection],
-    duplicates: Sequence[SkippedSource],
-    entry: Entry | None,
-) -> None:
-    """Write to the log which sources could not land, and which are duplicates."""
-    reasons = {one.source.key: one.to_dict() for one in refused}
-    told = [_add_entry(one, entry) for one in duplicates]
-    known = {one.source.key: _encode_duplicate(one) for one in told}
-    sources = [*(one.source for one in refused), *(one.source for one in told)]
-    if sources:
-        change = RejectSources(
-            sources, reasons, retry_rejected=work.rules.retry_rejected, duplicates=known
-        )
-        with report_partial_commit("append", [] if entry is None else [format_entry_label(entry)]):
-            work.version.commit(change)
-
-
-def _encode_duplicate(one: SkippedSource) -> Json:
-    told: Json = {} if one.first is None else {"first": one.first.path}
-    return told if one.entry is None else {**told, "entry": one.entry}
-
-
-def _list_replaced(plan: _AppendPlan, landed: set[str]) -> tuple[KnownSource, ...]:
-    replaces = plan.choice.replaces
-    return tuple(one for key, some in replaces.items() if key in landed for one in some)
+def _encode_duplicate(skipped: SkippedSource) -> Json:
+    payload: Json = {} if skipped.first is None else {"first": skipped.first.path}
+    return payload if skipped.entry is None else {**payload, "entry": skipped.entry}
 
 
 def _list_sources(sources: Any) -> list[Any]:  # noqa: ANN401 - anything that can be a source
-    """Several sources as a list; a list of rows is one source."""
-    if isinstance(sources, list | tuple) and not any(isinstance(one, Mapping) for one in sources):
+    """Return a list of sources; a list of rows is a single source."""
+    if isinstance(sources, list | tuple) and not any(isinstance(row, Mapping) for row in sources):
         return list(sources)
     return [sources]
 
 
 @dataclass(frozen=True, slots=True)
 class _IdentifyTask:
-    """A source to be read once, to know whether it has landed."""
+    """Task that computes the identity of a source, which reads the source once."""
 
     source: RecordSource
 
@@ -400,38 +574,9 @@ class _IdentifyTask:
 
 
 def _identify_source(task: _IdentifyTask, running: TaskContext) -> tuple[RecordSource, Identity]:
-    """The source too: it knows now how it was when it was read, wherever that happened."""
+    # An executor may have copied the source: the copy that was read detects later changes.
     identity = task.source.identity(lambda done: running.tell(done, 0))
     return task.source, identity
-
-
-def _list_rejections(
-    version: StoredVersion, refused: Iterable[SourceRejection], *, retry_rejected: bool
-) -> tuple[list[SourceRejection], list[SkippedSource]]:
-    """The sources that cannot be read and are to be told of, and those that the log knows."""
-    new, skipped = [], []
-    for one in refused:
-        entry = version.state.sources.get(one.source.key)
-        if entry is None or (retry_rejected and entry < 0):
-            new.append(one)
-        else:
-            why = f"it was rejected in entry {abs(entry)} of the log"
-            skipped.append(
-                SkippedSource(one.source, why, out=True, code="rejected", entry=abs(entry))
-            )
-    return new, skipped
-
-
-def _choose_schema(
-    version: StoredVersion, declared: Schema | None, sources: Sequence[RecordSource]
-) -> Schema:
-    """The schema of the version; of a new one, what was declared or what the sources suggest."""
-    if declared is not None:
-        get_no_schema_error(declared, version.name)
-        validate_declared_schema(version, declared)
-    if version.exists:
-        return version.schema
-    return declared if declared is not None else _infer_schema(version, sources)
 
 
 def validate_declared_schema(version: StoredVersion, declared: Schema) -> None:
@@ -446,8 +591,8 @@ def validate_declared_schema(version: StoredVersion, declared: Schema) -> None:
 
 
 def _infer_schema(version: StoredVersion, sources: Sequence[RecordSource]) -> Schema:
-    found = infer_source_schema(sources)
-    if not found.features and found.payload != "opaque":
+    schema = infer_source_schema(sources)
+    if not schema.features and schema.payload != "opaque":
         raise SchemaMismatchError(
             f"{version.name}: cannot infer the schema of a new version from {sources[0].label}"
             + (f" and {len(sources) - 1} more" if len(sources) > 1 else ""),
@@ -457,87 +602,4 @@ def _infer_schema(version: StoredVersion, sources: Sequence[RecordSource]) -> Sc
             ),
             version=version.name,
         )
-    return found
-
-
-def _make_task(
-    version: StoredVersion,
-    source: RecordSource,
-    identity: Identity,
-    schema: Schema,
-    options: AppendOptions,
-) -> AppendTask:
-    log = version.log
-    # The name of a batch does not tell which rows are in it: they may have been mended since.
-    run = secrets.token_hex(8) if identity.batch is not None else ""
-    return AppendTask(
-        version.store, log.dataset, log.version, source, identity, schema, options, run
-    )
-
-
-def _execute_tasks(
-    version: StoredVersion,
-    tasks: list[AppendTask],
-    executor: Executor,
-    progress: ProgressListener | None,
-    *,
-    skip_invalid: bool,
-) -> tuple[list[AppendTask], list[AppendedSource | SourceRejection]]:
-    """Make the shards of every source, under names that the log does not know."""
-    work: Callable[[AppendTask, TaskContext], AppendedSource | SourceRejection] = (
-        append_or_reject if skip_invalid else append_source
-    )
-    while True:
-        tasks = [_assign_fresh_name(version, task) for task in tasks]
-        made = list(run_grouped(executor, work, tasks, progress, together=append_small_sources))
-        stale = {
-            one.source.key
-            for one in made
-            if any(version.state.knows(shard.name) for shard in one.shards)
-        }
-        if not stale:
-            return tasks, made
-        tasks = [
-            replace(task, attempt=task.attempt + 1) if task.identity.key in stale else task
-            for task in tasks
-        ]
-
-
-def _assign_fresh_name(version: StoredVersion, task: AppendTask) -> AppendTask:
-    attempt = find_fresh_attempt(version.state, [task.first_plan], task.attempt)
-    return task if attempt == task.attempt else replace(task, attempt=attempt)
-
-
-def _make_change(
-    work: _AppendRun, plan: _AppendPlan, landings: Sequence[AppendedSource], schema: Schema
-) -> Append:
-    """What to commit. The parameters suffice to make the shards once more."""
-    keys = {landing.source.key for landing in landings}
-    replaces = {key: some for key, some in plan.choice.replaces.items() if key in keys}
-    return Append(
-        shards=[shard for landing in landings for shard in landing.shards],
-        sources=[landing.source for landing in landings],
-        parameters=work.options.to_dict(),
-        fingerprint=schema.fingerprint,
-        retry_rejected=work.rules.retry_rejected,
-        quarantine={
-            landing.source.key: {
-                "rows": landing.quarantined_rows,
-                "files": list(landing.quarantine_files),
-            }
-            for landing in landings
-            if landing.quarantined_rows
-        },
-        sidecars={landing.source.key: landing.sidecars for landing in landings},
-        digests={
-            landing.source.key: landing.digest for landing in landings if landing.digest is not None
-        },
-        seen=plan.seen,
-        exchange=_make_exchange(work, replaces) if replaces else Replacement(),
-    )
-
-
-def _make_exchange(work: _AppendRun, replaces: Mapping[str, Sequence[KnownSource]]) -> Replacement:
-    from shardline.operations.source_replacement import make_exchange  # noqa: PLC0415 - it builds on much
-
-    return make_exchange(work.version, replaces, work.executor, work.progress, limits=work.limits)
+    return schema

@@ -1,4 +1,4 @@
-"""One source becomes shards: the task of an append, which any engine can run."""
+"""Append task: the records of one source to shards, run by any executor."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ _MAX_ROWS_LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class AppendOptions:
-    """How shards are made. `max_quarantined` is how many of the rows may be refused, of 1.
+    """Options that determine the shards of a source.
 
-    `format` and `max_record_bytes` are how the source is read.
+    `max_quarantined` is the share of the rows, from 0 to 1, that may go to quarantine. `format` and
+    `max_record_bytes` apply to reading the source.
     """
 
     target_bytes: int = TARGET_BYTES
@@ -69,34 +70,34 @@ class AppendOptions:
     max_record_bytes: int = DEFAULT_LIMITS.max_record_bytes
 
     def __post_init__(self) -> None:
-        """Refuse what no shard can be made by."""
+        """Validate the options."""
         validate_shard_compression(self.compression)
         validate_minimum("target_bytes", self.target_bytes, 1)
         validate_share("max_quarantined", self.max_quarantined)
 
     def to_dict(self) -> Json:
-        """The options as an entry tells them: enough to make the shards once more."""
-        told: Json = {"target_bytes": self.target_bytes, "compression": self.compression.value}
-        told |= {"salvage": True} if self.salvage else {}
-        told |= {"format": self.format} if self.format is not None else {}
+        """Serialize to the parameters of an append entry, which suffice to recreate the shards."""
+        payload: Json = {"target_bytes": self.target_bytes, "compression": self.compression.value}
+        payload |= {"salvage": True} if self.salvage else {}
+        payload |= {"format": self.format} if self.format is not None else {}
         if self.max_record_bytes != DEFAULT_LIMITS.max_record_bytes:
-            told["max_record_bytes"] = self.max_record_bytes
-        return told
+            payload["max_record_bytes"] = self.max_record_bytes
+        return payload
 
     @classmethod
-    def from_dict(cls, told: Json) -> AppendOptions:
-        """Read them back from the parameters of an append."""
+    def from_dict(cls, parameters: Json) -> AppendOptions:
+        """Parse the parameters of an append entry."""
         return cls(
-            told["target_bytes"],
-            Compression(told["compression"]),
-            salvage=bool(told.get("salvage")),
-            format=told.get("format"),
-            max_record_bytes=told.get("max_record_bytes", DEFAULT_LIMITS.max_record_bytes),
+            parameters["target_bytes"],
+            Compression(parameters["compression"]),
+            salvage=bool(parameters.get("salvage")),
+            format=parameters.get("format"),
+            max_record_bytes=parameters.get("max_record_bytes", DEFAULT_LIMITS.max_record_bytes),
         )
 
 
 def make_append_identity(source: str, fingerprint: str, options: AppendOptions) -> Json:
-    """What the names of all shards of a source depend on, whoever makes them."""
+    """Return the identity that is hashed into the names of all shards of a source."""
     return {
         "operation": "append",
         "source": source,
@@ -111,10 +112,10 @@ def make_append_identity(source: str, fingerprint: str, options: AppendOptions) 
 
 @dataclass(frozen=True)
 class AppendTask:
-    """A source to make shards of.
+    """Source to write to shards.
 
-    `run` tells one append from others, where the identity of the source does not tell its content:
-    what another one left is not used then.
+    `run` distinguishes appends of a batch, whose identity does not contain the rows: shards of
+    another append are not reused.
     """
 
     store: Store
@@ -131,21 +132,21 @@ class AppendTask:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Display label of the source."""
         return self.source.label
 
     @property
     def size(self) -> int | None:
-        """How many bytes it reads."""
+        """Number of bytes to read."""
         return self.source.size
 
     @cached_property
     def first_plan(self) -> ShardPlan:
-        """The first of its shards; most sources have no other."""
+        """Plan of the first shard; most sources have one shard."""
         return self.plan(0, 0)
 
     def plan(self, part: int, first: int) -> ShardPlan:
-        """One of its shards. The name depends on all that can make a difference to its bytes."""
+        """Return the plan of a shard, named by everything that can change its bytes."""
         return ShardPlan(
             self.store,
             self.dataset,
@@ -165,12 +166,14 @@ class AppendTask:
 
 @dataclass(frozen=True, slots=True)
 class AppendedSource:
-    """What was made of one source: its shards, and how many of its rows went to quarantine.
+    """Source with its new shards and the number of rows in quarantine.
 
-    `gaps` of those are the corrupt parts of a file that was salvaged. `sidecars` are the digests of
-    the files written with the shards, by their names. `digest` is that of the rows of a batch,
-    whose name does not tell them. `unsynced` are the files that `Store.sync` has to make durable
-    before the landing is committed.
+    Attributes:
+        gaps: Corrupt parts of a salvaged file; they count as quarantined rows.
+        reasons: The first reasons for quarantined rows.
+        sidecars: Digests of the files written with the shards, by name.
+        digest: Digest of the rows of a batch.
+        unsynced: Files that `Store.sync` must make durable before the commit.
     """
 
     source: Identity
@@ -186,19 +189,28 @@ class AppendedSource:
 
     @property
     def records(self) -> int:
-        """How many records it gave."""
+        """Number of records."""
         return sum(shard.records for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """How many bytes its shards have."""
+        """Size of the shards."""
         return sum(shard.bytes for shard in self.shards)
+
+    def to_dict(self) -> Json:
+        """Return the row counts of the source as JSON values."""
+        return {
+            **self.source.to_dict(),
+            "rows": self.rows,
+            "records": self.records,
+            "quarantined_rows": self.quarantined_rows,
+        }
 
 
 def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
-    """Do one task: make the shards of a source, or find those that are made already.
+    """Write the shards of a source, or reuse those that a stopped append left.
 
-    They are not durable yet: many small files are synced together, before they are committed.
+    They are not durable yet: the caller syncs many small files together before the commit.
     """
     receipts: list[Receipt] = []
     unsynced: list[str] = []
@@ -213,11 +225,11 @@ def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
                 expected=_predict_content(task),
                 unsynced=unsynced,
             )
-            filling = _SourceShardWriter(stream, first, task.options.target_bytes)
-            receipts.append(make_shard(plan, filling, attempt=task.attempt))
+            writer = _SourceShardWriter(stream, first, task.options.target_bytes)
+            receipts.append(make_shard(plan, writer, attempt=task.attempt))
     finally:
         stream.close()
-    told = tuple(f"{task.label}, {why}" for receipt in receipts for why in receipt.told)
+    reasons = tuple(f"{task.label}, {reason}" for receipt in receipts for reason in receipt.told)
     return AppendedSource(
         task.identity,
         tuple(receipt.shard for receipt in receipts if receipt.shard is not None),
@@ -225,7 +237,7 @@ def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
         sum(receipt.refused_rows for receipt in receipts),
         sum(receipt.damaged for receipt in receipts),
         tuple(receipt.quarantine for receipt in receipts if receipt.quarantine is not None),
-        told[:_MAX_ROWS_LISTED],
+        reasons[:_MAX_ROWS_LISTED],
         {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()},
         None if digest is None else digest.hexdigest(),
         tuple(unsynced),
@@ -235,52 +247,51 @@ def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
 def append_small_sources(
     tasks: Sequence[AppendTask], running: TaskContext
 ) -> list[AppendedSource | None]:
-    """Do the tasks of small files at once; None for each that `land` has to do.
+    """Append small files together. Returns None for each source that `append_source` must append.
 
-    It writes the same files as `land`. It leaves a source to `land` where a row does not fit or
-    gives no record, and where a file of its shard exists.
+    These are sources with an invalid row, and those with an existing file of their shard. Both
+    functions write the same files.
     """
-    landings: list[AppendedSource | None] = [None] * len(tasks)
+    results: list[AppendedSource | None] = [None] * len(tasks)
     first = tasks[0]
     if first.options.compression is not Compression.NONE or first.options.salvage:
-        return landings
-    made: list[tuple[int, AppendedSource, tuple[NewObject, ...]]] = []
-    for at, found in enumerate(read_small_files([task.source for task in tasks], first.schema)):
-        task = tasks[at]
-        if found is not None and len(found.frames.data) <= task.options.target_bytes:
-            shard = build_small_shard(task.first_plan, task.attempt, found.frames, found.rows)
-            made.append((at, _append_small_source(task, found.rows, *shard), shard[1]))
+        return results
+    written: list[tuple[int, AppendedSource, tuple[NewObject, ...]]] = []
+    for index, content in enumerate(
+        read_small_files([task.source for task in tasks], first.schema)
+    ):
+        task = tasks[index]
+        if content is not None and len(content.frames.data) <= task.options.target_bytes:
+            receipt, files = build_small_shard(
+                task.first_plan, task.attempt, content.frames, content.rows
+            )
+            source = AppendedSource(
+                task.identity,
+                () if receipt.shard is None else (receipt.shard,),
+                content.rows,
+                sidecars=receipt.sidecars,
+                unsynced=tuple(file.name for file in files if not file.derived),
+            )
+            written.append((index, source, files))
     running.tell(0, 0)
-    created = first.store.create_many([files for _, _, files in made])
+    created = first.store.create_many([files for _, _, files in written])
     done = records = 0
-    for (at, landing, _), is_new in zip(made, created, strict=True):
+    for (index, source, _), is_new in zip(written, created, strict=True):
         if is_new:
-            landings[at] = landing
-            done, records = done + (landing.source.size or 0), records + landing.records
+            results[index] = source
+            done, records = done + (source.source.size or 0), records + source.records
     running.tell(done, records)
-    return landings
-
-
-def _append_small_source(
-    task: AppendTask, rows: int, receipt: Receipt, files: Sequence[NewObject]
-) -> AppendedSource:
-    return AppendedSource(
-        task.identity,
-        () if receipt.shard is None else (receipt.shard,),
-        rows,
-        sidecars=receipt.sidecars,
-        unsynced=tuple(file.name for file in files if not file.derived),
-    )
+    return results
 
 
 def _predict_content(task: AppendTask) -> FileContent | None:
-    """What the only shard of a source should become: the file itself, where all of it lands.
+    """Return the expected content of a shard that is a copy of a TFRecord file, or None.
 
-    A shard that becomes something else, since the file is another by then, is made once more.
+    If the file has changed since, the shard is written again without an expectation.
     """
     content = task.source.content if isinstance(task.source, TFRecordSource) else None
-    whole = task.options.compression is Compression.NONE and not task.options.max_quarantined
-    if content is None or not whole or content.checksum.bytes > task.options.target_bytes:
+    is_copy = task.options.compression is Compression.NONE and not task.options.max_quarantined
+    if content is None or not is_copy or content.checksum.bytes > task.options.target_bytes:
         return None
     return content
 
@@ -301,29 +312,29 @@ class _SourceShardWriter:
 def _read_frames(
     task: AppendTask, running: TaskContext, digest: RowsDigest | None, row: int
 ) -> Iterator[tuple[EncodedRows, int]]:
-    """The records of a source from a row on, made side by side, with the row behind each lot."""
+    """Yield blocks of records from a row on, encoded in parallel, each with the row after it."""
 
-    def make(chunk: Chunk) -> tuple[EncodedRows, Chunk]:
+    def encode(chunk: Chunk) -> tuple[EncodedRows, Chunk]:
         return chunk.frames(), chunk
 
     records = 0
     chunks = task.source.chunks(task.schema, row)
-    lots = run_tasks(make, chunks, workers=running.workers)
-    for frames, chunk in lots:
-        bad = [one for one in frames.refused if not one.damage]
-        if bad and not task.options.max_quarantined:
-            told = tuple(f"{task.label}, {one}" for one in bad[:_MAX_ROWS_LISTED])
-            error = make_invalid_records_error(
+    blocks = run_tasks(encode, chunks, workers=running.workers)
+    for frames, chunk in blocks:
+        invalid = [bad for bad in frames.refused if not bad.damage]
+        if invalid and not task.options.max_quarantined:
+            error = _make_invalid_records_error(
                 f"{task.dataset}/{task.version}",
-                told,
-                len(bad),
+                tuple(f"{task.label}, {bad}" for bad in invalid[:_MAX_ROWS_LISTED]),
+                len(invalid),
                 chunk.end,
                 source=task.label,
-                complete=_is_at_end(lots),
+                complete=_is_exhausted(blocks),
             )
-            error.path, error.record, error.feature = task.label, bad[0].row, bad[0].feature
-            error.offset = bad[0].offset
-            if bad[0].is_too_large:
+            first = invalid[0]
+            error.path, error.record, error.feature = task.label, first.row, first.feature
+            error.offset = first.offset
+            if first.is_too_large:
                 error.code = "record-too-large"
                 error.set_hint(TOO_LARGE_HINT)
             raise error
@@ -334,54 +345,53 @@ def _read_frames(
         yield frames, chunk.end
 
 
-def _is_at_end(lots: Iterator[object]) -> bool:
-    """Return True if nothing follows: then what was found so far is all that there is."""
+def _is_exhausted(blocks: Iterator[object]) -> bool:
+    """Return True if no block follows, so that the invalid rows are complete."""
     try:
-        return next(lots, None) is None
+        return next(blocks, None) is None
     except ShardlineError:
         return False
 
 
-def validate_quarantine_share(name: str, landings: Sequence[AppendedSource], share: float) -> None:
-    """Refuse to commit if more than a share of the rows do not fit.
+def _validate_quarantined(name: str, sources: Sequence[AppendedSource], share: float) -> None:
+    """Raise InvalidRecordsError if more than a share of the rows do not fit.
 
-    What was salvaged of a damaged file was asked for, whatever that cost.
+    Gaps of a salvaged file do not count: the caller accepts them.
     """
-    rows = sum(landing.rows for landing in landings)
-    bad = sum(landing.quarantined_rows - landing.gaps for landing in landings)
-    if bad > share * rows:
-        told = [why for landing in landings for why in landing.reasons]
-        raise make_invalid_records_error(name, tuple(told[:_MAX_ROWS_LISTED]), bad, rows, share)
-    for landing in landings:
-        if landing.quarantined_rows and not landing.records and share < 1:
-            # It would count as landed, and never come in again.
-            raise make_invalid_records_error(
-                name, landing.reasons, landing.quarantined_rows, landing.rows, share
+    rows = sum(source.rows for source in sources)
+    invalid = sum(source.quarantined_rows - source.gaps for source in sources)
+    if invalid > share * rows:
+        reasons = tuple(reason for source in sources for reason in source.reasons)
+        raise _make_invalid_records_error(name, reasons[:_MAX_ROWS_LISTED], invalid, rows, share)
+    for source in sources:
+        if source.quarantined_rows and not source.records and share < 1:
+            # A source without a record would count as appended and never be retried.
+            raise _make_invalid_records_error(
+                name, source.reasons, source.quarantined_rows, source.rows, share
             )
 
 
-def make_invalid_records_error(
+def _make_invalid_records_error(
     name: str,
-    told: tuple[str, ...],
-    bad: int,
+    reasons: tuple[str, ...],
+    invalid: int,
     rows: int,
     share: float = 0.0,
     *,
     source: str = "",
     complete: bool = True,
 ) -> InvalidRecordsError:
-    """The error to raise for rows that do not fit, of all sources or of a single one."""
-    more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
+    more = f"\n  ... and {invalid - len(reasons):,} more" if invalid > len(reasons) else ""
     allowed = f" (at most {share:.2%} may)" if share else ""
-    lines = "\n  ".join(told)
-    counts = format_count_of(bad, rows, "row", complete=complete) + (
+    lines = "\n  ".join(reasons)
+    counts = format_count_of(invalid, rows, "row", complete=complete) + (
         f" of {source}" if source else ""
     )
     return InvalidRecordsError(
         f"{counts} do not fit the schema of {name}{allowed}, nothing was committed:"
         f"\n  {lines}{more}",
-        told,
-        bad,
+        reasons,
+        invalid,
         rows,
         complete=complete,
         hint=Hint.of(
@@ -398,11 +408,11 @@ _MAX_REASONS_LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class SourceRejection:
-    """A source that cannot land, and why. `check` is the one that its shards would have failed.
+    """Source that cannot be appended, with the check that its shards would fail.
 
-    Of a damaged TFRecord file, `record` and `offset` tell where, and `detail` only what. `code`
-    is that of the error; entries store it only of a source that has changed since it landed, which
-    was in `entry`.
+    `record`, `offset` and `detail` describe the fault in a corrupt TFRecord file. `code` is the
+    code of the error. Log entries store it only for a source that has changed since it was appended
+    in `entry`.
     """
 
     source: Identity
@@ -417,90 +427,91 @@ class SourceRejection:
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """It has none."""
+        """Empty: a rejected source has no shards."""
         return ()
 
     def to_dict(self) -> Json:
-        """The reason as an entry tells it."""
-        told: Json = {"check": self.check, "reason": self.reason}
+        """Serialize to the JSON of a reject entry."""
+        payload: Json = {"check": self.check, "reason": self.reason}
         if self.record is not None:
-            told |= {"record": self.record, "offset": self.offset, "detail": self.detail}
-        return {**told, "code": self.code} if self.code == ChangedSourceError.code else told
-
-    def with_hint(self, option: Option) -> SourceRejection:
-        """The same with one more option to set."""
-        more = Hint.of(self.hint or "", "; to have the same content twice also set ", option)
-        return replace(self, hint=more)
+            payload |= {"record": self.record, "offset": self.offset, "detail": self.detail}
+        return {**payload, "code": self.code} if self.code == ChangedSourceError.code else payload
 
 
-def make_rejection(source: Identity, error: ShardlineError) -> SourceRejection:
-    """What an error says of a source."""
-    why = str(error)
+def _build_rejection(source: Identity, error: ShardlineError) -> SourceRejection:
+    """Convert the error of a source to a rejection."""
+    reason = str(error)
     if isinstance(error, InvalidRecordsError):
-        told = "; ".join(str(one) for one in error.refused[:_MAX_REASONS_LISTED])
+        reasons = "; ".join(str(row) for row in error.refused[:_MAX_REASONS_LISTED])
         counts = format_count_of(error.bad, error.rows, "row", complete=error.complete)
-        why = f"{counts} do not fit the schema: {told}"
-    why = why if len(why) <= _MAX_REASON_CHARS else why[: _MAX_REASON_CHARS - 1] + "…"
-    if isinstance(error, CorruptFileError):
-        what = f"{error.kind}: {error.detail}"
-        place = (error.record, error.offset)
-        return SourceRejection(source, INTEGRITY, why, *place, what, error.code, error.hint)
-    check = INTEGRITY if isinstance(error, SourceError) else SCHEMA
-    return SourceRejection(source, check, why, code=error.code, hint=error.hint)
+        reason = f"{counts} do not fit the schema: {reasons}"
+    if len(reason) > _MAX_REASON_CHARS:
+        reason = reason[: _MAX_REASON_CHARS - 1] + "…"
+    check = INTEGRITY if isinstance(error, CorruptFileError | SourceError) else SCHEMA
+    rejection = SourceRejection(source, check, reason, code=error.code, hint=error.hint)
+    if not isinstance(error, CorruptFileError):
+        return rejection
+    detail = f"{error.kind}: {error.detail}"
+    return replace(rejection, record=error.record, offset=error.offset, detail=detail)
 
 
 def open_or_reject(
-    sources: Sequence[Any], opened: Callable[[Any], RecordSource], *, skip_invalid: bool
+    sources: Sequence[Any], open_source: Callable[[Any], RecordSource], *, skip_invalid: bool
 ) -> tuple[list[RecordSource], list[SourceRejection]]:
-    """The sources, and with `skip_invalid` the files that are nothing that can be read."""
-    good, refused = [], []
-    for one in sources:
+    """Open sources. With `skip_invalid`, files that cannot be read are rejected."""
+    opened, rejected = [], []
+    for source in sources:
         try:
-            good.append(opened(one))
+            opened.append(open_source(source))
         except SourceError as error:
-            origin = _get_file(one) if skip_invalid else None
-            if origin is None:
+            file = _find_file(source) if skip_invalid else None
+            if file is None:
                 raise
-            refused.append(make_rejection(origin.identity(), error))
-    return good, refused
+            rejected.append(_build_rejection(file.identity(), error))
+    return opened, rejected
 
 
-def _get_file(what: object) -> FileIdentity | None:
-    """The file that a caller named; None if that is no file, or is not there."""
-    if isinstance(what, str) and "://" in what:
-        file = open_stored_file(what)
+def _find_file(source: object) -> FileIdentity | None:
+    """Return the existing file that a caller named, or None."""
+    if isinstance(source, str) and "://" in source:
+        file = open_stored_file(source)
         return FileIdentity(file) if file.store.info(file.name) is not None else None
-    if isinstance(what, str | Path) and Path(what).is_file():
-        return FileIdentity(Path(what))
+    if isinstance(source, str | Path) and Path(source).is_file():
+        return FileIdentity(Path(source))
     return None
 
 
 def append_or_reject(task: AppendTask, running: TaskContext) -> AppendedSource | SourceRejection:
-    """Make the shards of a source, or say why that cannot be."""
+    """Write the shards of a source, or reject the source."""
     try:
         return append_source(task, running)
     except _REJECTABLE_ERRORS as error:
-        return make_rejection(task.identity, error)
+        return _build_rejection(task.identity, error)
 
 
 def split_rejected(
-    name: str, made: Sequence[AppendedSource | SourceRejection], share: float, *, skip_invalid: bool
+    name: str,
+    results: Sequence[AppendedSource | SourceRejection],
+    share: float,
+    *,
+    skip_invalid: bool,
 ) -> tuple[list[AppendedSource], list[SourceRejection]]:
-    """What may be committed, and what not: more than a share of its rows do not fit.
+    """Separate the sources to commit from those with more than a share of invalid rows.
 
-    Without `skip_invalid` the share is one of all rows, and InvalidRecordsError is raised.
+    Without `skip_invalid` the share applies to the rows of all sources, and InvalidRecordsError is
+    raised.
     """
-    landings = [one for one in made if isinstance(one, AppendedSource)]
-    refused = [one for one in made if isinstance(one, SourceRejection)]
+    written = [result for result in results if isinstance(result, AppendedSource)]
+    rejected = [result for result in results if isinstance(result, SourceRejection)]
     if not skip_invalid:
-        validate_quarantine_share(name, landings, share)
-        return landings, refused
-    kept = []
-    for landing in landings:
+        _validate_quarantined(name, written, share)
+        return written, rejected
+    accepted = []
+    for source in written:
         try:
-            validate_quarantine_share(name, [landing], share)
+            _validate_quarantined(name, [source], share)
         except InvalidRecordsError as error:
-            refused.append(make_rejection(landing.source, error))
+            rejected.append(_build_rejection(source.source, error))
         else:
-            kept.append(landing)
-    return kept, refused
+            accepted.append(source)
+    return accepted, rejected

@@ -1,7 +1,7 @@
-"""Which records of the newest snapshot came from a source, and the shards without them.
+"""Source replacement: the shards of the latest snapshot without the records of a source.
 
-A replacement is no erasure: older snapshots keep the old records. The shards of a source go as a
-whole; a shard that was rebuilt from several sources is written once more without its records.
+A replacement does not erase: older snapshots keep the old records. Shards of a single source are
+removed. A shard that was rebuilt from several sources is rewritten without the replaced records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 
-def make_exchange(
+def build_exchange(
     version: StoredVersion,
     replaces: Mapping[str, Sequence[KnownSource]],
     executor: Executor,
@@ -48,108 +48,112 @@ def make_exchange(
     *,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Replacement:
-    """Write what stays of the shards that hold replaced landings, by the keys of the new sources.
+    """Write the shards that replace those of earlier appends, without committing them.
 
-    Nothing is committed. Raises LogError where it is not known which records came from a source.
+    `replaces` has the replaced appends by the key of the new source. Raises LogError if the
+    records of a source are unknown.
     """
-    landings = [one for some in replaces.values() for one in some]
-    first = min(one.entry for one in landings)
+    replaced = [known for group in replaces.values() for known in group]
+    first = min(known.entry for known in replaced)
     entries = tuple(islice(version.log.entries(first), version.state.number - first + 1))
     history = VersionHistory(version, entries)
     relations = _list_relations(version, history)
     live = {shard.name: shard for shard in history.live}
-    leaving: dict[str, list[IntArray]] = {}
-    at: dict[str, str] = {}
-    for key, some in replaces.items():
-        rows = spread_rows(dict(_list_appended_rows(entries, some)), relations).rows
-        here = [name for name in live if len(rows.get(name, ()))]
-        at |= {key: here[0]} if here else {}
-        for name in here:
-            leaving.setdefault(name, []).append(rows[name])
-    gone = {name: np.unique(np.concatenate(parts)) for name, parts in leaving.items()}
+    removed: dict[str, list[IntArray]] = {}
+    positions: dict[str, str] = {}
+    for key, group in replaces.items():
+        rows = spread_rows(dict(_list_appended_rows(entries, group)), relations).rows
+        shards = [name for name in live if len(rows.get(name, ()))]
+        positions |= {key: shards[0]} if shards else {}
+        for name in shards:
+            removed.setdefault(name, []).append(rows[name])
+    removed_rows = {name: np.unique(np.concatenate(parts)) for name, parts in removed.items()}
     cut: dict[str, Shard | None] = {
-        name: None for name, rows in gone.items() if len(rows) == live[name].records
+        name: None for name, rows in removed_rows.items() if len(rows) == live[name].records
     }
-    staying = {name: rows for name, rows in gone.items() if name not in cut}
-    tasks = [_make_task(version, live[name], rows, limits) for name, rows in staying.items()]
+    tasks = [
+        _build_task(version, live[name], rows, limits)
+        for name, rows in removed_rows.items()
+        if name not in cut
+    ]
     receipts = make_fresh_shards(version, tasks, make_erased_shard, executor, progress)
     cut |= dict(_validate_written(version, tasks, receipts))
-    sidecars = {name: digest for one in receipts for name, digest in one.sidecars.items()}
-    return Replacement([one.key for one in landings], cut, at, sidecars)
+    sidecars = {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()}
+    return Replacement([known.key for known in replaced], cut, positions, sidecars)
 
 
 def _list_appended_rows(
-    entries: Sequence[Entry], landings: Iterable[KnownSource]
+    entries: Sequence[Entry], sources: Iterable[KnownSource]
 ) -> Iterator[tuple[str, IntArray]]:
-    """All records of the shards that sources landed with."""
+    """Yield the shards that appended the sources, with all their rows."""
     first = entries[0].number
-    for landed in landings:
-        for one in entries[landed.entry - first].added:
-            if one.shard.source == landed.source.key and one.shard.records:
-                yield one.shard.name, np.arange(one.shard.records)
+    for source, number in sources:
+        for added in entries[number - first].added:
+            if added.shard.source == source.key and added.shard.records:
+                yield added.shard.name, np.arange(added.shard.records)
 
 
 def _list_relations(version: StoredVersion, history: VersionHistory) -> list[Relation]:
-    """How records moved from shard to shard since; also what repairs salvaged of them."""
+    """Return how records moved between shards since, also through salvaging repairs."""
     log = version.log
     index = LogIndex(version.store, version)
-    known = DatasetHistory(index, log.dataset, {log.version: history})
+    histories = DatasetHistory(index, log.dataset, {log.version: history})
     salvaged = [
         _SalvagedRelation(version, str(entry.parameters["shard"]), entry.added[0].shard)
         for entry in history.entries
         if entry.operation == "repair" and entry.parameters.get("lost_records") and entry.added
     ]
-    return [*list_relations(known), *salvaged]
+    return [*list_relations(histories), *salvaged]
 
 
 @dataclass(frozen=True, slots=True)
 class _SalvagedRelation:
-    """What a repair left of a shard, as its row map tells."""
+    """Relation of a shard to its salvaged repair, by the row map of the repair."""
 
     version: StoredVersion
     old: str
-    made: Shard
+    repaired: Shard
 
     def names(self) -> Iterable[str]:
-        """The shards of which rows are carried on."""
+        """Return the shards whose rows are carried on."""
         return (self.old,)
 
     def reaches(self) -> Iterable[str]:
-        """The shards whose rows follow from them."""
-        return (self.made.name,)
+        """Return the shards that the rows are carried to."""
+        return (self.repaired.name,)
 
     def carry(self, _name: str, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
-        """The rows of other shards that follow from these of this one."""
-        if self.made.source is not None:
-            yield self.made.name, np.arange(self.made.records)
+        """Yield the rows of the repaired shard that come from rows of the old one."""
+        if self.repaired.source is not None:
+            yield self.repaired.name, np.arange(self.repaired.records)
             return
-        SidecarReader(self.version).compare(f"{self.made.name}{ROWS}")
-        path = self.version.shard_name(self.made) + ROWS
-        found = []
+        SidecarReader(self.version).compare(f"{self.repaired.name}{ROWS}")
+        path = self.version.shard_name(self.repaired) + ROWS
+        matches = []
         try:
-            for first, old in RowMap(self.version.store, path, self.made.records, 1).lots():
+            for first, old in RowMap(self.version.store, path, self.repaired.records, 1).lots():
                 if (old[:, 0] == NOTHING).any():
-                    raise self._unknown()
-                found.append(first + np.isin(old[:, 0], rows).nonzero()[0])
+                    raise self._make_unknown_error()
+                matches.append(first + np.isin(old[:, 0], rows).nonzero()[0])
         except RowMapError:
-            raise self._unknown() from None
-        yield self.made.name, np.concatenate(found)
+            raise self._make_unknown_error() from None
+        yield self.repaired.name, np.concatenate(matches)
 
-    def _unknown(self) -> LogError:
+    def _make_unknown_error(self) -> LogError:
         return LogError(
-            f"{self.version.name}: unknown which records of {self.made.name} to replace",
+            f"{self.version.name}: unknown which records of {self.repaired.name} to replace",
             code="origin-not-recorded",
             hint=Hint.of(
                 "a repair salvaged the shard: restore the source and repair it, or set ",
                 Option("on_changed", "append"),
             ),
-            path=self.made.name,
+            path=self.repaired.name,
             version=self.version.name,
         )
 
 
-def _make_task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
-    """A shard to be written once more, without the rows that go."""
+def _build_task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
+    """Return the task to rewrite a shard without some rows."""
     log = version.log
     records = open_shard_file(version.latest(), shard)
     return EraseTask(
@@ -168,7 +172,7 @@ def _make_task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Lim
 def _validate_written(
     version: StoredVersion, tasks: Sequence[EraseTask], receipts: Sequence[Receipt]
 ) -> Iterator[tuple[str, Shard]]:
-    """The new shards by the names of the old ones; LogError if one is not as planned."""
+    """Yield the new shards by old name. Raises LogError if a shard differs from the plan."""
     for task, receipt in zip(tasks, receipts, strict=True):
         old, new = task.shard, receipt.shard
         if new is None or new.records != old.records - len(task.rows):

@@ -1,8 +1,7 @@
-"""What a version holds of which source: where a path, a batch or a content landed.
+"""Source selection: which sources an append adds, skips or rejects.
 
-Known content under a new path is a duplicate. A path or batch that has landed and now has other
-content has changed. Both are said of what the newest snapshot holds: what was rejected, rolled back
-or replaced since is neither.
+Known content under a new path is a duplicate. A known path or batch with new content has changed.
+Both refer to the latest snapshot: sources that were rejected, rolled back or replaced do not count.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from shardline.sources.source_identity import make_source_changed_error
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.model import Source
     from shardline.log.model import Source as Identity
@@ -30,134 +30,131 @@ if TYPE_CHECKING:
 
 
 class KnownSource(NamedTuple):
-    """A source, and the entry that it landed with."""
+    """A source and the entry that appended it."""
 
     source: Source
     entry: int
 
     @property
     def key(self) -> tuple[str, int]:
-        """The landing as an entry names it that replaces it."""
+        """Source key and entry, as in the entry of a replacement."""
         return self.source.key, self.entry
 
 
 @dataclass(frozen=True)
 class _EntrySources:
-    """What one entry tells of its sources, ready to be looked up."""
+    """Look-up tables of the sources of one entry."""
 
     entry: Entry
 
     @cached_property
-    def by_place(self) -> dict[tuple[str | None, str | None], Source]:
-        return {(one.path, one.batch): one for one in self.entry.sources}
+    def by_location(self) -> dict[tuple[str | None, str | None], Source]:
+        return {(source.path, source.batch): source for source in self.entry.sources}
 
     @cached_property
     def by_content(self) -> dict[tuple[str | None, int | None], list[Source]]:
-        found: dict[tuple[str | None, int | None], list[Source]] = {}
-        for one in self.entry.sources:
-            found.setdefault((one.sha256, one.size), []).append(one)
-        return found
+        sources: dict[tuple[str | None, int | None], list[Source]] = {}
+        for source in self.entry.sources:
+            sources.setdefault((source.sha256, source.size), []).append(source)
+        return sources
 
     @cached_property
     def replaced(self) -> frozenset[tuple[str, int]]:
-        told = self.entry.parameters.get("replaced", ())
-        return frozenset((str(one["source"]), int(one["entry"])) for one in told)
+        rows = self.entry.parameters.get("replaced", ())
+        return frozenset((str(row["source"]), int(row["entry"])) for row in rows)
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        told = self.entry.parameters.get("batches", ())
-        return {str(one["source"]): str(one["digest"]) for one in told}
+        rows = self.entry.parameters.get("batches", ())
+        return {str(row["source"]): str(row["digest"]) for row in rows}
 
     @cached_property
-    def passing(self) -> frozenset[str]:
-        """The keys of sources that were left out for what else the version held then."""
-        told = self.entry.parameters
-        duplicates = {str(one["source"]) for one in told.get("duplicates", ())}
-        aside = told.get("set_aside", ())
-        return frozenset(
-            duplicates
-            | {str(one["source"]) for one in aside if one.get("code") == ChangedSourceError.code}
-        )
+    def temporarily_skipped(self) -> frozenset[str]:
+        """Keys of sources that were skipped because of other sources of the version."""
+        duplicates = self.entry.parameters.get("duplicates", ())
+        rejected = self.entry.parameters.get("set_aside", ())
+        changed = (row for row in rejected if row.get("code") == ChangedSourceError.code)
+        return frozenset(str(row["source"]) for row in (*duplicates, *changed))
 
 
 class KnownSources:
-    """The sources that a version holds, as its log stands now."""
+    """Sources that a version contains, by its current log."""
 
     def __init__(self, version: StoredVersion) -> None:
         self._log = version.log
         self._state = version.state
         self._entries: dict[int, _EntrySources] = {}
 
-    def word(self, source: Source) -> int | None:
-        """What the log says of exactly this source: its landing, or negative, its rejection.
+    def find_entry(self, source: Source) -> int | None:
+        """Return the entry that appended exactly this source; negative if it rejected the source.
 
-        None if nothing, or if it was left out for a reason that may have passed: as a duplicate, or
-        since its path had landed with other content.
+        Returns None for an unknown source, and for one that was skipped for a reason that may have
+        passed: as a duplicate, or because its path had other content.
         """
-        word = self._state.sources.get(source.key)
-        if word is None or word >= 0:
-            return word
-        return None if source.key in self._of(-word).passing else word
+        number = self._state.sources.get(source.key)
+        if number is None or number >= 0:
+            return number
+        return None if source.key in self._read(-number).temporarily_skipped else number
 
-    def at_place(self, source: Source) -> list[KnownSource]:
-        """The landings of the same path or batch that are held, oldest first."""
-        return [one for one in self._landings(source) if self.holds(one)]
+    def list_contained(self, source: Source) -> list[KnownSource]:
+        """Return the contained sources of the same path or batch, oldest first."""
+        return [known for known in self._iter_location(source) if self.contains(known)]
 
-    def with_content(
-        self, source: Source, leaving: Collection[tuple[str, int]] = ()
+    def find_duplicate(
+        self, source: Source, replaced: Collection[tuple[str, int]] = ()
     ) -> KnownSource | None:
-        """The first landing of the same content under another path that is held and stays.
+        """Return the first contained source with the same content under another path.
 
-        `leaving` are landings that are about to be replaced.
+        `replaced` are sources that the append is about to replace.
         """
-        hashed = hash_content(source)
-        for number in [] if hashed is None else self._state.landings.find(hashed):
-            for other in self._of(number).by_content.get((source.sha256, source.size), ()):
-                found = KnownSource(other, number)
-                if other.path != source.path and found.key not in leaving and self.holds(found):
-                    return found
+        content_hash = hash_content(source)
+        for number in [] if content_hash is None else self._state.landings.find(content_hash):
+            for other in self._read(number).by_content.get((source.sha256, source.size), ()):
+                known = KnownSource(other, number)
+                if other.path != source.path and known.key not in replaced and self.contains(known):
+                    return known
         return None
 
-    def digest(self, landed: KnownSource) -> str | None:
-        """What the rows of a batch amounted to; None if an earlier release appended it."""
-        return self._of(landed.entry).digests.get(landed.source.key)
+    def get_digest(self, known: KnownSource) -> str | None:
+        """Return the digest of the rows of a batch; None if an early release appended it."""
+        return self._read(known.entry).digests.get(known.source.key)
 
-    def holds(self, landed: KnownSource) -> bool:
-        """Return True if the newest snapshot holds what landed, itself or in a rebuilt shard."""
-        if self._stands(landed) and not self.was_replaced(landed):
+    def contains(self, known: KnownSource) -> bool:
+        """Return True if the latest snapshot has records of the source, also in rebuilt shards."""
+        if self._is_effective(known) and not self.was_replaced(known):
             return True
-        return landed.key in self._live
+        return known.key in self._live
 
-    def _landings(self, source: Source) -> Iterator[KnownSource]:
+    def _iter_location(self, source: Source) -> Iterator[KnownSource]:
         for number in self._state.landings.find(hash_location(source)):
-            found = self._of(number).by_place.get((source.path, source.batch))
-            if found is not None:
-                yield KnownSource(found, number)
+            match = self._read(number).by_location.get((source.path, source.batch))
+            if match is not None:
+                yield KnownSource(match, number)
 
-    def was_replaced(self, landed: KnownSource) -> bool:
-        """Return True if a later landing of the same path or batch replaced it, and stands."""
-        numbers = self._state.landings.find(hash_location(landed.source))
-        if numbers[-1:] <= [landed.entry]:
+    def was_replaced(self, known: KnownSource) -> bool:
+        """Return True if an effective append of the same path or batch replaced the source."""
+        numbers = self._state.landings.find(hash_location(known.source))
+        if numbers[-1:] <= [known.entry]:
             return False
         return any(
-            one.entry > landed.entry
-            and landed.key in self._of(one.entry).replaced
-            and self._stands(one)
-            for one in self._landings(landed.source)
+            later.entry > known.entry
+            and known.key in self._read(later.entry).replaced
+            and self._is_effective(later)
+            for later in self._iter_location(known.source)
         )
 
-    def _stands(self, landed: KnownSource) -> bool:
-        """Return True if the entry is neither rolled back nor rejected."""
+    def _is_effective(self, known: KnownSource) -> bool:
+        """Return True if the append was neither rolled back nor rejected."""
         timeline = self._state.timeline
-        snapshot = timeline.of_entry(landed.entry)
+        snapshot = timeline.of_entry(known.entry)
         if not snapshot:
-            return True  # It gave no record, and there was nothing to roll back to.
+            return True  # An append without records has no snapshot to roll back.
         if snapshot not in self._line:
             return False
         rejected = int(timeline.column("rejected")[snapshot - 1])
         return not (
             rejected
-            and self._state.sources.get(landed.source.key) == -rejected
+            and self._state.sources.get(known.source.key) == -rejected
             and timeline.of_entry(rejected) in self._line
         )
 
@@ -167,25 +164,25 @@ class KnownSources:
 
     @cached_property
     def _live(self) -> set[tuple[str | None, int]]:
-        """The source and the landing of each live shard: also of what a restore brought back."""
+        """Source and entry of each live shard, also of those that a restore brought back."""
         state = self._state
         return {(stay.shard.source, stay.landed) for stay in state.stays.at(state.snapshot)}
 
-    def _of(self, number: int) -> _EntrySources:
+    def _read(self, number: int) -> _EntrySources:
         if number not in self._entries:
             self._entries[number] = _EntrySources(self._log.entry(number))
         return self._entries[number]
 
 
 OnDuplicate: TypeAlias = Literal["skip", "append"]
-"""What to do with content that landed under another path."""
+"""What to do with content that was appended under another path."""
 OnChanged: TypeAlias = Literal["reject", "append", "replace"]
-"""What to do with other content of a path or batch that landed."""
+"""What to do with a known path or batch that has new content."""
 SkipCode: TypeAlias = Literal[
     "appended", "appended-meanwhile", "duplicate", "named-twice", "rejected", "rolled-back"
 ]
 """Why an append skips a source."""
-_HINT = Hint.of(
+_CHANGED_HINT = Hint.of(
     "to keep both contents set ",
     Option("on_changed", "append"),
     ", to exchange the records set ",
@@ -195,97 +192,113 @@ _HINT = Hint.of(
 
 @dataclass(frozen=True, slots=True)
 class SkippedSource:
-    """A source that was left out, and why. `out` says that it landed once and was taken out.
+    """Source that an append skipped; `entry` appended or rejected it.
 
-    `code` is the reason for scripts; `entry` is the log entry that appended or rejected it. Of a
-    duplicate, `first` is the source with the same content, which landed in `entry`: None if that is
-    part of the same append.
+    Of a duplicate, `first` is the source with the same content, which `entry` appended. Without an
+    entry, both are in the same append.
     """
 
     source: Identity
     reason: str
-    out: bool = False
     code: SkipCode = "appended"
     entry: int | None = None
     first: Identity | None = None
 
+    @classmethod
+    def rejected(cls, source: Identity, entry: int) -> SkippedSource:
+        """Return a source that an entry rejected."""
+        return cls(source, f"rejected in entry {entry}", "rejected", entry)
+
+    @property
+    def can_retry(self) -> bool:
+        """Return True for a rejected or rolled back source, which `retry_rejected` appends."""
+        return self.code in {"rejected", "rolled-back"}
+
+    def to_dict(self) -> Json:
+        """Return the source and the reason as JSON values."""
+        return {**self.source.to_dict(), "reason": self.reason, "code": self.code}
+
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """What a caller wants of sources that are not simply new."""
+    """Options for sources that are not simply new."""
 
     on_duplicate: OnDuplicate = "skip"
     on_changed: OnChanged = "reject"
     retry_rejected: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is neither of the choices."""
-        for name, kinds in (("on_duplicate", OnDuplicate), ("on_changed", OnChanged)):
+        """Validate the choices."""
+        for name, choices in (("on_duplicate", OnDuplicate), ("on_changed", OnChanged)):
             value = getattr(self, name)
-            if value not in get_args(kinds):
+            if value not in get_args(choices):
                 raise InvalidArgumentError(
-                    f"invalid {name} {value!r}: expected {', '.join(get_args(kinds))}",
+                    f"invalid {name} {value!r}: expected {', '.join(get_args(choices))}",
                     code="invalid-choice",
                 )
 
 
 @dataclass(slots=True)
 class SourceSelection:
-    """The sources that land, and what becomes of the others.
+    """Sources to append, and the others by what happens to them.
 
-    `words` are what the log said of those that it knows. `replaces` are the landings that a source
-    replaces, by its key.
+    `recorded` has the entries of sources that the log knows, negative if rejected. `replaces` has
+    the appends that a source replaces. Both are keyed by the source key.
     """
 
     new: list[tuple[RecordSource, Identity]] = field(default_factory=list)
     skipped: list[SkippedSource] = field(default_factory=list)
-    refused: list[SourceRejection] = field(default_factory=list)
-    words: dict[str, int] = field(default_factory=dict)
+    rejected: list[SourceRejection] = field(default_factory=list)
+    recorded: dict[str, int] = field(default_factory=dict)
     replaces: dict[str, tuple[KnownSource, ...]] = field(default_factory=dict)
 
 
 def select_sources(
     version: StoredVersion, sources: Sequence[tuple[RecordSource, Identity]], rules: SourceRules
 ) -> SourceSelection:
-    """Decide on each source, as the log stands now; the order of the sources does not matter.
+    """Decide about each source, independent of their order.
 
-    Only which of several duplicates in one call is the first depends on it.
+    Only which of several duplicates in one call is the first depends on the order.
     """
     known = KnownSources(version)
-    choice = SourceSelection()
-    held: dict[str, tuple[KnownSource, ...]] = {}
+    selection = SourceSelection()
+    contained: dict[str, tuple[KnownSource, ...]] = {}
     candidates = []
-    for source, identity in _list_distinct(version, sources, choice):
+    for source, identity in _list_distinct(version, sources, selection):
         if (skipped := _find_skipped(version, known, source, identity, rules)) is not None:
-            choice.skipped.append(skipped)
+            selection.skipped.append(skipped)
             continue
-        held[identity.key] = tuple(known.at_place(identity))
-        if held[identity.key] and rules.on_changed == "reject":
-            choice.refused.append(make_changed_rejection(identity, held[identity.key]))
+        earlier = contained[identity.key] = tuple(known.list_contained(identity))
+        if earlier and rules.on_changed == "reject":
+            selection.rejected.append(_build_changed_rejection(identity, earlier))
         else:
             candidates.append((source, identity))
-        word = version.state.sources.get(identity.key)
-        choice.words |= {} if word is None else {identity.key: word}
+        number = version.state.sources.get(identity.key)
+        selection.recorded |= {} if number is None else {identity.key: number}
     if rules.on_changed == "replace":
-        choice.replaces = {one.key: held[one.key] for _, one in candidates if held[one.key]}
+        selection.replaces = {
+            identity.key: contained[identity.key]
+            for _, identity in candidates
+            if contained[identity.key]
+        }
     if rules.on_duplicate == "append":
-        choice.new = candidates
+        selection.new = candidates
     else:
-        _split_duplicates(known, candidates, choice)
-    return choice
+        _split_duplicates(known, candidates, selection)
+    return selection
 
 
 def _list_distinct(
     version: StoredVersion,
     sources: Sequence[tuple[RecordSource, Identity]],
-    choice: SourceSelection,
+    selection: SourceSelection,
 ) -> list[tuple[RecordSource, Identity]]:
-    """The sources, each path and batch once."""
-    found: dict[tuple[str | None, str | None], tuple[RecordSource, Identity]] = {}
+    """Return each path and batch once; the others are skipped."""
+    distinct: dict[tuple[str | None, str | None], tuple[RecordSource, Identity]] = {}
     for source, identity in sources:
-        place = (identity.path, identity.batch)
-        if place not in found:
-            found[place] = (source, identity)
+        location = (identity.path, identity.batch)
+        if location not in distinct:
+            distinct[location] = (source, identity)
         elif identity.batch is not None:
             raise SourceError(
                 f"duplicate batch {identity.batch!r}: two sources have this name",
@@ -293,11 +306,13 @@ def _list_distinct(
                 hint=Hint.of("give each batch a name of its own"),
                 version=version.name,
             )
-        elif found[place][1] != identity:
+        elif distinct[location][1] != identity:
             raise make_source_changed_error(source.label)
         else:
-            choice.skipped.append(SkippedSource(identity, "it is named twice", code="named-twice"))
-    return list(found.values())
+            selection.skipped.append(
+                SkippedSource(identity, "duplicate argument", code="named-twice")
+            )
+    return list(distinct.values())
 
 
 def _find_skipped(
@@ -307,91 +322,98 @@ def _find_skipped(
     identity: Identity,
     rules: SourceRules,
 ) -> SkippedSource | None:
-    """Why exactly this source is left out; None if it may land."""
-    word = known.word(identity)
-    if word is None or (word < 0 and rules.retry_rejected):
+    """Return the reason to skip exactly this source, or None."""
+    entry = known.find_entry(identity)
+    if entry is None or (entry < 0 and rules.retry_rejected):
         return None
-    if word < 0:
-        why = f"it was rejected in entry {-word} of the log"
-        return SkippedSource(identity, why, out=True, code="rejected", entry=-word)
-    landed = KnownSource(identity, word)
-    if known.holds(landed):
+    if entry < 0:
+        return SkippedSource.rejected(identity, -entry)
+    appended = KnownSource(identity, entry)
+    if known.contains(appended):
         if identity.batch is not None and _has_changed(version, known, source, identity):
             return None
-        return SkippedSource(identity, f"it landed in entry {word} of the log", entry=word)
-    if rules.retry_rejected or known.was_replaced(landed):
+        return SkippedSource(identity, f"appended in entry {entry}", entry=entry)
+    if rules.retry_rejected or known.was_replaced(appended):
         return None
-    why = f"it landed in entry {word} of the log, and was rolled back since"
-    return SkippedSource(identity, why, out=True, code="rolled-back", entry=word)
+    reason = f"appended in entry {entry}, then rolled back"
+    return SkippedSource(identity, reason, "rolled-back", entry)
 
 
 def _has_changed(
     version: StoredVersion, known: KnownSources, source: RecordSource, identity: Identity
 ) -> bool:
-    """Return True if the rows of a batch are others than those that landed under its name.
+    """Return True if a batch has other rows than those appended under its name.
 
-    What an earlier release appended has no digest, and counts as the same.
+    A batch of an early release has no digest and counts as unchanged.
     """
-    digests = {known.digest(one) for one in known.at_place(identity)}
+    digests = {known.get_digest(batch) for batch in known.list_contained(identity)}
     return None not in digests and digest_rows(source, version.schema) not in digests
 
 
-def make_changed_rejection(
-    identity: Identity, held: Sequence[KnownSource], detail: str = ""
+def _build_changed_rejection(
+    identity: Identity,
+    earlier: Sequence[KnownSource],
+    detail: str = "",
+    hint: Hint = _CHANGED_HINT,
 ) -> SourceRejection:
-    """Build the refusal of a source whose path or batch landed with other content."""
-    entry = held[-1].entry
-    why = f"{identity.shown}: changed since it landed in entry {entry}{detail}"
+    entry = earlier[-1].entry
+    reason = f"{identity.shown}: changed since it was appended in entry {entry}{detail}"
     return SourceRejection(
-        identity, INTEGRITY, why, code=ChangedSourceError.code, hint=_HINT, entry=entry
+        identity, INTEGRITY, reason, code=ChangedSourceError.code, hint=hint, entry=entry
     )
 
 
 def _split_duplicates(
     known: KnownSources,
     candidates: Sequence[tuple[RecordSource, Identity]],
-    choice: SourceSelection,
+    selection: SourceSelection,
 ) -> None:
-    """Tell duplicates from what lands, by what the version holds after all replacements.
+    """Skip duplicates of what the version contains after all replacements.
 
-    A path that would be replaced by content of another one is left as it is: the caller has to say
-    whether the content is to be there twice, or not at all.
+    A changed path whose new content is a duplicate is rejected: the caller must decide whether the
+    content appears twice or not at all.
     """
-    refused: dict[str, SourceRejection] = {}
+    rejected: dict[str, SourceRejection] = {}
     while True:
-        replaces = {key: some for key, some in choice.replaces.items() if key not in refused}
-        leaving = {one.key for some in replaces.values() for one in some}
+        replaces = {key: old for key, old in selection.replaces.items() if key not in rejected}
+        replaced = {source.key for old in replaces.values() for source in old}
         new: dict[tuple[str | None, int | None], tuple[RecordSource, Identity]] = {}
-        batches, skipped, before = [], [], len(refused)
+        batches, skipped, count = [], [], len(rejected)
         for source, identity in candidates:
-            if identity.key in refused:
+            if identity.key in rejected:
                 continue
             if identity.batch is not None:
                 batches.append((source, identity))
                 continue
-            first = known.with_content(identity, leaving)
+            first = known.find_duplicate(identity, replaced)
             content = (identity.sha256, identity.size)
             if first is None and content not in new:
                 new[content] = (source, identity)
                 continue
             other, entry = first or KnownSource(new[content][1], 0)
             if identity.key in replaces:
-                detail = f", and has the content of {other.shown}"
-                refusal = make_changed_rejection(identity, replaces[identity.key], detail)
-                refused[identity.key] = refusal.with_hint(Option("on_duplicate", "append"))
+                rejected[identity.key] = _build_changed_rejection(
+                    identity,
+                    replaces[identity.key],
+                    f", and has the content of {other.shown}",
+                    Hint.of(
+                        _CHANGED_HINT,
+                        "; to have the same content twice also set ",
+                        Option("on_duplicate", "append"),
+                    ),
+                )
             else:
-                skipped.append(make_duplicate(identity, other, entry or None))
-        if len(refused) == before:
+                skipped.append(_build_duplicate(identity, other, entry or None))
+        if len(rejected) == count:
             break
-    choice.replaces = replaces
-    choice.refused += refused.values()
-    choice.skipped += skipped
+    selection.replaces = replaces
+    selection.rejected += rejected.values()
+    selection.skipped += skipped
     chosen = {id(source) for source, _ in (*new.values(), *batches)}
-    choice.new = [one for one in candidates if id(one[0]) in chosen]
+    selection.new = [candidate for candidate in candidates if id(candidate[0]) in chosen]
 
 
-def make_duplicate(identity: Identity, first: Identity, entry: int | None) -> SkippedSource:
-    """Build the report on a source whose content landed under another path."""
-    where = "in the same append" if entry is None else f"in entry {entry} of the log"
-    why = f"duplicate of {first.shown}, which landed {where}"
-    return SkippedSource(identity, why, code="duplicate", entry=entry, first=first)
+def _build_duplicate(identity: Identity, first: Identity, entry: int | None) -> SkippedSource:
+    origin = "in this append" if entry is None else f"in entry {entry}"
+    reason = f"duplicate of {first.shown}, appended {origin}"
+    return SkippedSource(identity, reason, "duplicate", entry, first)

@@ -74,7 +74,7 @@ def test_the_log_tells_why_and_the_source_is_skipped_from_then_on(
     number = version.state.number
     again = append(Version(version.store, NAME), damaged, skip_invalid=True)
     assert (again.rejected, again.entry) == ((), None)
-    assert again.skipped[0].out
+    assert again.skipped[0].can_retry
     version.refresh()
     assert version.state.number == number
 

@@ -217,7 +217,7 @@ def _print_skipped(report: AppendReport) -> None:
     skipped = [one for one in report.skipped if one.code != "duplicate"]
     click.echo(f"skipped {format_count(len(skipped), 'source')}:")
     _print_lines(f"{format_source(one.source)}: {escape_text(one.reason)}" for one in skipped)
-    out = [one.source for one in report.skipped if one.out]
+    out = [one.source for one in report.skipped if one.can_retry]
     if out:
         again = render_next_command(
             "append", report.version, format_source(out[0]), "--retry-rejected"
