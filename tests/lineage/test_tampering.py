@@ -15,6 +15,7 @@ import dagster as dg
 import pytest
 
 from shardline.api import Version
+from shardline.dagster import metadata_keys
 from shardline.dagster.asset_names import get_asset_key, get_asset_name
 from shardline.dagster.instance_records import InstanceRecords
 from shardline.dagster.versions.materialization import build_materialization
@@ -696,7 +697,7 @@ def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
 def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterInstance) -> None:
     version = root.version()
     event = build_materialization(get_asset_key(BASE), version, version.latest(), added_rows=0)
-    told = {**event.metadata, "snapshot": dg.MetadataValue.int(99)}
+    told = {**event.metadata, metadata_keys.SNAPSHOT: dg.MetadataValue.int(99)}
     instance.report_runless_asset_event(event._replace(metadata=told))
     (found,) = root.findings(recorded=InstanceRecords(instance))
     assert (found.kind, found.version, found.place) == (

@@ -815,16 +815,10 @@ def test_what_others_hold_of_a_shard_of_the_same_length_is_noticed(tmp_path: Pat
     assert not into.exists
 
 
-def _engine_of(count: int) -> Callable[[], ThreadExecutor]:
-    return lambda: ThreadExecutor(count)
-
-
-@pytest.mark.parametrize("engine", [_engine_of(1), _engine_of(4)])
-def test_the_bytes_do_not_depend_on_how_many_threads_made_them(
-    tmp_path: Path, executor: Callable[[], ThreadExecutor]
-) -> None:
+@pytest.mark.parametrize("workers", [1, 4])
+def test_extend_bytes_do_not_depend_on_workers(tmp_path: Path, workers: int) -> None:
     base, into = base_of(tmp_path, (0, 3000)), version_in(tmp_path)
-    extend(base, [double, length], into, mode="rewrite", executor=executor())
+    extend(base, [double, length], into, mode="rewrite", executor=ThreadExecutor(workers))
     (shard,) = into.latest().shards
     other = version_in(tmp_path, "digits/v3")
     extend(base, [double, length], other, mode="rewrite")

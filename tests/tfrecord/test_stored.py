@@ -13,7 +13,6 @@ from shardline.errors import CorruptFileError, ObjectNotFoundError, StorageError
 from shardline.operations.verify_files import verify_file
 from shardline.storage import open_store
 from shardline.tfrecord import HashedFile, RecordFile, StoredFile, open_file, write_records
-from shardline.tfrecord import open_file as stored_module
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import Corruption, LostBytes
 from shardline.tfrecord.record_block import RecordBlock
@@ -50,9 +49,9 @@ def store(tmp_path: Path) -> RecordingStore:
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that records and packed chunks lie across."""
-    monkeypatch.setattr(stored_module, "_FIRST_WINDOW_BYTES", 16)
-    monkeypatch.setattr(stored_module, "_MAX_WINDOW_BYTES", 100)
-    monkeypatch.setattr(stored_module, "_BEHIND_BYTES", 20)
+    monkeypatch.setattr("shardline.tfrecord.open_file._FIRST_WINDOW_BYTES", 16)
+    monkeypatch.setattr("shardline.tfrecord.open_file._MAX_WINDOW_BYTES", 100)
+    monkeypatch.setattr("shardline.tfrecord.open_file._BEHIND_BYTES", 20)
 
 
 def payloads_of(block: RecordBlock) -> list[bytes]:
