@@ -18,7 +18,7 @@ from shardline.text import format_count
 from shardline.tfrecord.compression import Compression, members_of
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import IndexCheck, NoIndexCheck
-from shardline.tfrecord.open_file import LocalFile, StoredFile
+from shardline.tfrecord.input_file import LocalFile, StoredFile
 from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Limits, RecordFile
 from shardline.tfrecord.record_block import RecordBlock, whole_block
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Schema
     from shardline.schema.validation import FeatureKey
     from shardline.storage import Store
-    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.input_file import OpenFile
 
 
 MAX_VIOLATIONS = 10

@@ -16,7 +16,7 @@ from shardline.kernel.types import Column
 from shardline.text import float32_json
 from shardline.tfrecord.index import index_path
 from shardline.tfrecord.indexed_file import IndexedFile
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardline.kernel.types import ColumnBuffers
-    from shardline.tfrecord.open_file import Source
+    from shardline.tfrecord.input_file import Source
 
 _SHOWN_VALUES = 8
 _SHOWN_TEXT = 80

@@ -45,7 +45,7 @@ from shardline.tfrecord.compression import (
 )
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import read_fingerprint
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from shardline.sources.source_identity import FileIdentity
 from shardline.sources.tfrecord_source import RecordChunk, TFRecordSource
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.index import read_offsets
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 
 if TYPE_CHECKING:
     from shardline.canonical_json import Json

@@ -20,7 +20,7 @@ from shardline.text import format_count
 from shardline.tfrecord.compression import CompressedStream, Compression, detect_compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import Fingerprint, read_offsets
-from shardline.tfrecord.open_file import StoredFile, open_file
+from shardline.tfrecord.input_file import StoredFile, open_file
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shardline.readers.records import Records
     from shardline.readers.shard_file import ShardFile
     from shardline.storage import Store
-    from shardline.tfrecord.open_file import OpenFile, Source
+    from shardline.tfrecord.input_file import OpenFile, Source
     from shardline.tfrecord.reader import Limits
     from shardline.tfrecord.record_block import RecordBlock
     from shardline.tfrecord.writer import RecordSink

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shardline.tfrecord.compression import Compression
-    from shardline.tfrecord.open_file import Source
+    from shardline.tfrecord.input_file import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from shardline.tfrecord.index import (
     read_offsets,
 )
 from shardline.tfrecord.indexed_file import IndexedFile
-from shardline.tfrecord.open_file import LocalFile, StoredFile
+from shardline.tfrecord.input_file import LocalFile, StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 from shardline.tfrecord.record_block import RecordBlock, whole_block
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.model import Shard
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.input_file import OpenFile
     from shardline.tfrecord.reader import Limits
 
 

@@ -24,7 +24,7 @@ from shardline.sources.source_identity import (
 )
 from shardline.sources.source_mismatch import validate_types
 from shardline.tfrecord.hashing import BlockChecksums
-from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.input_file import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from shardline.sources.column_source import GET_AGAIN_HINT, SourceBatch, make_co
 from shardline.sources.decoder_fault import POSITION, DecoderFault
 from shardline.sources.source import CHUNK_BYTES
 from shardline.tfrecord.hashing import VerifiedFile
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

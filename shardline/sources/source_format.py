@@ -26,7 +26,7 @@ from shardline.sources.source_identity import BatchIdentity, FileIdentity
 from shardline.sources.tfrecord_source import TFRecordSource
 from shardline.storage.store import open_store
 from shardline.tfrecord.compression import CompressionError, open_stream
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from shardline.hints import Hint, Option
 from shardline.log.model import Source as Identity
 from shardline.tfrecord.compression import Compression, begins_with_record, detect_compression
 from shardline.tfrecord.hashing import BlockChecksums, Checksum, FileContent, VerifiedFile
-from shardline.tfrecord.open_file import StoredFile, open_regular
+from shardline.tfrecord.input_file import StoredFile, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.input_file import OpenFile
 
     Progress: TypeAlias = Callable[[int], None] | None
 

@@ -4,7 +4,7 @@ from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import index_path, write_index
 from shardline.tfrecord.indexed_file import IndexedFile
-from shardline.tfrecord.open_file import Source, StoredFile, open_file
+from shardline.tfrecord.input_file import Source, StoredFile, open_file
 from shardline.tfrecord.reader import Corruption, Limits, LostBytes, RecordFile
 from shardline.tfrecord.record_block import RecordBlock
 from shardline.tfrecord.writer import RecordWriter, write_records

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shardline.kernel.types import Buffer, IntArray
-    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.input_file import OpenFile
 
 
 DEFAULT_MAX_UNPACKED_BYTES = 256 * 1024**3

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.errors import ShardlineError
-    from shardline.tfrecord.open_file import Source
+    from shardline.tfrecord.input_file import Source
     from shardline.tfrecord.record_block import RecordBlock
 
 

@@ -15,7 +15,7 @@ from shardline import kernel
 from shardline.tfrecord.compression import Compression, CompressionError, open_stream
 
 if TYPE_CHECKING:
-    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.input_file import OpenFile
 
 _HEAD_BYTES = 64 * 1024
 _SEARCHED_BYTES = 1024 * 1024

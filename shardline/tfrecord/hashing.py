@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from shardline import kernel
 from shardline.errors import NotAFileError, ObjectNotFoundError
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import Buffer
     from shardline.storage.store import Store
-    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.input_file import OpenFile
 
 
 _BEHIND = 4

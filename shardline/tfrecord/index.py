@@ -30,7 +30,7 @@ from shardline.errors import (
 from shardline.kernel.types import FRAME_BYTES, HEADER_BYTES
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, members_of
-from shardline.tfrecord.open_file import LocalFile, StoredFile, open_file
+from shardline.tfrecord.input_file import LocalFile, StoredFile, open_file
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import Buffer, IntArray
     from shardline.storage.store import ObjectWriter, Store
-    from shardline.tfrecord.open_file import OpenFile, Source
+    from shardline.tfrecord.input_file import OpenFile, Source
     from shardline.tfrecord.record_block import RecordBlock
 
 _MAGIC = b"SHARDIX2"

@@ -29,7 +29,7 @@ from shardline.tfrecord.index import (
     validate_blocks,
     write_index,
 )
-from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.input_file import open_regular
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:

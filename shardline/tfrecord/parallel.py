@@ -21,7 +21,7 @@ from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Limits, Recor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardline.tfrecord.open_file import Source
+    from shardline.tfrecord.input_file import Source
     from shardline.tfrecord.record_block import RecordBlock
 
 STRETCH_BYTES = 16 * 1024 * 1024

@@ -20,14 +20,14 @@ from shardline.tfrecord.compression import (
     open_stream,
 )
 from shardline.tfrecord.foreign_formats import recognize
-from shardline.tfrecord.open_file import Source, open_file
+from shardline.tfrecord.input_file import Source, open_file
 from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardline.errors import FaultKind
-    from shardline.tfrecord.open_file import OpenFile
+    from shardline.tfrecord.input_file import OpenFile
 
 BLOCK_BYTES = 1024 * 1024
 _DAMAGE_WINDOW_BYTES = 4 * 1024 * 1024

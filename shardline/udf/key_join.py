@@ -20,7 +20,7 @@ from shardline.schema.conversion import ConvertedColumn, convert_values
 from shardline.schema.schema import Feature
 from shardline.sources.source import add_path
 from shardline.text import format_count
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.udf.lookup_table import LookupTable, get_table_label, read_table
 from shardline.udf.udf_declaration import (
     BoundUDF,

@@ -36,7 +36,7 @@ from shardline.sources.source_format import detect_format, open_source, open_sto
 from shardline.sources.source_identity import FileIdentity
 from shardline.sources.source_mismatch import list_duplicate_names
 from shardline.sources.text_blocks import get_max_text_row_bytes
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf.udf_result import join_columns, make_null_column
 

@@ -18,7 +18,7 @@ from shardline.storage import open_store
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import IndexWriter, compute_fingerprint
-from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.input_file import open_regular
 from tests.kernel.frames import framed
 from tests.tfrecord.samples import records_of
 

@@ -22,7 +22,7 @@ from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Schema
 from shardline.tfrecord import RecordFile
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from tests.errors import raises
 from tests.log.versions import NAME, append, held, make_version, shard_name, source_of
 

@@ -24,7 +24,7 @@ from shardline.operations.check import check_version
 from shardline.operations.rebuild import rebuild
 from shardline.schema.schema import Schema
 from shardline.tfrecord import RecordFile
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

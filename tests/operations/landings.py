@@ -15,7 +15,7 @@ from shardline.log.model import Source as Identity
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import EncodedRows, QuarantinedRow
 from shardline.tfrecord import RecordFile
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from tests.kernel.frames import FOOTER, HEADER, framed
 
 if TYPE_CHECKING:

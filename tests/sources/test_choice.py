@@ -19,7 +19,7 @@ from shardline.schema.schema import Feature, Schema
 from shardline.sources import open_source
 from shardline.sources.source_format import SourceFormat
 from shardline.storage.store import open_store
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from tests.errors import raises
 from tests.sources.reading import changes_in, take
 from tests.tfrecord.samples import example_of, made, write_by_tensorflow

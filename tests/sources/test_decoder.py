@@ -22,7 +22,7 @@ from shardline.sources import parquet_source as decoder
 from shardline.sources.parquet_source import close_idle_decoders, decode_batches, decode_types
 from shardline.sources.source_identity import FileIdentity
 from shardline.storage.store import open_store
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from tests.errors import raises
 

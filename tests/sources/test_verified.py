@@ -17,7 +17,7 @@ from shardline.schema.schema import Feature, Schema
 from shardline.sources import open_source
 from shardline.storage.store import open_store
 from shardline.tfrecord.hashing import BLOCK_BYTES, BlockChecksums, VerifiedFile
-from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.input_file import open_regular
 from tests.errors import raises
 from tests.kernel.frames import framed
 from tests.sources.reading import take

@@ -12,7 +12,7 @@ import pytest
 
 from shardline.storage import open_store
 from shardline.tfrecord.hashing import HashedFile
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from tests.storage.asking import names, write
 
 ROOT = Path(__file__).parents[2]

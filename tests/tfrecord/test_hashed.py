@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardline.tfrecord.hashing import HashedFile
-from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.input_file import open_regular
 from shardline.tfrecord.reader import RecordFile
 from tests.kernel.examples import seeded
 from tests.operations.shard_files import KINDS, Kind, file_of

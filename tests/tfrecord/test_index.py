@@ -18,7 +18,7 @@ from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.index import IndexWriter, compute_fingerprint, index_path, write_index
 from shardline.tfrecord.indexed_file import IndexedFile
-from shardline.tfrecord.open_file import open_regular
+from shardline.tfrecord.input_file import open_regular
 from shardline.tfrecord.reader import Limits
 from shardline.tfrecord.writer import write_records
 from tests.errors import raises

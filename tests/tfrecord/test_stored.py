@@ -49,9 +49,9 @@ def store(tmp_path: Path) -> RecordingStore:
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that records and packed chunks lie across."""
-    monkeypatch.setattr("shardline.tfrecord.open_file._FIRST_WINDOW_BYTES", 16)
-    monkeypatch.setattr("shardline.tfrecord.open_file._MAX_WINDOW_BYTES", 100)
-    monkeypatch.setattr("shardline.tfrecord.open_file._BEHIND_BYTES", 20)
+    monkeypatch.setattr("shardline.tfrecord.input_file._FIRST_WINDOW_BYTES", 16)
+    monkeypatch.setattr("shardline.tfrecord.input_file._MAX_WINDOW_BYTES", 100)
+    monkeypatch.setattr("shardline.tfrecord.input_file._BEHIND_BYTES", 20)
 
 
 def payloads_of(block: RecordBlock) -> list[bytes]:

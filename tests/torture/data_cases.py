@@ -12,7 +12,7 @@ from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Schema
 from shardline.tfrecord import RecordFile
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from tests.kernel.frames import framed
 from tests.operations.landings import Payloads
 from tests.torture.data_commands import NAME, VERBS

@@ -21,7 +21,7 @@ from shardline.errors import FieldsError, SchemaMismatchError, ShardlineError, S
 from shardline.hints import Option
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.storage import open_store
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.udf import table_join
 from tests.errors import raises
 from tests.udf.batches import batch_of, values

@@ -26,7 +26,7 @@ from shardline.lineage.audit.shard_recompute import (
 )
 from shardline.storage.local_store import LocalStore
 from shardline.storage.temporary_files import scratch_folder
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from shardline.operations.landing_folder import ARRIVALS
 from shardline.provenance.retainers import get_vacuum_command
 from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, object_uri
-from shardline.tfrecord.open_file import StoredFile
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 
 if TYPE_CHECKING:
