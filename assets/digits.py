@@ -60,7 +60,7 @@ digit_pairs_v1 = combined_version(
     "digit_pairs/v1",
     left=digits_v1,
     right=digits_v1,
-    once=True,
+    unordered=True,
     on_collision="prefix",
     left_prefix="a_",
     right_prefix="b_",

@@ -253,7 +253,7 @@ def _check(count: int, size: int, folder: Path) -> Side:
     version = _version(folder, count, size)
 
     def run() -> int:
-        check_version(version, again=True, workers=1)
+        check_version(version, recheck=True, workers=1)
         return count
 
     return Side("check", run)

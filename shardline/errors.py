@@ -247,7 +247,7 @@ def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | 
     if kind in {"example", "not-tfrecord"}:
         return None
     if code == "decompressed-too-large":
-        return Hint.of("if the size is correct, raise ", Option("max_unpacked"))
+        return Hint.of("if the size is correct, raise ", Option("max_decompressed"))
     if kind == "oversized":
         return Hint.of("if the record is valid, raise ", Option("max_record"))
     return Hint.run("salvage", file_argument(path), "OUT")

@@ -67,7 +67,7 @@ def test_commands_never_echo_credentials(uri: str) -> None:
         ("append", uri, "x.csv", "--root", "/nowhere"),
         ("rebuild", uri, "--output", uri),
         ("rebuild", uri, "--target-size", uri),
-        ("extend", uri, "--into", uri, "--fields", f"{uri}:x", "--root", "/nowhere"),
+        ("extend", uri, "--into", uri, "--udf", f"{uri}:x", "--root", "/nowhere"),
         ("status", "--root", uri, "--nothing", uri),
         (uri,),
     ):

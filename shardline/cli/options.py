@@ -160,7 +160,7 @@ def limit_options(command: CommandFunction) -> CommandFunction:
     """How much a file may ask for."""
     for option in (
         click.option(
-            "--max-unpacked",
+            "--max-decompressed",
             type=Size(),
             default="256GB",
             show_default=True,
@@ -210,7 +210,7 @@ def no_check_option(command: CommandFunction) -> CommandFunction:
     )(command)
 
 
-def limits(max_record: int, max_unpacked: int) -> Limits:
+def limits(max_record: int, max_decompressed: int) -> Limits:
     """The limits that were asked for."""
     from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
     from shardline.tfrecord import Limits
@@ -220,7 +220,7 @@ def limits(max_record: int, max_unpacked: int) -> Limits:
             f"--max-record: expected at most {LARGEST_MAX_RECORD_BYTES} bytes",
             code="invalid-option-value",
         )
-    return Limits(max_record_bytes=max_record, max_unpacked_bytes=max_unpacked)
+    return Limits(max_record_bytes=max_record, max_decompressed_bytes=max_decompressed)
 
 
 def expand_pattern(pattern: str) -> Path:

@@ -44,7 +44,7 @@ def check_snapshot(
     version: StoredVersion,
     number: int,
     *,
-    again: bool = False,
+    recheck: bool = False,
     limits: Limits,
     workers: int | None = None,
 ) -> SnapshotCheck:
@@ -52,12 +52,12 @@ def check_snapshot(
     from shardline.operations.check import check_version, list_shards_to_check
 
     snapshot = version.snapshot(number)
-    total = sum(s.shard.bytes for s in list_shards_to_check(version, snapshot, again=again))
+    total = sum(s.shard.bytes for s in list_shards_to_check(version, snapshot, recheck=recheck))
     with show_byte_progress("checking", total) as progress:
         report = check_version(
             version,
             str(number),
-            again=again,
+            recheck=recheck,
             limits=limits,
             workers=workers,
             progress=lambda shard, position: progress(shard.name, position),
@@ -103,7 +103,7 @@ def print_check(checked: SnapshotCheck) -> None:
         click.echo(f"{after}: {read} checked ({size}), {len(failed)} failed{passed}")
     else:
         click.echo(f"{after}: nothing to check, {format_count(before, 'shard')} passed before")
-        click.echo(f"To check them again: {render_next_command('check', f'{after}', '--again')}")
+        click.echo(f"To check them again: {render_next_command('check', f'{after}', '--recheck')}")
     if report.failed:
         click.echo(f"{escape_text(format_list(report.failed))} failed when it was last run")
     if report.missing:

@@ -109,8 +109,7 @@ def execution_options(command: CommandFunction) -> CommandFunction:
             "--dry-run", is_flag=True, help="Only tell what would be done, and how much that is."
         ),
         click.option(
-            "--quarantine-share",
-            "max_quarantined",
+            "--max-quarantined",
             type=Share(),
             metavar="SHARE",
             help="Of a version: let up to this share of the records go to quarantine, as 1% or "
@@ -135,14 +134,14 @@ class TransformOptions:
     no_check: bool
     workers: int | None
     max_record: int
-    max_unpacked: int
+    max_decompressed: int
     root: str | None
     as_json: bool
 
     @property
     def limits(self) -> Limits:
         """The limits that were asked for."""
-        return limits(self.max_record, self.max_unpacked)
+        return limits(self.max_record, self.max_decompressed)
 
     def writes(self, reads: int) -> int | None:
         """About how many bytes a rewrite of so many writes, besides new fields; None if unknown."""

@@ -38,7 +38,7 @@ _EXAMPLE = """declare the features of a function like this:
 """
 
 
-def load_udfs(options: Iterable[str], option: str = "--fields") -> list[UDF]:
+def load_udfs(options: Iterable[str], option: str = "--udf") -> list[UDF]:
     """The makers of fields that such options name; a usage error says what is wrong with one."""
     return [maker for text in options for maker in _find_udfs(text, option)]
 
@@ -216,16 +216,17 @@ _JOIN_OPTIONS = {
     "key": "--key",
     "table_key": "--table-key",
     "columns": "--columns",
-    "missing": "--missing",
+    "on_missing": "--on-missing",
     "defaults": "--default",
-    "doubled": "--doubled",
+    "on_duplicate": "--on-duplicate",
 }
 
 
 def udf_option(command: CommandFunction) -> CommandFunction:
-    """--fields."""
+    """--udf."""
     return click.option(
-        "--fields",
+        "fields",
+        "--udf",
         multiple=True,
         metavar="MODULE:OBJECT",
         help="What makes new fields: a declared function, or a list of such, in a module or in "
@@ -237,7 +238,7 @@ def join_options(command: CommandFunction) -> CommandFunction:
     """--join and what belongs to it."""
     for option in (
         click.option(
-            "--doubled",
+            "--on-duplicate",
             type=click.Choice(["fail", "first", "last"]),
             help="Which row counts if TABLE has a key twice.  [default: fail]",
         ),
@@ -249,7 +250,7 @@ def join_options(command: CommandFunction) -> CommandFunction:
             help="The value of a field in records whose key is not in TABLE; one for each field.",
         ),
         click.option(
-            "--missing",
+            "--on-missing",
             type=click.Choice(["fail", "absent"]),
             help="What becomes of records whose key is not in TABLE, without --default: they stop "
             "it, or have no such field.  [default: fail]",
@@ -284,9 +285,9 @@ class UdfOptions:
     key: str | None
     table_key: str | None
     columns: str | None
-    missing: str | None
+    on_missing: str | None
     defaults: tuple[str, ...]
-    doubled: str | None
+    on_duplicate: str | None
 
     def load(self) -> list[UDF]:
         """The makers of fields, those of functions first; a usage error if there are none."""
@@ -294,7 +295,7 @@ class UdfOptions:
             raise UsageError(
                 "no features to add",
                 code="missing-option",
-                hint="pass `--fields MODULE:OBJECT`, or `--join TABLE --key FEATURE`",
+                hint="pass `--udf MODULE:OBJECT`, or `--join TABLE --key FEATURE`",
             )
         joins = [self._join()] if self.tables else []
         if not self.tables:
@@ -316,7 +317,7 @@ class UdfOptions:
                 code="invalid-option-value",
                 hint=Hint.of(
                     "declare others as `table_join('table.csv', key='id')` in a Python file, ",
-                    "and pass them with `--fields`",
+                    "and pass them with `--udf`",
                 ),
             )
         (table,) = self.tables
@@ -326,15 +327,15 @@ class UdfOptions:
             )
         if "://" not in table and not Path(table).is_file():
             raise UsageError(f"--join {table}: file not found", code="file-not-found", path=table)
-        if self.defaults and self.missing:
+        if self.defaults and self.on_missing:
             raise UsageError(
-                f"--default and --missing {self.missing} exclude each other",
+                f"--default and --on-missing {self.on_missing} exclude each other",
                 code="conflicting-options",
                 hint=f"`--default` is for records whose key is not in {table}",
             )
-        chosen: dict[str, Any] = {"missing": "default"} if self.defaults else {}
-        chosen |= {"missing": self.missing} if self.missing else {}
-        chosen |= {"doubled": self.doubled} if self.doubled else {}
+        chosen: dict[str, Any] = {"on_missing": "default"} if self.defaults else {}
+        chosen |= {"on_missing": self.on_missing} if self.on_missing else {}
+        chosen |= {"on_duplicate": self.on_duplicate} if self.on_duplicate else {}
         return table_join(
             table,
             self.key,

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 def find_recently_unreferenced(
-    state: State, now: datetime, keep: timedelta, released: NDArray[np.int64] | None = None
+    state: State, now: datetime, retention: timedelta, released: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Return the snapshots that were released less than `keep` ago, in order.
+    """Return the snapshots that were released less than `retention` ago, in order.
 
     `released` are better times than those of the entries, if known. Without a time to keep there
     are none, whatever the clocks say.
     """
-    if not keep:
+    if not retention:
         return np.empty(0, np.int64)
     times = state.timeline.column("released") if released is None else released
-    return np.flatnonzero(times > microseconds(now - keep)) + 1
+    return np.flatnonzero(times > microseconds(now - retention)) + 1
 
 
 def find_retained(
     state: State,
     now: datetime,
-    keep: timedelta,
+    retention: timedelta,
     *,
     but: Collection[str] = (),
     released: NDArray[np.int64] | None = None,
@@ -45,9 +45,9 @@ def find_retained(
     """The snapshots that are kept, in order.
 
     They are the head, the newest published one, those with a tag or pin, and those that were one
-    of these until less than `keep` ago. The pins in `but` do not count.
+    of these until less than `retention` ago. The pins in `but` do not count.
     """
-    young = find_recently_unreferenced(state, now, keep, released)
+    young = find_recently_unreferenced(state, now, retention, released)
     pins = (pin for name, pin in state.pins.items() if name not in but)
     holds = (*state.tags.values(), *pins)
     held = [hold.snapshot for hold in holds if hold.snapshot is not None]
@@ -58,7 +58,7 @@ def find_retained(
 def find_unreferenced(
     state: State,
     now: datetime,
-    keep: timedelta,
+    retention: timedelta,
     *,
     but: Collection[str] = (),
     released: NDArray[np.int64] | None = None,
@@ -67,7 +67,7 @@ def find_unreferenced(
 
     Snapshots that only the pins in `but` hold are not kept.
     """
-    numbers = find_retained(state, now, keep, but=but, released=released)
+    numbers = find_retained(state, now, retention, but=but, released=released)
     since, until = state.stays.column("since"), state.stays.column("until")
     inside = np.searchsorted(numbers, until, "left") > np.searchsorted(numbers, since, "left")
     names = state.stays.names().to_pylist()

@@ -65,14 +65,14 @@ def check_version(
     version: StoredVersion,
     which: str = "latest",
     *,
-    again: bool = False,
+    recheck: bool = False,
     look: bool = False,
     only: Collection[str] = SHARD_CHECKS,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[Shard, int], None] | None = None,
 ) -> CheckReport:
-    """Run the checks on the shards of a snapshot that have not passed them, or `again` on all.
+    """Run the checks on the shards of a snapshot that have not passed them, or on all (`recheck`).
 
     Of the checks of shards, those in `only` are run and attested, and no other. With `look`, shards
     that have passed integrity are seen to be there and as long as they should be; one that is not
@@ -87,8 +87,8 @@ def check_version(
     refuse_no_version(version=version)
     snapshot = version.find(which)
     needed = set(version.state.checks_of(snapshot.number).shard) & set(only)
-    left = list_shards_to_check(version, snapshot, again=again, only=only)
-    if look and not again and INTEGRITY in only:
+    left = list_shards_to_check(version, snapshot, recheck=recheck, only=only)
+    if look and not recheck and INTEGRITY in only:
         left += _list_missing_or_truncated(version, snapshot, left)
     what = f"snapshot {snapshot.number} cannot be checked: "
     validate_not_tombstoned(version.state, [stay.shard for stay in left], what)
@@ -212,13 +212,13 @@ def list_shards_to_check(
     version: StoredVersion,
     snapshot: StoredSnapshot,
     *,
-    again: bool = False,
+    recheck: bool = False,
     only: Collection[str] = SHARD_CHECKS,
 ) -> list[ShardInterval]:
-    """The shards of a snapshot that have not passed what is checked here; all of them `again`."""
+    """List the shards of a snapshot that have not passed these checks, or all (`recheck`)."""
     stays = version.state.stays.at(snapshot.number)
     needed = [c for c in version.state.checks_of(snapshot.number).shard if c in only]
-    return [s for s in stays if again or not all(is_in(version, s.passed, c) for c in needed)]
+    return [s for s in stays if recheck or not all(is_in(version, s.passed, c) for c in needed)]
 
 
 def _list_missing_or_truncated(

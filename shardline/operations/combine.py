@@ -185,11 +185,11 @@ def combine(
     With `on`, only records are paired whose key features are the same, in the order of the left;
     with `how="left"` a record without a match is there alone. `where` chooses among pairs, a maker
     of one int64 that is 0 or 1; `fields` make new features of them; both as for `extend`, with the
-    names in the pair. `once` pairs the records of one snapshot, each two different ones once.
+    names in the pair. `unordered` pairs the records of one snapshot, each two different ones once.
     `limit` takes the first pairs, `sample` with a `seed` some of all.
 
     With `mode="virtual"` only the plan is written, and the inputs are pinned: whoever reads makes
-    the pairs. That is for all pairs, or each two `once`, as they are.
+    the pairs. That is for all pairs, or each two `unordered`, as they are.
 
     When an input has grown, only the pairs of its new shards are made. So it is not with `limit`
     and `sample`, nor with `on` if the right has changed, nor with a function that has no code
@@ -256,11 +256,11 @@ def plan_combine(
         right.refresh()
         origins.append(DerivedFrom(right, right.find(which_right)))
     snapshots = [origin.snapshot for origin in origins]
-    if spec.once and str(snapshots[0]) != str(snapshots[1]):
+    if spec.unordered and str(snapshots[0]) != str(snapshots[1]):
         raise InvalidArgumentError(
-            f"once: both sides must be one snapshot, got {snapshots[0]} and {snapshots[1]}",
+            f"unordered: both sides must be one snapshot, got {snapshots[0]} and {snapshots[1]}",
             code="conflicting-arguments",
-            hint=Hint.of("name one snapshot for both sides, or leave out ", Option("once")),
+            hint=Hint.of("name one snapshot for both sides, or leave out ", Option("unordered")),
         )
     bound, schema = bind_spec(spec.settle(), snapshots[0].schema, snapshots[1].schema)
     bound.refuse_same_names()

@@ -96,11 +96,11 @@ def plan_combine_files(
     spec = CombineSpec.of(**options).settle()
     sides = [_list_paths(paths) for paths in (left, right)]
     same = list(map(resolve_path, sides[0])) == list(map(resolve_path, sides[1]))
-    if spec.once and not same:
+    if spec.unordered and not same:
         raise InvalidArgumentError(
-            "once: both sides must be the same files in the same order",
+            "unordered: both sides must be the same files in the same order",
             code="conflicting-arguments",
-            hint=Hint.of("name the same files for both sides, or leave out ", Option("once")),
+            hint=Hint.of("name the same files for both sides, or leave out ", Option("unordered")),
         )
     count = workers or os.cpu_count() or 1
     of_left = _scan_side(sides[0], limits, count)
@@ -231,7 +231,7 @@ class CombineFilesPlan:
             (estimate_extent(side.found.records, side.payloads, get_name_growth(of_side)),)
             for side, of_side in zip(self._sides, (names.left, names.right), strict=True)
         ]
-        return PairGrid(extents[0], extents[1], self.spec.once)
+        return PairGrid(extents[0], extents[1], self.spec.unordered)
 
     @cached_property
     def estimate(self) -> PairEstimate:

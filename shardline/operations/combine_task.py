@@ -305,7 +305,7 @@ class CombineTargets:
     def grid(self) -> PairGrid:
         """How many pairs the shards have."""
         left, right = self.sides
-        return PairGrid(left.extents, right.extents, self.bound.spec.once)
+        return PairGrid(left.extents, right.extents, self.bound.spec.unordered)
 
     @cached_property
     def _told(self) -> Json:
@@ -409,7 +409,7 @@ class CombineTargets:
         left, right = (origin.input() for origin in self.origins)
         place = (self.into.store, self.into.log.dataset, self.into.log.version)
         spec = self.bound.spec
-        plan = PairPlan(left, right, cover, spec.naming, spec.once, found.pairs)
+        plan = PairPlan(left, right, cover, spec.naming, spec.unordered, found.pairs)
         return PairPlanTask(*place, plan, self._identity(cover))
 
     def task_for(self, cover: Coverage) -> AnyCombineTask:

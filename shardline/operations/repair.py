@@ -96,7 +96,7 @@ def repair(
     version: StoredVersion,
     *,
     shards: Iterable[str] | None = None,
-    lossy: bool = False,
+    allow_data_loss: bool = False,
     dry_run: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     executor: Executor | None = None,
@@ -104,12 +104,12 @@ def repair(
 ) -> RepairReport:
     """Read every shard of the newest snapshot, or those named, and make the bad ones anew.
 
-    That they are bad is written to the log first: older snapshots go on holding them, and what
-    lies beside them. Each repaired shard is an entry of its own. One of which records would be
-    lost is left as it is, and the report says so; only with `lossy` it is made of what is intact.
-    A wrong index of an intact shard is written again. With `dry_run` nothing is made.
-    Raises WrongShardError if there is one that cannot be told from another file, and of which
-    nothing is left to make it anew; the others are repaired before.
+    That they are bad is written to the log first: older snapshots go on holding them, and what lies
+    beside them. Each repaired shard is an entry of its own. One of which records would be lost is
+    left as it is, and the report says so; only with `allow_data_loss` it is made of what is intact.
+    A wrong index of an intact shard is written again. With `dry_run` nothing is made. Raises
+    WrongShardError if there is one that cannot be told from another file, and of which nothing is
+    left to make it anew; the others are repaired before.
     """
     refuse_no_version(version=version)
     executor = executor or ThreadExecutor()
@@ -131,7 +131,11 @@ def repair(
             repaired.append(ShardRepair(shard, "again", again=get_repair_command(version, [shard])))
             continue
         try:
-            task = replace(_plan_repair(version, report, limits), lossy=lossy, dry_run=dry_run)
+            task = replace(
+                _plan_repair(version, report, limits),
+                allow_data_loss=allow_data_loss,
+                dry_run=dry_run,
+            )
             (mended,) = executor.run(repair_shard, [task], progress)
         except WrongShardError as error:
             hopeless.append(error)

@@ -165,7 +165,7 @@ class RepairTask:
 
     `first` is the shard as it was first made. `found` is the digest of the file that is
     in its place, None if there is none; `intact` says that nothing is damaged in that. One that
-    was `derived` is made anew by what made it. Only if `lossy`, records are given up.
+    was `derived` is made anew by what made it. Only if `allow_data_loss`, records are given up.
     """
 
     store: Store
@@ -182,7 +182,7 @@ class RepairTask:
     copies: tuple[ShardSlice, ...] | None
     limits: Limits
     derived: bool = False
-    lossy: bool = False
+    allow_data_loss: bool = False
     dry_run: bool = False
     attempt: int = 0
 
@@ -251,7 +251,7 @@ class RepairTask:
 def repair_shard(task: RepairTask, running: TaskContext) -> RepairedShard:
     """Do one task: try each way until one gives all the records; then take what is left.
 
-    If that is not all, nothing is made, unless the task is lossy.
+    If that is not all, nothing is made, unless the task allows it.
     """
     if task.dry_run and task.whole:
         return RepairedShard(task.whole[0])
@@ -265,7 +265,7 @@ def repair_shard(task: RepairTask, running: TaskContext) -> RepairedShard:
         if receipt.shard is not None and any(_is_as_before(receipt.shard, one) for one in wanted):
             return RepairedShard(how, receipt)
     lost = task.shard.records - _count_intact(task)
-    if task.dry_run or (lost and not task.lossy):
+    if task.dry_run or (lost and not task.allow_data_loss):
         return RepairedShard("again" if task.derived and lost else "salvage", None, lost)
     receipt = _salvage_shard(task, running)
     if not lost and (receipt.shard is None or not _is_as_before(receipt.shard, task.shard)):
@@ -290,7 +290,7 @@ def _count_intact(task: RepairTask) -> int:
         if left > task.shard.records:
             raise _make_unrecoverable(task)
     except (SchemaMismatchError, WrongShardError):
-        if task.derived and not task.lossy:
+        if task.derived and not task.allow_data_loss:
             return 0
         raise _make_unrecoverable(task) from None
     return left

@@ -319,7 +319,7 @@ FIX_UDF_HINT = Hint.of(
     "fix the function that computes the features, for a key missing from a table set ",
     Option("defaults"),
     " or ",
-    Option("missing", "absent"),
+    Option("on_missing", "absent"),
 )
 """What to do where a record cannot become what it should."""
 FIX_CAST_HINT = Hint.of("leave the cast out, or compute a new feature with extend")

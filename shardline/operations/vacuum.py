@@ -103,7 +103,7 @@ class _VacuumRun:
 
     store: Store
     dataset: str
-    keep: timedelta
+    retention: timedelta
     now: datetime
     evidence: LogEvidence
     without_log: Collection[str]
@@ -113,11 +113,11 @@ class _VacuumRun:
 
     def needs(self) -> Dependencies:
         """What versions need of others, as the logs are now."""
-        return Dependencies(self.store, self.now, self.keep, self.evidence)
+        return Dependencies(self.store, self.now, self.retention, self.evidence)
 
     def is_old(self, file: ObjectInfo) -> bool:
         """Return True for a file from before the time to keep; without one, for every file."""
-        return not self.keep or file.modified < self.now - self.keep
+        return not self.retention or file.modified < self.now - self.retention
 
     def believes(self, version: StoredVersion) -> bool:
         """Return True if a version has a log, or is said to have had none ever."""
@@ -151,7 +151,7 @@ def vacuum(
     root: RootLocation,
     dataset: str,
     *,
-    keep: timedelta = DEFAULT_RETENTION,
+    retention: timedelta = DEFAULT_RETENTION,
     delete: bool = False,
     without_log: Collection[str] = (),
     clock: Callable[[], datetime] | None = None,
@@ -159,8 +159,8 @@ def vacuum(
 ) -> VacuumReport:
     """Find what a dataset no longer needs, and with `delete` delete it.
 
-    Kept are the shards of each version's newest and newest published snapshot, of all with a tag
-    or pin, and of all that were one of these until less than `keep` ago. Pins of derived versions
+    Kept are the shards of each version's newest and newest published snapshot, of all with a tag or
+    pin, and of all that were one of these until less than `retention` ago. Pins of derived versions
     that no longer need them are let go of: what only they held was in use until then. The files of
     a version without a log are kept, unless `without_log` names it: set that only for a version
     that never had a log. `clock` gives the time; by default it is that of this machine or of the
@@ -176,8 +176,8 @@ def vacuum(
     evidence = LogEvidence(store, dataset)
     evidence.follow(names)
     evidence.validate(_list_owners(files))
-    now = clock() if clock else _get_current_time(store, dataset, probe=delete and bool(keep))
-    run = _VacuumRun(store, dataset, keep, now, evidence, frozenset(without_log))
+    now = clock() if clock else _get_current_time(store, dataset, probe=delete and bool(retention))
+    run = _VacuumRun(store, dataset, retention, now, evidence, frozenset(without_log))
     with run.reporting():
         return _run_vacuum(run, files, names, clock or utc_now, progress, delete=delete)
 
@@ -194,7 +194,7 @@ def _run_vacuum(
     versions = _sort_holders_first(
         StoredVersion(run.store, f"{run.dataset}/{one}", clock=clock) for one in names
     )
-    at_once = delete and not run.keep
+    at_once = delete and not run.retention
     needless = _release_pins(versions, run) if at_once else {}
     needs = run.needs()
     if not at_once:
@@ -208,8 +208,8 @@ def _run_vacuum(
             continue
         erased = _list_erased_shards(version, own)
         let_go = needless[version.name]
-        # With a time to keep, what they held was in use until now.
-        but = let_go if not delete and not run.keep else ()
+        # With a time to retention, what they held was in use until now.
+        but = let_go if not delete and not run.retention else ()
         going = _list_shard_candidates(
             version, files, run, needs, erased=erased, but=but, delete=delete
         )
@@ -372,7 +372,7 @@ def _list_shard_candidates(
 
     def choose(state: State) -> dict[str, VacuumReason]:
         released = run.evidence.released(state, run.now)
-        free = find_unreferenced(state, run.now, run.keep, but=but, released=released)
+        free = find_unreferenced(state, run.now, run.retention, but=but, released=released)
         free_of_erased = _list_unneeded_erased(state, needs) if erased else set()
         known = set(state.stays.names().to_pylist())
         chosen: dict[str, VacuumReason] = {}
@@ -389,7 +389,7 @@ def _list_shard_candidates(
 
     chosen = choose(version.state)
     if delete and chosen:
-        parameters = {"keep_seconds": int(run.keep.total_seconds())}
+        parameters = {"keep_seconds": int(run.retention.total_seconds())}
         entry = version.commit(AddTombstones(lambda state: sorted(choose(state)), parameters))
         announced = set(entry.condemned) if entry else set()
         run.announced += sorted(announced)
@@ -432,7 +432,7 @@ def _list_unneeded_erased(state: State, needs: Dependencies) -> set[str]:
     needs.refresh()
     pins = {pin for pin in state.pins if parse_pin_holder(pin) is not None}
     released = needs.released(state, erased=True)
-    free = find_unreferenced(state, needs.now, needs.keep, but=pins, released=released)
+    free = find_unreferenced(state, needs.now, needs.retention, but=pins, released=released)
     return free.difference(*needs.of(needs.opened(state.name)).values())
 
 
@@ -521,7 +521,7 @@ def _is_abandoned(file: ObjectInfo, run: _VacuumRun) -> bool:
 
     On a local disk a live writer has a lock on its file, whatever the clocks say.
     """
-    is_old = file.modified < run.now - max(run.keep, _PROBE_LIFETIME)
+    is_old = file.modified < run.now - max(run.retention, _PROBE_LIFETIME)
     if TEMPORARY_NAME.fullmatch(_get_leaf(file.name)):
         path = run.store.local_path(file.name)
         abandoned = None if path is None else is_abandoned(path)

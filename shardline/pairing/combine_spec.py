@@ -65,7 +65,7 @@ class PairOptions(TypedDict, total=False):
     on: JoinKeys
     how: JoinType
     where: UDF | str | None
-    once: bool
+    unordered: bool
     limit: int | None
     sample: int | None
     seed: int | None
@@ -89,12 +89,15 @@ def _list_text(value: Any) -> Iterator[str | None]:  # noqa: ANN401 - any JSON v
 class OptionFormat:
     """How an option is read from a caller, stored in an entry, and written for the command line.
 
+    `key` is the stored name of the option and `flag` its command-line option, where these differ.
     `rule` gives the JSON that is hashed into shard names, `parameter` that next to it in an entry;
     an option has the first, the second or both. `is_stored` decides if it is in the entry: unless
     set, if it differs from the default. `decode` reads the parameter if there is one, else the
     rule. `arguments` gives the values of the command-line option for stored JSON, None for a flag.
     """
 
+    key: str = ""
+    flag: str = ""
     parse: Callable[[Any], Any] = _get_same
     rule: Callable[[Any, str], object] | None = _get_same
     parameter: Callable[[Any], object] | None = None
@@ -179,8 +182,8 @@ def _describe_filter(stored: Json) -> Json:
 class CombineSpec:
     """The options of a combination: all pairs, unless an option chooses among them.
 
-    With `on`, the key features of both records are the same, given as pairs of left and right.
-    With `how` "left", a record of the left without a match is there once, alone. With `once` both
+    With `on`, the key features of both records are the same, given as pairs of left and right. With
+    `how` "left", a record of the left without a match is there once, alone. With `unordered` both
     sides are the same records, and each two different ones are paired once. `where` chooses among
     the pairs, by a function or a predicate, `fields` make more features of them. `limit` takes the
     first, `sample` some of all. Features that both sides have are named by `on_collision` and the
@@ -213,10 +216,11 @@ class CombineSpec:
             is_virtual=False,
         ),
     )
-    once: bool = field(default=False, metadata=_format())
+    unordered: bool = field(default=False, metadata=_format(key="once"))
     fields: tuple[UDF, ...] = field(
         default=(),
         metadata=_format(
+            flag="--udf",
             parse=_list_udfs,
             rule=lambda udfs, run: [_get_identity(udf, run) for udf in udfs],
             parameter=lambda udfs: [describe_udf(udf) for udf in udfs],
@@ -253,8 +257,9 @@ class CombineSpec:
         stored: Json = {}
         for name, option in OPTIONS.items():
             source = parameters["rule"] if option.parameter is None else parameters
-            if name in source:
-                stored[name] = option.decode(source[name], find_udfs)
+            key = option.key or name
+            if key in source:
+                stored[name] = option.decode(source[key], find_udfs)
         return cls.of(**stored)
 
     def __post_init__(self) -> None:
@@ -267,11 +272,11 @@ class CombineSpec:
                 code="missing-argument",
                 hint=Hint.of("name the key features with ", Option("on")),
             )
-        if self.how == "left" and self.once:
+        if self.how == "left" and self.unordered:
             raise InvalidArgumentError(
-                "once: cannot be combined with a left join",
+                "unordered: cannot be combined with a left join",
                 code="conflicting-arguments",
-                hint=Hint.of("leave out ", Option("once"), " or ", Option("how")),
+                hint=Hint.of("leave out ", Option("unordered"), " or ", Option("how")),
             )
         for name, least in (("limit", 1), ("sample", 1), ("seed", 0)):
             _validate_count(name, getattr(self, name), least)
@@ -345,7 +350,7 @@ class CombineSpec:
         given = self.given
         for name, option in OPTIONS.items():
             if name in given if option.is_stored is None else option.is_stored(self):
-                yield name, option, getattr(self, name)
+                yield option.key or name, option, getattr(self, name)
 
     def get_rule(self, run: str) -> Json:
         """Return the JSON that is hashed into shard names.
@@ -353,12 +358,12 @@ class CombineSpec:
         `run` replaces the identity of a function that has none.
         """
         stored = self._list_stored()
-        return {name: option.rule(value, run) for name, option, value in stored if option.rule}
+        return {key: option.rule(value, run) for key, option, value in stored if option.rule}
 
     def get_parameters(self) -> Json:
         """Return the JSON that an entry has next to the rule."""
         stored = self._list_stored()
-        return {name: option.parameter(value) for name, option, value in stored if option.parameter}
+        return {key: option.parameter(value) for key, option, value in stored if option.parameter}
 
 
 OPTIONS: Mapping[str, OptionFormat] = {
@@ -375,10 +380,10 @@ def list_arguments(parameters: Json) -> Iterator[tuple[str, str | None]]:
     defaults = {one.name: one.default for one in dataclass_fields(CombineSpec)}
     for name, option in OPTIONS.items():
         source = parameters if option.rule is None else parameters["rule"]
-        value = source.get(name)
+        value = source.get(option.key or name)
         if value and value != defaults[name]:
             for text in option.arguments(value):
-                yield f"--{name.replace('_', '-')}", text
+                yield option.flag or f"--{name.replace('_', '-')}", text
 
 
 def list_stored_udfs(parameters: Json) -> list[Json]:
@@ -397,7 +402,7 @@ def has_pair_selection(parameters: Json) -> bool:
     """Return True if a combination took some of the pairs, so that a row map lists them."""
     rule = parameters.get("rule", {})
     return any(
-        option.chooses and (rule.get(name) or parameters.get(name))
+        option.chooses and (rule.get(option.key or name) or parameters.get(option.key or name))
         for name, option in OPTIONS.items()
     )
 

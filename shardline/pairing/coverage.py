@@ -191,7 +191,7 @@ def estimate(grid: PairGrid, cover: Coverage) -> PairEstimate:
 def _count_span_pairs(grid: PairGrid, cover: Coverage) -> int:
     first, last = cover.span or (0, 0)
     count = grid.right[cover.right[0]].records
-    if grid.once and cover.left[0] == cover.right[0]:
+    if grid.unordered and cover.left[0] == cover.right[0]:
         return sum(at * (2 * count - at - 1) // 2 * sign for at, sign in ((last, 1), (first, -1)))
     return (last - first) * count
 
@@ -216,10 +216,10 @@ class CoveredPairs:
         """
         rows, columns = left[slice(*cover.left)][:, None], right[slice(*cover.right)][None, :]
         meant = np.ones(np.broadcast_shapes(rows.shape, columns.shape), np.bool_)
-        if self.grid.once:
+        if self.grid.unordered:
             meant = np.arange(*cover.left)[:, None] <= np.arange(*cover.right)[None, :]
         wanted = (rows >= 0) & (columns >= 0)
-        if self.grid.once:
+        if self.grid.unordered:
             wanted &= rows <= columns
         if not wanted[meant].all() or self.whole[rows, columns][meant].any():
             return False
@@ -306,7 +306,7 @@ class _PendingCoverage:
     def takes(self, grid: PairGrid, row: Coverage, target: int) -> bool:
         """Add a row, if it has the same right shards and there is room for it."""
         begin, end = self.cover.right
-        begin = max(begin, row.left[0]) if grid.once else begin
+        begin = max(begin, row.left[0]) if grid.unordered else begin
         size = estimate(grid, row).bytes
         if row.right != (begin, end) or self.bytes + size > target:
             return False
@@ -319,7 +319,7 @@ def _split_row(covered: CoveredPairs, row: int, target: int) -> Iterator[Coverag
     """What is to be made of the pairs of one left shard."""
     _, sizes = covered.grid.row(row)
     free = ~covered.whole[row]
-    if covered.grid.once:
+    if covered.grid.unordered:
         free[:row] = False
     alone = free & (sizes > target)
     for column in covered.spans.get(row, ()):
@@ -367,7 +367,7 @@ def _split_gap(
         yield Coverage(cover.left, cover.right)
         return
     first, last = gap
-    if grid.once and row == column:
+    if grid.unordered and row == column:
         before = first * (2 * records - first - 1) // 2
         marks = (before + found.pairs * number // pieces for number in range(1, pieces))
         inner = [locate_triangle_row(records, mark) for mark in marks]

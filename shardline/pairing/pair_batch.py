@@ -89,20 +89,20 @@ class RecordPairs:
 class PairBlock:
     """All pairs of the records `rows` of a part with the records `columns` of a window.
 
-    With `once`, only those in which the number of the left record is the lower one.
+    With `unordered`, only those in which the number of the left record is the lower one.
     """
 
     left: RecordPart
     right: BuildWindow
     rows: tuple[int, int]
     columns: tuple[int, int]
-    once: bool
+    unordered: bool
 
     def list(self) -> RecordPairs:
         """The pairs, in parts that have no other records."""
         left = self.left.slice(*self.rows)
         right = self.right.load().slice(*self.columns)
-        if not self.once:
+        if not self.unordered:
             lefts = np.repeat(np.arange(left.records), right.records)
             rights = np.tile(np.arange(right.records), left.records)
             return RecordPairs(self, left, right, lefts, rights)
@@ -130,32 +130,36 @@ def _get_first_partners(left: RecordPart, right: BuildWindow) -> IntArray:
 
 
 def iter_all_pairs(
-    left: RecordPart, windows: Sequence[BuildWindow], *, once: bool, most: int = PAIR_BATCH_BYTES
+    left: RecordPart,
+    windows: Sequence[BuildWindow],
+    *,
+    unordered: bool,
+    most: int = PAIR_BATCH_BYTES,
 ) -> Iterator[PairBlock]:
     """All pairs of a part with the records of the windows, in lots of `most` bytes, about."""
     if len(windows) == 1:
-        yield from _iter_window_pairs(left, windows[0], once=once, most=most)
+        yield from _iter_window_pairs(left, windows[0], unordered=unordered, most=most)
         return
     for row in range(left.records):
         one = left.slice(row, row + 1)
         for window in windows:
-            if once and window.first + window.records <= one.first + 1:
+            if unordered and window.first + window.records <= one.first + 1:
                 continue
             if (one.bytes + PAIR_OVERHEAD_BYTES) * window.records + window.bytes <= 2 * most:
-                yield PairBlock(one, window, (0, 1), (0, window.records), once)
+                yield PairBlock(one, window, (0, 1), (0, window.records), unordered)
             else:
-                yield from _iter_window_pairs(one, window, once=once, most=most)
+                yield from _iter_window_pairs(one, window, unordered=unordered, most=most)
 
 
 def _iter_window_pairs(
-    left: RecordPart, window: BuildWindow, *, once: bool, most: int
+    left: RecordPart, window: BuildWindow, *, unordered: bool, most: int
 ) -> Iterator[PairBlock]:
     """As many records of the left as fit at a time, each with all of the window, or one with some.
 
     One pair always fits.
     """
     right = window.load()
-    lows = _get_first_partners(left, right) if once else np.zeros(left.records, np.int64)
+    lows = _get_first_partners(left, right) if unordered else np.zeros(left.records, np.int64)
     costs = (right.records - lows) * left.sizes + (right.ends[-1] - right.ends[lows])
     ends = np.cumsum(costs)
     row = 0
@@ -164,14 +168,14 @@ def _iter_window_pairs(
         last = int(np.searchsorted(ends, done + most, "right"))
         if last > row:
             if ends[last - 1] > done:
-                yield PairBlock(left, window, (row, last), (0, right.records), once)
+                yield PairBlock(left, window, (row, last), (0, right.records), unordered)
             row = last
             continue
         cost = right.ends + int(left.sizes[row]) * np.arange(right.records + 1)
         low = int(lows[row])
         while low < right.records:
             high = max(int(np.searchsorted(cost, cost[low] + most, "right")) - 1, low + 1)
-            yield PairBlock(left, window, (row, row + 1), (low, high), once)
+            yield PairBlock(left, window, (row, row + 1), (low, high), unordered)
             low = high
         row += 1
 
@@ -297,8 +301,8 @@ class KeyIndex:
         rows = np.flatnonzero(codes >= 0)
         self._sorted = np.sort(codes[rows] * self.records + rows)
 
-    def match(self, keys: KeyValues, *, once: bool) -> KeyMatches:
-        """The matches of some records; with `once` only those of a higher number."""
+    def match(self, keys: KeyValues, *, unordered: bool) -> KeyMatches:
+        """The matches of some records; with `unordered` only those of a higher number."""
         codes = np.zeros(len(keys), np.int64)
         for feature, step, values in zip(self._features, self._steps, keys.columns, strict=True):
             codes = _find_positions(
@@ -307,7 +311,7 @@ class KeyIndex:
         known = codes >= 0
         low = codes * self.records
         high = low + self.records
-        if once:
+        if unordered:
             low += np.minimum(np.arange(keys.first, keys.first + len(keys)) + 1, self.records)
         begins = np.searchsorted(self._sorted, low)
         ends = np.searchsorted(self._sorted, high)
@@ -368,12 +372,14 @@ class PairSides:
         return self._matched() if self.bound.spec.on else self._all()
 
     def _all(self) -> Iterator[PairBatch]:
-        once = self.bound.spec.once
+        unordered = self.bound.spec.unordered
         kept: dict[int, BuildSide] = {}
         room = self.memory_bytes
         for left in self.left:
             rights = [
-                one for one in self.right if one.records and not (once and _is_before(one, left))
+                one
+                for one in self.right
+                if one.records and not (unordered and _is_before(one, left))
             ]
             whole = None
             if len(rights) > 1:
@@ -387,16 +393,18 @@ class PairSides:
                     kept[right.first] = found
                     room -= found.memory_bytes
                 for part in self._lefts(left, whole):
-                    yield from iter_all_pairs(part, found.windows, once=once, most=self.lot_bytes)
+                    yield from iter_all_pairs(
+                        part, found.windows, unordered=unordered, most=self.lot_bytes
+                    )
 
     def _one_row(
         self, left: NumberedUnit, whole: BuildSide | None, right: NumberedUnit | UnitGroup
     ) -> Iterator[PairBatch]:
         """The pairs of a single record: the right is needed only once, so it is not held."""
-        once, most = self.bound.spec.once, self.lot_bytes
+        unordered, most = self.bound.spec.unordered, self.lot_bytes
         for part in self._lefts(left, whole):
             for window in right.parts(self.bound.names.right, self.limits):
-                yield from iter_all_pairs(part, [window], once=once, most=most)
+                yield from iter_all_pairs(part, [window], unordered=unordered, most=most)
 
     def _rows(self, left: NumberedUnit) -> int:
         return left.records if self.span is None else self.span[1] - self.span[0]
@@ -432,7 +440,7 @@ class PairSides:
         for one in self.left:
             for part in one.parts(names.left, self.limits, span=self.span, keys=columns.left):
                 if part.keys is not None:
-                    matches = index.match(part.keys, once=spec.once)
+                    matches = index.match(part.keys, unordered=spec.unordered)
                     yield from index.pairs(part, right, matches, spec.how, self.lot_bytes)
 
     def sampled(self, lefts: IntArray, rights: IntArray) -> Iterator[PairBatch]:
@@ -487,7 +495,7 @@ def count_matches(
     for one in left:
         found = 0
         for keys in one.keys(columns.left, limits):
-            matches = index.match(keys, once=spec.once).counts
+            matches = index.match(keys, unordered=spec.unordered).counts
             found += int((np.maximum(matches, 1) if spec.how == "left" else matches).sum())
         counts.append(found)
     return counts

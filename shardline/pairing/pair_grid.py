@@ -54,11 +54,11 @@ def _varint(value: int) -> int:
 
 @dataclass(frozen=True)
 class PairGrid:
-    """The units of two sides; with `once` they are the same, and pairs ascend."""
+    """The units of two sides; with `unordered` they are the same, and pairs ascend."""
 
     left: tuple[RecordExtent, ...]
     right: tuple[RecordExtent, ...]
-    once: bool = False
+    unordered: bool = False
 
     @cached_property
     def _records(self) -> tuple[IntArray, IntArray]:
@@ -85,7 +85,7 @@ class PairGrid:
         records, sizes = int(self._records[0][at]), int(self._bytes[0][at])
         pairs = records * self._records[1]
         total = records * self._bytes[1] + sizes * self._records[1]
-        if self.once:
+        if self.unordered:
             pairs[:at] = total[:at] = 0
             pairs[at] = records * (records - 1) // 2
             total[at] = max(records - 1, 0) * (sizes + int(self._bytes[1][at])) // 2
@@ -95,7 +95,7 @@ class PairGrid:
     def pairs(self) -> int:
         """How many there are."""
         left, right = (sum(one.records for one in side) for side in (self.left, self.right))
-        return left * (left - 1) // 2 if self.once else left * right
+        return left * (left - 1) // 2 if self.unordered else left * right
 
     @cached_property
     def bytes(self) -> int:
@@ -143,7 +143,7 @@ class PairGrid:
         left, right = left + low, right + first
         width = self._records[1][right]
         row, column = np.divmod(within, width)
-        if self.once:
+        if self.unordered:
             same = left == right
             row[same], column[same] = _locate_in_triangle(within[same], width[same])
         firsts = [np.cumsum(counts) - counts for counts in self._records]

@@ -7,11 +7,11 @@ are pinned, the shards of them that it pairs, by their places, and what features
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from shardline import canonical_json as canonical
-from shardline.codec import Converter, Count, JsonObject
+from shardline.codec import Converter, Count, JsonObject, stored
 from shardline.log.model import Input, Shard
 from shardline.pairing.combine_spec import CombineSpec
 from shardline.pairing.coverage import Coverage
@@ -38,7 +38,7 @@ class PairPlan(JsonObject):
     right: Input
     cover: Annotated[Coverage, Converter(list, Coverage.to_json, _parse_coverage)]
     naming: PairNaming
-    once: bool
+    unordered: bool = field(metadata=stored("once"))
     pairs: Count
 
     @property
@@ -53,7 +53,7 @@ class PairPlan(JsonObject):
             on_collision=self.naming.on_collision,
             left_prefix=self.naming.left_prefix,
             right_prefix=self.naming.right_prefix,
-            once=self.once,
+            unordered=self.unordered,
         )
 
     def encode(self) -> bytes:

@@ -119,18 +119,18 @@ def _list_extend_arguments(entry: Entry) -> Iterator[str]:
 def _list_udf_arguments(told: Json) -> Iterator[str]:
     identity: Any = told["identity"] or {}
     if identity.get("maker") != "table":
-        yield from ("--fields", identity.get("function") or UNKNOWN_FUNCTION)
+        yield from ("--udf", identity.get("function") or UNKNOWN_FUNCTION)
         return
     yield from ("--join", told["by"].removeprefix("table "), "--key", identity["key"])
     yield from ("--columns", ",".join(told["features"]))
     if identity["column"] != identity["key"]:
         yield from ("--table-key", identity["column"])
     if identity["missing"] == "absent":
-        yield from ("--missing", "absent")
+        yield from ("--on-missing", "absent")
     for name in identity["defaults"]:
         yield from ("--default", f"{name}=VALUE")
     if identity["doubled"] != "fail":
-        yield from ("--doubled", identity["doubled"])
+        yield from ("--on-duplicate", identity["doubled"])
 
 
 def _list_combine_arguments(entry: Entry) -> Iterator[str]:

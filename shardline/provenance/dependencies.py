@@ -85,16 +85,16 @@ def list_pins(version: StoredVersion, into: str) -> Iterator[tuple[str, int]]:
 
 
 class Dependencies:
-    """What is needed of any version of a root, if what was in use within `keep` is kept."""
+    """What is needed of any version of a root, if what was in use within `retention` is kept."""
 
     def __init__(
         self,
         store: Store,
         now: datetime,
-        keep: timedelta,
+        retention: timedelta,
         evidence: LogEvidence | None = None,
     ) -> None:
-        self.now, self.keep = now, keep
+        self.now, self.retention = now, retention
         self._evidence = evidence
         self._store = store
         self._versions: dict[str, StoredVersion] = {}
@@ -169,7 +169,9 @@ class Dependencies:
     def _listed(self, version: StoredVersion, but: frozenset[str]) -> dict[str, Shard]:
         """The shards of the kept snapshots that vacuum has not announced yet."""
         state = version.state
-        kept = find_retained(state, self.now, self.keep, but=but, released=self.released(state))
+        kept = find_retained(
+            state, self.now, self.retention, but=but, released=self.released(state)
+        )
         found = {
             stay.shard.name: stay.shard
             for number in kept.tolist()

@@ -300,8 +300,8 @@ class LogIndex:
             left, right = (
                 tuple(RecordExtent(one.shard.records, 0) for one in side) for side in sides
             )
-            once = bool(entry.parameters.get("rule", {}).get("once"))
-            self._grids[key] = PairGrid(left, right, once)
+            unordered = bool(entry.parameters.get("rule", {}).get("once"))
+            self._grids[key] = PairGrid(left, right, unordered)
         return self._grids[key]
 
     def place(self, entry: Entry, shard: str) -> int:

@@ -66,10 +66,10 @@ def iter_left_positions(
     pairs = grid.row(shard)[0]
     for column in range(*cover.right):
         width = grid.right[column].records
-        if grid.once and column == shard:
+        if grid.unordered and column == shard:
             first = start + _count_pairs_before_row(width, record)
             yield np.arange(first, first + width - 1 - record)
-        elif not grid.once or column > shard:
+        elif not grid.unordered or column > shard:
             yield np.arange(start + record * width, start + (record + 1) * width)
         start += int(pairs[column])
 
@@ -83,13 +83,13 @@ def iter_right_positions(
     width = grid.right[shard].records
     begin = -_count_pairs_before_span(grid, cover)
     for row in range(*cover.left):
-        if grid.once and row > shard:
+        if grid.unordered and row > shard:
             return
         pairs = grid.row(row)[0]
         start = begin + int(pairs[cover.right[0] : shard].sum())
         begin += int(pairs[slice(*cover.right)].sum())
         first, last = cover.span or (0, grid.left[row].records)
-        if grid.once and row == shard:
+        if grid.unordered and row == shard:
             lefts = np.arange(first, min(last, record))
             yield start + _count_pairs_before_row(width, lefts) + record - lefts - 1
         else:
@@ -111,7 +111,7 @@ def _count_pairs_before_span(grid: PairGrid, cover: Coverage) -> int:
     if cover.span is None:
         return 0
     width = grid.right[cover.right[0]].records
-    if grid.once and cover.left[0] == cover.right[0]:
+    if grid.unordered and cover.left[0] == cover.right[0]:
         return _count_pairs_before_row(width, cover.span[0])
     return cover.span[0] * width
 

@@ -56,7 +56,7 @@ class Retainer:
 
 def get_vacuum_command(dataset: str) -> tuple[str, ...]:
     """What deletes all that nobody holds, at once."""
-    return ("vacuum", dataset, "--delete", "--keep", "0")
+    return ("vacuum", dataset, "--delete", "--retention", "0")
 
 
 def get_tag_release(version: str, tag: str) -> tuple[str, Commands]:
@@ -161,7 +161,9 @@ def _get_recent_snapshots(version: StoredVersion, needs: Dependencies) -> set[in
     """The snapshots that were in use within the time to keep."""
     state = version.state
     return set(
-        find_recently_unreferenced(state, needs.now, needs.keep, needs.released(state)).tolist()
+        find_recently_unreferenced(
+            state, needs.now, needs.retention, needs.released(state)
+        ).tolist()
     )
 
 

@@ -95,5 +95,5 @@ def get_shard_hint(store: Store, snapshot: str, owner: str, shard: Shard) -> Hin
         return None
     if command is not None and command.arguments[0] == "repair":
         return Hint.of("run ", command)
-    record = Hint.of("run ", Command.of("check", owner, "--again"), " to record the damage")
+    record = Hint.of("run ", Command.of("check", owner, "--recheck"), " to record the damage")
     return record if command is None else Hint.of(record, " and then ", command)

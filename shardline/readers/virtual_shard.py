@@ -202,7 +202,7 @@ def open_plan(
         schema,
         sides[0].units[slice(*cover.left)],
         sides[1].units[slice(*cover.right)],
-        PairGrid(sides[0].extents, sides[1].extents, plan.spec.once),
+        PairGrid(sides[0].extents, sides[1].extents, plan.spec.unordered),
     )
 
 

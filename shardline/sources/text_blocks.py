@@ -58,7 +58,7 @@ def iter_text_blocks(
     try:
         packed = file.pread(len(GZIP_MAGIC), 0) == GZIP_MAGIC
         kind = Compression.GZIP if packed else Compression.NONE
-        _, stream = open_stream(file, kind, max_unpacked_bytes=limits.max_unpacked_bytes)
+        _, stream = open_stream(file, kind, max_decompressed_bytes=limits.max_decompressed_bytes)
         yield from _iter_blocks(stream, get_max_text_row_bytes(limits), rows_end)
     except CompressionError as error:
         raise SourceError(

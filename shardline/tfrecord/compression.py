@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord.input_file import OpenFile
 
 
-DEFAULT_MAX_UNPACKED_BYTES = 256 * 1024**3
+DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024**3
 
 
 class Compression(Enum):
@@ -234,11 +234,11 @@ class CompressedStream:
         compression: Compression,
         *,
         start: int = 0,
-        max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     ) -> None:
         self._file = file
         self._compression = compression
-        self._max_unpacked = max_unpacked_bytes
+        self._max_decompressed = max_decompressed_bytes
         self.size = file.size
         self._unpacked = 0
         self._next = start
@@ -269,11 +269,11 @@ class CompressedStream:
                 return count
 
     def _raise_pending(self) -> None:
-        if self._unpacked > self._max_unpacked:
+        if self._unpacked > self._max_decompressed:
             self._search_from = None
             raise CompressionError(
                 self.position,
-                f"decompresses to more than {self._max_unpacked} bytes",
+                f"decompresses to more than {self._max_decompressed} bytes",
                 code="decompressed-too-large",
             )
         if self._pending is not None:
@@ -567,10 +567,12 @@ def open_stream(
     file: OpenFile,
     compression: Compression | None = None,
     *,
-    max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> tuple[Compression, Stream]:
     """Open the decompressed stream of a file. Detects the compression unless it is given."""
     compression = compression or detect_compression(file)
     if compression is Compression.NONE:
         return compression, PlainStream(file)
-    return compression, CompressedStream(file, compression, max_unpacked_bytes=max_unpacked_bytes)
+    return compression, CompressedStream(
+        file, compression, max_decompressed_bytes=max_decompressed_bytes
+    )

@@ -273,7 +273,7 @@ class IndexedFile:
             self._file,
             self._compression,
             start=in_file,
-            max_unpacked_bytes=self._limits.max_unpacked_bytes,
+            max_decompressed_bytes=self._limits.max_decompressed_bytes,
         )
         to_skip = offset - unpacked
         while to_skip > 0:

@@ -12,7 +12,7 @@ from shardline import kernel
 from shardline.errors import CorruptFileError, Fault
 from shardline.kernel.types import DEFAULT_MAX_RECORD_BYTES, FRAME_BYTES, HEADER_BYTES
 from shardline.tfrecord.compression import (
-    DEFAULT_MAX_UNPACKED_BYTES,
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
     Compression,
     CompressionError,
     PlainStream,
@@ -38,7 +38,7 @@ class Limits:
     """Limits on the sizes that a file may require."""
 
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
-    max_unpacked_bytes: int = DEFAULT_MAX_UNPACKED_BYTES
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 DEFAULT_LIMITS = Limits()
@@ -88,7 +88,7 @@ class RecordFile:
         self.stream: Stream
         try:
             self.compression, self.stream = open_stream(
-                self._file, compression, max_unpacked_bytes=limits.max_unpacked_bytes
+                self._file, compression, max_decompressed_bytes=limits.max_decompressed_bytes
             )
         except BaseException:
             self._file.close()

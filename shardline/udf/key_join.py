@@ -68,18 +68,18 @@ class KeyLookup(ABC):
         """Return the row of each key, -1 if not found; null never matches."""
 
 
-def make_key_lookup(keys: pa.Array, doubled: OnDuplicate) -> KeyLookup:
+def make_key_lookup(keys: pa.Array, on_duplicate: OnDuplicate) -> KeyLookup:
     """Index the keys of a table. Raises DuplicateKeysError for duplicates under "fail"."""
     encoded = keys.dictionary_encode()
     codes, unique = np.asarray(encoded.indices), encoded.dictionary
     firsts = np.unique(codes, return_index=True)[1]
     rows = firsts
     if len(unique) < len(keys):
-        if doubled == "fail":
+        if on_duplicate == "fail":
             again = np.delete(np.arange(len(keys)), firsts)[0]
             count = int((np.bincount(codes) > 1).sum())
             raise DuplicateKeysError(count, int(firsts[codes[again]]), int(again))
-        if doubled == "last":
+        if on_duplicate == "last":
             rows = len(keys) - 1 - np.unique(codes[::-1], return_index=True)[1]
     if pa.types.is_int64(keys.type):
         return _SortedNumberLookup(np.asarray(unique), rows)
@@ -135,13 +135,13 @@ class BoundTableJoin(BoundUDF):
         key: Feature,
         keys: KeyLookup,
         columns: Mapping[Feature, pa.Array],
-        missing: OnMissing,
+        on_missing: OnMissing,
     ) -> None:
         super().__init__([key], tuple(columns))
         self._label = label
         self._keys = keys
         self._columns = list(columns.values())
-        self._missing = missing
+        self._on_missing = on_missing
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of some records."""
@@ -150,10 +150,10 @@ class BoundTableJoin(BoundUDF):
         gone = rows < 0
         reasons: Reasons = {}
         tried = len(rows)
-        if self._missing == "default":
+        if self._on_missing == "default":
             rows = np.where(gone, len(self._columns[0]) - 1, rows)
             gone[:] = False
-        elif self._missing == "fail" and gone.any():
+        elif self._on_missing == "fail" and gone.any():
             reasons = self._reasons(asked, gone, every=every)
             tried = tried if every else min(reasons) + 1
         picked = pa.array(rows, mask=gone)
@@ -186,7 +186,7 @@ def validate_key(label: str, key: Feature) -> None:
 
 
 def index_table_keys(
-    held: LookupTable, column: str, key: Feature, doubled: OnDuplicate
+    held: LookupTable, column: str, key: Feature, on_duplicate: OnDuplicate
 ) -> KeyLookup:
     """Index a table by a column with the type of the record key; FieldsError if it differs."""
     where = f"{held.label}, column {column!r}"
@@ -226,7 +226,7 @@ def index_table_keys(
             feature=column,
         )
     try:
-        return make_key_lookup(keys.array, doubled)
+        return make_key_lookup(keys.array, on_duplicate)
     except DuplicateKeysError as error:
         first, second = held.where(error.first), held.where(error.second)
         keys_found = format_count(error.count, "duplicate key")
@@ -235,9 +235,9 @@ def index_table_keys(
             code="duplicate-key",
             hint=Hint.of(
                 "remove a row, or pass ",
-                Option("doubled", "first"),
+                Option("on_duplicate", "first"),
                 " or ",
-                Option("doubled", "last"),
+                Option("on_duplicate", "last"),
             ),
             record=error.second,
             feature=column,
@@ -263,8 +263,8 @@ def table_join(
     *,
     features: Sequence[Feature | str] | None = None,
     table_key: str | None = None,
-    missing: OnMissing = "fail",
-    doubled: OnDuplicate = "fail",
+    on_missing: OnMissing = "fail",
+    on_duplicate: OnDuplicate = "fail",
     defaults: Mapping[str, object] | None = None,
     format: SourceFormat | None = None,  # noqa: A002 - the word that callers and --format use
 ) -> TableJoin:
@@ -279,9 +279,9 @@ def table_join(
         features: Columns to take, declared or by name. All but the key by default. Kinds that
             are not declared are inferred from the values.
         table_key: Column of the key, if its name differs from `key`.
-        missing: Handling of a record without a key, or with an unknown key: "fail", "default"
+        on_missing: Handling of a record without a key, or with an unknown key: "fail", "default"
             (use `defaults`) or "absent" (leave the features out, which makes them optional).
-        doubled: Row to use for a duplicate key: "fail" for neither, "first" or "last".
+        on_duplicate: Row to use for a duplicate key: "fail" for neither, "first" or "last".
         defaults: Default for each feature.
         format: Format of a file whose name does not show it.
     """
@@ -290,8 +290,8 @@ def table_join(
         key,
         None if features is None else tuple(features),
         key if table_key is None else table_key,
-        missing,
-        doubled,
+        on_missing,
+        on_duplicate,
         dict(defaults or {}),
         format,
     )
@@ -305,23 +305,23 @@ class TableJoin:
     key: str
     chosen: tuple[Feature | str, ...] | None
     column: str
-    missing: OnMissing
-    doubled: OnDuplicate
+    on_missing: OnMissing
+    on_duplicate: OnDuplicate
     defaults: dict[str, object]
     format: SourceFormat | None
 
     def __post_init__(self) -> None:
         """Raise FieldsError for invalid options."""
         for what, given, known in (
-            ("missing", self.missing, get_args(OnMissing)),
-            ("doubled", self.doubled, get_args(OnDuplicate)),
+            ("on_missing", self.on_missing, get_args(OnMissing)),
+            ("on_duplicate", self.on_duplicate, get_args(OnDuplicate)),
         ):
             if given not in known:
                 raise FieldsError(
                     f"invalid {what} {given!r}: expected {', '.join(known)}",
                     code="invalid-argument",
                 )
-        if bool(self.defaults) != (self.missing == "default"):
+        if bool(self.defaults) != (self.on_missing == "default"):
             raise FieldsError(
                 "default values require the default mode for missing keys, and vice versa",
                 code="invalid-argument",
@@ -329,7 +329,7 @@ class TableJoin:
                     "pass both ",
                     Option("defaults"),
                     " and ",
-                    Option("missing", "default"),
+                    Option("on_missing", "default"),
                     ", or leave out both",
                 ),
             )
@@ -389,8 +389,8 @@ class TableJoin:
             "features": describe_features(features),
             "key": self.key,
             "column": self.column,
-            "missing": self.missing,
-            "doubled": self.doubled,
+            "missing": self.on_missing,
+            "doubled": self.on_duplicate,
             "defaults": defaults,
         }
 
@@ -412,12 +412,12 @@ class TableJoin:
             held, features = self._settled()
         key = self._key(schema)
         with add_path(held.path):
-            keys = index_table_keys(held, self.column, key, self.doubled)
+            keys = index_table_keys(held, self.column, key, self.on_duplicate)
             columns = {feature: get_table_column(held, feature) for feature in features}
-        if self.missing == "default":
+        if self.on_missing == "default":
             for feature, column in columns.items():
                 columns[feature] = pa.concat_arrays([column, self._default(feature)])
-        return BoundTableJoin(self.label, key, keys, columns, self.missing)
+        return BoundTableJoin(self.label, key, keys, columns, self.on_missing)
 
     def _settled(self) -> tuple[LookupTable, tuple[Feature, ...]]:
         held = self.table if isinstance(self.table, LookupTable) else self._read()
@@ -452,8 +452,8 @@ class TableJoin:
         return held, validate_features(self.label, self._as_made(features))
 
     def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
-        """Return the features, optional if `missing` is "absent"."""
-        if self.missing != "absent":
+        """Return the features, optional if `on_missing` is "absent"."""
+        if self.on_missing != "absent":
             return list(features)
         return [replace(feature, required=False) for feature in features]
 
@@ -471,7 +471,7 @@ class TableJoin:
             raise FieldsError(
                 f"{self.label}: missing default for feature {feature.name!r}",
                 code="missing-feature",
-                hint=Hint.of("add a default, or pass ", Option("missing", "absent")),
+                hint=Hint.of("add a default, or pass ", Option("on_missing", "absent")),
                 feature=feature.name,
             )
         fitted = convert_values(feature, [value])

@@ -61,7 +61,7 @@ def test_a_source_lands_once_and_nothing_new_is_code_0(tmp_path: Path) -> None:
 def test_json_tells_all_of_it(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", [0, 1, "two", 3])
     schema = made(tmp_path / "s.json", DECLARED)
-    arguments = ("--schema", schema, "--quarantine-share", "50%", "--json")
+    arguments = ("--schema", schema, "--max-quarantined", "50%", "--json")
     result = on(tmp_path / "root", "append", NAME, path, *arguments)
     assert result.code == 0, result.err
     told = result.json
@@ -102,7 +102,7 @@ def test_rows_that_do_not_fit_are_told_with_code_1_and_nothing_is_committed(
     assert (error["bad"], error["rows"]) == (1, 3)
     (reason,) = error["reasons"]
     assert all(words in reason for words in ("bad.jsonl", "line 2", "feature 'x'"))
-    assert "--quarantine-share" in error["hint"]["text"]
+    assert "--max-quarantined" in error["hint"]["text"]
     assert "seven" not in result.out + result.err
     assert Version(tmp_path, NAME).state.number == 3
 
@@ -110,7 +110,7 @@ def test_rows_that_do_not_fit_are_told_with_code_1_and_nothing_is_committed(
 def test_quarantined_rows_are_told_with_their_file_and_in_the_log(tmp_path: Path) -> None:
     make_version(tmp_path)
     write_rows(tmp_path / "a.jsonl", [*range(98), "x", "y"])
-    result = on(tmp_path, "append", NAME, tmp_path / "a.jsonl", "--quarantine-share", "0.02")
+    result = on(tmp_path, "append", NAME, tmp_path / "a.jsonl", "--max-quarantined", "0.02")
     assert result.code == 0, result.err
     assert all(words in result.out for words in ("(2.00%)", "line 99", "feature 'x'"))
     (file,) = (tmp_path / "digits" / "quarantine").iterdir()
@@ -123,7 +123,7 @@ def test_quarantined_rows_are_told_with_their_file_and_in_the_log(tmp_path: Path
     )
     assert [shard["records"] for shard in entry["added"]] == [98]
     write_rows(tmp_path / "b.jsonl", [*range(98), "z", "y"])
-    share = ("--quarantine-share", "1%")
+    share = ("--max-quarantined", "1%")
     result = on(tmp_path, "append", NAME, tmp_path / "b.jsonl", *share, "--json")
     assert result.problem == (1, "invalid-rows")
     assert (result.error["bad"], result.error["rows"]) == (2, 100)
@@ -132,7 +132,7 @@ def test_quarantined_rows_are_told_with_their_file_and_in_the_log(tmp_path: Path
 def test_no_row_and_no_name_can_command_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / f"{HOSTILE.replace('/', '')}.jsonl"
     write_rows(path, [1, HOSTILE])
-    for arguments in (["append"], ["append", "--quarantine-share", "90%"], ["append", "--dry-run"]):
+    for arguments in (["append"], ["append", "--max-quarantined", "90%"], ["append", "--dry-run"]):
         result = on(tmp_path / "root", *arguments, NAME, path)
         assert "\x1b" not in result.out + result.err
         assert "\x07" not in result.out + result.err
@@ -165,7 +165,7 @@ def test_a_check_that_fails_is_code_1_and_says_what_mends_it(tmp_path: Path) -> 
     assert on(tmp_path, "append", NAME, path).code == 0
     version = Version(tmp_path, NAME)
     damage(tmp_path / version.shard_name(version.latest().shards[0]))
-    assert on(tmp_path, "check", NAME, "--again").code == 1
+    assert on(tmp_path, "check", NAME, "--recheck").code == 1
     result = on(tmp_path, "append", NAME, write_rows(tmp_path / "b.jsonl", range(4)))
     assert result.code == 1
     version.refresh()
@@ -179,7 +179,7 @@ SHARES = {"1": 2, "101%": 2, "-1%": 2, "many": 2, "1.5": 2, "": 2, "100%": 0, "0
 @pytest.mark.parametrize("share", SHARES)
 def test_a_share_is_written_with_a_percent_sign_or_below_one(tmp_path: Path, share: str) -> None:
     path = write_rows(tmp_path / "a.jsonl", range(3))
-    arguments = ("--quarantine-share", share, "--dry-run", "--json")
+    arguments = ("--max-quarantined", share, "--dry-run", "--json")
     result = on(tmp_path, "append", NAME, path, *arguments)
     assert result.code == SHARES[share]
     if result.code:
@@ -334,7 +334,7 @@ def test_changed_source_is_refused_or_replaces(tmp_path: Path) -> None:
     result = on(tmp_path, "append", NAME, path, "--json")
     assert result.problem == (1, "changed-since-append")
     assert all(one in result.error["hint"]["text"] for one in ("--on-changed append", "replace`"))
-    result = on(tmp_path, "append", NAME, path, "--set-aside", "--json")
+    result = on(tmp_path, "append", NAME, path, "--skip-invalid", "--json")
     assert (result.code, [one["code"] for one in result.json["rejected"]]) == (
         1,
         ["changed-since-append"],
@@ -416,7 +416,7 @@ def test_being_asked_to_end_leaves_nothing_half_written(
 def test_with_set_aside_a_bad_source_holds_up_no_other_and_is_told(tmp_path: Path) -> None:
     write_rows(tmp_path / "a.jsonl", range(3))
     (tmp_path / "b.jsonl").write_text('{"y": 1.5}\n')
-    arguments = ("append", NAME, "a.jsonl", "b.jsonl", "--set-aside")
+    arguments = ("append", NAME, "a.jsonl", "b.jsonl", "--skip-invalid")
     made(tmp_path / "schema.json", DECLARED)
     result = on(tmp_path, *arguments, "--schema", "schema.json", "--json", cwd=tmp_path)
     assert result.code == 1, "something is wrong with the data"
@@ -446,7 +446,7 @@ def test_append_errors_name_the_version(tmp_path: Path) -> None:
 def test_append_set_aside_alone_claims_no_unchanged_version(tmp_path: Path) -> None:
     assert on(tmp_path, "append", NAME, write_rows(tmp_path / "a.jsonl", range(3))).code == 0
     bad = write_rows(tmp_path / "d.jsonl", [1, "x"])
-    assert "nothing was changed" not in on(tmp_path, "append", NAME, bad, "--set-aside").out
+    assert "nothing was changed" not in on(tmp_path, "append", NAME, bad, "--skip-invalid").out
 
 
 def test_hint_for_file_with_dash_can_be_pasted(tmp_path: Path) -> None:

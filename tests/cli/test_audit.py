@@ -103,13 +103,13 @@ def test_the_process_ends_with_the_exit_code(root: Path) -> None:
 
 
 def test_deep_makes_shards_again_and_lists_what_it_cannot(root: Path) -> None:
-    result = on(root, "audit", "--deep")
+    result = on(root, "audit", "--recompute")
     assert result.code == 0
-    assert f"--fields {DOUBLE}" in result.out
-    report = on(root, "audit", "--deep", "--json").json
+    assert f"--udf {DOUBLE}" in result.out
+    report = on(root, "audit", "--recompute", "--json").json
     assert report["recomputed"] == 2
     assert [(one["version"], one["shards"]) for one in report["left_out"]] == [("digits/v2", 2)]
-    told = on(root, "audit", "--deep", "--fields", DOUBLE, "--sample", "3", "--json").json
+    told = on(root, "audit", "--recompute", "--udf", DOUBLE, "--sample", "3", "--json").json
     assert (told["recomputed"], told["left_out"]) == (3, [])
 
 
@@ -124,7 +124,7 @@ def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Pat
 
     def told(*tables: Path) -> tuple[int, list[str]]:
         joins = [part for table in tables for part in ("--join", table)]
-        found = on(root, "audit", "digits/v2", "--deep", *joins, "--json").json
+        found = on(root, "audit", "digits/v2", "--recompute", *joins, "--json").json
         assert found["ok"]
         return found["recomputed"], [one["why"] for one in found["left_out"]]
 
@@ -136,7 +136,7 @@ def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Pat
     (recomputed, (why,)) = told(other)
     assert recomputed == 0
     assert all(words in why for words in (str(other), str(names), "sha256"))
-    refused = on(root, "audit", "--deep", "--fields", moved, "--json")
+    refused = on(root, "audit", "--recompute", "--udf", moved, "--json")
     assert refused.problem == (2, "invalid-udf")
     assert "--join" in refused.error["hint"]["text"]
 
@@ -177,7 +177,7 @@ def test_dagster_home_is_compared_with(root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
     assert "other-root" in on(copy, "audit", "--dagster-home", home).out
-    named = on(copy, "audit", "--dagster-home", home, "--recorded-root", root)
+    named = on(copy, "audit", "--dagster-home", home, "--dagster-root", root)
     assert (named.code, "other-root" in named.out) == (0, False)
 
 
@@ -206,12 +206,12 @@ def test_a_folder_without_a_record_is_refused_and_none_is_made_there(
         (["digits/v1", "--since", "99"], "snapshot-not-found"),
         (["digits/v1", "--since", "0"], "snapshot-not-found"),
         (["--join", "names.csv"], "missing-option"),
-        (["--deep", "--join", "nowhere.csv"], "file-not-found"),
+        (["--recompute", "--join", "nowhere.csv"], "file-not-found"),
         (["--since", "yesterday"], "invalid-option-value"),
         (["--sample", "3"], "missing-option"),
-        (["--deep", "--fields", "nowhere:none"], "udf-not-found"),
+        (["--recompute", "--udf", "nowhere:none"], "udf-not-found"),
         (["--dagster-home", "/nowhere"], "invalid-option-value"),
-        (["--recorded-root", "/data"], "missing-option"),
+        (["--dagster-root", "/data"], "missing-option"),
     ],
 )
 def test_wrong_usage_is_told_with_exit_code_2(root: Path, arguments: list[str], code: str) -> None:

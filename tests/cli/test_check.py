@@ -52,9 +52,9 @@ def test_only_what_has_not_passed_is_read_unless_asked_again(tmp_path: Path) -> 
     assert "1 shard checked" in on(tmp_path, "check", NAME).out
     result = narrow(tmp_path, "check", NAME)
     assert result.code == 0
-    assert result.commands == [["check", "digits/v1@2", "--again"]]
+    assert result.commands == [["check", "digits/v1@2", "--recheck"]]
     assert Version(tmp_path, NAME).state.number == 5
-    assert "2 shards checked" in on(tmp_path, "check", NAME, "--again").out
+    assert "2 shards checked" in on(tmp_path, "check", NAME, "--recheck").out
 
 
 def test_a_record_that_does_not_fit_is_told_and_its_snapshot_rejected_with_code_1(
@@ -77,7 +77,7 @@ def test_damage_that_came_later_unpublishes_with_code_1(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     damage(file_of(tmp_path, "one"))
     file_of(tmp_path, "two").unlink()
-    result = on(tmp_path, "check", NAME, "--again")
+    result = on(tmp_path, "check", NAME, "--recheck")
     assert result.code == 1
     assert all(words in result.out for words in ("data-crc", "record 0", "offset 0", "sha256"))
     assert all(words in result.out for words in ("2 shards checked", "missing"))
@@ -163,7 +163,7 @@ def test_a_terminal_gets_a_progress_bar_and_a_pipe_gets_none(tmp_path: Path) -> 
     assert code == 0
     assert "checking" in drawn
     assert "━" in drawn
-    assert on(tmp_path, "check", NAME, "--again").err == ""
+    assert on(tmp_path, "check", NAME, "--recheck").err == ""
 
 
 def test_no_record_can_command_the_terminal(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_damaged_log_is_code_1_and_nothing_is_written(tmp_path: Path) -> None:
 
 def test_what_went_to_vacuum_is_refused_with_code_2_and_not_rejected(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two").restore(1)
-    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--delete").code == 0
-    result = on(tmp_path, "check", f"{NAME}@2", "--again", "--json")
+    assert on(tmp_path, "vacuum", "digits", "--retention", "0", "--delete").code == 0
+    result = on(tmp_path, "check", f"{NAME}@2", "--recheck", "--json")
     assert result.problem == (2, "tombstoned-shard")
     assert "entry 7" in result.error["message"]
     version = Version(tmp_path, NAME)

@@ -95,7 +95,7 @@ OF_FILES: dict[str, tuple[list[str], tuple[str, ...], list[tuple[int | None, ...
         [*PREFIXED, "--on", "x", "--how", "left"], ("a_x", "b_x"), [(0, None), (1, 1)],
     ),
     "chosen, with a field": (
-        [*PREFIXED, "--where", "pairing.py:ascending", "--fields", "pairing.py:total"],
+        [*PREFIXED, "--where", "pairing.py:ascending", "--udf", "pairing.py:total"],
         ("a_x", "b_x", "sum"),
         [(0, 1, 1), (0, 5, 5), (1, 5, 6)],
     ),
@@ -122,7 +122,7 @@ def test_a_sample_is_the_same_for_the_same_seed_and_each_two_are_paired_once(
         assert shardline("combine", "left-*", "right.tfrecord", *options, cwd=tmp_path).code == 0
     assert len(pairs_in(tmp_path / "one", "a_x", "b_x")) == 4
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    once = ("--output", "three", "--once", *PREFIXED)
+    once = ("--output", "three", "--unordered", *PREFIXED)
     assert shardline("combine", "left-*", "left-*", *once, cwd=tmp_path).code == 0
     assert pairs_in(tmp_path / "three", "a_x", "b_x") == [(0, 1), (0, 2), (1, 2)]
 
@@ -156,7 +156,7 @@ def test_a_dry_run_of_versions_tells_pairs_and_bytes_and_changes_nothing(tmp_pat
     root = landed(tmp_path / "root", "one", "two").store.uri
     made(tmp_path / "pairing.py", PAIR_MAKERS)
     command = ("combine", f"{NAME}@1", NAME, "--into", "pairs/v1", *PREFIXED, "--dry-run")
-    fields = ("--fields", "pairing.py:total", "--limit", "5")
+    fields = ("--udf", "pairing.py:total", "--limit", "5")
     result = on(root, *command, *fields, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
@@ -175,7 +175,7 @@ def test_the_log_tells_which_pairs_were_taken(tmp_path: Path) -> None:
     landed(root, "one")
     for name, options, words in (
         ("matched/v1", ["--on", "x"], "(by x)"),
-        ("once/v1", [*PREFIXED, "--once"], "two once)"),
+        ("once/v1", [*PREFIXED, "--unordered"], "two once)"),
         ("some/v1", [*PREFIXED, "--sample", "2"], "2 pairs)"),
         ("left/v1", [*PREFIXED, "--on", "x", "--how", "left"], "the left)"),
     ):
@@ -268,11 +268,11 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
         "sample",
     ),
     "no pairs": ([*FILES, *PREFIXED, "--limit", "0"], "invalid-option-value", "--limit"),
-    "once of two": ([*FILES, *PREFIXED, "--once"], "conflicting-arguments", "once"),
+    "once of two": ([*FILES, *PREFIXED, "--unordered"], "conflicting-arguments", "unordered"),
     "once of two versions": (
-        [NAME, "other/v1", "--into", "pairs/v1", *PREFIXED, "--once"],
+        [NAME, "other/v1", "--into", "pairs/v1", *PREFIXED, "--unordered"],
         "conflicting-arguments",
-        "once",
+        "unordered",
     ),
     "what chooses nothing": (
         [*FILES, *PREFIXED, "--where", "pairing.py:wordy"],
@@ -346,7 +346,17 @@ def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
 def test_a_virtual_combination_writes_a_plan_that_is_read_as_the_pairs(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two")
     prefixes = ("--on-collision", "prefix", "--left-prefix", "a_", "--right-prefix", "b_")
-    asked = ("combine", NAME, NAME, "--into", "pairs/v1", *prefixes, "--once", "--mode", "virtual")
+    asked = (
+        "combine",
+        NAME,
+        NAME,
+        "--into",
+        "pairs/v1",
+        *prefixes,
+        "--unordered",
+        "--mode",
+        "virtual",
+    )
     result = on(tmp_path, *asked)
     assert result.code == 0, result.err
     records = version.latest().records

@@ -39,7 +39,7 @@ def test_a_card_is_shown_or_written(tmp_path: Path) -> None:
 def test_sums_are_taken_by_sha256sum(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two")
     file = tmp_path / "digits" / "SHA256SUMS"
-    assert on(tmp_path, "describe", NAME, "--as", "sha256sums", "-o", file).code == 0
+    assert on(tmp_path, "describe", NAME, "--format", "sha256sums", "-o", file).code == 0
     checked = subprocess.run(
         ["sha256sum", "-c", "SHA256SUMS"],  # noqa: S607 - the tool that people have
         cwd=file.parent,
@@ -48,14 +48,20 @@ def test_sums_are_taken_by_sha256sum(tmp_path: Path) -> None:
         check=True,
     )
     assert checked.stdout.count(": OK") == 2
-    lines = on(tmp_path, "describe", f"{NAME}@1", "--as", "sha256sums").out.splitlines()
+    lines = on(tmp_path, "describe", f"{NAME}@1", "--format", "sha256sums").out.splitlines()
     assert [line.split("  ")[1].rpartition("/")[0] for line in lines] == ["digits/shards"]
 
 
 def test_croissant_is_written_into_a_folder_with_what_it_is_read_with(tmp_path: Path) -> None:
     version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 4)
     told = on(
-        version.store.uri, "describe", "numbers/v1", "--as", "croissant", "-o", tmp_path / "told"
+        version.store.uri,
+        "describe",
+        "numbers/v1",
+        "--format",
+        "croissant",
+        "-o",
+        tmp_path / "told",
     )
     assert [line.split(":")[0].rpartition("/")[2] for line in told.out.splitlines()] == [
         "croissant.json",
@@ -63,7 +69,7 @@ def test_croissant_is_written_into_a_folder_with_what_it_is_read_with(tmp_path: 
     ]
     records = list(mlc.Dataset(tmp_path / "told" / "croissant.json").records("records"))
     assert [int(one["records/id"]) for one in records] == [0, 1, 2, 3]
-    alone = on(version.store.uri, "describe", "numbers/v1", "--as", "croissant", "--no-copy")
+    alone = on(version.store.uri, "describe", "numbers/v1", "--format", "croissant", "--no-copy")
     (file,) = json.loads(alone.out)["distribution"]
     assert file["contentUrl"] == version.shard_name(version.latest().shards[0])
 
@@ -82,10 +88,10 @@ def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path, form: str
     landed(tmp_path / "root", "one")
     file = tmp_path / "README.md"
     file.write_text("mine")
-    refused = on(tmp_path / "root", "describe", NAME, "--as", form, "-o", file, "--json")
+    refused = on(tmp_path / "root", "describe", NAME, "--format", form, "-o", file, "--json")
     assert refused.problem == (2, "file-exists")
     assert (refused.error["path"], file.read_text()) == (str(file), "mine")
-    told = on(tmp_path / "root", "describe", NAME, "--as", form, "-o", file, "--overwrite")
+    told = on(tmp_path / "root", "describe", NAME, "--format", form, "-o", file, "--overwrite")
     assert told.code == 0
     assert NAME.partition("/")[0] in file.read_text()
     assert list(tmp_path.glob(".*.tmp")) == []
@@ -99,7 +105,7 @@ def test_what_lies_in_the_folder_of_croissant_is_replaced_only_if_told(
     file = tmp_path / "told" / name
     file.parent.mkdir()
     file.write_text("mine")
-    asked = ("describe", NAME, "--as", "croissant", "-o", file.parent)
+    asked = ("describe", NAME, "--format", "croissant", "-o", file.parent)
     refused = on(root, *asked, "--json")
     assert refused.problem == (2, "file-exists")
     assert file.read_text() == "mine"
@@ -127,14 +133,14 @@ def test_data_and_devices_are_never_replaced(tmp_path: Path) -> None:
     [
         ([f"{NAME}@9"], "snapshot-not-found"),
         (["digits"], "missing-version"),
-        ([NAME, "--as", "croissant"], "missing-option"),
-        ([NAME, "--as", "croissant", "-o", "setup.py"], "output-is-file"),
+        ([NAME, "--format", "croissant"], "missing-option"),
+        ([NAME, "--format", "croissant", "-o", "setup.py"], "output-is-file"),
         ([NAME, "-o", "."], "output-is-folder"),
         ([NAME, "--overwrite"], "missing-option"),
         ([NAME, "-o", "nowhere/card.md"], "folder-not-found"),
         ([NAME, "--no-copy"], "option-not-applicable"),
-        ([NAME, "--as", "sha256sums", "--no-count"], "option-not-applicable"),
-        ([NAME, "--as", "poem"], "invalid-option-value"),
+        ([NAME, "--format", "sha256sums", "--no-count"], "option-not-applicable"),
+        ([NAME, "--format", "poem"], "invalid-option-value"),
     ],
 )
 def test_what_cannot_be_done_is_told_with_code_2(

@@ -31,7 +31,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUN = ("auditing.md", "telling.md")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(?:\$ )?(shardline [a-z][^`\n]*)`")
-_NOT_TO_RUN = ("--dagster-home", "--fields", "--url", "--register", "--release")
+_NOT_TO_RUN = ("--dagster-home", "--udf", "--url", "--register", "--release")
 """What needs more than a root, or changes it."""
 _STANDS_FOR = {"RECORD": "0", "NAME/VERSION": "digits/v1", "FILE": "one.tfrecord"}
 
@@ -69,7 +69,7 @@ def _arguments(line: str) -> list[str]:
 def test_commands_are_found_as_they_are_typed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "`shardline trace a/b [--down]`, `shardline log a/b -n 1`\n"
+        "`shardline trace a/b [--downstream]`, `shardline log a/b -n 1`\n"
         "```\n$ shardline lineage a/b --dot | dot -Tsvg > x.svg\n"
         "shardline audit   # all\nout\n```\n"
     )
@@ -119,7 +119,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     extended, pairs = Version(root, "digits/v2"), Version(root, "pairs/v1")
     extend(version, double, extended)
     assert check_version(extended).ok
-    combine(version, version, pairs, once=True, limit=900, **PREFIXES)
+    combine(version, version, pairs, unordered=True, limit=900, **PREFIXES)
     assert check_version(pairs).ok
     return root
 
@@ -140,7 +140,7 @@ def test_the_commands_of_a_page_run_on_a_history_as_it_tells_of(
 def test_the_snippets_of_a_page_run_one_after_the_other(
     tmp_path: Path, root: Path, name: str
 ) -> None:
-    told = on(root, "describe", "digits/v1", "--as", "croissant", "-o", tmp_path / "told")
+    told = on(root, "describe", "digits/v1", "--format", "croissant", "-o", tmp_path / "told")
     assert told.code == 0
     (tmp_path / "root").symlink_to(root)
     page = ROOT / "docs" / name

@@ -45,7 +45,7 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
 
     done = on(root, "erase", "digits", *chosen, "--request", "ticket 81", "--yes")
     assert done.code == 0, done.err
-    assert done.shows("vacuum", "digits", "--delete", "--keep", "0")
+    assert done.shows("vacuum", "digits", "--delete", "--retention", "0")
     assert done.shows("erase", "digits", "--proof", "proof.md")
     v1, v2 = Version(root, "digits/v1"), Version(root, "digits/v2")
     assert (v1.latest().number, v1.latest().published) == (2, True)
@@ -64,7 +64,7 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
     assert (stated["complete"], len(stated["still_there"])) == (False, 4)
     assert [one["records"] for one in stated["entries"]] == [2, 2]
     early_page = proof.read_text()
-    assert on(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
+    assert on(root, "vacuum", "digits", "--delete", "--retention", "0").code == 0
     late = on(root, "erase", "digits", "--proof", proof, *chosen)
     assert late.code == 0, late.out
     text = proof.read_text()
@@ -179,8 +179,8 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     assert looked.out.count(holders[0]["advice"]) == 1, "what is advised is told once"
     done = shardline(*arguments, "--yes")
     assert done.code == 1, "something may hold them, and something does"
-    assert done.shows("vacuum", "digits", "--delete", "--keep", "0", "--root", root)
-    vacuumed = shardline("vacuum", "digits", "--delete", "--keep", "0", "--root", root)
+    assert done.shows("vacuum", "digits", "--delete", "--retention", "0", "--root", root)
+    vacuumed = shardline("vacuum", "digits", "--delete", "--retention", "0", "--root", root)
     assert vacuumed.shows("tag", "digits/v1", "--delete", "train", "--root", root)
     keepers = shardline("vacuum", "digits", "--root", root, "--json").json["keepers"]
     assert [one["where"] for one in keepers] == ["digits/v1@1"] * 2
@@ -194,7 +194,7 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     ] * 2
     for tag in ("train", "paper"):
         assert shardline("tag", "digits/v1", "--delete", tag, "--root", root).code == 0
-    assert shardline("vacuum", "digits", "--delete", "--keep", "0", "--root", root).code == 0
+    assert shardline("vacuum", "digits", "--delete", "--retention", "0", "--root", root).code == 0
     assert shardline("erase", "digits", "--proof", page, "--root", root).code == 0
     again = shardline(*arguments[:-2], "--proof", page, "--root", root)
     assert again.code == 1, "with the search, what cannot be searched counts"
@@ -253,7 +253,7 @@ def test_a_proof_replaces_nothing_but_an_earlier_proof_of_the_same_dataset(
 
 def test_a_snapshot_that_was_erased_says_so_when_it_is_read(root: Path) -> None:
     assert on(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
-    assert on(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
+    assert on(root, "vacuum", "digits", "--delete", "--retention", "0").code == 0
     for version in ("digits/v1", "digits/v2"):
         read = on(root, "head", f"{version}@1", "-n", "8", "--json")
         assert read.problem == (2, "object-not-found")
@@ -306,13 +306,13 @@ def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun
     root: Path, tmp_path: Path
 ) -> None:
     assert on(root, "erase", "digits", "--where", "id == 5", "--yes").code == 0
-    assert on(root, "vacuum", "digits", "--delete", "--keep", "0").code == 0
+    assert on(root, "vacuum", "digits", "--delete", "--retention", "0").code == 0
     before = sorted(root.rglob("*"))
     for command in (
         ("files", "digits/v1@1"),
         ("files", "digits/v1@1", "--python"),
         ("rebuild", "digits/v1@1", "--into", "one"),
-        ("extend", "digits/v1@1", "--into", "v3", "--fields", "tests.operations.extensions:double"),
+        ("extend", "digits/v1@1", "--into", "v3", "--udf", "tests.operations.extensions:double"),
     ):
         result = on(root, *command, *(() if "--python" in command else ("--json",)))
         assert result.code == 2

@@ -44,7 +44,7 @@ def test_an_overlay_is_made_and_published_and_follows_its_base(tmp_path: Path) -
     root = tmp_path / "root"
     version = landed(root, "one", "two")
     makers = write_makers(tmp_path)
-    command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:double")
+    command = ("extend", NAME, "--into", "v2", "--udf", f"{makers}:double")
     result = on(root, *command)
     assert (result.code, result.err) == (0, "")
     assert "  + double: int64" in result.out
@@ -73,7 +73,7 @@ def test_an_overlay_is_read_by_the_other_commands(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    assert on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:double").code == 0
+    assert on(root, "extend", NAME, "--into", "v2", "--udf", f"{makers}:double").code == 0
     shown = on(root, "head", "digits/v2", "-n", "2", "--skip", "1").out
     values = [line.split() for line in shown.splitlines()]
     assert [row for row in values if row[:1] in (["double"], ["x"])][:2] == [
@@ -91,7 +91,7 @@ def test_an_overlay_is_read_by_the_other_commands(tmp_path: Path) -> None:
     whole = [tf.train.Example.FromString(one) for one in read_by_tensorflow(tmp_path / "out")]
     assert [one.features.feature["double"].int64_list.value[0] for one in whole] == [0, 2, 4]
     assert on(root, "verify", "digits/v2").code == 0
-    assert on(root, "check", "digits/v2", "--again").code == 0
+    assert on(root, "check", "digits/v2", "--recheck").code == 0
 
 
 def test_a_module_is_found_in_the_current_folder_and_json_tells_all(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_module_is_found_in_the_current_folder_and_json_tells_all(tmp_path: Pa
     write_makers(tmp_path, "makers_found_here.py")
     result = on(
         tmp_path, "extend", f"{NAME}@1", "--into", "digits/v2", "--mode", "rewrite",
-        "--fields", "makers_found_here:both", "--json", cwd=tmp_path,
+        "--udf", "makers_found_here:both", "--json", cwd=tmp_path,
     )  # fmt: skip
     assert (result.code, result.err) == (0, "")
     told = result.json
@@ -124,7 +124,7 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one", "two")
     makers = write_makers(tmp_path)
-    command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:both", "--dry-run")
+    command = ("extend", NAME, "--into", "v2", "--udf", f"{makers}:both", "--dry-run")
     result = on(root, *command)
     assert (result.code, result.err) == (0, "")
     size = sum(file_of(root, label).stat().st_size for label in ("one", "two"))
@@ -152,14 +152,14 @@ def test_a_rewrite_replaces_and_drops(tmp_path: Path) -> None:
     landed(root, "one")
     makers = write_makers(tmp_path)
     options = ("--mode", "rewrite", "--compression", "gzip")
-    fields = ("--fields", f"{makers}:x", "--fields", f"{makers}:double")
+    fields = ("--udf", f"{makers}:x", "--udf", f"{makers}:double")
     result = on(root, "extend", NAME, "--into", "v2", *fields, "--replace", "x", *options)
     assert result.code == 0, result.err
     changes = [line for line in result.out.splitlines() if line.startswith("  ~")]
     assert [line.split() for line in changes] == [["~", "x:", "int64", "→", "float"]]
     assert result.commands == [["files", "digits/v2"]]
     assert contents(root) == {"double": [0, 2, 4], "x": [0.5, 1.5, 2.5]}
-    dropping = ("--mode", "rewrite", "--fields", f"{makers}:double", "--drop", "x")
+    dropping = ("--mode", "rewrite", "--udf", f"{makers}:double", "--drop", "x")
     assert on(root, "extend", NAME, "--into", "other/v1", *dropping).code == 0
     assert contents(root, "other/v1") == {"double": [0, 2, 4]}
     log = squeezed(on(root, "log", "other/v1").out)
@@ -187,7 +187,7 @@ def test_a_table_is_joined_by_its_key(tmp_path: Path, what: str) -> None:
 MISSING: dict[str, tuple[list[str], list[str | None], list[int | None]]] = {
     "a default": (["--default", "word=none", "--default", "size=0"], ["one", "none"], [3, 0]),
     "quoted text": (["--default", 'word="7"', "--default", "size=-1"], ["one", "7"], [3, -1]),
-    "absent": (["--missing", "absent"], ["one", None], [3, None]),
+    "absent": (["--on-missing", "absent"], ["one", None], [3, None]),
 }
 
 
@@ -202,7 +202,7 @@ def test_a_key_that_is_missing_is_given_what_was_asked_for(tmp_path: Path, what:
     (reason,) = refused.error["reasons"]
     assert all(words in reason for words in ("in.tfrecord", "record 1", "feature 'x'", "w.csv"))
     assert "--default" in refused.err
-    assert "--missing absent" in refused.err
+    assert "--on-missing absent" in refused.err
     assert shardline(*command, *options, cwd=tmp_path).code == 0
     root = tmp_path / "root"
     assert on(root, "append", NAME, tmp_path / "out.tfrecord").code == 0
@@ -220,7 +220,7 @@ def test_a_doubled_key_is_refused_unless_it_is_told_which_row_counts(tmp_path: P
     assert result.code == 2
     assert "line 3" in result.err
     assert "line 5" in result.err
-    assert on(root, *command, "--doubled", "last", cwd=tmp_path).code == 0
+    assert on(root, *command, "--on-duplicate", "last", cwd=tmp_path).code == 0
     assert contents(root)["word"] == ["zero", "eins", "two"]
 
 
@@ -228,13 +228,13 @@ def test_a_function_that_raises_is_code_1_and_commits_nothing(tmp_path: Path) ->
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:inverse")
+    command = ("extend", NAME, "--into", "v2", "--udf", f"{makers}:inverse")
     result = on(root, *command, "--json")
     assert result.problem == (1, "invalid-rows")
     (reason,) = result.error["reasons"]
     assert all(words in reason for words in ("record 0", "'inverse'", "ZeroDivisionError"))
     assert not Version(root, "digits/v2").exists
-    result = on(root, *command, "--quarantine-share", "40%")
+    result = on(root, *command, "--max-quarantined", "40%")
     assert result.code == 0, result.err
     lines = result.out.splitlines()
     at = next(number for number, line in enumerate(lines) if "(33.33%)" in line)
@@ -245,9 +245,9 @@ def test_a_function_that_raises_is_code_1_and_commits_nothing(tmp_path: Path) ->
 def test_what_a_run_before_had_made_is_told(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one")
-    command = ("extend", NAME, "--into", "v2", "--fields", f"{write_makers(tmp_path)}:inverse")
-    assert on(root, *command, "--quarantine-share", "30%").code == 1
-    assert "run before" in on(root, *command, "--quarantine-share", "40%").out
+    command = ("extend", NAME, "--into", "v2", "--udf", f"{write_makers(tmp_path)}:inverse")
+    assert on(root, *command, "--max-quarantined", "30%").code == 1
+    assert "run before" in on(root, *command, "--max-quarantined", "40%").out
     told = squeezed(on(root, "log", "digits/v2").out)
     assert all(words in told for words in ("0 shards computed", "0 reused", "run before"))
 
@@ -256,7 +256,7 @@ def test_a_function_that_wants_to_exit_is_code_1_and_told(tmp_path: Path) -> Non
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    result = on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:leaves", "--json")
+    result = on(root, "extend", NAME, "--into", "v2", "--udf", f"{makers}:leaves", "--json")
     assert result.problem == (1, "invalid-rows")
     assert all(words in result.err for words in ("record 0", "'leaves'", "SystemExit: 0"))
     assert not Version(root, "digits/v2").exists
@@ -268,7 +268,7 @@ def test_a_function_that_gives_too_few_rows_is_code_1_and_told_with_its_records(
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    result = on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:first", "--json")
+    result = on(root, "extend", NAME, "--into", "v2", "--udf", f"{makers}:first", "--json")
     assert result.problem == (1, "length-mismatch")
     assert all(words in result.err for words in (".tfrecord", "0 to 2", "'first'", "1 row"))
     assert not Version(root, "digits/v2").exists
@@ -278,7 +278,7 @@ def test_without_a_check_it_is_not_published_and_told_so_again(tmp_path: Path) -
     root = tmp_path / "root"
     landed(root, "one")
     makers = write_makers(tmp_path)
-    command = ("extend", NAME, "--into", "v2", "--fields", f"{makers}:double", "--no-check")
+    command = ("extend", NAME, "--into", "v2", "--udf", f"{makers}:double", "--no-check")
     result = on(root, *command)
     assert result.commands == [["check", "digits/v2@1"]]
     assert Version(root, "digits/v2").state.published is None
@@ -290,7 +290,7 @@ def test_a_loose_file_is_extended(tmp_path: Path, compression: str) -> None:
     made(tmp_path / "in.tfrecord", packed(compression, framed(*FITTING)))
     made(tmp_path / "w.csv", WORDS)
     write_makers(tmp_path)
-    command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--fields", "makers.py:double")
+    command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--udf", "makers.py:double")
     result = shardline(*command, "--dry-run", cwd=tmp_path)
     size = (tmp_path / "in.tfrecord").stat().st_size
     lines = result.out.splitlines()
@@ -311,7 +311,7 @@ def test_a_loose_file_is_extended(tmp_path: Path, compression: str) -> None:
 def test_an_empty_file_becomes_an_empty_file_and_that_is_told(tmp_path: Path) -> None:
     made(tmp_path / "in.tfrecord", b"")
     write_makers(tmp_path)
-    command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--fields", "makers.py:double")
+    command = ("extend", "in.tfrecord", "--output", "out.tfrecord", "--udf", "makers.py:double")
     result = shardline(*command, "--replace", "x", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert all(words in result.out for words in ("0 records", "no records"))
@@ -322,7 +322,7 @@ def test_a_file_is_overwritten_only_if_asked_and_never_read_and_written(tmp_path
     made(tmp_path / "in", framed(*FITTING))
     made(tmp_path / "out", b"precious")
     write_makers(tmp_path)
-    command = ("extend", "in", "--fields", "makers.py:double", "--output")
+    command = ("extend", "in", "--udf", "makers.py:double", "--output")
     result = shardline(*command, "out", "--json", cwd=tmp_path)
     assert result.problem == (2, "file-exists")
     assert (tmp_path / "out").read_bytes() == b"precious"
@@ -339,92 +339,92 @@ def test_damage_is_code_1_and_leaves_nothing(tmp_path: Path) -> None:
     makers = write_makers(tmp_path)
     file = file_of(root, "one")
     damage(file)
-    result = on(root, "extend", NAME, "--into", "v2", "--fields", f"{makers}:double", "--json")
+    result = on(root, "extend", NAME, "--into", "v2", "--udf", f"{makers}:double", "--json")
     assert result.problem == (1, "corrupt-file")
     error = result.error
     assert (error["kind"], error["record"], error["offset"]) == ("data-crc", 0, 0)
     assert (error["path"], result.hint) == (str(file), [["repair", NAME]])
     assert not Version(root, "digits/v2").exists
-    result = shardline("extend", file, "--output", tmp_path / "o", "--fields", f"{makers}:double")
+    result = shardline("extend", file, "--output", tmp_path / "o", "--udf", f"{makers}:double")
     assert (result.code, (tmp_path / "o").exists()) == (1, False)
 
 
 MIXED_UP = {
-    "nowhere to": ([NAME, "--fields", "makers.py:double"], "missing-option", "--into"),
+    "nowhere to": ([NAME, "--udf", "makers.py:double"], "missing-option", "--into"),
     "two places": (
-        [NAME, "--into", "v2", "--output", "o", "--fields", "makers.py:double"],
+        [NAME, "--into", "v2", "--output", "o", "--udf", "makers.py:double"],
         "conflicting-options",
         "--output",
     ),
-    "no fields": ([NAME, "--into", "v2"], "missing-option", "--fields"),
+    "no fields": ([NAME, "--into", "v2"], "missing-option", "--udf"),
     "a version overwritten": (
-        [NAME, "--into", "v2", "--overwrite", "--fields", "makers.py:double"],
+        [NAME, "--into", "v2", "--overwrite", "--udf", "makers.py:double"],
         "option-not-applicable",
         "--overwrite",
     ),
     "a file with a mode": (
-        ["a", "--output", "o", "--mode", "overlay", "--fields", "makers.py:double"],
+        ["a", "--output", "o", "--mode", "overlay", "--udf", "makers.py:double"],
         "option-not-applicable",
         "--mode",
     ),
     "a file with a share": (
-        ["a", "--output", "o", "--quarantine-share", "1%", "--fields", "makers.py:double"],
+        ["a", "--output", "o", "--max-quarantined", "1%", "--udf", "makers.py:double"],
         "option-not-applicable",
         "--max-quarantined",
     ),
     "a file checked": (
-        ["a", "--output", "o", "--no-check", "--fields", "makers.py:double"],
+        ["a", "--output", "o", "--no-check", "--udf", "makers.py:double"],
         "option-not-applicable",
         "--no-check",
     ),
     "a missing file": (
-        ["b", "--output", "o", "--fields", "makers.py:double"],
+        ["b", "--output", "o", "--udf", "makers.py:double"],
         "file-not-found",
         "b",
     ),
-    "a folder": (["a", "--output", ".", "--fields", "makers.py:double"], "output-is-folder", "."),
+    "a folder": (["a", "--output", ".", "--udf", "makers.py:double"], "output-is-folder", "."),
     "into itself": (
-        [NAME, "--into", "v1", "--fields", "makers.py:double"],
+        [NAME, "--into", "v1", "--udf", "makers.py:double"],
         "output-is-input",
         "v1",
     ),
     "a missing version": (
-        ["digits/v9", "--into", "v2", "--fields", "makers.py:double"],
+        ["digits/v9", "--into", "v2", "--udf", "makers.py:double"],
         "version-not-found",
         "digits/v1",
     ),
     "an overlay elsewhere": (
-        [NAME, "--into", "other/v1", "--fields", "makers.py:double"],
+        [NAME, "--into", "other/v1", "--udf", "makers.py:double"],
         "dataset-mismatch",
         "--mode rewrite",
     ),
     "an overlay that drops": (
-        [NAME, "--into", "v2", "--fields", "makers.py:double", "--drop", "x"],
+        [NAME, "--into", "v2", "--udf", "makers.py:double", "--drop", "x"],
         "missing-option",
         "--mode rewrite",
     ),
     "an overlay with refused records": (
-        [NAME, "--into", "v2", "--fields", "makers.py:double", "--quarantine-share", "1%"],
+        [NAME, "--into", "v2", "--udf", "makers.py:double", "--max-quarantined", "1%"],
         "conflicting-options",
         "'double'",
     ),
     "a field that is there": (
-        [NAME, "--into", "v2", "--fields", "makers.py:x"],
+        [NAME, "--into", "v2", "--udf", "makers.py:x"],
         "duplicate-feature",
         "--mode rewrite --replace x",
     ),
     "a field that is there in a file": (
-        ["a", "--output", "o", "--fields", "makers.py:x"],
+        ["a", "--output", "o", "--udf", "makers.py:x"],
         "duplicate-feature",
         "`--replace x`",
     ),
     "a field that is not there": (
-        [NAME, "--into", "v2", "--mode", "rewrite", "--fields", "makers.py:double", "--drop", "y"],
+        [NAME, "--into", "v2", "--mode", "rewrite", "--udf", "makers.py:double", "--drop", "y"],
         "unknown-feature",
         "'y'",
     ),
     "an appended version": (
-        ["digits/v1", "--into", "other/v1", "--mode", "rewrite", "--fields", "makers.py:double"],
+        ["digits/v1", "--into", "other/v1", "--mode", "rewrite", "--udf", "makers.py:double"],
         "schema-mismatch",
         "--into",
     ),
@@ -440,7 +440,7 @@ MIXED_UP = {
         "'y'",
     ),
     "no table": (
-        [NAME, "--into", "v2", "--fields", "makers.py:double", "--key", "x"],
+        [NAME, "--into", "v2", "--udf", "makers.py:double", "--key", "x"],
         "missing-option",
         "--join",
     ),
@@ -505,11 +505,11 @@ MIXED_UP = {
             "x",
             "--default",
             "word=x",
-            "--missing",
+            "--on-missing",
             "absent",
         ],
         "conflicting-options",
-        "--missing absent",
+        "--on-missing absent",
     ),
 }
 
@@ -535,7 +535,7 @@ def test_what_is_mixed_up_is_told_with_code_2(tmp_path: Path, what: str) -> None
 def test_a_terminal_gets_progress_bars(tmp_path: Path) -> None:
     root = tmp_path / "root"
     landed(root, "one", "two")
-    fields = ("--fields", f"{write_makers(tmp_path)}:double")
+    fields = ("--udf", f"{write_makers(tmp_path)}:double")
     code, drawn = on_terminal("extend", NAME, "--into", "v2", *fields, "--root", root)
     assert code == 0
     assert "extending" in drawn

@@ -45,7 +45,7 @@ def test_commands_escape_control_characters_in_names(tmp_path: Path) -> None:
             ("migrate", good, "--output", f"{out}4", "--drop", NAME),
             ("extend", good, "--output", f"{out}5", "--join", table, "--key", "n"),
             ("append", "a/v1", rows, *root),
-            ("append", "a/v1", rows, "--set-aside", *root),
+            ("append", "a/v1", rows, "--skip-invalid", *root),
             ("append", "a/v1", table, *root),
             ("append", "a/v1", table, table, *root),
             ("append", f"a{NAME}/v1", table, *root),

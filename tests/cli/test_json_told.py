@@ -46,8 +46,8 @@ def fails(record):
     raise ValueError("wrong")
 """
 COMMANDS = {
-    "extend": ["extend", NAME, "--into", "v2", "--fields", "loud.py:here"],
-    "extend a file": ["extend", "a", "--output", "o", "--fields", "loud.py:here"],
+    "extend": ["extend", NAME, "--into", "v2", "--udf", "loud.py:here"],
+    "extend a file": ["extend", "a", "--output", "o", "--udf", "loud.py:here"],
     "combine": [
         "combine", NAME, NAME, "--into", "pairs/v1",
         "--on-collision", "prefix", "--left-prefix", "left_", "--where", "loud.py:left",
@@ -84,20 +84,20 @@ def test_what_functions_print_goes_to_stderr(root: Path, what: str) -> None:
 
 def test_what_functions_print_when_an_audit_calls_them_goes_to_stderr(root: Path) -> None:
     assert on(root, *COMMANDS["extend"], cwd=root.parent).code == 0
-    result = on(root, "audit", "--deep", "--fields", "loud.py:here", "--json", cwd=root.parent)
+    result = on(root, "audit", "--recompute", "--udf", "loud.py:here", "--json", cwd=root.parent)
     assert result.json["ok"], result.err
     assert "called" in result.err
 
 
 def test_what_functions_print_in_processes_of_their_own_goes_to_stderr(root: Path) -> None:
-    arguments = ("extend", NAME, "--into", "v2", "--fields", "loud.py:away", "--json")
+    arguments = ("extend", NAME, "--into", "v2", "--udf", "loud.py:away", "--json")
     result = process(*arguments, cwd=root.parent, SHARDLINE_ROOT=str(root))
     assert result.json["ok"], result.err
     assert result.err.count("called\n") == len(FITTING)
 
 
 def test_an_error_is_all_that_stdout_gets(root: Path) -> None:
-    command = ("extend", NAME, "--into", "v2", "--fields", "loud.py:fails", "--json")
+    command = ("extend", NAME, "--into", "v2", "--udf", "loud.py:fails", "--json")
     result = on(root, *command, cwd=root.parent)
     assert result.json["error"]["code"] == "invalid-rows"
     assert result.problem == (1, "invalid-rows")

@@ -43,9 +43,9 @@ def test_a_tree_shows_both_ways(root: Path) -> None:
     )
     found = [start for line in lines for start in starts if line.startswith(start)]
     assert found == list(starts)
-    up = on(root, "lineage", "digits/v2", "--up").out
+    up = on(root, "lineage", "digits/v2", "--upstream").out
     assert "made into" not in up
-    down = on(root, "lineage", "other/v1", "--down", "--json").json
+    down = on(root, "lineage", "other/v1", "--downstream", "--json").json
     assert (down["ok"], down["edges"]) == (True, [])
 
 
@@ -97,17 +97,17 @@ def test_a_damaged_log_is_said_and_is_a_problem(root: Path) -> None:
     told = on(root, "lineage", "digits/v2", "--json")
     assert (told.code, told.json["ok"]) == (1, False)
     assert list(told.json["unread"]) == ["digits/v1"]
-    assert on(root, "lineage", "digits/v2", "--down").code == 1
+    assert on(root, "lineage", "digits/v2", "--downstream").code == 1
 
 
 def test_a_damaged_log_that_may_have_read_it_is_named(root: Path) -> None:
     damage(entry_file(root, 2, "other/v1"), 40 * 8)
-    result = shardline("lineage", "digits/v2", "--down", "--root", root)
+    result = shardline("lineage", "digits/v2", "--downstream", "--root", root)
     assert result.code == 1
     lines = result.err.splitlines()
     assert lines[0].startswith("warning: other/v1: ")
     assert result.commands == [["verify", "other/v1", "--root", str(root)]]
-    assert on(root, "lineage", "digits/v2", "--up").code == 0
+    assert on(root, "lineage", "digits/v2", "--upstream").code == 0
 
 
 def test_wrong_usage_is_said(root: Path) -> None:

@@ -339,8 +339,8 @@ def test_json_is_found_before_and_behind_what_is_wrong() -> None:
         ["tag", "--json", "--frobnicate"],
         ["tag", "--frobnicate", "--json"],
         ["tag", "a", "b", "c", "--json"],
-        ["vacuum", "digits", "--json", "--keep", "soon"],
-        ["vacuum", "digits", "--keep", "soon", "--json"],
+        ["vacuum", "digits", "--json", "--retention", "soon"],
+        ["vacuum", "digits", "--retention", "soon", "--json"],
         ["verify", "--max-record", "--json", "--json"],
     ):
         assert shardline(*arguments).error["code"]

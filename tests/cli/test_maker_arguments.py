@@ -1,4 +1,4 @@
-"""`--fields module:object` and `--fields path/to/file.py:object`."""
+"""`--udf module:object` and `--udf path/to/file.py:object`."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_what_names_no_maker_of_fields_is_told_with_code_2(tmp_path: Path, what:
         b"from shardline import record_udf\n@record_udf()\ndef x(record):\n    return {}\n",
     )
     argument, code, words = NO_MAKERS[what]
-    result = shardline("extend", "a", "--output", "o", "--fields", argument, "--json", cwd=tmp_path)
+    result = shardline("extend", "a", "--output", "o", "--udf", argument, "--json", cwd=tmp_path)
     assert result.problem == (2, code)
     assert words.format(folder=tmp_path.resolve()) in squeezed(result.err)
-    assert f"error: --fields {argument}" in result.err
+    assert f"error: --udf {argument}" in result.err
     assert not (tmp_path / "o").exists()
 
 
@@ -97,7 +97,7 @@ def test_a_file_of_makers_may_import_what_lies_beside_it(tmp_path: Path) -> None
         b"    return {'at': name()}\n",
     )
     made(tmp_path / "a", framed(*FITTING))
-    result = shardline("extend", "a", "--output", "o", "--fields", "code/json.py:at", cwd=tmp_path)
+    result = shardline("extend", "a", "--output", "o", "--udf", "code/json.py:at", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     payload = read_by_tensorflow(tmp_path / "o")[0]
     feature = tf.train.Example.FromString(payload).features.feature["at"]

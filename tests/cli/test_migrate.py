@@ -125,7 +125,7 @@ def test_a_number_that_cannot_be_cast_is_code_1_or_goes_to_quarantine(tmp_path: 
     (reason,) = result.error["reasons"]
     assert all(words in reason for words in ("record 1", "feature 'x'"))
     assert not Version(root, "digits/v2").exists
-    result = on(root, *command, "--quarantine-share", "50%")
+    result = on(root, *command, "--max-quarantined", "50%")
     assert result.code == 0, result.err
     assert all(words in result.out for words in ("1 of 2", "(50.00%)"))
     assert contents(root) == {"x": [1.0]}
@@ -191,9 +191,9 @@ MIXED_UP: dict[str, tuple[list[str], str, str]] = {
     "nowhere to": ([NAME, "--drop", "age"], "missing-option", "--into"),
     "a file into a version": (["a", "--into", "v2", "--drop", "x"], "invalid-reference", "'a'"),
     "a file with a share": (
-        ["a", "--output", "o", "--drop", "x", "--quarantine-share", "1%"],
+        ["a", "--output", "o", "--drop", "x", "--max-quarantined", "1%"],
         "option-not-applicable",
-        "--quarantine-share",
+        "--max-quarantined",
     ),
     "a version into a file": (
         [NAME, "--output", "o", "--drop", "x"],

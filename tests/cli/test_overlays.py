@@ -83,7 +83,7 @@ def test_repair_is_not_proposed_for_a_damaged_overlay(tmp_path: Path) -> None:
     (first, *_) = scored(tmp_path).shards
     damage(tmp_path / Version(tmp_path, "digits/v2").shard_name(first))
     for command in ("verify", "check"):
-        again = ["--again"] * (command == "check")
+        again = ["--recheck"] * (command == "check")
         result = on(tmp_path, command, "digits/v2", *again)
         assert result.code == 1
         assert "data-crc" in result.out

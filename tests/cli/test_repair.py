@@ -43,7 +43,7 @@ def test_a_shard_is_made_anew_of_its_source_and_nothing_is_lost(tmp_path: Path) 
     version = appended(tmp_path, "a.jsonl", "b.jsonl")
     first, _ = shards_of(tmp_path)
     damage(first)
-    assert on(tmp_path, "check", NAME, "--again").code == 1
+    assert on(tmp_path, "check", NAME, "--recheck").code == 1
     for command in ("status", "verify"):
         assert on(tmp_path, command, NAME).shows("repair", NAME)
     result = on(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
@@ -92,13 +92,13 @@ def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
     assert all(words in asked[2] for words in ("9 records", "1 would"))
     assert asked[3].startswith(f"DAMAGED digits/shards/{second.name}: ")
     assert "11 records" in asked[-2]
-    assert result.commands == [["repair", NAME, "--lossy"]]
+    assert result.commands == [["repair", NAME, "--allow-data-loss"]]
     result = on(tmp_path, "repair", NAME, cwd=tmp_path)
     assert (result.code, result.out.splitlines()) == (1, asked)
     told = on(tmp_path, "repair", NAME, "--json").json
     assert (told["ok"], [one["lost_records"] for one in told["repaired"]]) == (False, [1, 10])
     assert told["published"] == 2
-    result = on(tmp_path, "repair", NAME, "--lossy", cwd=tmp_path)
+    result = on(tmp_path, "repair", NAME, "--allow-data-loss", cwd=tmp_path)
     assert result.code == 1
     (kept,) = (tmp_path / "digits" / "quarantine").iterdir()
     lines = result.out.splitlines()

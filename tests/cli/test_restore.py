@@ -92,7 +92,7 @@ def test_what_is_the_newest_already_is_left_alone(tmp_path: Path) -> None:
 def test_what_went_to_vacuum_is_refused_with_code_2_and_nothing_changed(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two")
     version.restore(1)
-    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--delete").code == 0
+    assert on(tmp_path, "vacuum", "digits", "--retention", "0", "--delete").code == 0
     for arguments in ([], ["--dry-run"]):
         result = on(tmp_path, "restore", f"{NAME}@2", "--json", *arguments)
         assert result.problem == (2, "tombstoned-shard")

@@ -89,7 +89,7 @@ def test_what_was_rejected_is_told_with_the_reason(tmp_path: Path) -> None:
 def test_what_failed_later_is_told_with_the_way_back(tmp_path: Path) -> None:
     version = landed(tmp_path, "one", "two")
     damage(file_of(tmp_path, "two"))
-    check_version(version, again=True)
+    check_version(version, recheck=True)
     (told,) = on(tmp_path, "status", "--json").json["versions"]
     (held,) = told["blocked"]
     assert (held["snapshot"], held["rejected"]) == (2, False)

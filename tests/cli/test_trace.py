@@ -73,7 +73,7 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
     register(version, 1, "cnn", run="7")
     register(version, 1, "old")
     release(version, "old")
-    result = on(root, "trace", "digits/v1@1", "8", "--down")
+    result = on(root, "trace", "digits/v1@1", "8", "--downstream")
     lines = result.out.splitlines()[1:]
     assert [line.split() for line in lines[:3]] == [
         ["version", "now", "ever", "snapshots"],
@@ -84,7 +84,7 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
     assert lines[7].split()[:5] == ["digits/v1@1", "record", "8;", "append,", "entry"]
     assert lines[8:10] == ["", "digits/v2"]
     assert lines[10].split()[:5] == ["digits/v2@1", "record", "8;", "extend,", "entry"]
-    told = on(root, "trace", "digits/v1@1", "8", "--down", "--json").json
+    told = on(root, "trace", "digits/v1@1", "8", "--downstream", "--json").json
     assert told["complete"]
     first, second = told["places"]
     assert [first["version"], second["version"]] == ["digits/v1", "digits/v2"]
@@ -98,7 +98,7 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
     version, pairs = Version(root, "digits/v1"), Version(root, "pairs/v1")
     combine(version, version, pairs, **PREFIXES)
     rebuild(pairs, "latest", into=Version(root, "zebra/v1"))
-    result = on(root, "trace", "digits/v1@1", "8", "--down")
+    result = on(root, "trace", "digits/v1@1", "8", "--downstream")
     lines = result.out.splitlines()[1:]
     assert [line.split()[:3] for line in lines[:5]] == [
         ["version", "now", "ever"],
@@ -107,29 +107,29 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
         ["pairs/v1", "39", "39"],
         ["zebra/v1", "39", "39"],
     ]
-    assert result.commands == [["trace", "digits/v1@1", "8", "--down", "--all"]] * 2
+    assert result.commands == [["trace", "digits/v1@1", "8", "--downstream", "--all"]] * 2
     assert len(lines) < 30
-    told = on(root, "trace", "digits/v1", "8", "--down", "--json", "--most", "7").json
+    told = on(root, "trace", "digits/v1", "8", "--downstream", "--json", "--limit", "7").json
     assert not told["complete"]
     assert [(one["ever"], one["listed"]) for one in told["versions"]] == [
         *((1, 1), (1, 1)),
         *((39, 7), (39, 7)),
     ]
     assert len(told["places"]) == 16
-    everything = on(root, "trace", "digits/v1", "8", "--down", "--all", "--json").json
+    everything = on(root, "trace", "digits/v1", "8", "--downstream", "--all", "--json").json
     assert (everything["complete"], len(everything["places"])) == (True, 80)
-    assert on(root, "trace", "digits/v1", "8", "--down", "--all").out.count("record ") == 80
+    assert on(root, "trace", "digits/v1", "8", "--downstream", "--all").out.count("record ") == 80
 
 
 def test_where_a_record_was_lost_on_the_way_is_told(root: Path) -> None:
     erased(Version(root, "digits/v1"), lambda number: number == 8)
-    lines = on(root, "trace", "digits/v1@1", "8", "--down").out.splitlines()[1:]
+    lines = on(root, "trace", "digits/v1@1", "8", "--downstream").out.splitlines()[1:]
     assert [line.split() for line in lines[:2]] == [
         ["version", "now", "ever", "gaps", "snapshots"],
         ["digits/v1", "0", "1", "1", "1"],
     ]
     assert any("erased (v1." in line for line in lines)
-    assert on(root, "trace", "digits/v1@1", "8", "--down").code == 0
+    assert on(root, "trace", "digits/v1@1", "8", "--downstream").code == 0
 
 
 def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
@@ -177,8 +177,8 @@ def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> N
 def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
     number = Version(root, "digits/v1").latest().take([8]).to_pydict()["id"][0]
     on(root, "erase", "digits", "--where", f"id == {number}", "--yes")
-    on(root, "vacuum", "digits", "--delete", "--keep", "0")
-    on(root, "vacuum", "digits", "--delete", "--keep", "0")
+    on(root, "vacuum", "digits", "--delete", "--retention", "0")
+    on(root, "vacuum", "digits", "--delete", "--retention", "0")
     shown = on(root, "trace", "digits/v1@1", "8").out.splitlines()[0]
     assert shown.split()[:4] == ["digits/v1@1", "record", "8:", "ERASED"]
     (step,) = on(root, "trace", "digits/v1@1", "8", "--json").json["steps"]
@@ -195,7 +195,7 @@ def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> N
     (step, _) = on(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
     assert (step["operation"], step["entry"], step["reused_in"]) == ("extend", 2, 4)
     assert on(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith(" entry 4")
-    places = on(root, "trace", "digits/v1@3", "8", "--down", "--json").json["places"]
+    places = on(root, "trace", "digits/v1@3", "8", "--downstream", "--json").json["places"]
     (down,) = (place for place in places if place["shard"] == step["shard"])
     assert (down["entry"], down["snapshots"]) == (2, [[1, 1], [3, 3]])
 
@@ -210,13 +210,13 @@ def test_pairs_without_a_row_map_are_told_with_advice_that_works(root: Path, how
     else:
         rows.unlink()
     up = shardline("trace", "pairs/v1", "5", "--root", root)
-    down = shardline("trace", "digits/v1", "5", "--down", "--root", root)
+    down = shardline("trace", "digits/v1", "5", "--downstream", "--root", root)
     assert (up.code, down.code) == (1, 1)
     (end,) = on(root, "trace", "pairs/v1", "5", "--json").json["steps"][-1]["of"]
     assert end["code"] == ("sidecar-mismatch" if how == "damaged" else "row-map-not-found")
     found = {shlex.join(one) for one in up.commands + down.commands}
     (command,) = {one for one in found if one.startswith("combine ")}
-    assert not on(root, "trace", "digits/v1", "5", "--down", "--json").json["ok"]
+    assert not on(root, "trace", "digits/v1", "5", "--downstream", "--json").json["ok"]
     assert shardline(*shlex.split(command)).code == 0
     assert on(root, "trace", "pairs/v1anew", "5").code == 0
 

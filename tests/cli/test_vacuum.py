@@ -28,33 +28,33 @@ def rolled_back(root: Path) -> None:
 
 def test_nothing_is_deleted_unless_asked_and_the_command_that_does_is_told(tmp_path: Path) -> None:
     rolled_back(tmp_path)
-    result = narrow(tmp_path, "vacuum", "digits", "--keep", "0")
+    result = narrow(tmp_path, "vacuum", "digits", "--retention", "0")
     assert result.code == 0
     assert f"digits/shards/{file_of(tmp_path, 'two').name}" in result.out
     assert re.search(r" bytes +\d+ (second|minute)s?\n", result.out)
-    command = ["vacuum", "digits", "--delete", "--keep", "0"]
+    command = ["vacuum", "digits", "--delete", "--retention", "0"]
     assert result.commands == [command]
     assert file_of(tmp_path, "two").exists()
-    told = shardline("vacuum", "digits", "--keep", "0", "--root", tmp_path)
+    told = shardline("vacuum", "digits", "--retention", "0", "--root", tmp_path)
     assert told.commands == [[*command, "--root", str(tmp_path)]]
 
 
 def test_delete_deletes_what_was_told_and_nothing_else(tmp_path: Path) -> None:
     rolled_back(tmp_path)
-    result = narrow(tmp_path, "vacuum", "digits", "--keep", "0", "--delete")
+    result = narrow(tmp_path, "vacuum", "digits", "--retention", "0", "--delete")
     assert result.code == 0
     assert "1 file" in result.out
     assert not file_of(tmp_path, "two").exists()
     assert file_of(tmp_path, "one").exists()
-    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--json").json["files"] == []
+    assert on(tmp_path, "vacuum", "digits", "--retention", "0", "--json").json["files"] == []
     assert on(tmp_path, "verify", NAME).code == 0
 
 
 def test_what_was_in_use_a_moment_ago_is_kept(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     result = on(tmp_path, "vacuum", "digits", "--delete")
-    assert "(--keep 1w)" in result.out
-    assert result.commands == [["vacuum", "digits", "--delete", "--keep", "0"]]
+    assert "(--retention 1w)" in result.out
+    assert result.commands == [["vacuum", "digits", "--delete", "--retention", "0"]]
     report = on(tmp_path, "vacuum", "digits", "--delete", "--json").json
     assert (report["files"], report["kept"]) == ([], 2)
     assert [one["kind"] for one in report["keepers"]] == ["time"]
@@ -64,9 +64,9 @@ def test_what_was_in_use_a_moment_ago_is_kept(tmp_path: Path) -> None:
 def test_a_tag_keeps_its_snapshot(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     on(tmp_path, "tag", f"{NAME}@2", "train-1")
-    result = on(tmp_path, "vacuum", "digits", "--keep", "0")
+    result = on(tmp_path, "vacuum", "digits", "--retention", "0")
     assert result.shows("tag", NAME, "--delete", "train-1")
-    (keeper,) = on(tmp_path, "vacuum", "digits", "--keep", "0", "--json").json["keepers"]
+    (keeper,) = on(tmp_path, "vacuum", "digits", "--retention", "0", "--json").json["keepers"]
     assert (keeper["kind"], keeper["where"], keeper["files"]) == ("tag", f"{NAME}@2", 1)
 
 
@@ -75,7 +75,7 @@ def test_whoever_else_keeps_a_snapshot_is_told_with_what_to_do(tmp_path: Path) -
     version = Version(tmp_path, NAME)
     version.pin("consumer model run-7 on 2", 2)
     version.pin("someone", 2)
-    result = on(tmp_path, "vacuum", "digits", "--keep", "0")
+    result = on(tmp_path, "vacuum", "digits", "--retention", "0")
     assert result.shows("consumers", NAME, "--release", "model")
     assert f"Version(root, {NAME!r}).pin('someone', None)" in result.out
 
@@ -84,14 +84,14 @@ def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path
     rolled_back(tmp_path)
     make_version(tmp_path, "digits/v2")
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
-    at_once = ("vacuum", "digits", "--keep", "0")
+    at_once = ("vacuum", "digits", "--retention", "0")
     (pin,) = on(tmp_path, *at_once, "--json").json["let_go"]
     assert pin.startswith("digits/v1: digits/v2")
     assert "1 pin" in on(tmp_path, *at_once).out
-    later = on(tmp_path, "vacuum", "digits", "--keep", "1h").out
+    later = on(tmp_path, "vacuum", "digits", "--retention", "1h").out
     assert all(words in later for words in ("1 pin", "for 1h"))
-    later_done = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "1h")
-    assert later_done.commands[-1] == ["vacuum", "digits", "--delete", "--keep", "1h"]
+    later_done = on(tmp_path, "vacuum", "digits", "--delete", "--retention", "1h")
+    assert later_done.commands[-1] == ["vacuum", "digits", "--delete", "--retention", "1h"]
     assert file_of(tmp_path, "two").exists()
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
     done = on(tmp_path, *at_once, "--delete")
@@ -105,7 +105,7 @@ def test_json_tells_each_file_and_why(tmp_path: Path) -> None:
     path = file_of(tmp_path, "two")
     size = path.stat().st_size
     for arguments, dry_run in (([], True), (["--delete"], False)):
-        result = on(tmp_path, "vacuum", "digits", "--keep", "0", "--json", *arguments)
+        result = on(tmp_path, "vacuum", "digits", "--retention", "0", "--json", *arguments)
         assert (result.code, result.err) == (0, "")
         (file,) = result.json.pop("files")
         assert file.pop("modified").endswith("+00:00")
@@ -125,7 +125,7 @@ def test_the_files_are_told_by_reason_and_with_their_age(tmp_path: Path) -> None
     left.write_bytes(b"never committed")
     long_ago = left.stat().st_mtime - 30 * 86_400
     os.utime(left, (long_ago, long_ago))
-    out = narrow(tmp_path, "vacuum", "digits", "--keep", "0").out
+    out = narrow(tmp_path, "vacuum", "digits", "--retention", "0").out
     never = squeezed(out[out.index("never committed") :])
     cells = never.split("age ")[1].lstrip("─ ").split()
     assert cells[:5] == [f"digits/shards/{left.name}", "15", "bytes", "30", "days"]
@@ -136,17 +136,19 @@ def test_many_files_are_counted_and_all_shows_them(tmp_path: Path) -> None:
     append(version, "first")
     append(version, *(f"shard {number}" for number in range(30)))
     version.restore(1)
-    short = on(tmp_path, "vacuum", "digits", "--keep", "0").out
+    short = on(tmp_path, "vacuum", "digits", "--retention", "0").out
     assert short.count(".tfrecord") == 20
     assert "10 more" in short
     assert "30 files, " in short
-    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--all").out.count(".tfrecord") == 30
+    assert (
+        on(tmp_path, "vacuum", "digits", "--retention", "0", "--all").out.count(".tfrecord") == 30
+    )
 
 
 @pytest.mark.sweep
 def test_a_terminal_gets_a_progress_bar_while_files_are_deleted(tmp_path: Path) -> None:
     rolled_back(tmp_path)
-    arguments = ("vacuum", "digits", "--keep", "0", "--root", tmp_path)
+    arguments = ("vacuum", "digits", "--retention", "0", "--root", tmp_path)
     code, drawn = on_terminal(*arguments)
     assert (code, drawn) == (0, "")
     code, drawn = on_terminal(*arguments, "--delete")
@@ -186,7 +188,7 @@ def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     ("arguments", "code"),
     [
         ([NAME], "dataset-required"),
-        (["digits", "--keep", "soon"], "invalid-option-value"),
+        (["digits", "--retention", "soon"], "invalid-option-value"),
         (["faces"], "dataset-not-found"),
         (["Digits"], "invalid-name"),
         (["../digits"], "invalid-name"),
@@ -207,13 +209,13 @@ def test_shards_without_a_log_go_only_if_named(tmp_path: Path) -> None:
     lost = make_version(tmp_path, "digits/v2")
     orphan = tmp_path / lost.shard_name(write_shard(lost, "x"))
     shutil.rmtree(tmp_path / "digits" / "v2")
-    at_once = ("vacuum", "digits", "--keep", "0")
+    at_once = ("vacuum", "digits", "--retention", "0")
     told = on(tmp_path, *at_once, "--delete", "--json").json
     assert [(one["kind"], one["where"]) for one in told["keepers"]] == [("log", "digits/v2")]
     assert orphan.exists()
     would = on(tmp_path, *at_once, "--without-log", "v2")
     assert would.commands == [
-        ["vacuum", "digits", "--delete", "--keep", "0", "--without-log", "v2"]
+        ["vacuum", "digits", "--delete", "--retention", "0", "--without-log", "v2"]
     ]
     assert on(tmp_path, *would.commands[0]).code == 0
     assert not orphan.exists()
@@ -222,7 +224,7 @@ def test_shards_without_a_log_go_only_if_named(tmp_path: Path) -> None:
 def test_incomplete_log_error_names_what_is_missing(tmp_path: Path) -> None:
     rolled_back(tmp_path)
     Version(tmp_path, NAME).pin("digits/v2 on 1", 1)
-    result = on(tmp_path, "vacuum", "digits", "--delete", "--keep", "0", "--json")
+    result = on(tmp_path, "vacuum", "digits", "--delete", "--retention", "0", "--json")
     assert result.code == 1
     error = result.json["error"]
     assert (error["code"], error["version"]) == ("incomplete-log", "digits/v2")

@@ -136,12 +136,12 @@ def test_the_caps_can_be_set(tmp_path: Path) -> None:
     assert shardline("verify", path).code == 0
     for option, size, kind in (
         ("--max-record", "1KB", "oversized"),
-        ("--max-unpacked", "3000", "compression"),
+        ("--max-decompressed", "3000", "compression"),
     ):
         result = shardline("verify", path, option, size, "--json")
         assert result.code == 1
         assert result.json["files"][0]["faults"][0]["kind"] == kind
-    assert shardline("verify", path, "--max-record", "2kib", "--max-unpacked", "1GB").code == 0
+    assert shardline("verify", path, "--max-record", "2kib", "--max-decompressed", "1GB").code == 0
 
 
 def test_a_payload_is_never_printed(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_each_damaged_shard_is_told_and_nothing_written(tmp_path: Path) -> None:
     for label in ("one", "two"):
         assert f"DAMAGED digits/shards/{shard_name(label)}\n" in result.out
     assert all(words in result.out for words in ("record 0", "3 shards", "2 damaged"))
-    assert result.commands == [["check", "digits/v1@3", "--again"], ["repair", NAME]]
+    assert result.commands == [["check", "digits/v1@3", "--recheck"], ["repair", NAME]]
     assert Version(tmp_path, NAME).state.number == 7
     newest = on(tmp_path, "verify", NAME, "--json").json["versions"][0]
     assert [shard["ok"] for shard in newest["shards"]] == [False, False, True]
@@ -208,7 +208,7 @@ def test_each_damaged_shard_is_told_and_nothing_written(tmp_path: Path) -> None:
 
 def test_what_went_to_vacuum_is_not_taken_for_damage(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two").restore(1)
-    assert on(tmp_path, "vacuum", "digits", "--keep", "0", "--delete").code == 0
+    assert on(tmp_path, "vacuum", "digits", "--retention", "0", "--delete").code == 0
     assert on(tmp_path, "verify", NAME).code == 0
     for arguments in ([], ["--quick"]):
         result = on(tmp_path, "verify", f"{NAME}@2", *arguments)

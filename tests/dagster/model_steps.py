@@ -212,7 +212,7 @@ def repair_shard(model: Model) -> None:
     path = model.folder / "root" / version.shard_name(shard)
     flip_bit(path, model.draw.randrange(path.stat().st_size))
     try:
-        report = repair(version, lossy=True)
+        report = repair(version, allow_data_loss=True)
     except ShardlineError as error:
         model.note("not repaired", error.code)
     else:

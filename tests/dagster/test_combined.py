@@ -43,7 +43,7 @@ def among_themselves(folder: Path, **options: Any) -> Platform:  # noqa: ANN401 
         "pairs/v1",
         left="notes/v1",
         right="notes/v1",
-        once=True,
+        unordered=True,
         on_collision="prefix",
         left_prefix="a_",
         right_prefix="b_",

@@ -152,7 +152,7 @@ def test_resolve_schemas_computes_schema_of_each_version() -> None:
         on="id",
         how="left",
         fields=table_join(
-            "no.csv", "colour", features=[Feature("code", "int64")], missing="absent"
+            "no.csv", "colour", features=[Feature("code", "int64")], on_missing="absent"
         ),
     )
     steps = migrated_version(

@@ -29,7 +29,7 @@ def deriving(folder: Path) -> Platform:
             "pairs/v1",
             left="notes/v1",
             right="notes/v1",
-            once=True,
+            unordered=True,
             on_collision="prefix",
             left_prefix="a_",
             right_prefix="b_",

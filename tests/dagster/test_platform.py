@@ -173,7 +173,7 @@ def _assert_declaration(error: DeclarationError, version: str, code: str, named:
     [
         ({"name": "notes/v1"}, "same-version", "notes/v1"),
         ({"name": "words/v1"}, "same-version", "words/v1"),
-        ({"once": True}, "conflicting-arguments", "notes/v1 and words/v1"),
+        ({"unordered": True}, "conflicting-arguments", "notes/v1 and words/v1"),
         ({"on_collision": "rename"}, "invalid-choice", "'rename'"),
         ({"on_collision": "prefix"}, "missing-argument", "prefix"),
         ({"how": "left"}, "missing-argument", "how"),

@@ -222,7 +222,7 @@ def test_unpublished_by_verification_turns_red(reconciler: Reconciling) -> None:
     assert notes.run(instance).success
     assert reconciler.settle() == []
     Path(notes.version().latest().files()[0]).unlink()
-    check_version(notes.version(), again=True)
+    check_version(notes.version(), recheck=True)
     (request,) = reconciler.tick()
     assert describe(request) == "notes_v1 published"
     (verdict,) = verdicts(reconciler.run(request)).values()

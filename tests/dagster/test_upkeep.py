@@ -95,9 +95,9 @@ def test_vacuum_only_tells_unless_it_is_told_to_delete(
     (old,) = shard_files(notes.version("notes/single"))
     notes.land("b", range(5, 9))
     assert notes.run(instance).success
-    assert run(notes, instance, "vacuum", keep_days=0.0).success
+    assert run(notes, instance, "vacuum", retention_days=0.0).success
     assert old.is_file()
-    assert run(notes, instance, "vacuum", keep_days=0.0, dry_run=False).success
+    assert run(notes, instance, "vacuum", retention_days=0.0, dry_run=False).success
     assert not old.exists()
     assert notes.version("notes/single").published().records == 9
 

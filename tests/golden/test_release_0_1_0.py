@@ -273,7 +273,7 @@ def test_vacuum_dry_run_changes_nothing(read_only: Path) -> None:
     before = digest_of_tree(read_only)
     announced = {}
     for dataset in ("guests", "notes", "people", "pets"):
-        report = vacuum(read_only, dataset, keep=timedelta(0))
+        report = vacuum(read_only, dataset, retention=timedelta(0))
         announced[dataset] = len([one for one in report.files if one.name.endswith(".tfrecord")])
     assert announced == {"guests": 1, "notes": 6, "people": 0, "pets": 0}
     assert digest_of_tree(read_only) == before
@@ -281,8 +281,8 @@ def test_vacuum_dry_run_changes_nothing(read_only: Path) -> None:
 
 def test_stopped_vacuum_is_finished(root: Path) -> None:
     number = Version(root, "notes/v1").state.number
-    assert len(vacuum(root, "notes", keep=timedelta(0), delete=True).files) == 6
-    assert vacuum(root, "notes", keep=timedelta(0)).files == []
+    assert len(vacuum(root, "notes", retention=timedelta(0), delete=True).files) == 6
+    assert vacuum(root, "notes", retention=timedelta(0)).files == []
     assert Version(root, "notes/v1").state.number == number
     assert verify_version(Version(root, "notes/v1")).ok
 
@@ -306,7 +306,7 @@ def test_erasure_without_vacuum_is_completed(root: Path) -> None:
     assert not prove_erasure(root, "guests").complete
     version = Version(root, "guests/v1")
     assert check_version(version).published == 2
-    vacuum(root, "guests", keep=timedelta(0), delete=True)
+    vacuum(root, "guests", retention=timedelta(0), delete=True)
     assert prove_erasure(root, "guests").complete
     assert [row["id"] for row in records_of(version.published())] == [0]
 
@@ -351,7 +351,7 @@ def test_pets_grow_and_derived_versions_follow(root: Path) -> None:
     pets = Version(root, "pets/v1")
     append(pets, [{"id": 100, "kind": 0, "name": "new"}], batch="new in a later release")
     assert check_version(pets).published == 19
-    sounds = table_join(root.parent / "landing" / "sounds.csv", key="kind", missing="absent")
+    sounds = table_join(root.parent / "landing" / "sounds.csv", key="kind", on_missing="absent")
     v2, v3, v4, v5 = (Version(root, f"pets/v{number}") for number in (2, 3, 4, 5))
     steps = MigrationSpec(
         rename={"name": "called"}, drop=["kind"], cast={"id": "float"}, default={"weight": 0.5}

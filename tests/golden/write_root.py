@@ -104,7 +104,7 @@ def append_every_format() -> None:
     run("append pets/v1 landing/monday.jsonl --schema pets.json")
     # The second row has no number as id: it goes to quarantine.
     Path("landing/tuesday.csv").write_text("id,kind,name,weight\n4,1,pet 4,1.0\nx,1,bad,\n5,2,o,\n")
-    run("append pets/v1 landing/tuesday.csv --quarantine-share 50%")
+    run("append pets/v1 landing/tuesday.csv --max-quarantined 50%")
     pyarrow.parquet.write_table(table(6, 2), "landing/wednesday.parquet")
     pyarrow.feather.write_feather(table(8, 2), "landing/thursday.arrow", compression="uncompressed")
     run("append pets/v1 landing/wednesday.parquet landing/thursday.arrow --compression gzip")
@@ -127,8 +127,8 @@ def reject_and_append_again() -> None:
     torn = Path("landing/torn.tfrecord")
     torn.write_bytes(torn.read_bytes()[:-9])
     json_lines("landing/whole.jsonl", pets(22, 1))
-    run("append pets/v1 landing/torn.tfrecord landing/whole.jsonl --set-aside", code=1)
-    run("reland pets/v1 landing/torn.tfrecord --salvage")
+    run("append pets/v1 landing/torn.tfrecord landing/whole.jsonl --skip-invalid", code=1)
+    run("append pets/v1 landing/torn.tfrecord --salvage --retry-rejected")
     # A shard is damaged before its first check: the check rejects the snapshot.
     json_lines("landing/spoiled.jsonl", pets(23, 2))
     run("append pets/v1 landing/spoiled.jsonl --no-check")
@@ -143,7 +143,7 @@ def reject_and_append_again() -> None:
     content = version.latest().content
     failed = Attestation("volume", passed=False, content=content, detail="1 record is too few")
     version.reject(version.latest().number, [failed], reason="volume failed")
-    run("reland pets/v1 landing/few.jsonl --no-check")
+    run("append pets/v1 landing/few.jsonl --no-check --retry-rejected")
     version.refresh()
     volume = Attestation("volume", passed=True, content=version.latest().content)
     version.attest([volume])
@@ -168,19 +168,19 @@ def name_snapshots() -> None:
     run("restore pets/v1@4")
     run("restore pets/v1@5")
     # The restore rolled back what came after snapshot 5: one of these sources comes in again.
-    run("reland pets/v1 landing/few.jsonl")
+    run("append pets/v1 landing/few.jsonl --retry-rejected")
 
 
 def derive_pets() -> None:
     """Extend, migrate and rebuild pets/v1 into other versions; some of them twice, as it grows."""
     run("rebuild pets/v1")
     Path("landing/sounds.csv").write_text("kind,sound,legs\n0,meow,4\n1,woof,4\n")
-    join = "extend pets/v1 --into v3 --join landing/sounds.csv --key kind --missing absent"
+    join = "extend pets/v1 --into v3 --join landing/sounds.csv --key kind --on-missing absent"
     rewrite = (
-        "extend pets/v1 --into v4 --mode rewrite --fields tests.golden.fields:larger_id "
-        "--fields tests.golden.fields:is_even --replace id --drop weight"
+        "extend pets/v1 --into v4 --mode rewrite --udf tests.golden.fields:larger_id "
+        "--udf tests.golden.fields:is_even --replace id --drop weight"
     )
-    run("extend pets/v1 --into v2 --fields tests.golden.fields:length")
+    run("extend pets/v1 --into v2 --udf tests.golden.fields:length")
     run(join)
     run(rewrite)
     run(
@@ -188,7 +188,7 @@ def derive_pets() -> None:
         "--default weight=0.5 --compression gzip"
     )
     # An overlay on an overlay, with one record in quarantine.
-    run("extend pets/v2 --into v7 --fields tests.golden.fields:inverse --quarantine-share 50%")
+    run("extend pets/v2 --into v7 --udf tests.golden.fields:inverse --max-quarantined 50%")
     forget_folder("pets")
     # Both overlays folded in: whole records in new shards.
     run("rebuild pets/v7 --into v6 --target-size 1000")
@@ -221,7 +221,7 @@ def combine_pairs() -> None:
     run("combine pets/v1@1 photos/v1 --into pairs/v2 --mode virtual")
     run("combine pets/v1@2 photos/v1 --into pairs/v2 --mode virtual")
     run(
-        "combine photos/v1 photos/v1 --into pairs/v3 --mode virtual --once "
+        "combine photos/v1 photos/v1 --into pairs/v3 --mode virtual --unordered "
         "--on-collision prefix --left-prefix a_ --right-prefix b_"
     )
     run(
@@ -258,7 +258,7 @@ def repair_notes() -> None:
     check_version(version)
     flip("notes/v4", 0)
     run("repair notes/v4", code=1)
-    run("repair notes/v4 --lossy", code=1)
+    run("repair notes/v4 --allow-data-loss", code=1)
 
 
 def erase_people() -> None:
@@ -267,16 +267,16 @@ def erase_people() -> None:
     json_lines("landing/people.jsonl", [*people[:3], {"id": 1, "name": 5}])
     features = [{"name": "id", "kind": "int64"}, {"name": "name", "kind": "bytes"}]
     Path("people.json").write_text(json.dumps({"payload": "example", "features": features}))
-    run("append people/v1 landing/people.jsonl --schema people.json --quarantine-share 50%")
+    run("append people/v1 landing/people.jsonl --schema people.json --max-quarantined 50%")
     append(Version("root", "people/v1"), people[3:], batch="visitors")
     run("check people/v1")
-    run("extend people/v1 --into v2 --fields tests.golden.fields:length")
+    run("extend people/v1 --into v2 --udf tests.golden.fields:length")
     run("migrate people/v1 --into v3 --rename name=called")
     run("erase people --key id --value 1 --value 4 --request 'ticket 81' --yes", code=1)
     for name in ("people/v1", "people/v2", "people/v3"):
         run(f"check {name}")
     Path("landing/people.jsonl").unlink()
-    run("vacuum people --delete --keep 0")
+    run("vacuum people --delete --retention 0")
     run("erase people --proof people-proof.json --key id --value 1 --value 4")
     proof = json.loads(Path("people-proof.json").read_text())
     Path("people-proof.json").write_text(json.dumps({**proof, "root": "root"}, indent=2) + "\n")
@@ -289,13 +289,13 @@ def erase_people() -> None:
 
 def vacuum_some() -> None:
     """Delete what nothing needs; the vacuum of notes announces files and is stopped."""
-    run("vacuum pets --delete --keep 0")
+    run("vacuum pets --delete --retention 0")
 
     with (
         patch.object(LocalStore, "delete", side_effect=KeyboardInterrupt),
         suppress(KeyboardInterrupt),
     ):
-        vacuum("root", "notes", keep=timedelta(0), delete=True)
+        vacuum("root", "notes", retention=timedelta(0), delete=True)
 
 
 def delete_indexes() -> None:

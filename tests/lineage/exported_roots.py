@@ -75,7 +75,7 @@ def make_history(folder: Path) -> Path:
     combine(overlay, moved, plan, on_collision="prefix", mode="virtual", **prefixes)
     publish(plan)
     twice = Version(root, "pairs/twice")
-    combine(moved, moved, twice, on_collision="prefix", mode="virtual", once=True, **prefixes)
+    combine(moved, moved, twice, on_collision="prefix", mode="virtual", unordered=True, **prefixes)
     rebuild(base)
     publish(base)
     base.restore(2)

@@ -162,10 +162,10 @@ PAIRS: dict[str, dict[str, Any]] = {
     "left": {"on": {"id": "id"}, "how": "left", "target_bytes": 2000},
 }
 ONCE: dict[str, dict[str, Any]] = {
-    "once": {"once": True, "target_bytes": 6000},
-    "once-rows": {"once": True, "target_bytes": 400},
-    "once-virtual": {"once": True, "mode": "virtual"},
-    "once-where": {"once": True, "where": near, "target_bytes": 6000},
+    "once": {"unordered": True, "target_bytes": 6000},
+    "once-rows": {"unordered": True, "target_bytes": 400},
+    "once-virtual": {"unordered": True, "mode": "virtual"},
+    "once-where": {"unordered": True, "where": near, "target_bytes": 6000},
 }
 
 

@@ -111,7 +111,7 @@ def make_root(folder: Path) -> Root:
     base.tag("good", base.latest().number)
     for name in (WHOLE, RENAMED, SINGLE):
         _derive(root, name)
-    vacuum(root.folder, "digits", keep=timedelta(), delete=True)
+    vacuum(root.folder, "digits", retention=timedelta(), delete=True)
     return root
 
 
@@ -135,7 +135,13 @@ def _derive(root: Root, name: str) -> None:
             base, root.version(SINGLE), into, on="id", on_collision="keep-left", target_bytes=2000
         ),
         PLANNED: lambda: combine(
-            base, base, into, once=True, mode="virtual", on_collision="prefix", right_prefix="b_"
+            base,
+            base,
+            into,
+            unordered=True,
+            mode="virtual",
+            on_collision="prefix",
+            right_prefix="b_",
         ),
     }
     doing[name]()

@@ -67,7 +67,8 @@ class ReadOnlyStore(LocalStore):
 def test_an_untouched_history_has_no_findings_and_stays_as_it_is(untouched: Root) -> None:
     before = untouched.state()
     report = audit(
-        LogIndex(ReadOnlyStore(untouched.folder)), deep=RecomputeOptions(100, fields=(double, half))
+        LogIndex(ReadOnlyStore(untouched.folder)),
+        recompute=RecomputeOptions(100, fields=(double, half)),
     )
     assert (report.findings, report.ok) == ((), True)
     assert report.versions == NAMES
@@ -209,21 +210,21 @@ def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root
     rechain(root.folder / into.name / "log", 2, tell)
     place.with_name(f"{place.name}.index").unlink()
     assert root.findings(into.name) == []
-    (found,) = root.findings(into.name, deep=RecomputeOptions())
+    (found,) = root.findings(into.name, recompute=RecomputeOptions())
     assert (found.kind, found.place) == ("not-reproduced", f"shard {made.name}")
 
 
 def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
     def recomputed(sample: int) -> int:
         return audit(
-            LogIndex(untouched.folder), shards=False, deep=RecomputeOptions(sample)
+            LogIndex(untouched.folder), shards=False, recompute=RecomputeOptions(sample)
         ).recomputed
 
     assert [recomputed(sample) for sample in (1, 3)] == [1, 3]
 
 
 def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) -> None:
-    report = audit(LogIndex(untouched.folder), shards=False, deep=RecomputeOptions(1000))
+    report = audit(LogIndex(untouched.folder), shards=False, recompute=RecomputeOptions(1000))
     assert {(one.version, one.reason.code) for one in report.left_out} == {
         (BASE, "rows-in-memory"),
         (WIDE, "udf-missing"),
@@ -247,7 +248,7 @@ def test_a_function_that_was_changed_under_its_old_code_version_is_not_reproduce
         return {"double": batch["id"]}
 
     double.function.__module__ = extensions.__name__
-    kinds = untouched.kinds(WIDE, shards=False, deep=RecomputeOptions(100, fields=(double,)))
+    kinds = untouched.kinds(WIDE, shards=False, recompute=RecomputeOptions(100, fields=(double,)))
     assert kinds == {("not-reproduced", WIDE)}
 
 
@@ -270,10 +271,14 @@ def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Pa
     }
     for name, options in ways.items():
         combine(base, base, version_in(tmp_path, f"pairs/{name}"), **names, **options)
-    report = audit(LogIndex(tmp_path / "root"), deep=RecomputeOptions(100, fields=(added, unlike)))
+    report = audit(
+        LogIndex(tmp_path / "root"), recompute=RecomputeOptions(100, fields=(added, unlike))
+    )
     assert (report.findings, report.left_out) == ((), ())
     assert report.recomputed == report.shards
-    kept = audit(LogIndex(tmp_path / "root"), shards=False, deep=RecomputeOptions(100)).left_out
+    kept = audit(
+        LogIndex(tmp_path / "root"), shards=False, recompute=RecomputeOptions(100)
+    ).left_out
     assert [one.reason.code for one in kept] == ["udf-missing"]
     assert "'added'" in kept[0].why
 
@@ -289,7 +294,7 @@ def test_what_was_repaired_is_explained_and_can_be_made_again(tmp_path: Path) ->
     base = base_of(tmp_path, (0, 5))
     Path(base.latest().files()[0]).write_bytes(b"")
     assert repair(base).repaired
-    report = audit(LogIndex(tmp_path / "root"), deep=RecomputeOptions())
+    report = audit(LogIndex(tmp_path / "root"), recompute=RecomputeOptions())
     assert [(one.severity, one.kind) for one in report.findings] == [("note", "repaired-shard")]
     assert (report.ok, report.recomputed) == (True, 2)
     assert audit(LogIndex(tmp_path / "root"), shards=False).findings == ()
@@ -314,6 +319,6 @@ def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
 
 
 def test_entries_of_another_writer_are_left_out_of_what_is_made_again() -> None:
-    report = audit(LogIndex(GOLDEN), deep=RecomputeOptions(100))
+    report = audit(LogIndex(GOLDEN), recompute=RecomputeOptions(100))
     left = [(one.version, one.shards, one.reason.code) for one in report.left_out]
     assert ("pets/v2", 1, "other-writer") in left

@@ -46,7 +46,9 @@ def follow(base: Version) -> None:
     wide, plan = Version(base.store, WIDE), Version(base.store, PLAN)
     extend(base, double, wide)
     assert check_version(wide).ok
-    combine(wide, wide, plan, mode="virtual", once=True, on_collision="prefix", right_prefix="b_")
+    combine(
+        wide, wide, plan, mode="virtual", unordered=True, on_collision="prefix", right_prefix="b_"
+    )
     assert check_version(plan).ok
 
 
@@ -114,13 +116,13 @@ def test_what_was_made_of_a_shard_that_was_repaired_is_not_made_again(base: Vers
     follow(base)
     deep = RecomputeOptions(20, fields=(double,))
     for names in ((), (BASE,), (WIDE,), (WHOLE,)):
-        report = audited(base, *names, deep=deep)
+        report = audited(base, *names, recompute=deep)
         assert report.ok
         assert report.left_out
         assert {one.reason.code for one in report.left_out} == {"corrupt-input"}
-    (left,) = audited(base, BASE, deep=deep).left_out
+    (left,) = audited(base, BASE, recompute=deep).left_out
     assert (left.version, left.shards) == (BASE, 1)
-    (left,) = audited(base, WHOLE, deep=deep).left_out
+    (left,) = audited(base, WHOLE, recompute=deep).left_out
     reason = left.reason
     assert (reason.code, reason.version, reason.entry) == ("corrupt-input", BASE, 13)
 
@@ -196,7 +198,7 @@ def test_what_is_still_read_from_erased_shards_is_told_so_until_vacuum_took_them
 def test_records_that_a_repair_lost_are_told_for_ever(base: Version, tmp_path: Path) -> None:
     (tmp_path / "landing/000000-000005.jsonl").unlink()
     damage(file_of(base))
-    repair(base, lossy=True)
+    repair(base, allow_data_loss=True)
     assert check_version(base).ok
     follow(base)
     told = {one.kind: one for one in audited(base, sources=False).findings}
@@ -229,7 +231,7 @@ def test_of_a_damaged_log_nothing_is_made_again_and_the_reason_says_so(
         entry.unlink()
     else:
         rechain(entry.parent, 5, lambda told: told["added"][0].update(records=5))
-    report = audited(base, deep=RecomputeOptions(20, fields=(double,)))
+    report = audited(base, recompute=RecomputeOptions(20, fields=(double,)))
     assert {one.version for one in report.findings if one.severity == "error"} == {BASE}
     assert {(one.version, one.reason.code, one.reason.version) for one in report.left_out} == {
         (BASE, "corrupt-log", ""),
@@ -250,6 +252,6 @@ def test_a_false_attestation_of_an_old_shard_is_ended_by_what_is_advised(tmp_pat
     (found,) = (one for one in audited(version).findings if one.severity == "error")
     assert found.kind == "false-attestation"
     (command,) = found.advice.commands
-    assert command == Command.of("check", f"{version.name}@2", "--again")
+    assert command == Command.of("check", f"{version.name}@2", "--recheck")
     assert on(tmp_path, *command.arguments).code == 1
     assert audited(version).ok

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BASE, WIDE, WIDER, PLAN, WHOLE = "digits/v1", "digits/v2", "digits/v3", "pairs/plan", "digits/whole"
 EXTEND = Command.of(
     *("extend", "digits/v1", "--into", "v2"),
-    *("--fields", "tests.operations.extensions:double"),
+    *("--udf", "tests.operations.extensions:double"),
 )
 
 
@@ -80,8 +80,8 @@ def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str)
     damage(first_file(base))
     deep = RecomputeOptions(10, fields=(double, length))
     for how in (None, deep):
-        assert kinds(base, name, deep=how) == {("error", "damaged-shard", BASE)}
-    (left,) = audited(base, name, deep=deep).left_out
+        assert kinds(base, name, recompute=how) == {("error", "damaged-shard", BASE)}
+    (left,) = audited(base, name, recompute=deep).left_out
     of = WIDE if name == WIDER else BASE
     assert (left.version, left.shards) == (name, 1)
     assert (left.reason.code, left.reason.version) == ("corrupt-input", of)
@@ -92,7 +92,7 @@ def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str)
 
 def test_a_damaged_input_of_what_is_made_again_is_told_as_that(base: Version) -> None:
     damage(first_file(base))
-    (found,) = audited(base, WHOLE, deep=RecomputeOptions(10, fields=(double,))).findings
+    (found,) = audited(base, WHOLE, recompute=RecomputeOptions(10, fields=(double,))).findings
     assert (found.severity, found.kind, found.version) == ("error", "damaged-input", WHOLE)
     where = f"{first_file(base)}: data-crc at record 0, offset 0"
     assert where in found.detail
@@ -105,7 +105,7 @@ def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version
         raise RuntimeError("no such model")
 
     length.function.__module__ = "tests.operations.extensions"
-    report = audited(base, WIDER, deep=RecomputeOptions(10, fields=(length,)))
+    report = audited(base, WIDER, recompute=RecomputeOptions(10, fields=(length,)))
     assert {one.kind for one in report.findings} == {"not-reproduced"}
     assert report.left_out == ()
 
@@ -148,7 +148,7 @@ def test_a_base_that_vacuum_took_is_told(base: Version, tmp_path: Path) -> None:
     assert check_version(base).ok
     for pin in list(base.state.pins):
         base.pin(pin, None)
-    vacuum(tmp_path / "root", "digits", keep=timedelta(), delete=True)
+    vacuum(tmp_path / "root", "digits", retention=timedelta(), delete=True)
     for shards in (True, False):
         found = kinds(base, shards=shards)
         assert {("error", "unreadable-snapshot", name) for name in (WIDE, WIDER, PLAN)} <= found
@@ -183,7 +183,7 @@ def test_damage_to_what_only_old_snapshots_hold_is_advised_to_be_written_down(
     (found,) = audited(base, BASE).findings
     assert (found.severity, found.kind) == ("error", "damaged-shard")
     (command,) = found.advice.commands
-    assert command == Command.of("check", "digits/v1@1", "--again")
+    assert command == Command.of("check", "digits/v1@1", "--recheck")
     assert on(tmp_path / "root", *command.arguments).code == 1
     assert kinds(base, BASE) == {("note", "replaced-shard", BASE)}
     assert ("error", "unreadable-snapshot", WIDE) in kinds(base, WIDE)

@@ -33,7 +33,7 @@ def base(tmp_path: Path) -> Version:
     assert check_version(pairs).ok
     landed.unlink()
     damage(Path(base.latest().files()[0]))
-    (repaired,) = repair(base, lossy=True).repaired
+    (repaired,) = repair(base, allow_data_loss=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 1)
     assert check_version(base).ok
     return base

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RECORDS = 1000
 PAIRED: dict[str, Any] = {
-    "once": True, "on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_",
+    "unordered": True, "on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_",
     "mode": "virtual",
 }  # fmt: skip
 

@@ -731,7 +731,7 @@ def test_a_copy_is_compared_if_the_root_that_dagster_knows_is_named(
     root: Root, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     moved = root.copied(tmp_path / "moved")
-    options = {"recorded": InstanceRecords(instance), "recorded_root": str(root.folder)}
+    options = {"recorded": InstanceRecords(instance), "dagster_root": str(root.folder)}
     assert moved.findings(**options) == []
     log_written_anew(moved)
     assert ("dagster-differs", BASE) in moved.kinds(**options)

@@ -185,7 +185,7 @@ def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
         path.write_bytes(data[:-5] if cut else data)
 
     rot(version, 0, damage)
-    (repaired,) = repair(version, lossy=True).repaired
+    (repaired,) = repair(version, allow_data_loss=True).repaired
     assert repaired.how == "salvage"
     kept = [int.from_bytes(payload[-1:], "big") for payload in held(version.latest())]
     assert source_numbers(version) == kept
@@ -312,7 +312,9 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     orphan = f"digits/shards/v1.{'0' * 32}.tfrecord.rows"
     version.store.create(orphan, b"of a shard that was never committed")
     later = datetime.now(UTC) + timedelta(days=1)
-    report = vacuum(version.store, "digits", keep=KEEP_NOTHING, delete=True, clock=lambda: later)
+    report = vacuum(
+        version.store, "digits", retention=KEEP_NOTHING, delete=True, clock=lambda: later
+    )
     names = [file.name for file in report.files]
     assert len([name for name in names if name.endswith(".tfrecord")]) >= 5
     assert [name for name in names if name.endswith((".rows", RECEIPT))] == [orphan]
@@ -390,7 +392,7 @@ def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", "digits/v1")
     append(version, [row(number) for number in range(5)], batch="a", target_bytes=100)
     pairs = Version(version.store, "pairs/v1")
-    combine(version, version, pairs, once=True, **PREFIXES)
+    combine(version, version, pairs, unordered=True, **PREFIXES)
     every, some = Version(version.store, "every/v1"), Version(version.store, "some/v1")
     names: dict[str, Any] = {**PREFIXES, "left_prefix": "l_", "right_prefix": "r_"}
     combine(pairs, pairs, every, **names)

@@ -142,7 +142,7 @@ def test_log_and_shards_verify_whole(root: Path, name: str) -> None:
     assert report.ok
     assert report.log is not None
     assert (report.log.entries, report.log.checkpoints) == (HEADS[name][0], name == "pets/v1")
-    assert all(shard.ok for shard in check_version(version, again=True).shards)
+    assert all(shard.ok for shard in check_version(version, recheck=True).shards)
 
 
 @pytest.mark.parametrize("which", ["1", "published", "best"])

@@ -85,6 +85,6 @@ def rot(version: Version, at: int, damage: Callable[[Path], None] = flip) -> Pat
     path = paths(version.latest())[at]
     damage(path)
     published = version.state.published
-    assert not check_version(version, again=True).ok
+    assert not check_version(version, recheck=True).ok
     assert version.state.published != published or published is None
     return path

@@ -23,7 +23,7 @@ def test_only_what_has_not_passed_is_read(tmp_path: Path) -> None:
     assert [one.shard.name for one in report.shards] == [shard_name("c")]
     assert (report.ok, report.published) == (True, 3)
     assert check_version(version).shards == []
-    assert len(check_version(version, again=True).shards) == 3
+    assert len(check_version(version, recheck=True).shards) == 3
 
 
 def test_nothing_left_to_check_writes_no_entry(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_several_bad_batches_are_each_rejected_and_the_good_ones_published(tmp_p
 def test_a_shard_that_rots_unpublishes_and_is_not_taken_out(tmp_path: Path) -> None:
     version = landed(tmp_path, "a", "b")
     damage(file_of(tmp_path, "b"))
-    report = check_version(version, again=True)
+    report = check_version(version, recheck=True)
     assert (report.ok, report.rejected, report.published) == (False, (), 1)
     assert version.latest().number == 2
 
@@ -97,14 +97,14 @@ def test_what_vacuum_took_is_no_failure(tmp_path: Path) -> None:
     version.restore(1)
     version.commit(AddTombstones(lambda _: [shard_name("b")]))
     with raises(TombstonedShardError, "tombstoned-shard", names=(shard_name("b"),)):
-        check_version(version, "2", again=True)
+        check_version(version, "2", recheck=True)
 
 
 def test_what_had_passed_once_is_not_rejected_however_often_it_fails(tmp_path: Path) -> None:
     version = landed(tmp_path, "a")
     there = file_of(tmp_path, "a").rename(tmp_path / "away")
     for _ in range(3):
-        assert check_version(version, again=True).rejected == ()
+        assert check_version(version, recheck=True).rejected == ()
     there.rename(file_of(tmp_path, "a"))
     assert check_version(version).published == 1
 

@@ -187,10 +187,10 @@ def test_a_sample_is_drawn_of_all_pairs_in_order_and_the_same_each_time(tmp_path
 def test_a_sample_of_each_two_records_has_no_mirrored_or_identical_pairs(tmp_path: Path) -> None:
     left = side(tmp_path, "lefts/v1", LEFT, lefts(0, 4), lefts(4, 5), lefts(5, 9))
     into = Version(tmp_path, "pairs/v1")
-    combined(left, left, into, **PREFIX, once=True)
+    combined(left, left, into, **PREFIX, unordered=True)
     whole = flat(contents(into))
     assert sorted(whole) == sorted(each_two(lefts(0, 9), ("l_", "r_")))
-    combined(left, left, into, **PREFIX, once=True, sample=36)
+    combined(left, left, into, **PREFIX, unordered=True, sample=36)
     assert flat(contents(into)) == whole
 
 
@@ -217,7 +217,7 @@ def test_the_nth_pair_is_found_without_the_others(once: bool) -> None:  # noqa: 
 def test_every_pair_of_very_many_is_as_likely_and_found() -> None:
     drawn = [int(PairGrid(extents[:1], extents[:1]).sample(1, seed)[0]) for seed in range(900)]
     assert all(60 < drawn.count(at) < 140 for at in range(9))
-    huge = PairGrid((RecordExtent(2 * 10**9, 0),), (RecordExtent(2 * 10**9, 0),), once=True)
+    huge = PairGrid((RecordExtent(2 * 10**9, 0),), (RecordExtent(2 * 10**9, 0),), unordered=True)
     places = huge.sample(1000, 1)
     one, other = huge.locate(places)
     assert (one < other).all()
@@ -264,11 +264,11 @@ def test_what_cannot_be_combined_is_refused(tmp_path: Path) -> None:
     with raises(InvalidArgumentError, "unsupported-compression"):
         combined(left, right, into, compression="zlib")
     with raises(InvalidArgumentError, "conflicting-arguments") as refused:
-        combined(left, right, into, once=True)
+        combined(left, right, into, unordered=True)
     assert "lefts/v1@1 and rights/v1@1" in str(refused.value)
     land_shards(left, lefts(9, 12))
     with raises(InvalidArgumentError, "conflicting-arguments") as refused:
-        combined(left, left, into, which_left=1, once=True, **PREFIX)
+        combined(left, left, into, which_left=1, unordered=True, **PREFIX)
     assert "lefts/v1@1 and lefts/v1@2" in str(refused.value)
     assert not into.exists
 

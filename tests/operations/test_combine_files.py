@@ -127,7 +127,7 @@ def test_pairs_are_the_nested_loops_pairs_in_order_and_content(
         assert len(some) == min(5, len(expected))
         rest = iter(expected)
         assert all(one in rest for one in some)
-        twice = pairs(folder, sides[0], sides[0], **PREFIX, once=True)
+        twice = pairs(folder, sides[0], sides[0], **PREFIX, unordered=True)
         records = list(itertools.chain(*(records for records, _ in left)))
         assert twice == each_two(records, PREFIXES)
         assert sorted(one.name for one in folder.iterdir() if one.name.startswith(".")) == []
@@ -180,7 +180,7 @@ def test_neither_lots_nor_spools_make_a_difference(tmp_path: Path, lot: int, mem
     right = side(tmp_path, "right", rights(0, 5), [], [example_of(b=5, word=b"z" * 2000)])
     whole = [*lefts(0, 3), *large], [*rights(0, 5), example_of(b=5, word=b"z" * 2000)]
     assert laid(left, right, lot=lot, memory=memory) == nested(*whole, PREFIXES)
-    assert laid(left, left, lot=lot, memory=memory, once=True) == each_two(whole[0], PREFIXES)
+    assert laid(left, left, lot=lot, memory=memory, unordered=True) == each_two(whole[0], PREFIXES)
     matched = laid(left, right, lot=lot, memory=memory, on={"a": "b"}, how="left")
     numbers = [0, 1, 2, 1, 3, 4, 5, 6, 7, 8, 2]
     assert matched == [
@@ -205,8 +205,8 @@ def test_the_plan_tells_pairs_exactly_and_bytes_nearly(tmp_path: Path) -> None:
     made = combine_files(left, right, tmp_path / "out", **PREFIX)
     assert (plan.estimate.pairs, plan.estimate.most) == (made.records, False)
     assert abs(plan.estimate.bytes - made.bytes) < 0.02 * made.bytes
-    once = plan_combine_files(left, left, **PREFIX, once=True)
-    made = combine_files(left, left, tmp_path / "twice", **PREFIX, once=True)
+    once = plan_combine_files(left, left, **PREFIX, unordered=True)
+    made = combine_files(left, left, tmp_path / "twice", **PREFIX, unordered=True)
     assert once.estimate.pairs == made.records == 780
     assert abs(once.estimate.bytes - made.bytes) < 0.02 * made.bytes
     assert plan_combine_files(left, right, **PREFIX, limit=7).estimate.pairs == 7
@@ -303,8 +303,8 @@ def test_progress_hears_of_pairs(tmp_path: Path) -> None:
         ({"sample": -1}, "out-of-range", "sample"),
         ({"sample": 1, "limit": 1}, "conflicting-arguments", "sample"),
         ({"sample": 1, "on": ["a"]}, "conflicting-arguments", "sample"),
-        ({"once": True}, "conflicting-arguments", "once"),
-        ({"once": True, "on": "a", "how": "left"}, "conflicting-arguments", "once"),
+        ({"unordered": True}, "conflicting-arguments", "unordered"),
+        ({"unordered": True, "on": "a", "how": "left"}, "conflicting-arguments", "unordered"),
     ],
 )
 def test_options_that_say_nothing_sensible_are_refused(

@@ -162,9 +162,9 @@ def test_another_rule_or_packing_makes_all_anew(tmp_path: Path) -> None:
     options = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_"}
     assert len(combined(left, left, into, **options).made) == 1
     assert combined(left, left, into, **options).entry is None
-    once = combined(left, left, into, **options, once=True)
+    once = combined(left, left, into, **options, unordered=True)
     assert (once.reused, once.records) == ((), 6)
-    packed = combined(left, left, into, **options, once=True, compression="gzip")
+    packed = combined(left, left, into, **options, unordered=True, compression="gzip")
     assert (packed.reused, [shard.compression for shard in packed.made]) == ((), ["gzip"])
 
 
@@ -173,7 +173,7 @@ def test_what_was_made_under_a_rule_before_is_found_again(tmp_path: Path) -> Non
     options = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_"}
     combined(left, left, into, **options)
     whole = into.latest().shards
-    combined(left, left, into, **options, once=True)
+    combined(left, left, into, **options, unordered=True)
     again = combined(left, left, into, **options)
     assert (again.made, again.reused) == ((), whole)
     assert combined(left, left, into, **options).entry is None
@@ -184,7 +184,12 @@ def test_what_was_made_under_a_rule_before_is_found_again(tmp_path: Path) -> Non
 def test_pairs_of_one_version_with_itself_grow_with_it(tmp_path: Path) -> None:
     left = side(tmp_path, "lefts/v1", LEFT, *(lefts(n, n + 1) for n in range(5)), lefts(5, 9))
     into = Version(tmp_path, "pairs/v1")
-    options = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_", "once": True}
+    options = {
+        "on_collision": "prefix",
+        "left_prefix": "l_",
+        "right_prefix": "r_",
+        "unordered": True,
+    }
     first = combined(left, left, into, **options, target_bytes=600)
     assert first.records == 36
     assert 2 < len(first.made) < 20
@@ -200,7 +205,12 @@ def test_pairs_of_one_version_with_itself_grow_with_it(tmp_path: Path) -> None:
 def test_a_triangle_over_the_target_size_is_cut_where_its_pairs_are_even(tmp_path: Path) -> None:
     left = side(tmp_path, "lefts/v1", LEFT, lefts(0, 20))
     into = Version(tmp_path, "pairs/v1")
-    options = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_", "once": True}
+    options = {
+        "on_collision": "prefix",
+        "left_prefix": "l_",
+        "right_prefix": "r_",
+        "unordered": True,
+    }
     report = combined(left, left, into, **options, target_bytes=190 * 82 // 4)
     counts = [shard.records for shard in report.made]
     assert sum(counts) == 190

@@ -185,7 +185,7 @@ def test_records_of_one_version_are_matched_among_themselves_once(tmp_path: Path
     version = side(tmp_path, "lefts/v1", LEFT, *shards)
     into = Version(tmp_path, "pairs/v1")
     options: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_"}
-    combined(version, version, into, on="key", once=True, **options, target_bytes=300)
+    combined(version, version, into, on="key", unordered=True, **options, target_bytes=300)
     whole = [one for shard in shards for one in shard]
     assert flat(contents(into)) == [
         pair(whole[one], whole[other], ("l_", "r_"))

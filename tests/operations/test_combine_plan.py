@@ -37,10 +37,10 @@ def cells(grid: PairGrid, cover: Coverage) -> list[tuple[int, int, int, int]]:
         (left, right, one, other)
         for left in range(*cover.left)
         for right in range(*cover.right)
-        if not grid.once or left <= right
+        if not grid.unordered or left <= right
         for one in range(*(cover.span or (0, grid.left[left].records)))
         for other in range(grid.right[right].records)
-        if not grid.once or left < right or one < other
+        if not grid.unordered or left < right or one < other
     ]
 
 
@@ -161,7 +161,7 @@ def test_a_cover_that_nobody_wrote_is_refused() -> None:
 
 
 def test_an_estimate_of_a_span_is_its_share() -> None:
-    grid = PairGrid((RecordExtent(4, 40),), (RecordExtent(4, 40),), once=True)
+    grid = PairGrid((RecordExtent(4, 40),), (RecordExtent(4, 40),), unordered=True)
     assert estimate(grid, Coverage((0, 1), (0, 1))).pairs == 6
     assert estimate(grid, Coverage((0, 1), (0, 1), (0, 1))).pairs == 3
     assert estimate(grid, Coverage((0, 1), (0, 1), (2, 4))).pairs == 1

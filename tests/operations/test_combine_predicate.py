@@ -110,7 +110,7 @@ def test_pairs_of_predicate_are_traced_and_recomputed(tmp_path: Path) -> None:
         assert [leaf.row + 4 * ("000004-" in leaf.source.shown) for leaf in rows] == [
             *pair.values()
         ]
-    report = audit(LogIndex(base.store), deep=RecomputeOptions(100))
+    report = audit(LogIndex(base.store), recompute=RecomputeOptions(100))
     assert (report.findings, report.left_out) == ((), ())
     assert report.recomputed == report.shards
 

@@ -65,7 +65,7 @@ SELECTIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
             "how": st.sampled_from(["inner", "left"]),
         }
     ),
-    st.fixed_dictionaries({"once": st.booleans(), "limit": st.integers(1, 9)}),
+    st.fixed_dictionaries({"unordered": st.booleans(), "limit": st.integers(1, 9)}),
     st.fixed_dictionaries(
         {"sample": st.integers(1, 9)}, optional={"seed": st.none() | st.integers(0, 9)}
     ),
@@ -121,10 +121,10 @@ def test_arguments_of_a_command_name_each_option() -> None:
         ("--on", "z"),
         ("--how", "left"),
         ("--where", "MODULE:OBJECT"),
-        ("--fields", f"{add.function.__module__}:add"),
+        ("--udf", f"{add.function.__module__}:add"),
         ("--limit", "3"),
     ]
-    assert list(list_arguments(store(CombineSpec(once=True)))) == [("--once", None)]
+    assert list(list_arguments(store(CombineSpec(unordered=True)))) == [("--unordered", None)]
 
 
 def test_a_seed_without_a_sample_is_refused() -> None:

@@ -58,8 +58,8 @@ def test_every_reader_makes_the_pairs_that_would_have_been_written(
 ) -> None:
     base = base_of(tmp_path, (0, 3), (3, 4), (4, 6))
     virtual, written = version_in(tmp_path, "pairs/v1"), version_in(tmp_path, "pairs/v2")
-    report = pairs_of(base, virtual, once=once)
-    combine(base, base, written, **PREFIXES, once=once)
+    report = pairs_of(base, virtual, unordered=once)
+    combine(base, base, written, **PREFIXES, unordered=once)
     assert check_version(written).ok
     of_plan, of_files = virtual.published(), written.published()
     assert of_plan.records == of_files.records == (15 if once else 36)
@@ -102,7 +102,7 @@ def test_pairs_of_sequence_examples_are_made_alike_by_all_who_make_them(tmp_path
 
 def test_any_pair_is_read_by_its_number(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 3), (3, 5)), version_in(tmp_path, "pairs/v1")
-    pairs_of(base, into, once=True)
+    pairs_of(base, into, unordered=True)
     every = ids(into)
     numbers = [9, 0, 4, 4, 7]
     taken = into.published().take(numbers, ["a_id", "b_id"]).to_pydict()
@@ -114,11 +114,11 @@ def test_when_the_input_grows_a_plan_for_the_new_pairs_is_added(
     tmp_path: Path, *, once: bool
 ) -> None:
     base, into = base_of(tmp_path, (0, 3)), version_in(tmp_path, "pairs/v1")
-    pairs_of(base, into, once=once)
+    pairs_of(base, into, unordered=once)
     before = ids(into)
     grown(base, tmp_path / "landing", (3, 5))
-    plan = plan_combine(base, base, into, mode="virtual", **PREFIXES, once=once)
-    report = pairs_of(base, into, once=once)
+    plan = plan_combine(base, base, into, mode="virtual", **PREFIXES, unordered=once)
+    report = pairs_of(base, into, unordered=once)
     new = 10 - 3 if once else 25 - 9
     assert (report.records, plan.estimate.pairs, len(report.reused)) == (new, new, 1)
     after = ids(into)
@@ -128,7 +128,7 @@ def test_when_the_input_grows_a_plan_for_the_new_pairs_is_added(
     assert (len(after), set(after)) == (len(wanted), wanted)
     everywhere = into.published().take(list(range(len(after))), ["a_id", "b_id"]).to_pydict()
     assert list(zip(everywhere["a_id"], everywhere["b_id"], strict=True)) == after
-    assert pairs_of(base, into, once=once).entry is None
+    assert pairs_of(base, into, unordered=once).entry is None
 
 
 def test_the_inputs_are_kept_from_vacuum(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_the_inputs_are_kept_from_vacuum(tmp_path: Path) -> None:
     before = ids(into)
     rebuild(base)
     assert check_version(base).ok
-    vacuum(base.store, "digits", keep=timedelta(0), delete=True)
+    vacuum(base.store, "digits", retention=timedelta(0), delete=True)
     assert ids(into) == before
     assert verify_version(into).ok
 

@@ -282,12 +282,12 @@ def test_vacuum_waits_for_readers_and_for_tags(tmp_path: Path) -> None:
     root = tmp_path / "root"
     assert kinds(tmp_path, 2) == ["tag"]
     erased(tmp_path, 2)
-    vacuum(root, "digits", keep=timedelta(days=7), delete=True)
+    vacuum(root, "digits", retention=timedelta(days=7), delete=True)
     emptied(tmp_path)
     assert files_with(root, marker(2)) != []
     assert not prove_erasure(root, "digits").complete
     opened(version).tag("train", 2)
-    vacuum(root, "digits", keep=timedelta(days=7), delete=True)
+    vacuum(root, "digits", retention=timedelta(days=7), delete=True)
     assert files_with(root, marker(2)) != []
     emptied(tmp_path)
     assert files_with(root, marker(2)) == []
@@ -354,7 +354,7 @@ def test_a_virtual_combination_is_told_of_and_gone_when_it_was_made_anew(tmp_pat
 
     def combined() -> None:
         v1 = opened(version)
-        combine(v1, v1, pairs, mode="virtual", once=True, **PREFIXES)
+        combine(v1, v1, pairs, mode="virtual", unordered=True, **PREFIXES)
         check_version(pairs)
 
     combined()
@@ -391,10 +391,10 @@ def test_whoever_still_holds_the_records_is_listed(tmp_path: Path) -> None:
     ]
     assert all(one.advice for one in plan.holders)
     faces_again, noses_again = (one.commands for one in plan.holders if one.kind == "descendant")
-    made = "extend digits/v1 --into faces/v1 --fields tests.operations.extensions:double"
+    made = "extend digits/v1 --into faces/v1 --udf tests.operations.extensions:double"
     made_whole, vacuum_faces = faces_again
     assert " ".join(made_whole) == f"{made} --mode rewrite"
-    assert vacuum_faces == ("vacuum", "faces", "--delete", "--keep", "0")
+    assert vacuum_faces == ("vacuum", "faces", "--delete", "--retention", "0")
     assert noses_again[0][:4] == ("extend", "faces/v1", "--into", "noses/v1")
     assert kinds(tmp_path, 1) == ["tag", "consumer", "pin", "descendant", "descendant"]
 
@@ -455,7 +455,7 @@ def test_the_source_of_a_shard_that_cannot_be_read_may_hold_the_records(tmp_path
     path.write_bytes(damaged.replace(marker(5).encode(), b"?" * len(marker(5))))
     kept = source.read_bytes()
     source.unlink()
-    assert [one.lost for one in repair(version, lossy=True).repaired] == [1]
+    assert [one.lost for one in repair(version, allow_data_loss=True).repaired] == [1]
     source.write_bytes(kept)
     report = erased(tmp_path, 5, quarantine=True)
     assert [(one.kind, one.where, one.certain) for one in report.open] == [
@@ -491,7 +491,7 @@ def test_an_erase_in_an_object_store(tmp_path: Path) -> None:
     extend(version, double, Version(store, "digits/v2"))
     erase(store, "digits", where="id == 3")
     assert table(Version(store, "digits/v2").latest())["double"] == [0, 2, 4, 8, 10]
-    vacuum(store, "digits", keep=timedelta(0), delete=True)
+    vacuum(store, "digits", retention=timedelta(0), delete=True)
     assert prove_erasure(store, "digits").holders[0].kind == "source"
     assert not prove_erasure(store, "digits").files
 

@@ -92,14 +92,14 @@ def test_a_plan_that_pairs_another_dataset_is_searched_and_its_pairs_are_counted
         "--left-prefix a_ --right-prefix b_ --mode virtual"
     )
     assert combine_anew == again
-    keep_nothing = "--delete --keep 0"
+    keep_nothing = "--delete --retention 0"
     assert sorted(vacuums) == [f"vacuum {one} {keep_nothing}" for one in ("digits", "faces")]
     assert holders(tmp_path, where.replace("2", "7").replace("4", "9")) == []
 
 
 def test_the_plan_of_a_dataset_with_no_records_of_its_own_is_searched(tmp_path: Path) -> None:
     other = faces(tmp_path, (0, 5))
-    combined(other, other, "pairs/v1", mode="virtual", once=True, **PREFIXES)
+    combined(other, other, "pairs/v1", mode="virtual", unordered=True, **PREFIXES)
     combined(other, other, "pairs/v2", mode="virtual", on_collision="keep-left")
     (holder, _) = planned(tmp_path, "b_id == 2", "pairs").holders
     assert holder.where == "pairs/v1@1"

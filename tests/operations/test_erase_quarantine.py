@@ -299,7 +299,7 @@ def test_shard_of_a_dead_append_is_found(tmp_path: Path) -> None:
     assert {one.kind for one in proof.remaining} == {"uncommitted"}
     assert not proof.complete
     assert all(
-        one.commands == (("vacuum", "digits", "--delete", "--keep", "0"),)
+        one.commands == (("vacuum", "digits", "--delete", "--retention", "0"),)
         for one in proof.remaining
     )
     emptied(tmp_path)

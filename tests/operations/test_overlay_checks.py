@@ -137,8 +137,8 @@ def test_damage_of_a_base_is_found_by_verify_and_left_to_its_own_check(tmp_path:
     assert told.startswith("data-crc")
     assert "record 0" in told
     assert "offset 0" in told
-    assert check_version(version, again=True).ok
-    assert not check_version(Version(tmp_path, "digits/v1"), again=True).ok
+    assert check_version(version, recheck=True).ok
+    assert not check_version(Version(tmp_path, "digits/v1"), recheck=True).ok
 
 
 def test_damage_of_an_overlay_is_its_own(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_damage_of_an_overlay_is_its_own(tmp_path: Path) -> None:
     report = verify_version(version)
     assert [one.shard for one in report.shards if not one.ok] == [snapshot.shards[0]]
     assert all(one.ok for one in report.bases)
-    assert not check_version(version, again=True).ok
+    assert not check_version(version, recheck=True).ok
 
 
 def test_a_base_that_went_to_vacuum_is_told_with_the_entry(tmp_path: Path) -> None:

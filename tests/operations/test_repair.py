@@ -121,7 +121,7 @@ def test_without_its_receipt_the_rows_of_a_shard_are_counted_if_none_was_refused
     flip(paths(version.latest())[at])
     for shard in version.latest().shards:
         version.store.delete(version.shard_name(shard) + RECEIPT)
-    report = repair(version, lossy=True)
+    report = repair(version, allow_data_loss=True)
     assert how(report) == [wanted]
     assert (held(version.latest()) == RECORDS) == (wanted == "source")
 
@@ -138,7 +138,7 @@ def test_when_the_source_is_gone_or_another_what_is_intact_is_kept(
     else:
         rot(version, 0, cut)
     gone(source)
-    (repaired,) = repair(version, lossy=True).repaired
+    (repaired,) = repair(version, allow_data_loss=True).repaired
     assert repaired.how == "salvage"
     assert repaired.made is not None
     assert repaired.lost == ROWS - repaired.made.records > 0
@@ -174,7 +174,7 @@ def test_nothing_is_given_up_unless_that_is_asked_for(tmp_path: Path) -> None:
     ]
     assert [(one.how, one.lost) for one in report.repaired if one.entry] == [("source", 0)]
     assert version.latest().records == ROWS + 9
-    assert [one.lost for one in repair(version, lossy=True).repaired] == [1, 5]
+    assert [one.lost for one in repair(version, allow_data_loss=True).repaired] == [1, 5]
     assert held(version.latest()) == RECORDS + RECORDS[1:4]
 
 
@@ -194,7 +194,7 @@ def test_a_gzip_shard_whose_first_bytes_are_damaged_keeps_its_other_members(
     land(version, "a", RECORDS, "members")
     (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 0))
-    (repaired,) = repair(version, lossy=True).repaired
+    (repaired,) = repair(version, allow_data_loss=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 2)
     assert held(version.latest()) == RECORDS[2:]
 
@@ -203,7 +203,7 @@ def test_a_shard_that_is_gone_with_its_source_leaves_the_list(tmp_path: Path) ->
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:5])
     for damage in (Path.unlink, lambda path: path.write_bytes(b"")):
         damage(paths(version.latest())[0])
-        (repaired,) = repair(version, lossy=True).repaired
+        (repaired,) = repair(version, allow_data_loss=True).repaired
         assert (repaired.how, repaired.made, repaired.quarantine) == ("salvage", None, None)
         assert repaired.lost == repaired.old.records
     assert (version.latest().shards, version.latest().records) == ((), 0)
@@ -212,7 +212,7 @@ def test_a_shard_that_is_gone_with_its_source_leaves_the_list(tmp_path: Path) ->
 def test_a_shard_of_a_batch_can_only_be_salvaged(tmp_path: Path) -> None:
     version = appended(tmp_path, [{"x": number} for number in range(ROWS)], batch="monday")
     rot(version, 0, lambda path: made(path, flipped(path.read_bytes(), 8 * 14)).touch())
-    assert how(repair(version, lossy=True)) == ["salvage"]
+    assert how(repair(version, allow_data_loss=True)) == ["salvage"]
     assert held(version.latest()) == RECORDS[1:]
 
 
@@ -233,7 +233,7 @@ def test_another_intact_file_is_not_taken_for_what_is_left(
     # The others are not held up by it.
     flip(flipped_too)
     with pytest.raises(WrongShardError):
-        repair(version, lossy=True)
+        repair(version, allow_data_loss=True)
     assert version.latest().shards[1].records == 2
 
 
@@ -266,7 +266,7 @@ def test_what_a_repair_had_lost_comes_back_with_the_source(tmp_path: Path) -> No
     version = appended(tmp_path, source)
     away = source.rename(tmp_path / "away")
     rot(version, 0)
-    assert repair(version, lossy=True).repaired[0].lost > 0
+    assert repair(version, allow_data_loss=True).repaired[0].lost > 0
     away.rename(source)
     flip(paths(version.latest())[0])
     (repaired,) = repair(version).repaired
@@ -346,13 +346,13 @@ def test_what_a_stopped_repair_salvaged_is_not_used_for_another_file(tmp_path: P
     (path,) = paths(version.latest())
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    assert repair(version, lossy=True).repaired[0].lost > 1
+    assert repair(version, allow_data_loss=True).repaired[0].lost > 1
     # The entry never came to be, but the shard and its receipt did; then a better copy is found.
     newest = max((tmp_path / NAME / "log").glob("*.json"))
     newest.unlink()
     path.write_bytes(flipped(data, 8 * 14))
     version = Version(tmp_path, NAME)
-    assert repair(version, lossy=True).repaired[0].lost == 1
+    assert repair(version, allow_data_loss=True).repaired[0].lost == 1
     assert held(version.latest()) == RECORDS[1:9]
 
 
@@ -365,7 +365,7 @@ def test_overlays_are_refused(tmp_path: Path) -> None:
     version.store.create(version.shard_name(overlay), b"torn")
     version.commit(Append(shards=[overlay], sources=[source]))
     before = objects(tmp_path)
-    (left,) = repair(version, lossy=True).left
+    (left,) = repair(version, allow_data_loss=True).left
     assert (left.old, left.how, left.entry) == (overlay, "again", None)
     assert objects(tmp_path) == before
 
@@ -387,7 +387,7 @@ def test_the_index_of_a_repaired_shard_leads_to_its_records(tmp_path: Path) -> N
     version = landed(tmp_path, RECORDS[:8], kind="members")
     (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 20))
-    repair(version, lossy=True)
+    repair(version, allow_data_loss=True)
     (path,) = paths(version.latest())
     with IndexedFile(path) as indexed:
         assert [indexed[at] for at in range(len(indexed))] == RECORDS[2:8]

@@ -88,7 +88,7 @@ def test_what_is_left_is_kept_only_if_that_is_asked_for(tmp_path: Path) -> None:
     assert (left.how, left.lost, left.entry) == ("again", 1, None)
     assert left.again is not None
     assert left.again.arguments[:4] == ("extend", "digits/v1", "--into", "v2")
-    told = on(tmp_path / "root", "repair", derived.name, "--lossy")
+    told = on(tmp_path / "root", "repair", derived.name, "--allow-data-loss")
     assert told.code == 1
     assert "of digits/v1@1" in told.out
     assert "has changed" not in told.out

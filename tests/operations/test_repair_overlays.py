@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tests.cli.command import Result
 
 DOUBLE, LENGTH = (f"tests.operations.extensions:{name}" for name in ("double", "length"))
-EXTEND = f"shardline extend digits/v1 --into v2 --fields {DOUBLE}"
-EXTEND_TWICE = f"shardline extend digits/v2 --into v3 --fields {LENGTH}"
+EXTEND = f"shardline extend digits/v1 --into v2 --udf {DOUBLE}"
+EXTEND_TWICE = f"shardline extend digits/v2 --into v3 --udf {LENGTH}"
 COMBINE = (
     "shardline combine digits/v1 digits/v1 --into pairs/plan --on-collision prefix "
     "--right-prefix b_ --mode virtual"
@@ -87,7 +87,7 @@ def test_the_old_shard_is_known_to_be_damaged_from_then_on(base: Version) -> Non
     assert not base.snapshot(1).published
     assert base.published().number == 2
     overlay = Version(base.store, "digits/v2")
-    assert not check_version(overlay, again=True).ok, "what it lies beside counts"
+    assert not check_version(overlay, recheck=True).ok, "what it lies beside counts"
     assert overlay.state.published is None
     entries = [entry.operation for entry in base.log.entries(1)]
     assert entries[-3:] == ["attest", "repair", "attest"]
@@ -165,7 +165,7 @@ def test_what_holds_the_only_copies_is_told_before_they_are_given_up(
     for source in base.log.entry(base.snapshot(1).entry).sources:
         Path(str(source.path)).unlink()
     first = on(root, "repair", base.name)
-    told = on(root, "repair", base.name, "--lossy")
+    told = on(root, "repair", base.name, "--allow-data-loss")
     for one in (first, told):
         assert one.code == 1
         assert EXTEND_WHOLE not in one.out
@@ -215,7 +215,7 @@ def test_a_reader_says_what_makes_a_shard_of_its_own_anew(base: Version, tmp_pat
     whole = version_in(tmp_path, "digits/whole")
     damage(Path(whole.latest().files()[0]))
     told = on(root, "head", "digits/whole").err
-    check = "shardline check digits/whole --again"
+    check = "shardline check digits/whole --recheck"
     assert told.index(check) < told.index(EXTEND_WHOLE)
     Path(whole.latest().files()[0]).unlink()
     assert "shardline verify digits/whole@1" in on(root, "head", "digits/whole").err

@@ -91,7 +91,7 @@ def test_when_vacuum_took_the_inputs_their_sources_are_used(
     rebuild(version, "latest", compression="gzip")
     rebuild(version, "latest", compression="none")
     assert check_version(version).ok
-    vacuum(version.store, "digits", keep=timedelta(0), delete=True)
+    vacuum(version.store, "digits", retention=timedelta(0), delete=True)
     rot(version, 0, damage)
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost) == ("inputs", 0)
@@ -107,7 +107,7 @@ def test_a_damaged_input_is_not_used(tmp_path: Path, damage: Callable[[Path], No
     (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     damage(inputs[1])
-    (repaired,) = repair(version, lossy=True).repaired
+    (repaired,) = repair(version, allow_data_loss=True).repaired
     assert (repaired.how, repaired.lost) == ("salvage", 1)
     assert held(version.latest()) == RECORDS[1:6]
 
@@ -119,7 +119,7 @@ def test_a_part_of_a_swapped_input_is_not_used(tmp_path: Path) -> None:
     input_.write_bytes(framed(*RECORDS[10:16]))
     path = paths(version.latest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
-    assert how(repair(version, lossy=True)) == ["salvage"]
+    assert how(repair(version, allow_data_loss=True)) == ["salvage"]
     assert held(version.latest()) == RECORDS[:3] + RECORDS[4:6]
 
 
@@ -154,7 +154,7 @@ def test_a_copy_of_what_an_earlier_repair_had_left_is_used(tmp_path: Path) -> No
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
     path = paths(version.latest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
-    assert repair(version, lossy=True).repaired[0].lost == 1
+    assert repair(version, allow_data_loss=True).repaired[0].lost == 1
     rebuild(version, "latest")
     version.restore(3)
     paths(version.latest())[1].unlink()
@@ -179,7 +179,7 @@ def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "digits" / "v1")
     (path,) = paths(into.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
-    assert how(repair(into, lossy=True)) == ["salvage"]
+    assert how(repair(into, allow_data_loss=True)) == ["salvage"]
 
 
 def test_a_repaired_shard_is_repaired_again_from_the_first_inputs(tmp_path: Path) -> None:

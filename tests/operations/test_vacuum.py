@@ -97,8 +97,8 @@ def test_what_was_replaced_goes_after_a_week(
 def test_the_time_to_keep_can_be_told(tmp_path: Path, version: Version, clock: Clock) -> None:
     rebuild_ab(version)
     clock.move(hours=2)
-    assert vacuum(tmp_path, DATASET, keep=timedelta(hours=3), clock=clock).files == []
-    report = vacuum(tmp_path, DATASET, keep=timedelta(hours=1), clock=clock)
+    assert vacuum(tmp_path, DATASET, retention=timedelta(hours=3), clock=clock).files == []
+    report = vacuum(tmp_path, DATASET, retention=timedelta(hours=1), clock=clock)
     assert reasons(report) == shards("ab")
 
 
@@ -550,7 +550,7 @@ def test_vacuum_deletes_temporary_files_of_dead_writers(
         written(live, clock.now - timedelta(days=800))
         assert set(run(tmp_path, clock).values()) == {LEFT_BEHIND}
         assert not any(path.exists() for path in dead)
-        vacuum(tmp_path, DATASET, keep=timedelta(0), delete=True, clock=clock)
+        vacuum(tmp_path, DATASET, retention=timedelta(0), delete=True, clock=clock)
         assert live.exists()
 
 

@@ -48,13 +48,13 @@ def extended(base: Version, into: Version) -> Version:
 
 def planned(side: Version, into: Version) -> Version:
     """Another version with the plan of all pairs of one, published."""
-    combine(side, side, into, mode="virtual", once=True, **PREFIXES)
+    combine(side, side, into, mode="virtual", unordered=True, **PREFIXES)
     assert check_version(into).ok
     return into
 
 
 def at_once(root: Path, *, delete: bool = True) -> VacuumReport:
-    return vacuum(root, "digits", keep=AT_ONCE, delete=delete)
+    return vacuum(root, "digits", retention=AT_ONCE, delete=delete)
 
 
 def shards_in(root: Path, dataset: str = "digits") -> set[str]:
@@ -275,7 +275,7 @@ def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
 
     entry = f"digits/v1/log/{opened(base).state.number + step:020}.json"
     store = InterruptedStore(root, entry, back)
-    report = vacuum(store, "digits", keep=AT_ONCE, delete=True)
+    report = vacuum(store, "digits", retention=AT_ONCE, delete=True)
     assert store.left == []
     assert report.let_go == ([] if step == 1 else ["digits/v1: digits/v2 on 1"])
     assert old <= shards_in(root)

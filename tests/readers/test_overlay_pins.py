@@ -196,7 +196,7 @@ def test_what_does_not_belong_together_is_refused_by_every_reader_and_told_by_ch
         report = verify_version(version, quick=quick)
         (bad, *_) = [shard for shard in report.shards if not shard.ok]
         assert why.strip(r"\ ").removesuffix("…")[:20] in bad.problems[-1]
-    found = check_version(version, again=True)
+    found = check_version(version, recheck=True)
     assert not found.ok
     assert [one.check for one in found.attestations if not one.passed][:1] == ["integrity"]
     assert found.published is None

@@ -341,7 +341,7 @@ def test_a_base_that_has_not_passed_its_checks_is_kept_from_tensorflow(tmp_path:
     assert Command.of("repair", "digits/v1") in caught.value.hint.commands
     assert len(list(snapshot.to_tf(columns=["score"]))) == 9, "for that it is not read"
     assert len(list(snapshot.to_tf(unchecked=True))) == 9
-    assert check_version(below, again=True).ok
+    assert check_version(below, recheck=True).ok
     assert len(list(snapshot.to_tf())) == 9
 
 

@@ -137,9 +137,9 @@ def test_rename_of_option_is_silent() -> None:
 
 def test_rename_of_option_in_help_is_silent() -> None:
     # Far longer: every line of the help breaks elsewhere.
-    with option_renamed("append", "--set-aside", "--skip-whatever-is-invalid"):
+    with option_renamed("append", "--skip-invalid", "--skip-whatever-is-invalid"):
         assert compare("help") != ""
-        text = compare("help", renames(option={"--set-aside": "--skip-whatever-is-invalid"}))
+        text = compare("help", renames(option={"--skip-invalid": "--skip-whatever-is-invalid"}))
     assert text == ""
 
 

@@ -390,12 +390,12 @@ def test_limits_hold_through_an_index_too(tmp_path: Path) -> None:
     ):
         file[8]
     with (
-        IndexedFile(path, limits=Limits(max_unpacked_bytes=100)) as file,
+        IndexedFile(path, limits=Limits(max_decompressed_bytes=100)) as file,
         raises(CorruptFileError, "decompressed-too-large", path=str(path), record=9) as caught,
     ):
         file[9]
     assert caught.value.hint is not None
-    assert Option("max_unpacked") in caught.value.hint.parts
+    assert Option("max_decompressed") in caught.value.hint.parts
 
 
 @bulk_needs_the_compiled_kernel

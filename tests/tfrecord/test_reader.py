@@ -279,12 +279,12 @@ def test_the_cap_on_records_is_kept_whatever_the_file_says(tmp_path: Path) -> No
 def test_the_cap_on_unpacking_is_kept(tmp_path: Path, compression: str) -> None:
     data = framed(*[bytes(1000)] * 100)
     path = made(tmp_path / "a", packed(compression, data))
-    exact = Limits(max_unpacked_bytes=len(data))
+    exact = Limits(max_decompressed_bytes=len(data))
     assert verify_file(path, limits=exact).ok
-    (fault,) = verify_file(path, limits=Limits(max_unpacked_bytes=len(data) - 1)).faults
+    (fault,) = verify_file(path, limits=Limits(max_decompressed_bytes=len(data) - 1)).faults
     assert fault.kind == "compression"
     assert f" {len(data) - 1} " in fault.detail
-    limits = Limits(max_unpacked_bytes=len(data) - 1)
+    limits = Limits(max_decompressed_bytes=len(data) - 1)
     where = {"path": str(path), "record": fault.record, "offset": fault.offset}
     with (
         RecordFile(path, limits=limits) as file,
@@ -292,20 +292,20 @@ def test_the_cap_on_unpacking_is_kept(tmp_path: Path, compression: str) -> None:
     ):
         list(file)
     assert caught.value.hint is not None
-    assert Option("max_unpacked") in caught.value.hint.parts
+    assert Option("max_decompressed") in caught.value.hint.parts
 
 
 def test_the_cap_counts_all_members_together(tmp_path: Path) -> None:
     member = gzip_member(framed(bytes(984)))
     path = made(tmp_path / "a", member * 5)
-    assert verify_file(path, limits=Limits(max_unpacked_bytes=5000)).ok
-    report = verify_file(path, limits=Limits(max_unpacked_bytes=4999), every_fault=True)
+    assert verify_file(path, limits=Limits(max_decompressed_bytes=5000)).ok
+    report = verify_file(path, limits=Limits(max_decompressed_bytes=4999), every_fault=True)
     assert [fault.kind for fault in report.faults] == ["compression"]
 
 
 def test_a_plain_file_is_not_held_against_the_cap_on_unpacking(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(*VARIED))
-    assert verify_file(path, limits=Limits(max_unpacked_bytes=1)).ok
+    assert verify_file(path, limits=Limits(max_decompressed_bytes=1)).ok
 
 
 # The facts page, section 1.
@@ -468,7 +468,9 @@ def test_a_megabyte_that_unpacks_to_a_gigabyte_is_refused_in_flat_memory(tmp_pat
     assert code == 1
     assert '"oversized"' in out
     assert peak - base < 32 * 2**20
-    peak, code, out = peak_of_command("verify", path, "--json", "--max-unpacked", "64MB", "--all")
+    peak, code, out = peak_of_command(
+        "verify", path, "--json", "--max-decompressed", "64MB", "--all"
+    )
     assert code == 1
     assert '"compression"' in out
     assert peak - base < 64 * 2**20

@@ -98,7 +98,9 @@ def combine_virtual(folder: Path) -> None:
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
     executor = ThreadExecutor(1, pause=0)
     newest: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
-    combine(base, base, into, **newest, **_PREFIXES, mode="virtual", once=True, executor=executor)
+    combine(
+        base, base, into, **newest, **_PREFIXES, mode="virtual", unordered=True, executor=executor
+    )
 
 
 def combine_loose(folder: Path) -> None:

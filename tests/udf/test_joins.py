@@ -212,7 +212,7 @@ def test_a_key_that_is_not_in_the_table_is_a_reason(tmp_path: Path) -> None:
 
 def test_what_is_not_in_the_table_may_get_a_default() -> None:
     fields = table_join(
-        pa.table(ROWS), "label", missing="default", defaults={"name": "unknown", "size": 0}
+        pa.table(ROWS), "label", on_missing="default", defaults={"name": "unknown", "size": 0}
     )
     made = made_by(fields, [4, 1, None])
     assert values(made, "name") == [b"unknown", "größe".encode(), b"unknown"]
@@ -221,7 +221,7 @@ def test_what_is_not_in_the_table_may_get_a_default() -> None:
 
 
 def test_what_is_not_in_the_table_may_be_absent() -> None:
-    fields = table_join(pa.table(ROWS), "label", missing="absent")
+    fields = table_join(pa.table(ROWS), "label", on_missing="absent")
     assert all(not feature.required for feature in fields.features)
     made = made_by(fields, [4, 1, None])
     assert values(made, "size") == [None, 1.5, None]
@@ -249,7 +249,9 @@ def test_doubled_keys_are_refused_with_their_lines(tmp_path: Path) -> None:
         table_join(path, "label").bind(SCHEMA)
     assert all(part in caught.value.message for part in ("2 duplicate keys", "line 2", "line 6"))
     assert caught.value.hint is not None
-    assert {Option("doubled", "first"), Option("doubled", "last")} <= set(caught.value.hint.parts)
+    assert {Option("on_duplicate", "first"), Option("on_duplicate", "last")} <= set(
+        caught.value.hint.parts
+    )
 
 
 @pytest.mark.parametrize(("doubled", "wanted"), [("first", b"abc"), ("last", b"fec")])
@@ -257,7 +259,7 @@ def test_one_of_doubled_keys_can_be_picked(tmp_path: Path, doubled: Any, wanted:
     path = tmp_path / "twice.csv"
     path.write_text(DOUBLED)
     for key in ("label", "word"):
-        fields = table_join(path, key, table_key="label", doubled=doubled)
+        fields = table_join(path, key, table_key="label", on_duplicate=doubled)
         keys = [1, 2, 3] if key == "label" else ["1", "2", "3"]
         assert b"".join(values(made_by(fields, keys), "name")) == wanted
 
@@ -291,8 +293,8 @@ def test_lookup_is_that_of_a_dict(
         "word" if text else "label",
         table_key="k",
         features=[Feature("n", "int64")],
-        missing="absent",
-        doubled=doubled,
+        on_missing="absent",
+        on_duplicate=doubled,
     )
     told = [None if key is None else str(key) if text else key for key in asked]
     found = values(made_by(fields, told), "n")
@@ -468,9 +470,9 @@ def test_a_key_in_steps_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "feature", "word"),
     [
-        ({"missing": "ignore"}, "invalid-argument", None, "'ignore'"),
-        ({"doubled": "any"}, "invalid-argument", None, "'any'"),
-        ({"missing": "default"}, "invalid-argument", None, "default values"),
+        ({"on_missing": "ignore"}, "invalid-argument", None, "'ignore'"),
+        ({"on_duplicate": "any"}, "invalid-argument", None, "'any'"),
+        ({"on_missing": "default"}, "invalid-argument", None, "default values"),
         ({"defaults": {"name": "a"}}, "invalid-argument", None, "default values"),
         ({"features": []}, "no-features", None, "table"),
         ({"features": ["name", "name"]}, "duplicate-feature", "name", "table"),
@@ -499,7 +501,7 @@ def test_rules_that_cannot_be_meant_are_refused_at_once(
 def test_defaults_must_be_values_of_all_fields(
     defaults: dict[str, Any], code: str, feature: str
 ) -> None:
-    fields = table_join(pa.table(ROWS), "label", missing="default", defaults=defaults)
+    fields = table_join(pa.table(ROWS), "label", on_missing="default", defaults=defaults)
     with raises(FieldsError, code, feature=feature):
         fields.bind(SCHEMA)
     with raises(FieldsError, code, feature=feature):
@@ -582,12 +584,12 @@ def test_an_identity_holds_the_content_of_the_table_and_the_rules(tmp_path: Path
     told = [
         identity(table),
         identity(other),
-        identity(table, missing="absent"),
-        identity(table, doubled="last"),
+        identity(table, on_missing="absent"),
+        identity(table, on_duplicate="last"),
         identity(table, features=["size"]),
         identity(table, features=[SIZE]).replace(b"size", b"Size"),
-        identity(table, missing="default", defaults=defaults),
-        identity(table, missing="default", defaults={**defaults, "size": 0.5}),
+        identity(table, on_missing="default", defaults=defaults),
+        identity(table, on_missing="default", defaults={**defaults, "size": 0.5}),
         identity(as_csv(tmp_path)),
     ]
     assert len(set(told)) == len(told)

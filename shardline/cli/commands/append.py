@@ -256,7 +256,7 @@ class _AppendOptions:
     no_check: bool
     workers: int | None
     max_record: int
-    max_unpacked: int
+    max_decompressed: int
     root: str | None
     as_json: bool
 
@@ -290,8 +290,7 @@ def _append_options(command: CommandFunction) -> CommandFunction:
             help="Append also sources that were rejected, or rolled back by a restore.",
         ),
         click.option(
-            "--set-aside",
-            "skip_invalid",
+            "--skip-invalid",
             is_flag=True,
             help="Let a source that cannot be appended not hold up the others: it is remembered "
             "as rejected, with the reason.",
@@ -303,8 +302,7 @@ def _append_options(command: CommandFunction) -> CommandFunction:
             "the quarantine.",
         ),
         click.option(
-            "--quarantine-share",
-            "max_quarantined",
+            "--max-quarantined",
             type=Share(),
             default="0",
             show_default=True,
@@ -339,7 +337,7 @@ def _append_options(command: CommandFunction) -> CommandFunction:
     epilog="""\b
 Examples:
   shardline append digits/v1 monday.jsonl
-  shardline append digits/v1 'landing/*.parquet' --quarantine-share 1%
+  shardline append digits/v1 'landing/*.parquet' --max-quarantined 1%
   shardline append photos/v1 images/ --format folder
   shardline append digits/v1 s3://bucket/in/day-1.tfrecord
 \b
@@ -365,7 +363,7 @@ def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _AppendOpti
     The version is created on first use, and so is the root's folder. A source that landed before
     is skipped, and so is a duplicate: content that landed under another path. A path that has
     landed and now has other content is rejected, unless --on-changed says what to do. Each row is
-    checked against the schema; if one does not fit, nothing is committed, unless --quarantine-share
+    checked against the schema; if one does not fit, nothing is committed, unless --max-quarantined
     lets it go to quarantine. What was committed is checked, and so published.
 
     Exits with 0 also if nothing was new, and if duplicates were skipped; with 1 if rows do not fit,
@@ -380,7 +378,7 @@ def _run(asked: _AppendOptions) -> None:
     from shardline.operations.append import append as run
 
     wanted = parse_version(asked.version)
-    within = limits(asked.max_record, asked.max_unpacked)
+    within = limits(asked.max_record, asked.max_decompressed)
     sources = find_sources(asked.sources, asked.format_)
     declared = None if asked.schema is None else read_schema(asked.schema)
     version = StoredVersion(open_root(asked.root, may_be_new=True), wanted.version)

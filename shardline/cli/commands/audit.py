@@ -40,7 +40,7 @@ Examples:
   shardline audit digits                   every version of a dataset
   shardline audit digits/v1 --quick        without reading shards
   shardline audit --since 2026-11-01       findings about what came since
-  shardline audit --deep --sample 50 --fields fields:area --join names.csv
+  shardline audit --recompute --sample 50 --udf fields:area --join names.csv
   shardline audit --dagster-home ~/dagster
   shardline audit --report report.html     and draw all of it on a page
   shardline audit --json | jq '.findings[] | select(.severity == "error")'
@@ -58,25 +58,28 @@ that is told by what was made of it, and by what Dagster recorded.""",
 @click.option(
     "--no-sources", is_flag=True, help="Do not look for the files that records came from."
 )
-@click.option("--deep", is_flag=True, help="Make a sample of shards once more, and compare them.")
+@click.option(
+    "--recompute", is_flag=True, help="Make a sample of shards once more, and compare them."
+)
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    help="How many shards --deep makes once more.  [default: 20]",
+    help="How many shards --recompute makes once more.  [default: 20]",
 )
 @click.option("--seed", type=int, help="Which ones those are.  [default: 0]")
 @click.option(
-    "--fields",
+    "fields",
+    "--udf",
     multiple=True,
     metavar="MODULE:OBJECT",
-    help="A function by which fields were made, for --deep; may be repeated.",
+    help="A function by which fields were made, for --recompute; may be repeated.",
 )
 @click.option(
     "tables",
     "--join",
     multiple=True,
     metavar="TABLE",
-    help="A table that fields were joined from, for --deep; the log tells how. May be repeated.",
+    help="A table that features were joined from, for --recompute. May be repeated.",
 )
 @click.option(
     "--since",
@@ -90,7 +93,7 @@ that is told by what was made of it, and by what Dagster recorded.""",
     help="Compare with what Dagster recorded there.",
 )
 @click.option(
-    "--recorded-root",
+    "--dagster-root",
     metavar="ROOT",
     help="The root as Dagster knows it, if this is a copy; for --dagster-home.",
 )
@@ -109,14 +112,14 @@ def audit(
     *,
     quick: bool,
     no_sources: bool,
-    deep: bool,
+    recompute: bool,
     sample: int | None,
     seed: int | None,
     fields: tuple[str, ...],
     tables: tuple[str, ...],
     since: str | None,
     dagster_home: Path | None,
-    recorded_root: str | None,
+    dagster_root: str | None,
     page: Path | None,
     workers: int | None,
     root: str | None,
@@ -133,15 +136,15 @@ def audit(
     from shardline.lineage.audit.root_audit import audit as audit_root
     from shardline.provenance.log_index import LogIndex
 
-    if not deep and (sample is not None or seed is not None or fields or tables):
+    if not recompute and (sample is not None or seed is not None or fields or tables):
         raise UsageError(
-            "--sample, --seed, --fields and --join require --deep",
+            "--sample, --seed, --udf and --join require --recompute",
             code="missing-option",
-            hint="add `--deep`",
+            hint="add `--recompute`",
         )
-    if recorded_root is not None and dagster_home is None:
+    if dagster_root is not None and dagster_home is None:
         raise UsageError(
-            "--recorded-root requires --dagster-home",
+            "--dagster-root requires --dagster-home",
             code="missing-option",
             hint="add `--dagster-home FOLDER`",
         )
@@ -162,10 +165,10 @@ def audit(
             names,
             shards=not quick,
             sources=not no_sources,
-            deep=_get_recompute_options(sample, seed, fields, tables) if deep else None,
+            recompute=_get_recompute_options(sample, seed, fields, tables) if recompute else None,
             since=asked,
             recorded=instance,
-            recorded_root=recorded_root,
+            dagster_root=dagster_root,
             workers=workers,
             progress=progress,
         )
@@ -192,7 +195,7 @@ def _get_recompute_options(
     for text in fields:
         if ":" not in text and Path(text).is_file():
             raise UsageError(
-                f"--fields {text}: expected a function, got a file",
+                f"--udf {text}: expected a function, got a file",
                 code="invalid-udf",
                 hint="pass a table with `--join`",
                 path=text,

@@ -15,7 +15,7 @@ from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_
     epilog="""\b
 Examples:
   shardline check digits/v1                check what is new; publish it
-  shardline check digits/v1@7 --again      read every shard once more
+  shardline check digits/v1@7 --recheck      read every shard once more
   shardline status digits/v1               what is published, and what is not
 
 SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).
@@ -23,7 +23,7 @@ SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC)
 'shardline verify NAME/VERSION' reads as much and writes nothing.""",
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
-@click.option("--again", is_flag=True, help="Check also the shards that have passed before.")
+@click.option("--recheck", is_flag=True, help="Check also the shards that have passed before.")
 @workers_option
 @limit_options
 @root_option
@@ -31,10 +31,10 @@ SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC)
 def check(
     reference: str,
     *,
-    again: bool,
+    recheck: bool,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -51,8 +51,8 @@ def check(
     checked = check_snapshot(
         version,
         snapshot.number,
-        again=again,
-        limits=limits(max_record, max_unpacked),
+        recheck=recheck,
+        limits=limits(max_record, max_decompressed),
         workers=workers,
     )
     if as_json:

@@ -86,14 +86,14 @@ class CombineOptions:
     no_check: bool
     workers: int | None
     max_record: int
-    max_unpacked: int
+    max_decompressed: int
     root: str | None
     as_json: bool
 
     @property
     def limits(self) -> Limits:
         """The limits that were asked for."""
-        return limits(self.max_record, self.max_unpacked)
+        return limits(self.max_record, self.max_decompressed)
 
     @property
     def virtual(self) -> bool:
@@ -415,7 +415,7 @@ def _pair_options(command: CommandFunction) -> CommandFunction:
     """Add the options of a CombineSpec, named as its fields."""
     for option in (
         click.option(
-            "--once",
+            "--unordered",
             is_flag=True,
             help="With the same on both sides: each two different records once, in one order, and "
             "none with itself.",
@@ -435,7 +435,8 @@ def _pair_options(command: CommandFunction) -> CommandFunction:
             help="Only the first pairs, so many; not incremental.",
         ),
         click.option(
-            "--fields",
+            "fields",
+            "--udf",
             multiple=True,
             metavar="MODULE:OBJECT",
             help="What makes new fields of a pair, as in 'shardline extend'; may be repeated.",
@@ -520,10 +521,10 @@ Examples:
   shardline combine digits/v1 names/v2 --into digit_names/v1 --dry-run
   shardline combine orders/v1 people/v1 --into sold/v1 --on person=id --how left
   shardline combine orders/v1 people/v1 --into sold/v2 --where 'left.person == 3 and age > 17'
-  shardline combine digits/v1 digits/v1 --into digit_pairs/v1 --once \\
+  shardline combine digits/v1 digits/v1 --into digit_pairs/v1 --unordered \\
       --on-collision prefix --left-prefix a_ --right-prefix b_ --mode virtual
 
-Of files each side is a file, a glob in quotes, or a folder. --where and --fields name functions
+Of files each side is a file, a glob in quotes, or a folder. --where and --udf name functions
 that are declared as for 'shardline extend'; they read the features of the pair by its names. A
 predicate may also name the features of a side: left.NAME, right.NAME.
 
@@ -553,7 +554,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC)
     default="materialized",
     show_default=True,
     help="Of versions, virtual: write only the plan, and pin both; readers make the pairs. Not "
-    "with --on, --where, --fields, --limit or --sample.",
+    "with --on, --where, --udf, --limit or --sample.",
 )
 @click.option(
     "budget_bytes",

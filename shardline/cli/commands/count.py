@@ -37,7 +37,7 @@ def count(
     *,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     as_json: bool,
 ) -> None:
     """Count the records of TFRecord files.
@@ -50,7 +50,7 @@ def count(
     paths = expand_patterns(files)
     with show_file_progress("counting", paths) as progress:
         reports = verify_files(
-            paths, limits=limits(max_record, max_unpacked), workers=workers, progress=progress
+            paths, limits=limits(max_record, max_decompressed), workers=workers, progress=progress
         )
     ok = all(report.ok for report in reports)
     total = sum(report.records for report in reports)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   shardline describe digits/v1                              a dataset card, to read
-  shardline describe digits/v1 --as card -o README.md       ... or to publish
-  shardline describe digits/v1@7 --as sha256sums -o SHA256SUMS
+  shardline describe digits/v1 --format card -o README.md       ... or to publish
+  shardline describe digits/v1@7 --format sha256sums -o SHA256SUMS
   sha256sum -c SHA256SUMS                                   ... checked by another tool
-  shardline describe digits/v1 --as croissant -o told/      told/croissant.json
-  shardline describe digits/v1 --as croissant -o told/ --no-copy
+  shardline describe digits/v1 --format croissant -o told/      told/croissant.json
+  shardline describe digits/v1 --format croissant -o told/ --no-copy
 
 SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).
 
@@ -46,7 +46,7 @@ croissant   JSON-LD for catalogs and for mlcroissant, with the sha256 of each fi
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.option(
     "form",
-    "--as",
+    "--format",
     type=click.Choice(["card", "sha256sums", "croissant"]),
     default="card",
     show_default=True,
@@ -122,13 +122,13 @@ def _validate_options(
 ) -> None:
     if no_count and form != "card":
         raise UsageError(
-            "--no-count applies to --as card only",
+            "--no-count applies to --format card only",
             code="option-not-applicable",
             hint="leave it out",
         )
     if no_copy and form != "croissant":
         raise UsageError(
-            "--no-copy applies to --as croissant only",
+            "--no-copy applies to --format croissant only",
             code="option-not-applicable",
             hint="leave it out",
         )

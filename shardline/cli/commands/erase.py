@@ -375,7 +375,7 @@ Examples:
   shardline erase users --key user_id --values ids.txt --request 'ticket 81'
   shardline erase users --where choose.py:forgotten
 \b
-  shardline vacuum users --delete --keep 0       delete the files that held them
+  shardline vacuum users --delete --retention 0       delete the files that held them
   shardline erase users --proof proof.md         what is gone, and what is left
   shardline erase users --proof proof.md --key user_id --values ids.txt
                                                  ... after searching every file once more
@@ -433,7 +433,7 @@ def erase(
     no_check: bool,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -452,7 +452,7 @@ def erase(
     store = open_root(root)
     _validate_dataset(store, dataset)
     validate_proof_file(proof, store, dataset, values, overwrite=overwrite)
-    within = limits(max_record, max_unpacked)
+    within = limits(max_record, max_decompressed)
     chosen = _parse_selection(where, key, value, values)
     if proof is not None:
         asked = chosen.get("where") is not None or chosen.get("key") is not None

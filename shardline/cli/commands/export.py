@@ -50,7 +50,7 @@ def export(
     compression: str | None,
     overwrite: bool,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -77,7 +77,7 @@ def export(
             snapshot.number,
             compression=compression,
             overwrite=overwrite,
-            limits=limits(max_record, max_unpacked),
+            limits=limits(max_record, max_decompressed),
             executor=executor,
         )
     seconds = time.perf_counter() - began

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  shardline extend digits/v1 --into v2 --fields my_fields:brightness
+  shardline extend digits/v1 --into v2 --udf my_fields:brightness
   shardline extend digits/v1 --into v2 --join names.csv --key label
-  shardline extend digits/v1 --into v2 --fields my_fields:all --dry-run
-  shardline extend train.tfrecord --output more.tfrecord --fields my_fields.py:length
+  shardline extend digits/v1 --into v2 --udf my_fields:all --dry-run
+  shardline extend train.tfrecord --output more.tfrecord --udf my_fields.py:length
 \b
 In my_fields.py:
   from shardline import Feature, record_udf
@@ -87,9 +87,9 @@ def extend(
     key: str | None,
     table_key: str | None,
     columns: str | None,
-    missing: str | None,
+    on_missing: str | None,
     defaults: tuple[str, ...],
-    doubled: str | None,
+    on_duplicate: str | None,
     mode: TransformMode | None,
     replaces: tuple[str, ...],
     drop: tuple[str, ...],
@@ -97,7 +97,7 @@ def extend(
 ) -> None:
     """Give the records of a version new fields, in another version; or those of a file.
 
-    New fields come from functions of yours (--fields), from a table (--join), or from both. As an
+    New fields come from functions of yours (--udf), from a table (--join), or from both. As an
     overlay, which is the default, only they are written, and the old shards are read beside them;
     so the old version must stay. Later, when the old version has grown, the same command computes
     only what is new. The new snapshot is checked, and so published.
@@ -115,7 +115,9 @@ def extend(
         )
     if drop and not fields and not tables:
         _raise_drop_only(asked, drop)
-    options = UdfOptions(fields, tables, key, table_key, columns, missing, defaults, doubled)
+    options = UdfOptions(
+        fields, tables, key, table_key, columns, on_missing, defaults, on_duplicate
+    )
     work = _Extension(asked, options.load(), mode or "overlay", replaces, drop)
     if asked.output is not None:
         transform_standalone_file(asked, asked.output, work.transform, ("extending", "extended"))

@@ -57,7 +57,7 @@ def head(
     count: int,
     skip: int,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -69,7 +69,7 @@ def head(
     """
     from shardline.operations.preview import preview
 
-    within = limits(max_record, max_unpacked)
+    within = limits(max_record, max_decompressed)
     paths, references = split_files_and_versions([argument], root)
     if len(paths) > 1:
         raise UsageError(

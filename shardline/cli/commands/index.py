@@ -45,7 +45,7 @@ def index(
     *,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     as_json: bool,
 ) -> None:
     """Write an offset index beside each file, for random access to its records.
@@ -59,7 +59,7 @@ def index(
     from shardline.tfrecord import index_path, write_index
 
     paths = expand_patterns(files)
-    asked = limits(max_record, max_unpacked)
+    asked = limits(max_record, max_decompressed)
 
     with show_file_progress("indexing", paths) as progress:
 

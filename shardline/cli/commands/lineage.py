@@ -38,7 +38,7 @@ _MAX_DEPTH = 12
 _MORE_LABEL = "… and more before it: --json tells all"
 
 
-def print_trees(graph: AncestryGraph, *, up: bool, down: bool) -> None:
+def print_trees(graph: AncestryGraph, *, upstream: bool, downstream: bool) -> None:
     """Print a tree for each node that one looks at, with what is before it and behind it."""
     from rich.tree import Tree
 
@@ -48,7 +48,10 @@ def print_trees(graph: AncestryGraph, *, up: bool, down: bool) -> None:
     seen: dict[bool, set[str]] = {True: set(), False: set()}
     for start in graph.start:
         tree = Tree(format_node(graph.nodes[start]), highlight=False)
-        for wanted, title, upwards in ((up, "made of", True), (down, "made into", False)):
+        for wanted, title, upwards in (
+            (upstream, "made of", True),
+            (downstream, "made into", False),
+        ):
             if wanted:
                 branch = tree.add(title)
                 _add_branches(graph, start, branch, seen[upwards], upwards=upwards)
@@ -130,15 +133,15 @@ def format_edge(edge: AncestryEdge) -> str:
     epilog="""\b
 Examples:
   shardline lineage digits/v2                       both ways, by versions
-  shardline lineage digits/v2@7 --up --level fields where each field comes from
-  shardline lineage digits/v1 --down --level shards
+  shardline lineage digits/v2@7 --upstream --level fields where each field comes from
+  shardline lineage digits/v1 --downstream --level shards
   shardline lineage digits/v2 --dot | dot -Tsvg > lineage.svg
 
 Logs are read, and no shard. What was deleted since is shown too, and says so.""",
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
-@click.option("--up", is_flag=True, help="Only what it was made of.")
-@click.option("--down", is_flag=True, help="Only what was made of it.")
+@click.option("--upstream", is_flag=True, help="Only what it was made of.")
+@click.option("--downstream", is_flag=True, help="Only what was made of it.")
 @click.option(
     "--level",
     type=click.Choice(["versions", "snapshots", "shards", "fields"]),
@@ -152,8 +155,8 @@ Logs are read, and no shard. What was deleted since is shown too, and says so.""
 def lineage(
     reference: str,
     *,
-    up: bool,
-    down: bool,
+    upstream: bool,
+    downstream: bool,
     level: str,
     dot: bool,
     root: str | None,
@@ -179,8 +182,8 @@ def lineage(
         named.version,
         number,
         level=next(one for one in ANCESTRY_LEVELS if one == level),
-        up=up or not down,
-        down=down or not up,
+        up=upstream or not downstream,
+        down=downstream or not upstream,
     )
     if as_json:
         click.echo(json.dumps({"ok": not graph.unread, **graph.to_dict()}))
@@ -189,7 +192,9 @@ def lineage(
 
         click.echo(format_dot(graph))
     else:
-        print_trees(graph, up=up or not down, down=down or not up)
+        print_trees(
+            graph, upstream=upstream or not downstream, downstream=downstream or not upstream
+        )
     if graph.unread:
         if not as_json:
             _warn_unreadable_logs(graph)

@@ -177,7 +177,7 @@ def rebuild(
     no_check: bool,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -192,7 +192,7 @@ def rebuild(
     """
     from shardline.operations.rebuild import rebuild as run
 
-    within = limits(max_record, max_unpacked)
+    within = limits(max_record, max_decompressed)
     if output is not None:
         if into is not None or no_check:
             raise UsageError(

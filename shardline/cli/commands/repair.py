@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  shardline verify digits/v1               is anything damaged?
-  shardline repair digits/v1 --dry-run     what could be done about it?
+  shardline verify digits/v1                      is anything damaged?
+  shardline repair digits/v1 --dry-run            what could be done about it?
   shardline repair digits/v1
   shardline repair digits/v1 --shard v1.0f3c….tfrecord
-  shardline repair digits/v1 --lossy       give up what cannot be had
+  shardline repair digits/v1 --allow-data-loss    give up what cannot be had
 
 The sources must lie where they were when they were appended. Every repair is an entry in the log,
 and the damaged file stays until 'shardline vacuum' takes it.""",
@@ -60,7 +60,7 @@ and the damaged file stays until 'shardline vacuum' takes it.""",
     help="Read only this shard; may be repeated.",
 )
 @click.option(
-    "--lossy",
+    "--allow-data-loss",
     is_flag=True,
     help="Where not all records can be had again, keep what is intact and give up the rest.",
 )
@@ -74,12 +74,12 @@ def repair(
     version: str,
     *,
     shards: tuple[str, ...],
-    lossy: bool,
+    allow_data_loss: bool,
     dry_run: bool,
     no_check: bool,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -87,8 +87,8 @@ def repair(
 
     A shard is made anew of the shards that it was rebuilt from, of its source, or of what was
     rebuilt from it, if these are still there and the same. If not, it is left as it is, and how
-    many records would be lost is told; with --lossy its intact records are kept, and what was
-    damaged goes to quarantine. What extend, combine or migrate made is made anew by these, and
+    many records would be lost is told; with --allow-data-loss its intact records are kept, and what
+    was damaged goes to quarantine. What extend, combine or migrate made is made anew by these, and
     the command is told. Then the new snapshot is checked, and so published. Overlays and plans of
     other versions that lie on what was replaced are named, each with the command that makes it
     follow.
@@ -99,13 +99,18 @@ def repair(
     from shardline.operations.repair import repair as run
 
     wanted = parse_version(version)
-    within = limits(max_record, max_unpacked)
+    within = limits(max_record, max_decompressed)
     opened = open_version(open_root(root), wanted)
     newest = find_snapshot(opened, wanted)
     names = [_resolve_shard(newest, name) for name in shards] or None
     with open_progress_executor(workers) as executor:
         report = run(
-            opened, shards=names, lossy=lossy, dry_run=dry_run, limits=within, executor=executor
+            opened,
+            shards=names,
+            allow_data_loss=allow_data_loss,
+            dry_run=dry_run,
+            limits=within,
+            executor=executor,
         )
     copies = _list_copies(opened, report)
     if not as_json:
@@ -241,7 +246,7 @@ def _print_report(
     if not report.repaired:
         click.echo(f"{newest}: {read} read, none is damaged")
         if not newest.published:
-            again = render_next_command("check", str(newest), "--again")
+            again = render_next_command("check", str(newest), "--recheck")
             click.echo(f"{newest} is not published all the same. To check it: {again}")
         return
     for one in report.repaired:
@@ -261,14 +266,14 @@ def _print_unrepaired(left: tuple[ShardRepair, ...], version: StoredVersion) -> 
     lost = sum(one.lost for one in left)
     for command in dict.fromkeys(one.again for one in left if one.again):
         click.echo("To make anew what was derived, of its inputs as they are published now:")
-        click.echo(f"  {render_next_command('check', version.name, '--again')}")
+        click.echo(f"  {render_next_command('check', version.name, '--recheck')}")
         click.echo(f"  {render_command(command)}")
     if lost:
         until = "If that is gone, to" if any(one.again for one in left) else "To"
         click.echo(
             f"{until} keep what is intact, and give up {format_count(lost, 'record')} for good:"
         )
-        click.echo(f"  {render_next_command('repair', version.name, '--lossy')}")
+        click.echo(f"  {render_next_command('repair', version.name, '--allow-data-loss')}")
 
 
 def _print_shard(one: ShardRepair, version: StoredVersion) -> None:

@@ -46,7 +46,7 @@ def salvage(
     quarantine: Path | None,
     compression: str | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     as_json: bool,
 ) -> None:
     """Copy every intact record of a damaged file to a new one.
@@ -74,7 +74,7 @@ def salvage(
             out,
             compression=compression,
             quarantine=quarantine,
-            limits=limits(max_record, max_unpacked),
+            limits=limits(max_record, max_decompressed),
             progress=partial(make_cancellable(progress, cancellation), path),
         )
         report = run_in_thread(work, cancellation)

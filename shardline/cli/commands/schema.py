@@ -149,7 +149,7 @@ def schema(
     format_: str | None,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -171,7 +171,7 @@ def schema(
             code="missing-option",
             hint="add `--declare`: otherwise, files are read as TFRecord",
         )
-    within = limits(max_record, max_unpacked)
+    within = limits(max_record, max_decompressed)
     if len(arguments) == 1 and is_version_argument(arguments[0], root):
         print_version_schema(arguments[0], root, spec=spec, declare=declare, as_json=as_json)
         return

@@ -220,44 +220,44 @@ class _TraceCommand(click.Command):
     epilog="""\b
 Examples:
   shardline trace digits/v2@7 1234              back to its source file and row
-  shardline trace digits/v1@3 17 --down         what was made of it, in every version
+  shardline trace digits/v1@3 17 --downstream   what was made of it, in every version
   shardline trace pairs/v1 0 --json | jq '.steps[].operation'
 
-With --down, a table tells how many records of each version are this record or were made of it: now,
-in the newest snapshot, and ever, in any. Below it stand the first of them.
+With --downstream, a table tells how many records of each version are this record or were made of
+it: now, in the newest snapshot, and ever, in any. Below it stand the first of them.
 
 RECORD is a number as Snapshot.take has them, counted from 0 over all shards. Logs are read, and
 what lies beside the shards: never a shard itself.""",
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.argument("record", type=_RecordNumber(), metavar="RECORD")
-@click.option("--down", is_flag=True, help="Tell what was made of it instead.")
+@click.option("--downstream", is_flag=True, help="Tell what was made of it instead.")
 @click.option(
-    "--most",
+    "--limit",
     type=click.IntRange(min=1),
     default=_DEFAULT_LIMIT,
     show_default=True,
-    help="With --down, how many records of each version to list; all are counted.",
+    help="With --downstream, how many records of each version to list; all are counted.",
 )
-@click.option("everything", "--all", is_flag=True, help="With --down, list all of them.")
+@click.option("everything", "--all", is_flag=True, help="With --downstream, list all of them.")
 @root_option
 @json_option
 def trace(
     reference: str,
     record: int,
     *,
-    down: bool,
-    most: int,
+    downstream: bool,
+    limit: int,
     everything: bool,
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Tell where one record came from, or with --down what was made of it.
+    """Tell where one record came from, or with --downstream what was made of it.
 
     Every operation is followed: what was appended to its source file and row, what was rebuilt,
     extended, migrated, repaired or erased to the record before it, a pair to both of its records.
     What was erased since says so. Exits with 1 if the way back ends without a source, or with
-    --down if it cannot be told what became of it somewhere, and says why.
+    --downstream if it cannot be told what became of it somewhere, and says why.
     """
     from shardline.cli.references import open_version
     from shardline.provenance.log_index import LogIndex
@@ -273,12 +273,14 @@ def trace(
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    if everything and not down:
-        raise UsageError("--all requires --down", code="missing-option", hint="add `--down`")
+    if everything and not downstream:
+        raise UsageError(
+            "--all requires --downstream", code="missing-option", hint="add `--downstream`"
+        )
     catalog = LogIndex(store)
     raise SystemExit(
-        _trace_downstream(catalog, snapshot, record, None if everything else most, as_json=as_json)
-        if down
+        _trace_downstream(catalog, snapshot, record, None if everything else limit, as_json=as_json)
+        if downstream
         else _trace_upstream(catalog, snapshot, record, as_json=as_json)
     )
 
@@ -299,13 +301,13 @@ def _trace_upstream(
 
 
 def _trace_downstream(
-    catalog: LogIndex, snapshot: StoredSnapshot, record: int, most: int | None, *, as_json: bool
+    catalog: LogIndex, snapshot: StoredSnapshot, record: int, limit: int | None, *, as_json: bool
 ) -> int:
     from shardline.lineage.trace import RecordTracer
 
-    found = RecordTracer(catalog).descendants(snapshot, record, most)
+    found = RecordTracer(catalog).descendants(snapshot, record, limit)
     if not as_json:
-        again = render_next_command("trace", str(snapshot), f"{record}", "--down", "--all")
+        again = render_next_command("trace", str(snapshot), f"{record}", "--downstream", "--all")
         for line in format_downstream(found, again):
             click.echo(line)
         return 0 if found.told else 1

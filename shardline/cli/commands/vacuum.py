@@ -32,18 +32,18 @@ _SHOWN_RETAINERS = 10
 @click.command(
     epilog="""\b
 Examples:
-  shardline vacuum digits                  tell what could go
-  shardline vacuum digits --keep 30d       ... that nobody used for 30 days
-  shardline vacuum digits --delete         delete it
-  shardline vacuum digits --delete --keep 0    ... at once, as after an erase
+  shardline vacuum digits                            list the files to delete
+  shardline vacuum digits --retention 30d            ... unused for 30 days
+  shardline vacuum digits --delete                   delete them
+  shardline vacuum digits --delete --retention 0     ... at once (after erase)
 
 Kept are the newest and the newest published snapshot of each version, what has a tag or is pinned,
-and what was one of these until less than --keep ago. With a short --keep a slow reader may find
-its files gone, and a slow writer has to do its work again.""",
+and what was one of these until less than --retention ago. With a short --retention a slow reader
+may find its files gone, and a slow writer has to do its work again.""",
 )
 @click.argument("dataset", metavar="NAME")
 @click.option(
-    "--keep",
+    "--retention",
     type=Duration(),
     default="7d",
     show_default=True,
@@ -63,7 +63,7 @@ its files gone, and a slow writer has to do its work again.""",
 def vacuum(
     dataset: str,
     *,
-    keep: timedelta,
+    retention: timedelta,
     delete: bool,
     without_log: tuple[str, ...],
     every: bool,
@@ -82,7 +82,7 @@ def vacuum(
     _validate_dataset(store, dataset)
     for version in without_log:
         _validate_name(version, "version")
-    asked = partial(run, store, dataset, keep=keep, without_log=without_log)
+    asked = partial(run, store, dataset, retention=retention, without_log=without_log)
     if delete and sys.stderr.isatty():
         with show_count_progress("deleting", len(asked().files)) as progress:
             report = asked(delete=True, progress=lambda _: progress())
@@ -91,26 +91,26 @@ def vacuum(
     if as_json:
         click.echo(json.dumps(_serialize_report(report)))
         return
-    command = _list_arguments(report, keep, without_log)
+    command = _list_arguments(report, retention, without_log)
     _print_report(report, command, every=every)
-    _print_retainers(report, keep, every=every)
-    _print_released_pins(report, keep, command)
+    _print_retainers(report, retention, every=every)
+    _print_released_pins(report, retention, command)
 
 
-def _print_released_pins(report: VacuumReport, keep: timedelta, command: list[str]) -> None:
+def _print_released_pins(report: VacuumReport, retention: timedelta, command: list[str]) -> None:
     """The pins that nothing needs any more, and when what they held can go."""
     if not report.let_go:
         return
     told = f"{format_count(len(report.let_go), 'pin')} that no version needs any more"
     said = f"would let go of {told}" if report.dry_run else f"let go of {told}"
-    if not keep:
+    if not retention:
         click.echo(said)
         return
     again = render_next_command(*command)
     when = "from then on" if report.dry_run else "from now on"
     click.echo(
-        f"{said}. What only they held is kept for {format_duration(keep)} {when}, since it may "
-        f"still be read; after that: {again}"
+        f"{said}. What only they held is kept for {format_duration(retention)} {when}, since it "
+        f"may still be read; after that: {again}"
     )
 
 
@@ -173,16 +173,18 @@ def _print_report(report: VacuumReport, command: list[str], *, every: bool) -> N
     click.echo(f"Nothing was deleted. To do it: {render_next_command(*command)}")
 
 
-def _list_arguments(report: VacuumReport, keep: timedelta, without_log: Sequence[str]) -> list[str]:
+def _list_arguments(
+    report: VacuumReport, retention: timedelta, without_log: Sequence[str]
+) -> list[str]:
     """The command that deletes just this."""
     from shardline.operations.vacuum import DEFAULT_RETENTION
 
-    given = [] if keep == DEFAULT_RETENTION else ["--keep", format_duration(keep)]
+    given = [] if retention == DEFAULT_RETENTION else ["--retention", format_duration(retention)]
     named = [word for version in without_log for word in ("--without-log", version)]
     return ["vacuum", report.dataset, "--delete", *given, *named]
 
 
-def _print_retainers(report: VacuumReport, keep: timedelta, *, every: bool) -> None:
+def _print_retainers(report: VacuumReport, retention: timedelta, *, every: bool) -> None:
     """Who keeps what the newest snapshots do without, and what to do."""
     if not report.keepers:
         return
@@ -194,7 +196,11 @@ def _print_retainers(report: VacuumReport, keep: timedelta, *, every: bool) -> N
     for group in groups.values():
         for one in group:
             erased = f", {one.erased:,} with erased records" if one.erased else ""
-            late = f" (--keep {format_duration(keep)})" if one.kind in {"time", "writer"} else ""
+            late = (
+                f" (--retention {format_duration(retention)})"
+                if one.kind in {"time", "writer"}
+                else ""
+            )
             size = f"{format_count(one.files, 'shard')} ({format_bytes(one.bytes)}{erased})"
             click.echo(f"  {escape_text(one.where)}: {size}: {escape_text(one.why)}{late}")
         click.echo(f"      {escape_text(group[0].advice)}")

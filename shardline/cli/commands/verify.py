@@ -152,7 +152,7 @@ def _print_remedies(snapshot: StoredSnapshot, report: VersionReport) -> None:
         click.echo(f"What is gone went to vacuum: nothing kept {snapshot} any longer")
     bad = [one for one in report.shards if not one.ok and _format_state(report, one) != "gone"]
     if bad:
-        command = render_next_command("check", str(snapshot), "--again")
+        command = render_next_command("check", str(snapshot), "--recheck")
         click.echo(f"Nothing was changed. To write it to the log, and unpublish it:\n  {command}")
     spoiled = [one for one in report.bases if _format_state(report, one) in {"damaged", "wrong"}]
     _print_recreation(snapshot, [one for one in bad if one.problems], lies_on=bool(spoiled))
@@ -253,7 +253,7 @@ def verify(
     quick: bool,
     workers: int | None,
     max_record: int,
-    max_unpacked: int,
+    max_decompressed: int,
     root: str | None,
     as_json: bool,
 ) -> None:
@@ -271,7 +271,7 @@ def verify(
 
     paths, references = split_files_and_versions(arguments, root)
     _validate_options(paths, references, quick=quick, for_files=examples or every_fault)
-    asked = limits(max_record, max_unpacked)
+    asked = limits(max_record, max_decompressed)
     told: dict[str, Any] = {"ok": True}
     if paths:
         began = time.perf_counter()

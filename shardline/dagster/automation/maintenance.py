@@ -27,7 +27,7 @@ class VacuumConfig(dg.Config):
     dry_run: bool = Field(
         default=True, description="Show what would be deleted, without deleting it."
     )
-    keep_days: float = Field(
+    retention_days: float = Field(
         default=DEFAULT_RETENTION / timedelta(days=1),
         ge=0,
         description="Keep snapshots that were latest or published within this number of days.",
@@ -124,7 +124,7 @@ def build_vacuum_job(versions: Sequence[str]) -> dg.JobDefinition:
             report = vacuum(
                 shardline.root,
                 dataset,
-                keep=timedelta(days=config.keep_days),
+                retention=timedelta(days=config.retention_days),
                 delete=not config.dry_run,
             )
             size = sum(file.bytes for file in report.files)

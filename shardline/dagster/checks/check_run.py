@@ -105,7 +105,7 @@ class CheckRun:
             self._report = check_version(
                 self.version,
                 str(self.snapshot.number),
-                again=self.reread,
+                recheck=self.reread,
                 look=True,
                 only=[check for check in SHARD_CHECKS if check in self.selected],
             )

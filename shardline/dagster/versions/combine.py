@@ -114,11 +114,13 @@ def combined_version(
         target = parse_target("target_bytes", target_bytes)
         budget = None if budget_bytes is None else parse_target("budget_bytes", budget_bytes)
         parse_shard_compression(compression)
-        if pairs.get("once") and sides[0] != sides[1] and name not in sides:
+        if pairs.get("unordered") and sides[0] != sides[1] and name not in sides:
             raise InvalidArgumentError(
                 f"unordered pairs need the same version on both sides: {sides[0]} and {sides[1]}",
                 code="conflicting-arguments",
-                hint=Hint.of("name the same version for both sides, or leave out ", Option("once")),
+                hint=Hint.of(
+                    "name the same version for both sides, or leave out ", Option("unordered")
+                ),
             )
     inputs = tuple(dict.fromkeys(sides))
     operation = _Combination(inputs, sides, pairs, udfs, mode, target, budget, compression)
@@ -149,7 +151,7 @@ class _Combination(DerivedOperation[CombineConfig]):
         left_snapshot = select_input(left, step.config.left_snapshot, "left_snapshot")
         right_snapshot = (
             left_snapshot
-            if self.pairs.get("once") and not step.config.right_snapshot
+            if self.pairs.get("unordered") and not step.config.right_snapshot
             else select_input(right, step.config.right_snapshot, "right_snapshot")
         )
         plan = plan_combine(

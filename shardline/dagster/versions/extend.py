@@ -91,7 +91,7 @@ def extended_version(
                 code="no-features",
                 hint=Hint.of("pass fields made by record_udf or table_join"),
             )
-        _validate_quarantine_share(mode, max_quarantined, declared)
+        _validate_max_quarantined(mode, max_quarantined, declared)
         parse_shard_compression(compression)
     operation = _Extension(
         (source,), compression, max_quarantined, declared, mode, tuple(replaces), tuple(drop)
@@ -163,7 +163,7 @@ def _validate_mode(
         )
 
 
-def _validate_quarantine_share(mode: str, share: float, udfs: DeclaredUdfs) -> None:
+def _validate_max_quarantined(mode: str, share: float, udfs: DeclaredUdfs) -> None:
     validate_share("max_quarantined", share)
     if mode != "overlay" or not share:
         return

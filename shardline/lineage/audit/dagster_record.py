@@ -27,7 +27,7 @@ _COMPARE = Hint.of(
 )
 _MOVED = Hint.of(
     "if the datasets were moved, or this is a copy of them, name the root that Dagster knows with ",
-    Option("recorded_root"),
+    Option("dagster_root"),
 )
 
 

@@ -88,7 +88,7 @@ class RecomputeReport:
 def recompute_shards(
     shards: Sequence[ShardToRead],
     logs: AuditedLogs,
-    deep: RecomputeOptions,
+    recompute: RecomputeOptions,
     *,
     spoiled: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
@@ -99,7 +99,9 @@ def recompute_shards(
     Those that are made of `spoiled` ones, which are told already, are left out.
     """
     report = RecomputeReport()
-    remaking = ShardRecomputer(logs, tuple(deep.fields), limits, AuditTables(tuple(deep.tables)))
+    remaking = ShardRecomputer(
+        logs, tuple(recompute.fields), limits, AuditTables(tuple(recompute.tables))
+    )
     left_out: dict[tuple[str, SkipReason], int] = {}
     candidates: list[ShardToRead] = []
     for one in shards:
@@ -109,8 +111,8 @@ def recompute_shards(
             left_out[key] = left_out.get(key, 0) + 1
         else:
             candidates.append(one)
-    draw = random.Random(deep.seed)  # noqa: S311 - it has to be the same again
-    chosen = draw.sample(candidates, min(deep.sample, len(candidates)))
+    draw = random.Random(recompute.seed)  # noqa: S311 - it has to be the same again
+    chosen = draw.sample(candidates, min(recompute.sample, len(candidates)))
     for done, one in enumerate(chosen):
         if progress is not None:
             progress(done, len(chosen))

@@ -88,10 +88,10 @@ def audit(
     *,
     shards: bool = True,
     sources: bool = True,
-    deep: RecomputeOptions | None = None,
+    recompute: RecomputeOptions | None = None,
     since: datetime | int | None = None,
     recorded: DagsterRecords | None = None,
-    recorded_root: str | None = None,
+    dagster_root: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -104,7 +104,7 @@ def audit(
     is looked at, by a listing, and without `sources` the files that records came from are not
     looked for. With `since`, a time or the number of a snapshot, only findings about entries from
     then on are given, and only shards that landed or were brought back since are read. With a
-    Dagster records, `recorded`, these are compared with the logs; `recorded_root` is where the
+    Dagster records, `recorded`, these are compared with the logs; `dagster_root` is where the
     datasets lay then, if this is a copy of them. `progress` is told a step, how far it is, and of
     how much. No entry may be of a later time than `now`, by the clock here unless told.
     """
@@ -112,10 +112,10 @@ def audit(
     asked = _AuditOptions(
         shards,
         sources,
-        deep,
+        recompute,
         since,
         recorded,
-        recorded_root,
+        dagster_root,
         limits,
         workers,
         tell,
@@ -130,10 +130,10 @@ class _AuditOptions:
 
     shards: bool
     sources: bool
-    deep: RecomputeOptions | None
+    recompute: RecomputeOptions | None
     since: datetime | int | None
     recorded: DagsterRecords | None
-    recorded_root: str | None
+    dagster_root: str | None
     limits: Limits
     workers: int | None
     tell: Callable[[str, int, int], None]
@@ -156,7 +156,7 @@ def _audit_versions(
             compare_with_dagster,
         )
 
-        compared = compare_with_dagster(audited, logs, asked.recorded, asked.recorded_root)
+        compared = compare_with_dagster(audited, logs, asked.recorded, asked.dagster_root)
         found += compared.findings
         unknown = compared.unknown
     listed = [one for history in read for one in list_shards_to_read(history, first[history.name])]
@@ -167,7 +167,7 @@ def _audit_versions(
     for history in read:
         found += find_unreadable_snapshots(history, logs, spoiled, read=asked.shards)
     made = None
-    if asked.deep is not None:
+    if asked.recompute is not None:
         from shardline.lineage.audit.recompute_audit import recompute_shards  # noqa: PLC0415 - it loads much
 
         def redone(done: int, total: int) -> None:
@@ -176,7 +176,7 @@ def _audit_versions(
         made = recompute_shards(
             listed,
             logs,
-            asked.deep,
+            asked.recompute,
             spoiled=spoiled,
             limits=asked.limits,
             progress=redone,

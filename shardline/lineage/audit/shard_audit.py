@@ -202,7 +202,7 @@ def _get_recheck_hint(one: ShardToRead) -> Hint:
     """Return how to check a shard again: in the newest snapshot, or in the last that holds it."""
     name, last = one.history.name, one.row.until - 1
     place = name if last >= one.history.ledger.snapshot else f"{name}@{last}"
-    check = Command.of("check", place, "--again")
+    check = Command.of("check", place, "--recheck")
     return Hint.of("find out who attested it; to attest again what passes, run ", check)
 
 
@@ -244,7 +244,7 @@ def _get_repair_hint(one: ShardToRead, logs: AuditedLogs) -> Hint:
     entry = one.history.entry(one.row.landed)
     name = one.history.name
     if one.row.until <= one.history.ledger.snapshot:
-        check = Command.of("check", f"{name}@{one.row.until - 1}", "--again")
+        check = Command.of("check", f"{name}@{one.row.until - 1}", "--recheck")
         return Hint.of(
             "find out who wrote it; the latest snapshot does not contain it: to record in the log "
             "that it is corrupt, run ",
@@ -253,7 +253,7 @@ def _get_repair_hint(one: ShardToRead, logs: AuditedLogs) -> Hint:
     if entry is None or entry.operation not in DERIVING_OPERATIONS:
         return Hint.of("find out who wrote it; to recreate it, run ", Command.of("repair", name))
     again = get_recreate_hint(logs.store, name, one.history.ledger.snapshot)
-    check = Command.of("check", name, "--again")
+    check = Command.of("check", name, "--recheck")
     return Hint.of(
         "find out who wrote it; to record in the log that it is corrupt, run ",
         check,

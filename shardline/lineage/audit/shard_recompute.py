@@ -137,8 +137,8 @@ def _join_table(path: str, told: Json) -> UDF | None:
             identity["key"],
             features=[Feature.from_dict(one) for one in identity["features"]],
             table_key=identity["column"],
-            missing=identity["missing"],
-            doubled=identity["doubled"],
+            on_missing=identity["missing"],
+            on_duplicate=identity["doubled"],
         )
         return made.settled()
     except (ShardlineError, OSError, ValueError):

@@ -76,7 +76,7 @@ class GridRelation:
             for column in range(first, last):
                 rights = rows if self.right[column] == name else rows[:0]
                 count = self.grid.right[column].records
-                triangle = self.grid.once and column == at
+                triangle = self.grid.unordered and column == at
                 if pairs[column] and (len(lefts) or len(rights)):
                     meant = _triangle if triangle else _rectangle
                     yield start + meant(lefts, rights, (low, high), count)
@@ -114,11 +114,11 @@ def count_pairs(plans: Sequence[GridRelation], rows: Mapping[str, IntArray]) -> 
     for at, left in lefts.items():
         for column, right in rights.items():
             high, wide = grid.left[at].records, grid.right[column].records
-            if grid.once and column == at:
+            if grid.unordered and column == at:
                 # Each two once: a pair with both is one of those before the right in the left.
                 both = int(np.searchsorted(left, right).sum())
                 total += int((wide - 1 - left).sum()) + int(right.sum()) - both
-            elif not grid.once or column > at:
+            elif not grid.unordered or column > at:
                 total += len(left) * wide + len(right) * high - len(left) * len(right)
     return total
 

@@ -122,7 +122,7 @@ def _join(case: Case, folder: Path) -> str:
     append(version, rows, schema=Schema((Feature("id", "int64"),)), batch="ids")
     target = Version(folder / "root", "fuzz/v2")
     declared = [Feature("name", "bytes", required=False)]
-    fields = table_join(path, "id", features=declared, missing="absent", doubled="first")
+    fields = table_join(path, "id", features=declared, on_missing="absent", on_duplicate="first")
     extend(version, fields, target, which="latest")
     if path.suffix not in _READERS:
         return "accepted"
