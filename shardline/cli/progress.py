@@ -140,7 +140,7 @@ def make_cancellable(
     """A progress function that ends the work which calls it when that was cancelled."""
 
     def tell(part: Part, position: int) -> None:
-        if cancellation.asked:
+        if cancellation.is_requested:
             raise CancelledError("stopped as asked")
         progress(part, position)
 

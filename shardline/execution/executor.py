@@ -20,7 +20,7 @@ from shardline.execution.threads import divide_workers, run_tasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_TRIES = 4
+_MAX_TRIES = 4
 _FIRST_PAUSE = 0.5
 _MOMENT = 0.1
 
@@ -68,7 +68,7 @@ class TaskContext(Protocol):
         """Number of threads the task may use."""
         ...
 
-    def tell(self, done: int, records: int) -> None:
+    def report(self, done: int, records: int) -> None:
         """Report progress. Raises CancelledError if the task must stop."""
         ...
 
@@ -97,7 +97,7 @@ class CancellationToken:
         self._event.set()
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Return True if cancellation was requested."""
         return self._event.is_set()
 
@@ -118,12 +118,12 @@ class ThreadExecutor:
         workers: int | None = None,
         *,
         cancellation: CancellationToken | None = None,
-        tries: int = _TRIES,
+        max_tries: int = _MAX_TRIES,
         pause: float = _FIRST_PAUSE,
     ) -> None:
         self.workers = workers or os.cpu_count() or 1
         self._cancellation = cancellation or CancellationToken()
-        self._tries = tries
+        self._max_tries = max_tries
         self._pause = pause
 
     def run(
@@ -133,34 +133,34 @@ class ThreadExecutor:
         progress: ProgressListener | None = None,
     ) -> Iterator[Result]:
         """Yield the result of each task in task order. The first error stops the rest."""
-        together = _RunState(self._cancellation)
+        state = _RunState(self._cancellation)
         each = divide_workers(min(len(tasks), self.workers), self.workers)
 
         def run_one(task: Task) -> Result:
-            running = _TaskContext(task, each, together, progress)
+            context = _TaskContext(task, each, state, progress)
             try:
-                running.go_on()
-                return self._run_with_retries(work, task, running)
+                context.go_on()
+                return self._run_with_retries(work, task, context)
             except BaseException as error:
-                together.fail(error)
+                state.fail(error)
                 raise
 
         try:
-            yield from run_tasks(run_one, tasks, workers=self.workers, stop=together.stop)
+            yield from run_tasks(run_one, tasks, workers=self.workers, stop=state.stop)
         except CancelledError:
-            raise together.reason() from None
+            raise state.reason() from None
 
     def _run_with_retries(
-        self, work: Callable[[Task, TaskContext], Result], task: Task, running: _TaskContext
+        self, work: Callable[[Task, TaskContext], Result], task: Task, context: _TaskContext
     ) -> Result:
-        for tried in range(1, self._tries):
+        for tried in range(1, self._max_tries):
             try:
-                return work(task, running)
+                return work(task, context)
             except StorageError as error:
                 if not error.transient:
                     raise
-                running.pause(self._pause * 2 ** (tried - 1))
-        return work(task, running)
+                context.pause(self._pause * 2 ** (tried - 1))
+        return work(task, context)
 
 
 class _RunState:
@@ -174,7 +174,7 @@ class _RunState:
 
     @property
     def ended(self) -> bool:
-        return self._stopped.asked or self._cancellation.asked
+        return self._stopped.is_requested or self._cancellation.is_requested
 
     def stop(self) -> None:
         self._stopped.cancel()
@@ -198,14 +198,14 @@ class _RunState:
 
 class _TaskContext:
     def __init__(
-        self, task: ShardTask, workers: int, together: _RunState, progress: ProgressListener | None
+        self, task: ShardTask, workers: int, state: _RunState, progress: ProgressListener | None
     ) -> None:
         self.workers = workers
         self._task = task
-        self._together = together
+        self._state = state
         self._progress = progress
 
-    def tell(self, done: int, records: int) -> None:
+    def report(self, done: int, records: int) -> None:
         self.go_on()
         if self._progress is not None:
             task = self._task
@@ -213,9 +213,9 @@ class _TaskContext:
 
     def go_on(self) -> None:
         """Raise CancelledError if the run has ended."""
-        if self._together.ended:
+        if self._state.ended:
             raise CancelledError("cancelled: another task failed, or a stop was requested")
 
     def pause(self, seconds: float) -> None:
-        self._together.wait(seconds)
+        self._state.wait(seconds)
         self.go_on()

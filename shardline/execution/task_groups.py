@@ -54,15 +54,15 @@ def group_small_tasks(sizes: Sequence[int | None]) -> Iterator[slice]:
     """
     most = _MOST_TASKS if len(sizes) >= _FEWEST_TASKS else 1
     first = total = 0
-    for at, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         is_small = size is not None and size <= SMALL_BYTES
         total += size or 0
-        if at > first and (not is_small or at - first == most or total > _MOST_BYTES):
-            yield slice(first, at)
-            first, total = at, size or 0
+        if index > first and (not is_small or index - first == most or total > _MOST_BYTES):
+            yield slice(first, index)
+            first, total = index, size or 0
         if not is_small:
-            yield slice(first, at + 1)
-            first, total = at + 1, 0
+            yield slice(first, index + 1)
+            first, total = index + 1, 0
     if first < len(sizes):
         yield slice(first, len(sizes))
 
@@ -118,10 +118,10 @@ class _GroupContext:
         self._done = self._records = 0
         self._last = (0, 0)
 
-    def tell(self, done: int, records: int) -> None:
+    def report(self, done: int, records: int) -> None:
         """Report progress. Raises CancelledError if the task must stop."""
         self._last = (done, records)
-        self._running.tell(self._done + done, self._records + records)
+        self._running.report(self._done + done, self._records + records)
 
     def end_task(self) -> None:
         """Add the last reported progress of a task to the group."""

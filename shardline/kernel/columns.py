@@ -175,13 +175,13 @@ def split_scalars(names: Sequence[str], array: pa.Array) -> list[ColumnBuffers]:
     if sizes is None:
         values = data.reshape(-1, count)
         return [
-            ColumnBuffers(Column(name, kind), valid[at], rows, None, None, values[at])
-            for at, name in enumerate(names)
+            ColumnBuffers(Column(name, kind), valid[index], rows, None, None, values[index])
+            for index, name in enumerate(names)
         ]
     starts = range(0, len(array), count)
     return [
-        ColumnBuffers(Column(name, kind), valid[at], rows, None, sizes[i : i + count + 1], data)
-        for at, (name, i) in enumerate(zip(names, starts, strict=True))
+        ColumnBuffers(Column(name, kind), valid[index], rows, None, sizes[i : i + count + 1], data)
+        for index, (name, i) in enumerate(zip(names, starts, strict=True))
     ]
 
 
@@ -214,8 +214,8 @@ def _refuse(
 
     `cuts` gives the range of values of each record.
     """
-    places = np.flatnonzero(np.asarray(pc.fill_null(bad, False)))  # noqa: FBT003 - Arrow's own
-    owners = np.searchsorted(cuts, places, "right") - 1
+    positions = np.flatnonzero(np.asarray(pc.fill_null(bad, False)))  # noqa: FBT003 - Arrow's own
+    owners = np.searchsorted(cuts, positions, "right") - 1
     owners = owners[(owners >= 0) & (owners < len(valid))]
     owners = owners[valid[owners] != 0]
     if len(owners):

@@ -45,12 +45,12 @@ def decode(
     check_distinct(columns)
     builders = [_ColumnBuilder(column) for column in columns]
     for record, view, entries in records_of(data, starts, lengths):
-        found = {(e.sequence, e.name): e for e in entries if not e.is_unset}
+        entries_by_key = {(e.sequence, e.name): e for e in entries if not e.is_unset}
         for builder in builders:
             key = (builder.column.sequence, builder.column.name.encode())
-            builder.add(view, record, found.get(key))
+            builder.add(view, record, entries_by_key.get(key))
         if met is not None:
-            met.update((sequence, name.decode()) for sequence, name in found)
+            met.update((sequence, name.decode()) for sequence, name in entries_by_key)
         if unset is not None:
             unset.update(entry.name.decode() for entry in entries if entry.is_unset)
     return [builder.buffers() for builder in builders]

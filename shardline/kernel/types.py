@@ -272,9 +272,9 @@ def wrong_kind(record: int, column: Column, kind: Kind) -> ColumnError:
     return ColumnError(record, column.name, detail, code="kind-mismatch")
 
 
-def wrong_width(record: int, column: Column, found: int) -> ColumnError:
+def wrong_width(record: int, column: Column, count: int) -> ColumnError:
     """Build the error for a feature whose number of values differs from that of its column."""
-    detail = f"holds {found} values, not {column.width}"
+    detail = f"holds {count} values, not {column.width}"
     return ColumnError(record, column.name, detail, code="length-mismatch")
 
 
@@ -354,8 +354,8 @@ def check_buffers(
             array is not None
             and (array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous)
         ):
-            wanted = "none" if dtype is None else f"one contiguous array of {dtype.str[1:]}"
-            raise ValueError(f"column {column.name!r}: its {part} must be {wanted}")
+            expected = "none" if dtype is None else f"one contiguous array of {dtype.str[1:]}"
+            raise ValueError(f"column {column.name!r}: its {part} must be {expected}")
     inner = len(buffers.values)
     for offsets in (buffers.sizes, buffers.steps, buffers.rows):
         if offsets is None:
@@ -395,8 +395,8 @@ def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
 
 def unknown_feature(record: int, name: str, *, sequence: bool) -> ColumnError:
     """Build the error for a feature that is not in the schema."""
-    place = "in the feature_lists, " if sequence else ""
-    return ColumnError(record, name, f"{place}not in the schema", code="unknown-feature")
+    side = "in the feature_lists, " if sequence else ""
+    return ColumnError(record, name, f"{side}not in the schema", code="unknown-feature")
 
 
 def check_insides(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
@@ -419,13 +419,13 @@ def check_parts(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
         raise ValueError(f"{len(parts)} parts but rows of {len(rows)}")
     count = len(rows[0])
     for part, row in zip(parts, rows, strict=True):
-        for what, array, shape in (
+        for name, array, shape in (
             ("starts", part.starts, (2, part.records)),
             ("lengths", part.lengths, (2, part.records)),
             ("rows", row, (count,)),
         ):
             if array.dtype != "i8" or array.shape != shape or not array.flags.c_contiguous:
-                raise ValueError(f"the {what} of a part must be contiguous int64 of shape {shape}")
+                raise ValueError(f"the {name} of a part must be contiguous int64 of shape {shape}")
     return count
 
 

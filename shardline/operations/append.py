@@ -575,7 +575,7 @@ class _IdentifyTask:
 
 def _identify_source(task: _IdentifyTask, running: TaskContext) -> tuple[RecordSource, Identity]:
     # An executor may have copied the source: the copy that was read detects later changes.
-    identity = task.source.identity(lambda done: running.tell(done, 0))
+    identity = task.source.identity(lambda done: running.report(done, 0))
     return task.source, identity
 
 

@@ -273,14 +273,14 @@ def append_small_sources(
                 unsynced=tuple(file.name for file in files if not file.derived),
             )
             written.append((index, source, files))
-    running.tell(0, 0)
+    running.report(0, 0)
     created = first.store.create_many([files for _, _, files in written])
     done = records = 0
     for (index, source, _), is_new in zip(written, created, strict=True):
         if is_new:
             results[index] = source
             done, records = done + (source.source.size or 0), records + source.records
-    running.tell(done, records)
+    running.report(done, records)
     return results
 
 
@@ -341,7 +341,7 @@ def _read_frames(
         if digest is not None:
             digest.add(frames, chunk.end)
         records += len(frames.starts)
-        running.tell(chunk.position, records)
+        running.report(chunk.position, records)
         yield frames, chunk.end
 
 

@@ -197,7 +197,7 @@ def run_check(task: CheckTask, running: TaskContext) -> CheckReport:
         with lock:
             done += position - read.get(shard.name, 0)
             read[shard.name] = position
-        running.tell(done, 0)
+        running.report(done, 0)
 
     return check_version(
         task.version,

@@ -175,7 +175,7 @@ class _PairShardWriter:
                     if laid.numbers is not None and len(laid):
                         part.add_origins(*self._counted(laid.numbers), width=task.number_bytes)
         part.end = sink.records
-        self.running.tell(task.size, part.end)
+        self.running.report(task.size, part.end)
         return True
 
     def _counted(self, numbers: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
@@ -192,7 +192,7 @@ class _PairShardWriter:
 
     def _tell(self, records: int) -> None:
         found = self.task.estimate
-        self.running.tell(found.bytes * records // max(found.pairs, 1), records)
+        self.running.report(found.bytes * records // max(found.pairs, 1), records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def write_pair_plan(task: PairPlanTask, running: TaskContext) -> Receipt:
     data = task.pairs.encode()
     attempt = task.attempt
     while True:
-        running.tell(0, task.pairs.pairs)
+        running.report(0, task.pairs.pairs)
         path = task.plan.path(attempt)
         try:
             task.store.create(path, data)

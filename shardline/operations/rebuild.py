@@ -315,7 +315,7 @@ def copy_slices(
     for piece in slices:
 
         def tell(read: int, count: int, done: int = done, before: int = records) -> None:
-            running.tell(done + read, before + count)
+            running.report(done + read, before + count)
 
         records += _copy_slice(
             store, piece, sink, limits=limits, workers=running.workers, tell=tell
@@ -400,7 +400,7 @@ def verify_cut_shard(task: VerifyCutTask, running: TaskContext) -> None:
             borders.compare(block)
             count += len(block.starts)
             end = block.offset + len(block.data)
-            running.tell(read.stream.position, count)
+            running.report(read.stream.position, count)
         validate_copied_content(
             source, file.finish(), count, sha256=task.shard.sha256, records=task.shard.records
         )

@@ -209,7 +209,7 @@ def _inspect_task(task: _InspectShardTask, running: TaskContext) -> ShardReport:
         task.shard,
         limits=task.limits,
         index=True,
-        progress=lambda done: running.tell(done, 0),
+        progress=lambda done: running.report(done, 0),
     )
 
 

@@ -134,7 +134,7 @@ class RowShardWriter:
                 part.quarantine(refused)
             records += len(frames.starts)
             part.end = chunk.end
-            self.running.tell(chunk.position, records)
+            self.running.report(chunk.position, records)
             if end is not None and chunk.end >= end:
                 break
         if self.rows.records not in {None, records}:

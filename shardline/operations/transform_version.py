@@ -425,5 +425,5 @@ class _TransformShardWriter:
             for refused in changed.refused:
                 part.quarantine(refused)
             part.end = changed.end
-            self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
+            self.running.report(task.size * part.end // max(task.shard.records, 1), part.end)
         return True

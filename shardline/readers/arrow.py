@@ -45,27 +45,27 @@ def select_columns(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> 
     if columns is not None:
         columns = [str(name) for name in list_items(columns, "columns")]
     if columns is None:
-        found = list(schema.features)
+        features = list(schema.features)
     else:
-        found = [feature for name in columns for feature in _named(schema, name)]
-    if not found:
+        features = [feature for name in columns for feature in _named(schema, name)]
+    if not features:
         raise SchemaMismatchError(
             "no features selected",
             code="no-features",
             hint=Hint.of("name at least one feature, or ", raw),
         )
-    keys = [feature.key for feature in found]
-    for feature in found:
+    keys = [feature.key for feature in features]
+    for feature in features:
         if keys.count(feature.key) > 1:
             raise SchemaMismatchError(
                 f"duplicate column {feature.name!r}", code="duplicate-feature", feature=feature.name
             )
-    return found
+    return features
 
 
 def _named(schema: Schema, name: str) -> list[Feature]:
-    found = [feature for feature in schema.features if feature.name == name]
-    if not found:
+    matches = [feature for feature in schema.features if feature.name == name]
+    if not matches:
         known = ", ".join(repr(feature.name) for feature in schema.features) or "none"
         raise SchemaMismatchError(
             f"unknown feature {name!r}",
@@ -73,7 +73,7 @@ def _named(schema: Schema, name: str) -> list[Feature]:
             feature=name,
             hint=Hint.of(f"the schema has {known}"),
         )
-    return found
+    return matches
 
 
 class BatchBuilder:
@@ -82,7 +82,7 @@ class BatchBuilder:
     def __init__(self, features: Sequence[Feature]) -> None:
         self.schema = schema_of(features)
         self._features = features
-        self._asked = [column_of(feature) for feature in features]
+        self._columns = [column_of(feature) for feature in features]
 
     def of(self, records: Records, block: RecordBlock) -> pa.RecordBatch:
         """Return some of a shard's records as a batch, as `Snapshot.to_arrow` does.
@@ -92,7 +92,7 @@ class BatchBuilder:
         the shard.
         """
         try:
-            decoded = kernel.decode(block.data, block.starts, block.lengths, self._asked)
+            decoded = kernel.decode(block.data, block.starts, block.lengths, self._columns)
             arrays = [
                 to_column(feature, buffers)
                 for feature, buffers in zip(self._features, decoded, strict=True)

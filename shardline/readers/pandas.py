@@ -79,10 +79,10 @@ def _series(pandas: Any, field: pa.Field, array: pa.Array) -> pd.Series:  # noqa
 def _cells(array: pa.Array) -> NDArray[np.object_]:
     """Return each row as an array in the shape of its feature, or None if missing."""
     cells = np.empty(len(array), object)
-    for place, (row, there) in enumerate(
+    for index, (row, there) in enumerate(
         zip(_rows(array), np.asarray(array.is_valid()), strict=True)
     ):
-        cells[place] = row if there else None
+        cells[index] = row if there else None
     return cells
 
 

@@ -37,15 +37,15 @@ def get_dependency_hint(store: Store, snapshot: str, owner: str, shard: Shard) -
     with suppress(ShardlineError, ValueError):
         if hint := get_release_hint(StoredVersion(store, name), number, {lost}):
             return hint
-    again = get_recreate_hint(store, name, number, lost)
+    recreate = get_recreate_hint(store, name, number, lost)
     if _is_in_newest(store, owner, shard):
-        return Hint.of("run ", Command.of("repair", owner), " and then ", again)
-    return again
+        return Hint.of("run ", Command.of("repair", owner), " and then ", recreate)
+    return recreate
 
 
 def _is_in_newest(store: Store, owner: str, shard: Shard) -> bool:
     try:
-        return shard.name in {one.name for one in StoredVersion(store, owner).latest().shards}
+        return shard.name in {live.name for live in StoredVersion(store, owner).latest().shards}
     except ShardlineError:
         return True
 
@@ -59,8 +59,8 @@ def describe_fate(store: Store, owner: str, shard: Shard) -> str:
         return ""
     if first is None:
         return ""
-    what = "records erased" if first.operation == "erase" else "vacuumed"
-    return f"{what} in entry {first.number} of {owner}"
+    removal = "records erased" if first.operation == "erase" else "vacuumed"
+    return f"{removal} in entry {first.number} of {owner}"
 
 
 def locate_error(

@@ -84,9 +84,9 @@ class LayeredShard:
         streams = [file.blocks(limits=limits, block_bytes=block_bytes) for file in self.files]
         with closing(_in_step(streams)) as steps:
             for parts in steps:
-                made = self._joined(parts)
-                data = memoryview(made.data)
-                yield RecordBlock(data, offset, parts[0].record, made.starts, made.lengths)
+                joined = self._joined(parts)
+                data = memoryview(joined.data)
+                yield RecordBlock(data, offset, parts[0].record, joined.starts, joined.lengths)
                 offset += len(data)
 
     def pick(
@@ -96,8 +96,10 @@ class LayeredShard:
         streams = [file.pick(numbers, limits=limits) for file in self.files]
         with closing(_in_step(streams)) as steps:
             for parts in steps:
-                made = self._joined(parts)
-                yield RecordBlock.select(made.data, made.starts, made.lengths, parts[0].numbers)
+                joined = self._joined(parts)
+                yield RecordBlock.select(
+                    joined.data, joined.starts, joined.lengths, parts[0].numbers
+                )
 
     def _joined(self, parts: Sequence[RecordBlock]) -> Framed:
         insides = [layer.insides(block) for layer, block in zip(self.layers, parts, strict=True)]
@@ -180,19 +182,22 @@ def list_records(
     """
     if all(shard.base is None and not shard.virtual for shard in snapshot.shards):
         return [open_shard_file(snapshot, shard) for shard in snapshot.shards]
-    return [open_records(snapshot, one, features) for one in list_needed_layers(snapshot, features)]
+    return [
+        open_records(snapshot, layers, features)
+        for layers in list_needed_layers(snapshot, features)
+    ]
 
 
 def list_needed_layers(
     snapshot: StoredSnapshot, features: Sequence[Feature] | None = None
 ) -> list[tuple[Layer, ...]]:
     """List the layers of each shard that `list_records` reads."""
-    asked = snapshot.schema.features if features is None else features
-    wanted = {feature.key for feature in asked}
-    return [_needed(snapshot, stack, wanted) for stack in list_stacks(snapshot)]
+    features_read = snapshot.schema.features if features is None else features
+    keys = {feature.key for feature in features_read}
+    return [_needed(snapshot, stack, keys) for stack in list_stacks(snapshot)]
 
 
-def _needed(snapshot: StoredSnapshot, stack: Stack, wanted: set[FeatureKey]) -> tuple[Layer, ...]:
+def _needed(snapshot: StoredSnapshot, stack: Stack, keys: set[FeatureKey]) -> tuple[Layer, ...]:
     if stack.misfit is not None:
         raise UnreadableSnapshotError(
             f"{snapshot}: overlay does not fit its base: {stack.misfit}",
@@ -209,7 +214,7 @@ def _needed(snapshot: StoredSnapshot, stack: Stack, wanted: set[FeatureKey]) -> 
         )
     if len(stack.layers) == 1:
         return stack.layers
-    return tuple(layer for layer in stack.layers if layer.keys & wanted) or stack.layers
+    return tuple(layer for layer in stack.layers if layer.keys & keys) or stack.layers
 
 
 def open_records(
@@ -220,9 +225,9 @@ def open_records(
         from shardline.readers.virtual_shard import VirtualShard  # noqa: PLC0415 - it builds on us
 
         shard = layers[-1].shard
-        wanted = None if features is None else frozenset(feature.key for feature in features)
+        keys = None if features is None else frozenset(feature.key for feature in features)
         name = snapshot.shard_name(shard)
-        return VirtualShard(str(snapshot), shard, snapshot.store, name, wanted)
+        return VirtualShard(str(snapshot), shard, snapshot.store, name, keys)
     if len(layers) == 1:
         return open_shard_file(snapshot, layers[0].shard)
     files = (LayerFile(open_shard_file(snapshot, layer.shard), layer.keys) for layer in layers)
@@ -231,7 +236,7 @@ def open_records(
 
 def count_read_bytes(records: Sequence[Records]) -> int:
     """Return the number of bytes that are read for all these records."""
-    return sum(file.shard.bytes for one in records for file in one.files)
+    return sum(file.shard.bytes for shard in records for file in shard.files)
 
 
 def is_compressed(records: Records) -> bool:

@@ -222,8 +222,8 @@ def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[R
     first = 0
     while first < len(numbers):
         within = np.searchsorted(ends, begins[first] + _SPAN_BYTES, "right")
-        some = slice(first, max(int(within), first + 1))
-        ranges = list(zip(begins[some].tolist(), (ends - begins)[some].tolist(), strict=True))
+        part = slice(first, max(int(within), first + 1))
+        ranges = list(zip(begins[part].tolist(), (ends - begins)[part].tolist(), strict=True))
         data = b"".join(file.file.store.read_ranges(file.file.name, ranges))
         scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
         if scan.consumed != len(data) or len(scan.starts) != len(ranges):
@@ -235,8 +235,8 @@ def _from_afar(file: ShardFile, numbers: IntArray, limits: Limits) -> Iterator[R
                 int(begins[bad]),
                 "the indexed record is not intact (corrupt file, or index of another file)",
             )
-        yield RecordBlock.select(data, scan.starts, scan.lengths, numbers[some])
-        first = some.stop
+        yield RecordBlock.select(data, scan.starts, scan.lengths, numbers[part])
+        first = part.stop
 
 
 def _spans(file: ShardFile, numbers: IntArray) -> tuple[IntArray, IntArray]:
@@ -247,9 +247,9 @@ def _spans(file: ShardFile, numbers: IntArray) -> tuple[IntArray, IntArray]:
     stored = file.file
     known = read_offsets(stored.store, stored.name, shard.bytes, shard.records, shard.sha256)
     for offsets in known:
-        for found, wanted in ((begins, numbers), (ends, numbers + 1)):
-            low, high = np.searchsorted(wanted, (first, first + len(offsets)))
-            found[low:high] = offsets[wanted[low:high] - first]
+        for cuts, marks in ((begins, numbers), (ends, numbers + 1)):
+            low, high = np.searchsorted(marks, (first, first + len(offsets)))
+            cuts[low:high] = offsets[marks[low:high] - first]
         first += len(offsets)
         if first > numbers[-1] + 1:
             break
@@ -395,12 +395,12 @@ class ShardFile:
             snapshot=number,
         )
 
-    def _check(self, what: str, found: int, told: int) -> None:
-        if found != told:
+    def _check(self, unit: str, actual: int, expected: int) -> None:
+        if actual != expected:
             version, number = split_snapshot(self.snapshot)
             raise StorageError(
                 f"{self.path}: not the committed shard of {self.snapshot} "
-                f"(expected {told} {what}, got {found})",
+                f"(expected {expected} {unit}, got {actual})",
                 code="shard-mismatch",
                 hint=Hint.of(self._verify(), " to see which files are affected"),
                 path=self.path,
@@ -432,10 +432,10 @@ def get_common_compression(snapshot: StoredSnapshot) -> str:
     Raises UnreadableSnapshotError if the shards differ. An empty file fits any compression.
     """
     _refuse_overlays(snapshot)
-    found = sorted({shard.compression for shard in snapshot.shards if shard.bytes})
-    if len(found) > 1:
+    names = sorted({shard.compression for shard in snapshot.shards if shard.bytes})
+    if len(names) > 1:
         raise UnreadableSnapshotError(
-            f"{snapshot}: shards have several compressions ({', '.join(found)})",
+            f"{snapshot}: shards have several compressions ({', '.join(names)})",
             code="mixed-compression",
             hint=Hint.of(
                 "a TFRecordDataset takes a single compression: read with `to_tf()`, or run ",
@@ -444,7 +444,7 @@ def get_common_compression(snapshot: StoredSnapshot) -> str:
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    return TF_COMPRESSIONS[found[0]] if found else ""
+    return TF_COMPRESSIONS[names[0]] if names else ""
 
 
 def _refuse_overlays(snapshot: StoredSnapshot) -> None:
@@ -470,7 +470,7 @@ def _refuse_overlays(snapshot: StoredSnapshot) -> None:
             )
 
 
-def _rewrite_hint(snapshot: StoredSnapshot, why: str) -> Hint:
+def _rewrite_hint(snapshot: StoredSnapshot, reason: str) -> Hint:
     """Return the hint for whole records: `to_tf`, or plain files in another version."""
     rebuild = Command.of("rebuild", snapshot.version, "--into", "VERSION")
-    return Hint.of(f"read with `to_tf()`, {why}, or write plain files: run ", rebuild)
+    return Hint.of(f"read with `to_tf()`, {reason}, or write plain files: run ", rebuild)

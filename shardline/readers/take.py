@@ -33,36 +33,36 @@ def take(
     """Read the records with these numbers. See `Snapshot.take`."""
     raw = Hint.of("read whole records with `to_tf(parse=False)`")
     features = select_columns(snapshot.schema, columns, raw)
-    asked, places = np.unique(_checked(snapshot, numbers), return_inverse=True)
+    unique_numbers, order = np.unique(_checked(snapshot, numbers), return_inverse=True)
     ends = np.cumsum([shard.records for shard in snapshot.shards], dtype=np.int64)
-    owners = np.searchsorted(ends, asked, "right")
+    owners = np.searchsorted(ends, unique_numbers, "right")
     hit = np.unique(owners).tolist()
-    shards = tuple(snapshot.shards[place] for place in hit)
+    shards = tuple(snapshot.shards[index] for index in hit)
     part = replace(snapshot, list_shards=lambda: shards)
     batches = BatchBuilder(features)
-    found = []
-    for place, records in zip(hit, list_records(part, features), strict=True):
-        inside = asked[owners == place] - (ends[place] - records.shard.records)
+    batches_read = []
+    for index, records in zip(hit, list_records(part, features), strict=True):
+        inside = unique_numbers[owners == index] - (ends[index] - records.shard.records)
         picked = records.pick(inside, limits=limits or DEFAULT_LIMITS)
-        found += [batches.of(records, some) for some in picked]
-    return pa.Table.from_batches(found, batches.schema).take(pa.array(places))
+        batches_read += [batches.of(records, block) for block in picked]
+    return pa.Table.from_batches(batches_read, batches.schema).take(pa.array(order))
 
 
 def _checked(snapshot: StoredSnapshot, numbers: Sequence[int] | IntArray) -> IntArray:
     """Return the record numbers as int64. Raises an error for numbers not in the snapshot."""
     if not hasattr(numbers, "__len__"):
         numbers = list(list_items(numbers, "numbers"))  # type: ignore[arg-type] # checked below
-    found = np.asarray(numbers) if len(numbers) > 0 else np.zeros(0, np.int64)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
+    indices = np.asarray(numbers) if len(numbers) > 0 else np.zeros(0, np.int64)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise InvalidArgumentError(
             "invalid record numbers: expected a list of integers",
             hint=Hint.of("pass a list such as [3, 0, 3]"),
         )
-    for number in found[(found < 0) | (found >= snapshot.records)][:1].tolist():
+    for number in indices[(indices < 0) | (indices >= snapshot.records)][:1].tolist():
         raise RecordNotFoundError(
             f"{snapshot}: no record {number} ({format_count(snapshot.records, 'record')}, from 0)",
             record=number,
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    return found.astype(np.int64)
+    return indices.astype(np.int64)

@@ -80,8 +80,10 @@ def batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tenso
         return parse_examples
     # TensorFlow pads steps of a fixed shape, but leaves ragged steps as they are.
     steps = {
-        name: tf.io.RaggedFeature(told.dtype, partitions=getattr(told, "partitions", ()))
-        for name, told in spec[1].items()
+        name: tf.io.RaggedFeature(
+            feature_spec.dtype, partitions=getattr(feature_spec, "partitions", ())
+        )
+        for name, feature_spec in spec[1].items()
     }
 
     def parse_sequences(records: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -116,13 +118,13 @@ def joined(*layers: Tensor) -> Tensor:
 
 
 def _shaped(features: Sequence[Feature], parsed: dict[str, Tensor]) -> dict[str, Tensor]:
-    made = {}
+    tensors = {}
     for feature in features:
         tensor = _in_shape(feature, parsed[feature.name])
         if isinstance(feature.meaning, Array):
             tensor = _decoded(feature.meaning, tensor)
-        made[feature.name] = tensor
-    return made
+        tensors[feature.name] = tensor
+    return tensors
 
 
 def _in_shape(feature: Feature, tensor: Tensor) -> Tensor:
@@ -218,7 +220,9 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
         return file.apply(tf.data.experimental.assert_cardinality(count)).batch(size)
 
     def read(paths: Tensor, packed: Tensor, there: Tensor, count: Tensor, size: Tensor) -> Any:  # noqa: ANN401
-        layers = [layer(paths[at], packed[at], there[at], count, size) for at in range(depth)]
+        layers = [
+            layer(paths[level], packed[level], there[level], count, size) for level in range(depth)
+        ]
         if most >= _MANY_RECORDS:
             layers[1:] = [one.prefetch(1) for one in layers[1:]]
         return layers[0] if depth == 1 else tf.data.Dataset.zip(tuple(layers))
@@ -234,7 +238,7 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
 
 def _depth_of(records: Sequence[Records]) -> int:
     """Return the largest number of layers."""
-    return max((len(one.files) for one in records), default=1)
+    return max((len(shard.files) for shard in records), default=1)
 
 
 def _told(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ...]:
@@ -245,7 +249,7 @@ def _told(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ..
     """
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
-    rows = [(*one.files, *[None] * (depth - len(one.files))) for one in records]
+    rows = [(*shard.files, *[None] * (depth - len(shard.files))) for shard in records]
     packed = [
         [TF_COMPRESSIONS[file.shard.compression] if file else "" for file in row] for row in rows
     ]
@@ -256,8 +260,8 @@ def _told(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ..
         ),
         tf.constant(packed, tf.string, cells),
         tf.constant([[file is not None for file in row] for row in rows], tf.bool, cells),
-        tf.constant([one.shard.records for one in records], tf.int64),
-        tf.constant([_uneven(one.shard.records, most) for one in records], tf.int64),
+        tf.constant([shard.shard.records for shard in records], tf.int64),
+        tf.constant([_uneven(shard.shard.records, most) for shard in records], tf.int64),
     )
 
 
@@ -274,9 +278,9 @@ def _uneven(count: int, size: int) -> int:
 
 def chunk_records(records: Sequence[Records]) -> int:
     """Return the number of records per chunk: many if they are small, few if they are large."""
-    count = sum(one.shard.records for one in records)
+    count = sum(shard.shard.records for shard in records)
     size, most = count_read_bytes(records) // max(count, 1), _CHUNK_RECORDS
-    if any(is_compressed(one) for one in records):
+    if any(is_compressed(shard) for shard in records):
         size, most = size * _PACKED_SHRINKS, _PACKED_CHUNK_RECORDS
     return min(max(CHUNK_BYTES // max(size, 1), 1), most)
 
@@ -311,9 +315,9 @@ def to_tf(
     if not unchecked:
         _refuse_unchecked(snapshot, layers)
     tf = _tensorflow()
-    shards = [open_records(snapshot, one, features if parse else None) for one in layers]
+    shards = [open_records(snapshot, item, features if parse else None) for item in layers]
     ordered = not interleave or deterministic
-    if all(_read_by_tensorflow(one) for one in shards):
+    if all(_read_by_tensorflow(item) for item in shards):
         chunks = local_chunks(shards, interleave=interleave, ordered=ordered)
         work = _work(snapshot.schema, features, layers)
         most = chunk_records(shards)
@@ -424,16 +428,16 @@ def _work(
 
     Returns None if the chunks already are whole records.
     """
-    if all(len(one) == 1 for one in layers):
+    if all(len(stack) == 1 for stack in layers):
         return batch_parser(schema, features) if features else None
     if not features:
         return joined
-    held = {tuple(layer.keys for layer in one) for one in layers}
-    if len(held) > 1:
+    key_sets = {tuple(layer.keys for layer in stack) for stack in layers}
+    if len(key_sets) > 1:
         parser = batch_parser(schema, features)
         return lambda *parts: parser(joined(*parts))
     # Parsing each layer by itself copies nothing.
-    (each,) = held
+    (each,) = key_sets
     return layers_parser(schema, [[f for f in features if f.key in keys] for keys in each])
 
 
@@ -458,9 +462,9 @@ def _stored_chunks(
     def open_blocks(records: Records) -> Generator[RecordBlock, None, None]:
         return records.blocks(limits=limits, block_bytes=CHUNK_BYTES)
 
-    def payloads(one: Records, block: RecordBlock) -> list[bytes]:
+    def payloads(shard: Records, block: RecordBlock) -> list[bytes]:
         if check:
-            validate_examples(one.path, block)
+            validate_examples(shard.path, block)
         return [bytes(payload) for payload in block.payloads()]
 
     def chunks() -> Iterator[list[bytes]]:

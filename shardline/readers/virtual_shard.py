@@ -63,7 +63,7 @@ class VirtualShard:
     shard: Shard
     store: Store
     name: str
-    wanted: frozenset[Key] | None = None
+    keys: frozenset[Key] | None = None
 
     @property
     def path(self) -> str:
@@ -81,14 +81,14 @@ class VirtualShard:
         """Plan with its inputs. Raises UnreadableSnapshotError if an input no longer exists."""
         try:
             plan = PairPlan.read(self.store, self.name, self.shard)
-            return open_plan(self.store, plan, self.wanted)
+            return open_plan(self.store, plan, self.keys)
         except (ValueError, ObjectNotFoundError, ShardlineError) as error:
             version, number = split_snapshot(self.snapshot)
-            again = get_recreate_hint(self.store, version, number)
+            recreate = get_recreate_hint(self.store, version, number)
             raise UnreadableSnapshotError(
                 f"{self.snapshot}: invalid plan {self.path}: {error}",
                 code="invalid-plan",
-                hint=Hint.of("read an earlier snapshot, or ", again),
+                hint=Hint.of("read an earlier snapshot, or ", recreate),
                 path=self.path,
                 version=version,
                 snapshot=number,
@@ -102,7 +102,7 @@ class VirtualShard:
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Yield all pairs in order. Raises the errors of reading their records."""
         offset = record = 0
-        with self._told(), self._sides(limits, block_bytes) as (sides, laying):
+        with self._translate_errors(), self._sides(limits, block_bytes) as (sides, laying):
             for framed in laying.records(sides.lots()):
                 yield RecordBlock(
                     memoryview(framed.data), offset, record, framed.starts, framed.lengths
@@ -118,14 +118,14 @@ class VirtualShard:
             return
         lefts, rights = self.opened.locate(numbers)
         done = 0
-        with self._told(), self._sides(limits, _LOT_BYTES) as (sides, laying):
+        with self._translate_errors(), self._sides(limits, _LOT_BYTES) as (sides, laying):
             for framed in laying.records(sides.sampled(lefts, rights)):
-                some = numbers[done : done + len(framed.starts)]
-                yield RecordBlock.select(framed.data, framed.starts, framed.lengths, some)
-                done += len(some)
+                part = numbers[done : done + len(framed.starts)]
+                yield RecordBlock.select(framed.data, framed.starts, framed.lengths, part)
+                done += len(part)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Add the snapshot and a hint to corruption errors in the paired files."""
         try:
             yield
@@ -162,12 +162,12 @@ class OpenedPairPlan:
     @property
     def files(self) -> tuple[ShardFile, ...]:
         """Files that the pairs are read from, each once."""
-        found = {
+        files = {
             file.file.name: file
-            for one in (*self.left, *self.right)
-            for file in one.unit.files  # type: ignore[attr-defined] # a shard's records have them
+            for side in (*self.left, *self.right)
+            for file in side.unit.files  # type: ignore[attr-defined] # a shard's records have them
         }
-        return tuple(found.values())
+        return tuple(files.values())
 
     @property
     def pairs(self) -> int:
@@ -180,14 +180,12 @@ class OpenedPairPlan:
         return self.grid.locate(numbers, cover.left, cover.right)
 
 
-def open_plan(
-    store: Store, plan: PairPlan, wanted: Collection[Key] | None = None
-) -> OpenedPairPlan:
+def open_plan(store: Store, plan: PairPlan, keys: Collection[Key] | None = None) -> OpenedPairPlan:
     """Find the inputs of a plan. Raises LogError or ValueError if they have changed."""
-    left, right = (_snapshot(store, told) for told in (plan.left, plan.right))
+    left, right = (_snapshot(store, side) for side in (plan.left, plan.right))
     bound, schema = bind_spec(plan.spec, left.schema, right.schema)
-    if wanted is not None:
-        names = PairFeatureNames(_only(bound.names.left, wanted), _only(bound.names.right, wanted))
+    if keys is not None:
+        names = PairFeatureNames(_only(bound.names.left, keys), _only(bound.names.right, keys))
         bound = replace(bound, names=names)
     sides = [
         get_combination_side(snapshot, names)
@@ -206,17 +204,17 @@ def open_plan(
     )
 
 
-def _only(names: Mapping[Key, str | None], wanted: Collection[Key]) -> dict[Key, str | None]:
+def _only(names: Mapping[Key, str | None], keys: Collection[Key]) -> dict[Key, str | None]:
     return {
-        key: name if name is not None and (key[0], name) in wanted else None
+        key: name if name is not None and (key[0], name) in keys else None
         for key, name in names.items()
     }
 
 
-def _snapshot(store: Store, told: Input) -> StoredSnapshot:
-    version = StoredVersion(store, told.shown)
-    snapshot = version.snapshot(told.snapshot)
-    if version.log.entry(snapshot.entry).digest != told.entry:
+def _snapshot(store: Store, side: Input) -> StoredSnapshot:
+    version = StoredVersion(store, side.shown)
+    snapshot = version.snapshot(side.snapshot)
+    if version.log.entry(snapshot.entry).digest != side.entry:
         raise ValueError(f"{snapshot} is not the snapshot that was combined")
     return snapshot
 
@@ -252,12 +250,12 @@ def get_combination_side(
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    found = list_records(snapshot)
+    records = list_records(snapshot)
     grown = get_name_growth(names)
     return CombinationSide(
-        number_units((one, one.shard.records) for one in found),
-        tuple(estimate_extent(one.shard.records, _payloads(one), grown) for one in found),
-        any(file.shard.compression != "none" for one in found for file in one.files),
+        number_units((unit, unit.shard.records) for unit in records),
+        tuple(estimate_extent(unit.shard.records, _payloads(unit), grown) for unit in records),
+        any(file.shard.compression != "none" for unit in records for file in unit.files),
     )
 
 

@@ -187,17 +187,17 @@ class LocalStore:
 
     def read_many(self, names: Sequence[str]) -> builtins.list[bytes | None]:
         """Read several objects. A folder shared by neighboring names is entered once."""
-        found: list[bytes | None] = []
+        contents: list[bytes | None] = []
         for folder, group in groupby(map(validate_object_name, names), key=_folder_of):
-            with self._told(folder), self._folders.entered(folder) as descriptor:
+            with self._translate_errors(folder), self._folders.entered(folder) as descriptor:
                 for name in group:
                     with self._opened(name, descriptor) as file:
-                        found.append(None if file is None else _read(file, _size(file), 0))
-        return found
+                        contents.append(None if file is None else _read(file, _size(file), 0))
+        return contents
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Read ranges of an object, each given as offset and size."""
-        with self._told(name), self._object(name) as file:
+        with self._translate_errors(name), self._object(name) as file:
             if file is None:
                 raise self._missing(name)
             end = _size(file)
@@ -214,16 +214,16 @@ class LocalStore:
 
     def info(self, name: str) -> ObjectInfo | None:
         """Return the size and time of an object, or None if it is missing."""
-        with self._told(name), self._object(name) as file:
+        with self._translate_errors(name), self._object(name) as file:
             return None if file is None else _info(name, os.fstat(file))
 
     def info_many(self, names: Sequence[str]) -> builtins.list[ObjectInfo | None]:
         """Return the size and time of several objects. A shared folder is entered once."""
-        found: list[ObjectInfo | None] = []
+        infos: list[ObjectInfo | None] = []
         for folder, group in groupby(map(validate_object_name, names), key=_folder_of):
-            with self._told(folder), self._folders.entered(folder) as descriptor:
-                found += [self._info_in(name, descriptor) for name in group]
-        return found
+            with self._translate_errors(folder), self._folders.entered(folder) as descriptor:
+                infos += [self._info_in(name, descriptor) for name in group]
+        return infos
 
     def _info_in(self, name: str, folder: int | None) -> ObjectInfo | None:
         if folder is None:
@@ -234,7 +234,7 @@ class LocalStore:
             return None
         if stat.S_ISREG(status.st_mode):
             return _info(name, status)
-        with self._told(name), self._opened(name, folder):
+        with self._translate_errors(name), self._opened(name, folder):
             return None
 
     def create(self, name: str, data: bytes) -> None:
@@ -256,7 +256,7 @@ class LocalStore:
                 path = self._path(name)
                 is_synced = synced and not derived
                 file = DurableFile(path, overwrite=overwrite, synced=is_synced, folder=folder)
-                writer = _LocalWriter(file, lambda: self._told(name, unwritten=True))
+                writer = _LocalWriter(file, lambda: self._translate_errors(name, unwritten=True))
             try:
                 yield writer
             except BaseException as error:
@@ -271,30 +271,31 @@ class LocalStore:
         with ExitStack() as entered:
             folders: dict[str, int] = {}
             return [
-                all(self._create_small(one, folders, entered) for one in group) for group in groups
+                all(self._create_small(item, folders, entered) for item in group)
+                for group in groups
             ]
 
-    def _create_small(self, one: NewObject, folders: dict[str, int], entered: ExitStack) -> bool:
-        with self._told(validate_object_name(one.name), unwritten=True):
-            folder = _folder_of(one.name)
+    def _create_small(self, item: NewObject, folders: dict[str, int], entered: ExitStack) -> bool:
+        with self._translate_errors(validate_object_name(item.name), unwritten=True):
+            folder = _folder_of(item.name)
             if folder not in folders:
                 folders[folder] = entered.enter_context(self._folders.made(folder))
             try:
-                if create_small(folders[folder], _leaf_of(one.name), one.data):
+                if create_small(folders[folder], _leaf_of(item.name), item.data):
                     return True
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-            self._refuse_what_is_no_file(one.name, folders[folder])
-        if one.derived:
-            self.replace(one.name, one.data)
-        return one.derived
+            self._refuse_what_is_no_file(item.name, folders[folder])
+        if item.derived:
+            self.replace(item.name, item.data)
+        return item.derived
 
     def sync(self, names: Sequence[str]) -> None:
         """Make objects durable: sync the files, some in parallel, then each folder once."""
         for folder, group in groupby(sorted(map(validate_object_name, names)), key=_folder_of):
             leaves = list(group)
-            with self._told(folder), self._folders.entered(folder) as descriptor:
+            with self._translate_errors(folder), self._folders.entered(folder) as descriptor:
                 if descriptor is None:
                     raise self._missing(leaves[0])
                 count = min(_SYNCED_AT_ONCE, len(leaves))
@@ -307,7 +308,7 @@ class LocalStore:
 
     def _sync_files(self, folder: int, names: Sequence[str]) -> None:
         for name in names:
-            with self._told(name), self._opened(name, folder) as file:
+            with self._translate_errors(name), self._opened(name, folder) as file:
                 if file is None:
                     raise self._missing(name)
                 os.fsync(file)
@@ -315,7 +316,7 @@ class LocalStore:
     @contextmanager
     def _creating(self, name: str) -> Iterator[None]:
         validate_object_name(name)
-        with self._told(name, unwritten=True):
+        with self._translate_errors(name, unwritten=True):
             try:
                 yield
             except FileExistsAlreadyError:
@@ -333,7 +334,7 @@ class LocalStore:
     def delete(self, name: str) -> None:
         """Delete an object durably. A missing object is not an error."""
         validate_object_name(name)
-        with self._told(name), self._folders.entered(_folder_of(name)) as folder:
+        with self._translate_errors(name), self._folders.entered(_folder_of(name)) as folder:
             if folder is None:
                 return
             self._refuse_what_is_no_file(name, folder)
@@ -354,11 +355,11 @@ class LocalStore:
     def list(self, folder: str, *, hidden: bool = False) -> builtins.list[ObjectInfo]:
         """List all objects below a folder, sorted by name."""
         validate_folder_name(folder)
-        with self._told(folder), self._folders.entered(folder) as descriptor:
+        with self._translate_errors(folder), self._folders.entered(folder) as descriptor:
             if descriptor is None:
                 return []
-            found = self._walk(descriptor, folder, hidden=hidden)
-            return sorted(found, key=lambda info: info.name)
+            infos = self._walk(descriptor, folder, hidden=hidden)
+            return sorted(infos, key=lambda info: info.name)
 
     def _walk(self, descriptor: int, folder: str, *, hidden: bool) -> Iterator[ObjectInfo]:
         for entry, name in self._entries(descriptor, folder, hidden=hidden):
@@ -389,7 +390,7 @@ class LocalStore:
     def folders(self, folder: str) -> builtins.list[str]:
         """List the names of direct subfolders, sorted, without hidden folders."""
         validate_folder_name(folder)
-        with self._told(folder), self._folders.entered(folder) as descriptor:
+        with self._translate_errors(folder), self._folders.entered(folder) as descriptor:
             if descriptor is None:
                 return []
             entries = self._entries(descriptor, folder, hidden=False)
@@ -416,7 +417,7 @@ class LocalStore:
     def local_path(self, name: str) -> Path:
         """Return the path of an object, even if the object does not exist."""
         validate_object_name(name)
-        with self._told(name), self._folders.entered(_folder_of(name)) as folder:
+        with self._translate_errors(name), self._folders.entered(_folder_of(name)) as folder:
             if folder is not None and is_link(_leaf_of(name), folder):
                 raise get_link_error(self._path(name))
         return self._path(name)
@@ -432,7 +433,7 @@ class LocalStore:
         return ObjectNotFoundError(f"{self._path(name)}: file not found", path=self._path(name))
 
     @contextmanager
-    def _told(self, name: str, *, unwritten: bool = False) -> Iterator[None]:
+    def _translate_errors(self, name: str, *, unwritten: bool = False) -> Iterator[None]:
         """Translate operating-system errors about a name into StorageError."""
         try:
             yield
@@ -497,16 +498,18 @@ class LocalStore:
 class _LocalWriter:
     """File being written, whose errors become StorageError."""
 
-    def __init__(self, file: DurableFile, told: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, file: DurableFile, translate_errors: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._file = file
-        self._told = told
+        self._translate_errors = translate_errors
 
     def write(self, data: Buffer) -> None:
-        with self._told():
+        with self._translate_errors():
             self._file.write(data)
 
     def rewrite(self, offset: int, data: bytes) -> None:
-        with self._told():
+        with self._translate_errors():
             self._file.rewrite(offset, data)
 
 

@@ -112,7 +112,7 @@ def _invalid(text: str, problem: str, advice: str) -> InvalidNameError:
 def _looks_like_punctuation(character: str) -> bool:
     plain = unicodedata.normalize("NFKC", character)
     return character in _LOOK_LIKE_SLASHES or any(
-        one.isascii() and not one.isalnum() for one in plain
+        character.isascii() and not character.isalnum() for character in plain
     )
 
 
@@ -153,13 +153,13 @@ def _validate_authority(text: str, authority: str, path: str) -> None:
 
 
 def _bucket(scheme: Scheme, bucket: str, text: str) -> str:
-    what = "container" if scheme == "az" else "bucket"
+    container = "container" if scheme == "az" else "bucket"
     if not bucket:
-        raise _invalid(text, f"missing {what}", f"write {scheme}://{what}/prefix")
+        raise _invalid(text, f"missing {container}", f"write {scheme}://{container}/prefix")
     if not _BUCKETS[scheme].fullmatch(bucket) or _IP_ADDRESS.fullmatch(bucket):
         raise _invalid(
             text,
-            f"invalid {what} name",
+            f"invalid {container} name",
             "use lower-case letters, digits and '-', with a letter or digit at both ends",
         )
     return bucket

@@ -59,25 +59,25 @@ _PART = (
 _OBJECT_NAME = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 
 
-def validate_name(name: object, what: str) -> str:
+def validate_name(name: object, kind: str) -> str:
     """Return a valid name of a dataset, version or tag. Raises InvalidNameError otherwise.
 
     `what` is the kind of name. A version must not have the name of another folder of the dataset.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidNameError(
-            f"invalid {what} name {format_name(str(name))}",
+            f"invalid {kind} name {format_name(str(name))}",
             hint=Hint.of(
                 "use 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
             ),
         )
     if _DEVICE_PART.match(name):
         raise InvalidNameError(
-            f"invalid {what} name {name!r}: reserved for a Windows device",
+            f"invalid {kind} name {name!r}: reserved for a Windows device",
             code="reserved-name",
             hint=Hint.of("choose another name"),
         )
-    if what == "version" and name in RESERVED_VERSIONS:
+    if kind == "version" and name in RESERVED_VERSIONS:
         raise InvalidNameError(
             f"invalid version name {name!r}: reserved for a folder of the dataset",
             code="reserved-name",
@@ -128,4 +128,4 @@ def _find_problem(name: str) -> str | None:
         (any(part.endswith(".") for part in parts), "part ends with a dot, which Windows drops"),
         (any(map(_DEVICE_PART.match, parts)), "part reserved for a Windows device"),
     ]
-    return next((fault for found, fault in faults if found), None)
+    return next((fault for is_fault, fault in faults if is_fault), None)

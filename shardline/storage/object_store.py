@@ -66,8 +66,8 @@ def translate_errors(where: str, doing: Literal["read", "list", "write"]) -> Ite
 
 def _translate_error(error: Exception, where: str, doing: str) -> StorageError:
     text = str(error)
-    found = _STATUS.search(text)
-    status = int(found[1]) if found else None
+    match = _STATUS.search(text)
+    status = int(match[1]) if match else None
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in {401, 403}:
         return StorageError(
             f"{where}: access denied ({status or 'no status'})",
@@ -197,14 +197,14 @@ class ObjectStore:
         return self._ask_many(self._read_if_there, names)
 
     def _ask_many(
-        self, ask: Callable[[Asked], Answer], asked: Sequence[Asked]
+        self, request: Callable[[Asked], Answer], items: Sequence[Asked]
     ) -> builtins.list[Answer]:
         """Send requests in parallel."""
-        workers = min(len(asked), self.requests_at_once)
+        workers = min(len(items), self.requests_at_once)
         if workers < 2:
-            return [ask(one) for one in asked]
+            return [request(item) for item in items]
         with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(ask, asked))
+            return list(pool.map(request, items))
 
     def _read_if_there(self, name: str) -> bytes | None:
         try:
@@ -214,21 +214,21 @@ class ObjectStore:
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Read ranges of an object, each given as offset and size. Nearby ranges are merged."""
-        asked = [(offset, size) for offset, size in ranges if size]
-        if len(asked) != 1:
+        nonempty = [(offset, size) for offset, size in ranges if size]
+        if len(nonempty) != 1:
             self._refuse_outside(name, ranges)
-        if min((min(wanted) for wanted in asked), default=0) < 0:
+        if min((min(span) for span in nonempty), default=0) < 0:
             raise self._outside(name)
         with translate_errors(self._uri(name), "read"):
             parts = self._client.get_ranges(
                 self._key(name),
-                starts=[offset for offset, _ in asked],
-                lengths=[size for _, size in asked],
+                starts=[offset for offset, _ in nonempty],
+                lengths=[size for _, size in nonempty],
             )
-        found = dict(zip(asked, map(bytes, parts), strict=True))
-        if any(len(data) != size for (_, size), data in found.items()):
+        data_by_range = dict(zip(nonempty, map(bytes, parts), strict=True))
+        if any(len(data) != size for (_, size), data in data_by_range.items()):
             raise self._outside(name)
-        return [found.get(wanted, b"") for wanted in ranges]
+        return [data_by_range.get(span, b"") for span in ranges]
 
     def _refuse_outside(self, name: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Check the size before several ranges are read: obstore panics past the end."""
@@ -285,9 +285,9 @@ class ObjectStore:
 
     def _create_group(self, group: Sequence[NewObject]) -> bool:
         try:
-            for one in group:
-                put = self.replace if one.derived else self.create
-                put(one.name, one.data)
+            for item in group:
+                put = self.replace if item.derived else self.create
+                put(item.name, item.data)
         except ObjectExistsError:
             return False
         return True
@@ -309,14 +309,14 @@ class ObjectStore:
         """List all objects below a folder, sorted by name."""
         prefix = self._folder_key(folder)
         with translate_errors(self._uri(folder), "list"):
-            found = [self._info(meta) for chunk in self._client.list(prefix) for meta in chunk]
+            infos = [self._info(meta) for chunk in self._client.list(prefix) for meta in chunk]
         below = len(folder) + 1 if folder else 0
-        kept = [
+        listed = [
             info
-            for info in found
+            for info in infos
             if is_object_name(info.name) and (hidden or not _is_hidden(info.name[below:]))
         ]
-        return sorted(kept, key=lambda info: info.name)
+        return sorted(listed, key=lambda info: info.name)
 
     def folders(self, folder: str) -> builtins.list[str]:
         """List the names of direct subfolders, sorted, without hidden folders."""

@@ -276,18 +276,18 @@ def probe_time(store: Store, folder: str) -> datetime:
     name = f"{folder}/{probe}" if folder else probe
     store.create(name, secrets.token_bytes(16))
     try:
-        found = store.info(name)
+        info = store.info(name)
     finally:
         with contextlib.suppress(StorageError):
             store.delete(name)
-    if found is None:
+    if info is None:
         raise StorageError(
             f"{object_uri(store, name)}: file not found right after it was written",
             code="object-not-found",
             hint=Hint.of("check the storage: it must show at once what was written"),
             path=object_uri(store, name),
         )
-    return found.modified
+    return info.modified
 
 
 def _overwrites(store: Store, name: str, first: bytes, second: bytes) -> bool:

@@ -53,11 +53,11 @@ def claim_file(descriptor: int, name: str, folder: int | None = None) -> bool:
     except OSError:
         return True  # no locks here: nothing can take the file for abandoned
     try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
     mine = os.fstat(descriptor)
-    return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+    return (status.st_dev, status.st_ino) == (mine.st_dev, mine.st_ino)
 
 
 def is_abandoned(path: Path) -> bool | None:
@@ -125,24 +125,24 @@ def remove_stale_files(folder: int, target: str) -> None:
     status = os.fstat(folder)
     key = status.st_dev, status.st_ino
     start = time.monotonic()
-    due, found = _scans.get(key, (0.0, {}))
+    due, names_by_target = _scans.get(key, (0.0, {}))
     if start >= due:
-        found = _temporaries(folder)
+        names_by_target = _temporaries(folder)
         end = time.monotonic()
         _scans.clear()  # a process writes to few folders at a time
-        _scans[key] = end + _REST * (end - start), found
-    for name in found.pop(target[:48], ()):
+        _scans[key] = end + _REST * (end - start), names_by_target
+    for name in names_by_target.pop(target[:48], ()):
         remove_abandoned(name, folder)
 
 
 def _temporaries(folder: int) -> dict[str, list[str]]:
     """Return the temporary files in a folder, by the names of their targets."""
-    found: dict[str, list[str]] = {}
+    names_by_target: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             if TEMPORARY_NAME.fullmatch(name):
-                found.setdefault(name[1:-_SUFFIX_LENGTH], []).append(name)
-    return found
+                names_by_target.setdefault(name[1:-_SUFFIX_LENGTH], []).append(name)
+    return names_by_target
 
 
 @contextmanager
@@ -185,13 +185,13 @@ class Spool:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = str(folder or tempfile.gettempdir())
-        with self._told():
+        with self._translate_errors():
             self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0, dir=folder)  # noqa: SIM115 - see __exit__
 
     def write(self, data: Buffer) -> None:
         """Add bytes at the end."""
         view = memoryview(data).cast("B")
-        with self._told():
+        with self._translate_errors():
             while view:
                 view = view[self._file.write(view) :]
 
@@ -203,7 +203,7 @@ class Spool:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return `size` bytes from `offset`. Threads may call this concurrently."""
-        with self._told():
+        with self._translate_errors():
             data = os.pread(self._file.fileno(), size, offset)
             while len(data) < size:
                 more = os.pread(self._file.fileno(), size - len(data), offset + len(data))
@@ -225,7 +225,7 @@ class Spool:
         self._file.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Translate operating-system errors. They name the folder, as the file has no name."""
         try:
             yield

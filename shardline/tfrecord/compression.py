@@ -148,8 +148,8 @@ class Compressor:
     def _add_to_members(self, frames: memoryview, ends: IntArray) -> None:
         start = 0
         while start < len(frames):
-            place = int(np.searchsorted(ends, start + self.room))
-            end = int(ends[place]) if place < len(ends) else len(frames)
+            index = int(np.searchsorted(ends, start + self.room))
+            end = int(ends[index]) if index < len(ends) else len(frames)
             self._member += frames[start:end]
             start = end
             if len(self._member) >= MEMBER_BYTES:
@@ -173,7 +173,7 @@ class Compressor:
 
     def end_packed(self, members: Sequence[tuple[int, int]], unpacked: int) -> None:
         """Record where the members of the copied GZIP file begin, and its decompressed size."""
-        self.members += [(self._base + start, self.unpacked + at) for start, at in members]
+        self.members += [(self._base + start, self.unpacked + offset) for start, offset in members]
         self.unpacked += unpacked
 
     def _write(self, data: Buffer) -> None:
@@ -199,7 +199,7 @@ def parse_compression(value: Compression | str) -> Compression:
     try:
         return Compression(value)
     except ValueError:
-        validate_choice("compression", value, [one.value for one in Compression])
+        validate_choice("compression", value, [compression.value for compression in Compression])
         raise
 
 
@@ -316,9 +316,9 @@ class CompressedStream:
 
     def _give(self, data: bytes, view: memoryview) -> int:
         """Copy what fits into `view`. Rescued data may be larger than requested."""
-        given, self._left = data[: len(view)], data[len(view) :]
-        view[: len(given)] = given
-        return len(given)
+        piece, self._left = data[: len(view)], data[len(view) :]
+        view[: len(piece)] = piece
+        return len(piece)
 
     def member_at(self, offset: int) -> int:
         """Return the number of the member that holds this offset of the decompressed bytes."""
@@ -326,11 +326,11 @@ class CompressedStream:
 
     def is_sound(self, member: int) -> bool:
         """Return True if a member decompresses to its end and matches its checksum."""
-        again = _Member(self._file, self.members[member][0], self._compression)
+        member_reader = _Member(self._file, self.members[member][0], self._compression)
         try:
-            while not again.ended:
-                again.unpack(_CHUNK_BYTES)
-            again.check(more_follows=False)
+            while not member_reader.ended:
+                member_reader.unpack(_CHUNK_BYTES)
+            member_reader.check(more_follows=False)
         except CompressionError:
             return False
         return True
@@ -358,9 +358,9 @@ class CompressedStream:
     def _find_magic(self, position: int) -> int | None:
         while True:
             chunk = self._file.pread(_CHUNK_BYTES, position)
-            found = chunk.find(GZIP_MAGIC)
-            if found >= 0:
-                return position + found
+            index = chunk.find(GZIP_MAGIC)
+            if index >= 0:
+                return position + index
             if len(chunk) < _CHUNK_BYTES:
                 return None
             position += len(chunk) - len(GZIP_MAGIC) + 1
@@ -428,9 +428,9 @@ class _Member:
             if not chunk and self._inflate.needs_input:
                 raise self._broken("is cut off")
 
-    def _broken(self, what: str) -> CompressionError:
+    def _broken(self, problem: str) -> CompressionError:
         self.rescued, offset = self._rescue()
-        return CompressionError(offset, f"the {self._compression.value.upper()} data {what}")
+        return CompressionError(offset, f"the {self._compression.value.upper()} data {problem}")
 
     def _rescue(self) -> tuple[bytes, int]:
         """Return the bytes decompressed by the failed call, and where in the file it failed.

@@ -52,10 +52,10 @@ def add_location(
         return CorruptFileError.of(path, build_example_error(block, error.record, error))
     number = int(block.numbers[error.record])
     detail = f"{error.detail} ({path})"
-    found: ExampleError | ColumnError
+    located: ExampleError | ColumnError
     if isinstance(error, ExampleError):
-        found = ExampleError(number, error.offset, error.feature, detail)
+        located = ExampleError(number, error.offset, error.feature, detail)
     else:
-        found = ColumnError(number, error.feature, detail, code=error.code, hint=error.hint)
-    found.path = path
-    return found
+        located = ColumnError(number, error.feature, detail, code=error.code, hint=error.hint)
+    located.path = path
+    return located

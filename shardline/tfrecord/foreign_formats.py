@@ -61,9 +61,9 @@ def recognize(file: OpenFile, compression: Compression) -> str | None:
     The format of the content of a GZIP file is followed by `(gzip)`.
     """
     head = file.pread(_SEARCHED_BYTES, 0)
-    found = _format_of(head, _tail(file, head))
-    if found != "gzip":
-        return found
+    format_name = _format_of(head, _tail(file, head))
+    if format_name != "gzip":
+        return format_name
     if compression is not Compression.GZIP:
         return None
     head = _unpacked(file, compression)
@@ -75,11 +75,11 @@ def _format_of(head: bytes, tail: bytes) -> str | None:
     for magic, name in _LONG_MAGIC.items():
         if head.startswith(magic):
             return name
-    found = _text_format(head[:_HEAD_BYTES], whole=len(head) <= _HEAD_BYTES)
-    found = found or _by_short_magic(head)
-    if found is None or found == "gzip" or _ends_as(found, tail):
-        return found
-    return None if _has_record(head) else found
+    format_name = _text_format(head[:_HEAD_BYTES], whole=len(head) <= _HEAD_BYTES)
+    format_name = format_name or _by_short_magic(head)
+    if format_name is None or format_name == "gzip" or _ends_as(format_name, tail):
+        return format_name
+    return None if _has_record(head) else format_name
 
 
 def _by_short_magic(head: bytes) -> str | None:
@@ -99,7 +99,7 @@ def _by_short_magic(head: bytes) -> str | None:
 
 def _is_arrow_message(head: bytes) -> bool:
     """Return True if the length and the root of an Arrow message follow its marker."""
-    length, root = (int.from_bytes(head[at : at + 4], "little") for at in (4, 8))
+    length, root = (int.from_bytes(head[offset : offset + 4], "little") for offset in (4, 8))
     return length % 8 == 0 and 0 < root < length < len(head)
 
 
@@ -169,15 +169,15 @@ def _tail(file: OpenFile, head: bytes) -> bytes:
 
 def _unpacked(file: OpenFile, compression: Compression) -> bytes:
     """Return the first decompressed bytes of a file, up to any corruption."""
-    again = file.again()
+    reopened = file.reopen()
     data = bytearray()
     try:
-        _, stream = open_stream(again, compression)
+        _, stream = open_stream(reopened, compression)
         buffer = memoryview(bytearray(_SEARCHED_BYTES))
         while len(data) < _SEARCHED_BYTES and (count := stream.readinto(buffer)):
             data += buffer[:count]
     except CompressionError:
         pass
     finally:
-        again.close()
+        reopened.close()
     return bytes(data)

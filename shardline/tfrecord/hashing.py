@@ -37,8 +37,8 @@ class BackgroundHash:
 
     def update(self, data: Buffer) -> None:
         """Add the next bytes. Bytes that could change meanwhile are copied."""
-        kept = data if memoryview(data).readonly else bytes(data)
-        self._begun.append(self._pool.submit(self._hash.update, kept))
+        own = data if memoryview(data).readonly else bytes(data)
+        self._begun.append(self._pool.submit(self._hash.update, own))
         if len(self._begun) > _BEHIND:
             self._begun.popleft().result()
 
@@ -142,9 +142,9 @@ class HashedFile:
         self._note(offset, memoryview(data))
         return data
 
-    def again(self) -> OpenFile:
+    def reopen(self) -> OpenFile:
         """Open the same file once more, without hashing."""
-        return self._file.again()
+        return self._file.reopen()
 
     def close(self) -> None:
         """Close the file."""
@@ -208,8 +208,8 @@ class BlockChecksums:
     def joined(self) -> int:
         """Return the crc32c of the whole file, combined from those of its blocks."""
         value, left = 0, self.size
-        for one in self.sums:
-            value = kernel.crc32c_combine(value, one, min(left, BLOCK_BYTES))
+        for block_sum in self.sums:
+            value = kernel.crc32c_combine(value, block_sum, min(left, BLOCK_BYTES))
             left -= BLOCK_BYTES
         return value
 
@@ -237,8 +237,8 @@ class VerifiedFile:
         self._sums = sums
         self._changed = changed
         self._position = 0
-        self._held = memoryview(b"")
-        self._held_at = 0
+        self._window = memoryview(b"")
+        self._window_offset = 0
         self.size = file.size
         if file.size != sums.size:
             file.close()
@@ -269,13 +269,13 @@ class VerifiedFile:
         """Return up to `size` bytes from `offset` on, without moving the position."""
         return bytes(self._look(offset, size)[:size])
 
-    def again(self) -> VerifiedFile:
+    def reopen(self) -> VerifiedFile:
         """Open the same file once more."""
-        return VerifiedFile(self._file.again(), self._sums, self._changed)
+        return VerifiedFile(self._file.reopen(), self._sums, self._changed)
 
     def close(self) -> None:
         """Close the file."""
-        self._held = memoryview(b"")
+        self._window = memoryview(b"")
         self._file.close()
 
     def _fill(self, view: memoryview, offset: int) -> int:
@@ -293,21 +293,21 @@ class VerifiedFile:
         end = min(offset + size, self.size)
         if offset >= end:
             return memoryview(b"")
-        if not self._held_at <= offset < end <= self._held_at + len(self._held):
+        if not self._window_offset <= offset < end <= self._window_offset + len(self._window):
             begin = offset // BLOCK_BYTES * BLOCK_BYTES
             stop = min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, self.size)
             view = memoryview(bytearray(stop - begin))
             known = self._known(begin, view)
             self._fill(view[known:], begin + known)
-            self._held, self._held_at = view.toreadonly(), begin
-        return self._held[offset - self._held_at :]
+            self._window, self._window_offset = view.toreadonly(), begin
+        return self._window[offset - self._window_offset :]
 
     def _known(self, begin: int, view: memoryview) -> int:
         """Copy the bytes held of the blocks from `begin` on, and return their number."""
-        inside = begin - self._held_at
-        if not 0 <= inside < len(self._held):
+        inside = begin - self._window_offset
+        if not 0 <= inside < len(self._window):
             return 0
         # Only the last block of a file is shorter, and nothing follows it.
-        known = self._held[inside : inside + len(view)]
+        known = self._window[inside : inside + len(view)]
         view[: len(known)] = known
         return len(known)

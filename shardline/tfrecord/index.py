@@ -116,9 +116,9 @@ def parse_header(index: str, data: bytes) -> IndexHeader:
     if compression >= len(_COMPRESSIONS) or (compression and records and not members):
         raise _corrupt(index, "not an index, or corrupt")
     sha256, fingerprint, checksums, _ = rest if is_checked else (b"", *rest, 0, 0)
-    told = sha256.hex() if any(sha256) else ""
+    digest = sha256.hex() if any(sha256) else ""
     counts = (size, written, _COMPRESSIONS[compression], records, members)
-    return IndexHeader(*counts, told, fingerprint, checksums, is_checked)
+    return IndexHeader(*counts, digest, fingerprint, checksums, is_checked)
 
 
 def _corrupt(index: str, problem: str) -> IndexMismatchError:
@@ -541,7 +541,7 @@ class _LargeIndex:
         self._index = index
         self._file = file
         self._header: IndexHeader | None = None
-        self._at = 0
+        self._position = 0
         self._sums = _BlockSums()
 
     def _begin(self) -> IndexHeader:
@@ -549,25 +549,25 @@ class _LargeIndex:
         header = parse_header(self._index, self._file.pread(INDEX_HEADER.size, 0))
         if self._file.size != header.bytes:
             raise _corrupt(self._index, "truncated index")
-        self._at = header.offset
+        self._position = header.offset
         return header
 
     def compare(self, expected: bytes) -> None:
         """Compare the next bytes of the body."""
         self._header = self._header or self._begin()
-        if self._file.pread(len(expected), self._at) != expected:
+        if self._file.pread(len(expected), self._position) != expected:
             raise _corrupt(self._index, "wrong record offsets")
-        self._at += len(expected)
+        self._position += len(expected)
         self._sums.add(expected)
 
     def finish(self) -> IndexHeader:
         """Compare the checksums after the whole body, and return the header."""
         header = self._header or self._begin()
-        if self._at != header.offset + 8 * header.numbers:
+        if self._position != header.offset + 8 * header.numbers:
             raise _corrupt(self._index, "wrong record offsets")
         if header.is_checked:
             table = self._sums.finish()
-            is_same = self._file.pread(len(table), self._at) == table
+            is_same = self._file.pread(len(table), self._position) == table
             if not is_same or kernel.crc32c(table) != header.checksums:
                 raise _corrupt(self._index, "checksum mismatch")
         return header
@@ -613,6 +613,6 @@ def parse_table(index: str, header: IndexHeader, table: Buffer) -> list[int]:
 def validate_blocks(index: str, data: Buffer, table: Sequence[int], first: int) -> None:
     """Compare whole blocks of the body, starting at number `first`, with their checksums."""
     view = memoryview(data)
-    for at, start in enumerate(range(0, len(view), INDEX_BLOCK_BYTES), first):
-        if kernel.crc32c(view[start : start + INDEX_BLOCK_BYTES]) != table[at]:
+    for block, start in enumerate(range(0, len(view), INDEX_BLOCK_BYTES), first):
+        if kernel.crc32c(view[start : start + INDEX_BLOCK_BYTES]) != table[block]:
             raise _corrupt(index, "checksum mismatch")

@@ -141,8 +141,8 @@ class IndexedFile:
 
     def _compare(self, block: int) -> None:
         """Compare a block of the index with its checksum before its first use."""
-        some = self._body[block * INDEX_BLOCK_BYTES : (block + 1) * INDEX_BLOCK_BYTES]
-        validate_blocks(self._index, some, self._checksums, block)
+        stored = self._body[block * INDEX_BLOCK_BYTES : (block + 1) * INDEX_BLOCK_BYTES]
+        validate_blocks(self._index, stored, self._checksums, block)
         self._compared[block] = 1
 
     def _mismatch(self, problem: str, code: str | None = None) -> IndexMismatchError:
@@ -213,7 +213,7 @@ class IndexedFile:
         ):
             if not self._compared[block]:
                 self._compare_or_rebuild(int(block))
-        begins, ends = (self._offsets[at].astype(np.int64) for at in (numbers, numbers + 1))
+        begins, ends = (self._offsets[index].astype(np.int64) for index in (numbers, numbers + 1))
         sizes = ends - begins
         longest = self._limits.max_record_bytes + FRAME_BYTES
         fits = (begins >= 0) & (sizes >= FRAME_BYTES) & (sizes <= longest)

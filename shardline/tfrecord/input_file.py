@@ -38,7 +38,7 @@ class OpenFile(Protocol):
         """Return up to `size` bytes from `offset` on, without moving the position."""
         ...
 
-    def again(self) -> OpenFile:
+    def reopen(self) -> OpenFile:
         """Open the same file once more, at its start. Works even after `close`."""
         ...
 
@@ -62,7 +62,7 @@ class LocalFile(FileIO):
         """Return up to `size` bytes from `offset` on, without moving the position."""
         return os.pread(self.fileno(), size, offset)
 
-    def again(self) -> LocalFile:
+    def reopen(self) -> LocalFile:
         """Open the same file once more."""
         return LocalFile(self._path)
 
@@ -156,7 +156,7 @@ class RemoteFile:
             return self._file.store.read_ranges(self._file.name, [(offset, size)])[0]
         return bytes(self._look(offset, size)[:size])
 
-    def again(self) -> RemoteFile:
+    def reopen(self) -> RemoteFile:
         """Open the same object once more, without another request for its size."""
         return RemoteFile(self._file, self.size)
 
@@ -167,18 +167,18 @@ class RemoteFile:
     def _look(self, offset: int, size: int) -> memoryview:
         """Return the window from `offset` on: at least `size` bytes, if the object has them."""
         end = self._start + len(self._window)
-        wanted = min(offset + size, self.size)
-        if offset >= wanted:
+        end_offset = min(offset + size, self.size)
+        if offset >= end_offset:
             return memoryview(b"")
         if not self._start <= offset <= end:
             self._ahead = _FIRST_WINDOW_BYTES
             self._window, self._start, end = memoryview(b""), offset, offset
-        elif wanted > end:
+        elif end_offset > end:
             self._ahead = min(2 * self._ahead, _MAX_WINDOW_BYTES)
-        if wanted > end:
-            count = min(max(self._ahead, wanted - end), self.size - end)
+        if end_offset > end:
+            count = min(max(self._ahead, end_offset - end), self.size - end)
             (data,) = self._file.store.read_ranges(self._file.name, [(end, count)])
-            kept = max(self._start, offset - _BEHIND_BYTES)
-            self._window = memoryview(b"".join((self._window[kept - self._start :], data)))
-            self._start = kept
+            window_start = max(self._start, offset - _BEHIND_BYTES)
+            self._window = memoryview(b"".join((self._window[window_start - self._start :], data)))
+            self._start = window_start
         return self._window[offset - self._start :]

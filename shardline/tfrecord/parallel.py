@@ -60,9 +60,9 @@ def map_blocks(
         size = file.stream.size
 
     def do_stretch(start: int) -> _Stretch[Result]:
-        return _do_stretch(file.again, work, start, min(start + stretch_bytes, size))
+        return _do_stretch(file.reopen, work, start, min(start + stretch_bytes, size))
 
-    ordered = _Ordered(file.again, work)
+    ordered = _Ordered(file.reopen, work)
     for stretch in run_tasks(do_stretch, range(0, size, stretch_bytes), workers=workers):
         yield from ordered.take(stretch)
         if progress is not None:

@@ -104,10 +104,10 @@ class RecordFile:
         """Close the file."""
         self._file.close()
 
-    def again(self) -> RecordFile:
+    def reopen(self) -> RecordFile:
         """Open the same file once more, without detecting its compression again."""
         return RecordFile(
-            self._file.again(),
+            self._file.reopen(),
             limits=self._limits,
             block_bytes=self._block_bytes,
             compression=self.compression,
@@ -208,7 +208,7 @@ class _Scanner:
         self._record = record
         self._ended = False
         self._broken: CompressionError | None = None
-        self._behind: Literal["", "frame", "packed"] = ""
+        self._after_damage: Literal["", "frame", "packed"] = ""
 
     @property
     def _final(self) -> bool:
@@ -218,18 +218,18 @@ class _Scanner:
     def _window(self) -> memoryview:
         return self._data[self._low : self._high].toreadonly()
 
-    def _fill(self, wanted: int) -> None:
+    def _fill(self, needed: int) -> None:
         """Read the stream until the window has `wanted` bytes or the stream ends.
 
         The buffer grows with the bytes actually read, never at once to the size in a header.
         """
-        if self._high - self._low >= wanted:
+        if self._high - self._low >= needed:
             return
         if self._low:
             self._move_to(len(self._data))
-        while not self._ended and self._high < max(wanted, len(self._data)):
+        while not self._ended and self._high < max(needed, len(self._data)):
             if self._high == len(self._data):
-                self._move_to(self._high + min(self._high, wanted - self._high))
+                self._move_to(self._high + min(self._high, needed - self._high))
             try:
                 count = self._stream.readinto(self._data[self._high :])
             except CompressionError as error:
@@ -237,7 +237,7 @@ class _Scanner:
                 count = 0
             self._high += count
             self._ended = count == 0
-            if count and self._high >= wanted:
+            if count and self._high >= needed:
                 break
 
     def _move_to(self, size: int) -> None:
@@ -257,21 +257,21 @@ class _Scanner:
             self._fill(needed)
             scan = kernel.scan(self._window(), max_record_bytes=self._max_record, final=self._final)
             if scan.consumed:
-                self._behind = ""
+                self._after_damage = ""
                 data = self._window()[: scan.consumed]
                 yield RecordBlock(data, self._offset, self._record, scan.starts, scan.lengths)
                 self._record += len(scan.starts)
                 self._advance(scan.consumed)
             needed = max(scan.needed, HEADER_BYTES)
             if scan.fault is not None:
-                if not self._behind:
+                if not self._after_damage:
                     fault = scan.fault
                     yield self._damage(Fault(fault.kind, self._record, self._offset, fault.detail))
                 if not go_on:
                     return
                 yield from self._skip_damage(scan.fault.kind)
             elif self._broken is not None and not scan.consumed:
-                if self._behind != "packed":
+                if self._after_damage != "packed":
                     broken = self._broken
                     fault = Fault("compression", self._record, broken.offset, broken.detail)
                     yield self._damage(fault, packed=True, code=broken.code)
@@ -298,9 +298,9 @@ class _Scanner:
         return False
 
     def _damage(self, fault: Fault, *, packed: bool = False, code: str | None = None) -> Corruption:
-        if not self._behind:
+        if not self._after_damage:
             self._record += 1
-        self._behind = "packed" if packed else "frame"
+        self._after_damage = "packed" if packed else "frame"
         return Corruption(fault, packed, code)
 
     def _lose(self, size: int) -> Iterator[LostBytes]:
@@ -310,11 +310,11 @@ class _Scanner:
 
     def _skip_damage(self, kind: FaultKind) -> Iterator[LostBytes]:
         """Move to the next intact frame after a corrupt frame. Yields the lost bytes."""
-        wanted = _DAMAGE_WINDOW_BYTES
+        needed = _DAMAGE_WINDOW_BYTES
         if kind == "data-crc":  # the length is verified: the next header must follow the frame
             stated = int.from_bytes(self._window()[:8], "little")
-            wanted = stated + FRAME_BYTES + HEADER_BYTES
-        self._fill(wanted)
+            needed = stated + FRAME_BYTES + HEADER_BYTES
+        self._fill(needed)
         end = kernel.find_end(
             self._window(), 0, max_record_bytes=self._max_record, final=self._final
         )

@@ -56,7 +56,7 @@ class _Node:
 
     workers = 1
 
-    def tell(self, done: int, records: int) -> None:
+    def report(self, done: int, records: int) -> None:
         """Go on."""
 
 

@@ -59,7 +59,7 @@ def busy(running: TaskContext, started: threading.Event | None = None) -> None:
     end = monotonic() + 2 * SOON
     while monotonic() < end:
         hashlib.sha256(bytes(2**20)).digest()
-        running.tell(1, 1)
+        running.report(1, 1)
     raise AssertionError("nobody stopped it")
 
 
@@ -230,7 +230,7 @@ def test_what_may_work_later_is_tried_again() -> None:
 def test_it_is_not_tried_for_ever() -> None:
     errors: list[Exception] = [UnavailableError(f"no answer {n}") for n in range(10)]
     with pytest.raises(UnavailableError, match="no answer 2"):
-        list(ThreadExecutor(1, tries=3, pause=0).run(failing(errors), counts(1)))
+        list(ThreadExecutor(1, max_tries=3, pause=0).run(failing(errors), counts(1)))
     assert len(errors) == 7
 
 
@@ -272,8 +272,8 @@ def test_progress_tells_step_task_and_how_much_is_done() -> None:
     heard: list[Progress] = []
 
     def work(task: Count, running: TaskContext) -> None:
-        running.tell(50, 3)
-        running.tell(100, 7 + task.number)
+        running.report(50, 3)
+        running.report(100, 7 + task.number)
 
     list(ThreadExecutor(1).run(work, [Count(0), Count(1, None)], heard.append))
     assert heard == [
@@ -289,7 +289,7 @@ def test_a_listener_that_fails_stops_everything() -> None:
         raise RuntimeError(progress.task)
 
     with pytest.raises(RuntimeError, match="number 0"):
-        list(ThreadExecutor(1).run(lambda _, running: running.tell(1, 1), counts(2), listen))
+        list(ThreadExecutor(1).run(lambda _, running: running.report(1, 1), counts(2), listen))
 
 
 def test_what_an_engine_is_told_survives_pickling() -> None:

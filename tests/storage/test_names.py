@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 CHECKS: dict[str, Callable[[str], object]] = {
     "root": parse_location,
     "object": validate_object_name,
-    "dataset": partial(validate_name, what="dataset"),
-    "version": partial(validate_name, what="version"),
-    "tag": partial(validate_name, what="tag"),
+    "dataset": partial(validate_name, kind="dataset"),
+    "version": partial(validate_name, kind="version"),
+    "tag": partial(validate_name, kind="tag"),
     "written": partial(validate_no_credentials, where="the log entry"),
 }
 

@@ -168,7 +168,7 @@ def test_a_missing_file_and_a_damaged_one_are_named(tmp_path: Path, *, paths: bo
         assert caught.value.kind == "data-crc"
         assert file.source == StoredFile(store, "a")
     with (
-        RecordFile(StoredFile(store, "a")).again() as file,
+        RecordFile(StoredFile(store, "a")).reopen() as file,
         raises(CorruptFileError, "corrupt-file", path=f"{tmp_path}/a", record=0),
     ):
         list(file)

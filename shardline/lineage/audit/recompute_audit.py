@@ -134,7 +134,7 @@ class _SilentTask:
 
     workers = 1
 
-    def tell(self, done: int, records: int) -> None:
+    def report(self, done: int, records: int) -> None:
         """Nobody asks."""
 
 

@@ -136,7 +136,7 @@ class _KeptRecordsWriter:
             for data, starts, lengths in _iter_runs(block, task.rows):
                 sink.add(data, starts, lengths)
             part.end = block.record + len(block.starts)
-            self.running.tell(task.size * part.end // max(task.shard.records, 1), part.end)
+            self.running.report(task.size * part.end // max(task.shard.records, 1), part.end)
         part.quarantined_spans += collapse_rows(task.rows)
         return True
 

@@ -241,7 +241,7 @@ def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
             blocks = task.records.blocks(limits=task.limits, block_bytes=_BLOCK_BYTES)
             for end, some in run_tasks(rows, blocks, workers=running.workers):
                 found.append(some)
-                running.tell(task.size * end // total, end)
+                running.report(task.size * end // total, end)
         finally:
             chooser.close()
         met.update(chooser.met)
