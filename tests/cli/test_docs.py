@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN = ("auditing.md", "telling.md")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN = ("how-to/audit.md", "how-to/export-metadata.md")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(?:\$ )?(shardline [a-z][^`\n]*)`")
 _NOT_TO_RUN = ("--dagster-home", "--udf", "--url", "--register", "--release")
@@ -150,4 +150,11 @@ def test_the_snippets_of_a_page_run_one_after_the_other(
     with chdir(tmp_path):
         for text in snippets:
             exec(compile(text, f"{page.name}", "exec"), defined)  # noqa: S102 - our own pages
-    assert name != "auditing.md" or (tmp_path / "report.html").stat().st_size > 1000
+    assert name != "how-to/audit.md" or (tmp_path / "report.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []

@@ -1,4 +1,4 @@
-"""A reader of the format, written from docs/format.md alone: nothing of Shardline is imported.
+"""Reader of the format, from docs/reference/format.md alone: it imports nothing of Shardline.
 
 It is slow and keeps every snapshot's list. All that an entry claims is worked out again.
 """

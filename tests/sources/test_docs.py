@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.sources.bad_values import CASES
 
-PAGE = Path(__file__).parents[2] / "docs" / "growing.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "append.md"
 HEAD = "| what | shown for | the message |\n|---|---|---|"
 WORDS = {
     "csv": "CSV",
