@@ -211,7 +211,9 @@ class _Dataset:
         options = AppendOptions()
         told = make_append_identity(source.key, _SCHEMA.fingerprint, options)
         shard = writer.put({**told, "run": "", "part": 0}, _RECORDS, source.key)
-        append = Append(shards=[shard], sources=[source], parameters=options.to_dict())
+        append = Append(
+            shards=[shard], sources=[source], parameters=options.to_parameters().to_dict()
+        )
         writer.commit(append, minutes)
         writer.attest(minutes + 1)
 

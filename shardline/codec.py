@@ -8,6 +8,9 @@ such as `Count` limit its values.
 - A field with a default is left out when it has that value, and may be missing when read.
 - Unknown keys, missing keys and values of other types raise ValueError.
 
+An `OpenJsonObject` is read as far as it is known, because other programs and releases write such
+objects too: unknown keys are ignored, and missing or invalid ones are noted in `problems`.
+
 Entries are decoded in hot loops, so each class is inspected once and kept as a plan.
 """
 
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import (
     TYPE_CHECKING,
@@ -117,6 +120,25 @@ def not_stored() -> dict[str, _Storage]:
     return {_STORED: _Storage(is_stored=False)}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenJsonObject(JsonObject):
+    """Base of dataclasses that are read as far as they are known. Each field has a default.
+
+    `problems` has the error of each key that is missing or invalid. Its field has the default
+    then; of a list, the invalid items are left out.
+    """
+
+    problems: dict[str, str] = field(
+        default_factory=dict, init=False, repr=False, compare=False, metadata=not_stored()
+    )
+
+    def validated(self) -> Self:
+        """Return the object. Raises ValueError if a key is missing or invalid."""
+        for problem in self.problems.values():
+            raise ValueError(problem)
+        return self
+
+
 Item = TypeVar("Item", bound=JsonObject)
 
 
@@ -164,14 +186,16 @@ class _Plan:
 
     def __init__(self, cls: type[JsonObject], label: str) -> None:
         hints = get_type_hints(cls, include_extras=True)
+        self.is_open = issubclass(cls, OpenJsonObject)
         flat: list[tuple[str, _Plan]] = []
         fields: list[_Field] = []
-        for field in dataclasses.fields(cls):  # type: ignore[arg-type] # all derived ones are
-            storage = field.metadata.get(_STORED, _Storage())
+        for member in dataclasses.fields(cls):  # type: ignore[arg-type] # all derived ones are
+            storage = member.metadata.get(_STORED, _Storage())
             if storage.is_flat:
-                flat.append((field.name, _Plan(hints[field.name], label)))
+                flat.append((member.name, _Plan(hints[member.name], label)))
             elif storage.is_stored:
-                fields.append(_plan_field(field, storage, hints[field.name], label))
+                hint = hints[member.name]
+                fields.append(_plan_field(member, storage, hint, label, is_open=self.is_open))
         self._build: Callable[..., JsonObject] = cls
         self._label = label
         self._constants = dict(cls.json_constants)
@@ -179,18 +203,20 @@ class _Plan:
         self.keys = {*self._constants, *(field.key for field in fields)}
         self.keys = self.keys.union(*(inner.keys for _, inner in flat))
         self._reads = [
-            (one.key, one.name, one.form.kind, one.form.decode, one.is_required, one.missing)
-            for one in fields
+            (item.key, item.name, item.form.kind, item.form.decode, item.is_required, item.missing)
+            for item in fields
         ]
         self._writes = [
-            (one.name, one.key, one.form.encode, one.is_always_written, one.default)
-            for one in fields
+            (item.name, item.key, item.form.encode, item.is_always_written, item.default)
+            for item in fields
         ]
 
     def decode(self, payload: object, **others: object) -> JsonObject:
         """Parse a JSON object."""
         if type(payload) is not dict:
             raise ValueError(f"{self._label}: expected a JSON object, got {_name_type(payload)}")
+        if self.is_open:
+            return self._decode_open(payload)
         value, used = self.read(payload, others)
         if used != len(payload):
             unknown = min(payload.keys() - self.keys)
@@ -218,6 +244,25 @@ class _Plan:
                 values[name] = missing
         return self._build(**values), used
 
+    def _decode_open(self, payload: Json) -> JsonObject:
+        values: dict[str, object] = {}
+        problems: dict[str, str] = {}
+        for key, name, kind, convert, is_required, _ in self._reads:
+            value = payload.get(key, _MISSING)
+            if value is _MISSING:
+                if is_required:
+                    problems[key] = f"{self._label}: missing {key!r}"
+                continue
+            try:
+                values[name] = value if type(value) is kind else convert(value)
+            except _PartialError as error:
+                values[name], problems[key] = error.value, str(error)
+            except ValueError as error:
+                problems[key] = str(error)
+        result: Any = self._build(**values)
+        result.problems.update(problems)
+        return result  # type: ignore[no-any-return] # as in `decode`
+
     def encode(self, value: object) -> Json:
         """Serialize to a JSON object."""
         payload = self._constants.copy()
@@ -228,6 +273,14 @@ class _Plan:
             if is_always_written or (item is not default and item != default):
                 payload[key] = item if convert is None else convert(item)
         return payload
+
+
+class _PartialError(ValueError):
+    """A value of which some is invalid; `value` is the rest."""
+
+    def __init__(self, value: object, problem: str) -> None:
+        super().__init__(problem)
+        self.value = value
 
 
 _plans: dict[type[JsonObject], _Plan] = {}
@@ -241,18 +294,18 @@ def _get_plan(cls: type[JsonObject]) -> _Plan:
 
 
 def _plan_field(
-    field: dataclasses.Field[Any], storage: _Storage, hint: object, label: str
+    member: dataclasses.Field[Any], storage: _Storage, hint: object, label: str, *, is_open: bool
 ) -> _Field:
-    default = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
+    default = member.default
+    if member.default_factory is not dataclasses.MISSING:
+        default = member.default_factory()
     is_required = storage.required or (
         default is dataclasses.MISSING and storage.missing is _MISSING
     )
-    key = storage.key or field.name
-    form = _get_form(hint, f"{label}: invalid {key!r}", may_be_null=is_required)
+    key = storage.key or member.name
+    form = _get_form(hint, f"{label}: invalid {key!r}", may_be_null=is_required or is_open)
     is_always_written = is_required or storage.missing is not _MISSING
-    return _Field(field.name, key, form, is_required, storage.missing, is_always_written, default)
+    return _Field(member.name, key, form, is_required, storage.missing, is_always_written, default)
 
 
 def _get_form(hint: Any, subject: str, *, may_be_null: bool) -> _Form:  # noqa: ANN401 - any type
@@ -283,15 +336,21 @@ def _get_limited_form(limit: Minimum | Converter, subject: str) -> _Form:
 def _get_list_form(hint: type, subject: str) -> _Form:
     check = partial(_validate_type, list, subject)
     if issubclass(hint, JsonObject):
-        read, write = _get_plan(hint).decode, _get_plan(hint).encode
+        plan = _get_plan(hint)
+        read, write = plan.decode, plan.encode
+        decode_items: Decode = lambda items: tuple([read(item) for item in items])  # noqa: E731
+        if plan.is_open:
+            decode_items = partial(_decode_open_items, plan)
         return _Form(
             None,
-            lambda value: tuple([read(item) for item in check(value)]),
+            lambda value: decode_items(check(value)),
             lambda items: [write(item) for item in items],
         )
-    if hint is not str:
+    if hint not in {str, int, Any}:
         raise TypeError(f"{subject}: lists of {hint} have no JSON form")
-    return _Form(None, lambda value: _decode_texts(check(value), subject), list)
+    if hint is Any:
+        return _Form(None, lambda value: tuple(check(value)), list)
+    return _Form(None, lambda value: _decode_scalars(check(value), hint, subject), list)
 
 
 def _allow_null(form: _Form) -> _Form:
@@ -321,8 +380,25 @@ def _validate_minimum(least: int, subject: str, value: object) -> int:
     return value
 
 
-def _decode_texts(values: list[object], subject: str) -> tuple[object, ...]:
+def _decode_scalars(values: list[object], kind: type, subject: str) -> tuple[object, ...]:
     for value in values:
-        if type(value) is not str:
-            raise ValueError(f"{subject}: expected a list of str, got {_name_type(value)}")
+        if type(value) is not kind:
+            expected = f"a list of {kind.__name__}"
+            raise ValueError(f"{subject}: expected {expected}, got {_name_type(value)}")
     return tuple(values)
+
+
+def _decode_open_items(plan: _Plan, values: list[object]) -> tuple[JsonObject, ...]:
+    items: list[JsonObject] = []
+    problem = ""
+    for value in values:
+        try:
+            item: Any = plan.decode(value)
+        except ValueError as error:
+            problem = problem or str(error)
+        else:
+            items.append(item)
+            problem = problem or next(iter(item.problems.values()), "")
+    if problem:
+        raise _PartialError(tuple(items), problem)
+    return tuple(items)

@@ -24,7 +24,7 @@ from shardline.log.model import (
     Source,
     Totals,
 )
-from shardline.log.state import Dismissal
+from shardline.log.parameters import Dismissal
 from shardline.operations.export import ExportRecord
 from shardline.pairing.pair_plan import PairPlan
 from shardline.schema.schema import Schema

@@ -15,6 +15,7 @@ from shardline.lineage.ancestry_graph import (
     merge_links,
     merge_source_links,
 )
+from shardline.log.parameters import RepairParameters
 from shardline.log.state import BRINGS_BACK
 from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
 from shardline.provenance.row_mapping import find_first_repair, get_shard_coverage
@@ -221,7 +222,7 @@ def _iter_input_shards(
     elif entry.operation == "rebuild":
         yield _find_rebuilt_inputs(index, entry, made)
     elif entry.operation == "repair":
-        whole = entry.parameters.get("how") != "salvage"
+        whole = not entry.read(RepairParameters).is_salvage
         first, old = find_first_repair(index, entry) if whole else (entry, entry.removed[0])
         yield index.before(first), [old]
     elif entry.inputs or is_in_place_entry(entry):

@@ -9,13 +9,26 @@ from shardline.errors import ConflictError, LogError, SchemaMismatchError
 from shardline.hints import Hint
 from shardline.log.changes import EntryDraft, diff_shards, list_live_names, validate_shards
 from shardline.log.model import Added, Input, Shard, Source
+from shardline.log.parameters import (
+    AppendedSources,
+    BatchDigest,
+    DismissParameters,
+    RejectParameters,
+    ReplacedSource,
+)
 from shardline.log.state import DISMISS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from shardline.canonical_json import Json
-    from shardline.log.state import Dismissal, State
+    from shardline.log.parameters import (
+        Dismissal,
+        QuarantinedRows,
+        SourceDuplicate,
+        SourceProblem,
+    )
+    from shardline.log.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class Append:
     inputs: tuple[Input, ...] = ()
     fingerprint: str | None = None
     retry_rejected: bool = False
-    quarantine: Mapping[str, Json] = field(default_factory=dict)
+    quarantine: Mapping[str, QuarantinedRows] = field(default_factory=dict)
     sidecars: Mapping[str, Json] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     seen: AppendBase | None = None
@@ -124,26 +137,20 @@ class Append:
 
     def _told(self, wanted: Sequence[Source], added: Sequence[Added]) -> Json:
         """What the entry tells of the sources that land, and of what they replace."""
-        quarantine = [
-            {"source": source.key, **self.quarantine[source.key]}
-            for source in wanted
-            if source.key in self.quarantine
-        ]
-        digests = [
-            {"source": source.key, "digest": self.digests[source.key]}
-            for source in wanted
-            if source.key in self.digests
-        ]
-        told: Json = {"quarantine": quarantine} if quarantine else {}
-        told |= {"batches": digests} if digests else {}
-        if self.exchange.landings:
-            told["replaced"] = [
-                {"source": key, "entry": entry} for key, entry in self.exchange.landings
-            ]
         old = {one.name: name for name, one in self.exchange.cut.items() if one is not None}
-        if old:
-            told["of"] = [old.get(one.shard.name) for one in added]
-        return told
+        keys = [source.key for source in wanted]
+        return AppendedSources(
+            quarantine=tuple(self.quarantine[key] for key in keys if key in self.quarantine),
+            batches=tuple(
+                BatchDigest(source=key, digest=self.digests[key])
+                for key in keys
+                if key in self.digests
+            ),
+            replaced=tuple(
+                ReplacedSource(source=key, entry=entry) for key, entry in self.exchange.landings
+            ),
+            bases=tuple(old.get(one.shard.name, "") for one in added) if old else (),
+        ).to_dict()
 
     def _new(self, state: State) -> Sequence[Source]:
         """The sources that may land."""
@@ -216,16 +223,16 @@ class SourceCoverage:
 
 @dataclass(frozen=True, slots=True)
 class RejectSources:
-    """Sources that could not land count as rejected from now on: nobody tries them at every turn.
+    """Reject sources, which are not tried again, for their `problems` or as `duplicates`.
 
-    `reasons` tells why, by the key of the source; `duplicates` of what a source is a duplicate. One
-    that landed before is left as it is, and so is one that was rejected, without `retry_rejected`.
+    A source that was appended before stays so. A rejected source is rejected again only after it
+    was tried again (`retry_rejected`).
     """
 
     sources: Sequence[Source]
-    reasons: Mapping[str, Json]
+    problems: Sequence[SourceProblem] = ()
     retry_rejected: bool = False
-    duplicates: Mapping[str, Json] = field(default_factory=dict)
+    duplicates: Sequence[SourceDuplicate] = ()
 
     def on(self, state: State) -> EntryDraft | None:
         """Keep both."""
@@ -235,15 +242,12 @@ class RejectSources:
         )
         if not new:
             return None
-        parameters = {
-            name: [{"source": one.key, **some[one.key]} for one in new if one.key in some]
-            for name, some in (("set_aside", self.reasons), ("duplicates", self.duplicates))
-        }
-        return EntryDraft(
-            operation="reject",
-            parameters={name: told for name, told in parameters.items() if told},
-            sources=new,
+        keys = {source.key for source in new}
+        parameters = RejectParameters(
+            rejected=tuple(one for one in self.problems if one.source in keys),
+            duplicates=tuple(one for one in self.duplicates if one.source in keys),
         )
+        return EntryDraft(operation="reject", parameters=parameters.to_dict(), sources=new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +260,11 @@ class DismissSources:
     def on(self, state: State) -> EntryDraft | None:
         """Keep both; leave out a source that landed, changed or was rejected again meanwhile."""
         open_ones = [
-            dismissal.to_dict()
+            dismissal
             for dismissal in self.dismissals
             if state.open_sources.get(dismissal.place) == dismissal.entry
         ]
         if not open_ones:
             return None
-        parameters: Json = {"reason": self.reason} if self.reason else {}
-        return EntryDraft(operation=DISMISS, parameters={**parameters, "dismissed": open_ones})
+        parameters = DismissParameters(reason=self.reason, dismissed=tuple(open_ones))
+        return EntryDraft(operation=DISMISS, parameters=parameters.to_dict())

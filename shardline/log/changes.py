@@ -21,6 +21,7 @@ from shardline.errors import (
 from shardline.hints import Hint
 from shardline.log.entry import Entry
 from shardline.log.model import Added, Attestation, Checks, Input, Ref, Shard, Source, Totals
+from shardline.log.parameters import RejectParameters
 from shardline.log.publication import find_latest_published
 from shardline.log.state import (
     MAX_CHECKS,
@@ -309,7 +310,7 @@ class Reject:
         marked = (Attestation(REJECTION, False, self.new),) if self.new else ()  # noqa: FBT003
         return EntryDraft(
             operation="reject",
-            parameters={"reason": self.reason} if self.reason else {},
+            parameters=RejectParameters(reason=self.reason).to_dict(),
             added=added,
             removed=removed,
             sources=tuple(source for source in self.sources if source.key in gone),

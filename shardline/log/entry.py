@@ -6,12 +6,21 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from shardline import canonical_json as canonical
 from shardline import codec
 from shardline.canonical_json import Json
-from shardline.codec import Converter, Count, Digest, JsonObject, Positive, not_stored, stored
+from shardline.codec import (
+    Converter,
+    Count,
+    Digest,
+    JsonObject,
+    OpenJsonObject,
+    Positive,
+    not_stored,
+    stored,
+)
 from shardline.errors import CorruptLogError, UnknownFormatError
 from shardline.hints import Hint
 from shardline.log.model import (
@@ -25,8 +34,10 @@ from shardline.log.model import (
     Totals,
     parse_sidecars,
 )
+from shardline.log.parameters import EntryParameters, EraseParameters
 from shardline.schema.schema import Schema
 
+Parameters = TypeVar("Parameters", bound=OpenJsonObject)
 FORMAT = 1
 VIRTUAL = "virtual"
 """What an entry uses that adds a plan instead of records."""
@@ -90,6 +101,9 @@ class Entry(JsonObject):
     condemned: tuple[str, ...] = ()
     sidecars: _Sidecars = field(default_factory=dict)
     digest: str = field(default="", metadata=not_stored())
+    _decoded: dict[type, Any] | None = field(
+        default=None, init=False, repr=False, compare=False, metadata=not_stored()
+    )
 
     @property
     def shown(self) -> str:
@@ -107,31 +121,29 @@ class Entry(JsonObject):
         found = [SIDECARS] if self.sidecars else []
         return [*found, VIRTUAL] if any(one.shard.virtual for one in self.added) else found
 
+    def read(self, kind: type[Parameters]) -> Parameters:
+        """Return the parameters, decoded once as those of an operation."""
+        known = self._decoded
+        if known is None:
+            known = {}
+            object.__setattr__(self, "_decoded", known)
+        value = known.get(kind)
+        if value is None:
+            value = known[kind] = codec.decode(kind, self.parameters)
+        return value
+
     @property
     def bases(self) -> tuple[str, ...]:
-        """The shard that each is made of which the entry adds; none if it does not tell.
+        """Name the shard that each added shard was computed from; empty if unknown.
 
-        It is empty for a shard that is not made of another one, but of a source.
+        The name is empty for a shard of a source.
         """
-        told = self.parameters.get("of")
-        if not isinstance(told, list):
-            return ()
-        return tuple("" if one is None else str(one) for one in told)
-
-    @property
-    def rewrites(self) -> dict[str, Json]:
-        """The sidecars that an erase rewrites, by name: `of`, the digest before, and `lines`.
-
-        `lines` are the spans of lines that go from a quarantine file, if they are told.
-        """
-        told = self.parameters.get("rewrites")
-        if not isinstance(told, dict):
-            return {}
-        return {name: one for name, one in told.items() if isinstance(one, dict)}
+        return self.read(EntryParameters).bases
 
     def has_sidecar(self, name: str, digest: str) -> bool:
         """Return True if the entry commits a sidecar with this digest, or rewrites it."""
-        return digest in {self.sidecars.get(name), self.rewrites.get(name, {}).get("of")}
+        rewrite = self.read(EraseParameters).rewrites.get(name)
+        return digest in {self.sidecars.get(name), None if rewrite is None else rewrite.before}
 
     def named_snapshots(self) -> list[int]:
         """The snapshots that the entry points at."""

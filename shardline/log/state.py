@@ -6,12 +6,12 @@ import copy
 import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from shardline.codec import JsonObject, Positive
 from shardline.errors import CorruptLogError
 from shardline.log.indexes import DigestIndex, SourceIndex
-from shardline.log.model import Checks, Ref, Source, Totals, get_sidecar_shard
+from shardline.log.model import Checks, Ref, Totals, get_sidecar_shard
+from shardline.log.parameters import DismissParameters
 from shardline.log.shard_history import ShardHistory
 from shardline.log.snapshot_history import SnapshotHistory, SnapshotRow
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardline.errors import LogFault
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
+    from shardline.log.parameters import Dismissal
     from shardline.schema.schema import Schema
 
 REJECTION = "rejection"
@@ -256,31 +257,14 @@ class State:
             holds[hold.name] = hold
 
 
-@dataclass(frozen=True, slots=True)
-class Dismissal(JsonObject):
-    """A rejected or skipped source that someone leaves out for good; `entry` rejected it."""
-
-    json_label: ClassVar = "a dismissal"
-    source: Source
-    entry: Positive
-
-    @property
-    def place(self) -> str:
-        """The key of its path or batch."""
-        return self.source.place_key
-
-
-def list_dismissals(entry: Entry) -> list[Dismissal]:
+def list_dismissals(entry: Entry) -> tuple[Dismissal, ...]:
     """Return what an entry dismisses. Raises CorruptLogError if it cannot be parsed."""
     if entry.operation != DISMISS:
-        return []
-    payload = entry.parameters.get("dismissed")
-    try:
-        if not isinstance(payload, list):
-            raise ValueError("invalid 'dismissed': expected a list")
-        return [Dismissal.from_dict(one) for one in payload]
-    except ValueError as error:
-        raise CorruptLogError(entry.shown, entry.number, str(error), "false-entry") from None
+        return ()
+    parameters = entry.read(DismissParameters)
+    if problem := parameters.problems.get("dismissed"):
+        raise CorruptLogError(entry.shown, entry.number, problem, "false-entry")
+    return parameters.dismissed
 
 
 class LogHead(Protocol):

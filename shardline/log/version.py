@@ -35,6 +35,7 @@ from shardline.log.changes import (
 )
 from shardline.log.log import Log
 from shardline.log.model import Checks, CommitInfo, Input
+from shardline.log.parameters import RebuildParameters
 from shardline.log.publication import is_published
 from shardline.log.snapshot import StoredSnapshot
 from shardline.log.state import BRINGS_BACK, REJECTION
@@ -140,9 +141,9 @@ class StoredVersion:
         if not state.snapshot:
             return None
         entry = self.log.entry(state.snapshot_entry)
-        given = entry.parameters.get("compression")
-        if entry.operation in _PACKING_OPERATIONS and given in _SHARD_COMPRESSIONS:
-            return str(given)
+        compression = entry.read(RebuildParameters).compression
+        if entry.operation in _PACKING_OPERATIONS and compression in _SHARD_COMPRESSIONS:
+            return compression
         packed = _last_packing(one.shard for one in reversed(entry.added))
         if packed is None:  # nothing was added, as by a rejection
             packed = _last_packing(reversed(self.latest().shards))

@@ -29,6 +29,7 @@ from shardline.execution.task_groups import run_grouped
 from shardline.hints import Hint, Option
 from shardline.log.append_change import Append, AppendBase, RejectSources, Replacement
 from shardline.log.model import Checks
+from shardline.log.parameters import QuarantinedRows, SourceDuplicate
 from shardline.log.version import get_no_schema_error, refuse_no_version
 from shardline.operations.append_task import (
     AppendOptions,
@@ -480,14 +481,15 @@ class _AppendRun:
         return Append(
             shards=[shard for source in written for shard in source.shards],
             sources=[source.source for source in written],
-            parameters=self.options.to_dict(),
+            parameters=self.options.to_parameters().to_dict(),
             fingerprint=schema.fingerprint,
             retry_rejected=self.rules.retry_rejected,
             quarantine={
-                source.source.key: {
-                    "rows": source.quarantined_rows,
-                    "files": list(source.quarantine_files),
-                }
+                source.source.key: QuarantinedRows(
+                    source=source.source.key,
+                    rows=source.quarantined_rows,
+                    files=source.quarantine_files,
+                )
                 for source in written
                 if source.quarantined_rows
             },
@@ -518,11 +520,9 @@ class _AppendRun:
             return
         change = RejectSources(
             [*(one.source for one in rejected), *(one.source for one in duplicates)],
-            {rejection.source.key: rejection.to_dict() for rejection in rejected},
+            [rejection.problem for rejection in rejected],
             retry_rejected=self.rules.retry_rejected,
-            duplicates={
-                duplicate.source.key: _encode_duplicate(duplicate) for duplicate in duplicates
-            },
+            duplicates=[_make_duplicate(duplicate) for duplicate in duplicates],
         )
         with report_partial_commit("append", [] if entry is None else [format_entry_label(entry)]):
             self.version.commit(change)
@@ -544,9 +544,9 @@ def _add_entry(skipped: SkippedSource, entry: Entry | None) -> SkippedSource:
     return replace(skipped, entry=entry.number) if skipped.first in entry.sources else skipped
 
 
-def _encode_duplicate(skipped: SkippedSource) -> Json:
-    payload: Json = {} if skipped.first is None else {"first": skipped.first.path}
-    return payload if skipped.entry is None else {**payload, "entry": skipped.entry}
+def _make_duplicate(skipped: SkippedSource) -> SourceDuplicate:
+    first = None if skipped.first is None else skipped.first.path
+    return SourceDuplicate(source=skipped.source.key, first=first, entry=skipped.entry)
 
 
 def _list_sources(sources: Any) -> list[Any]:  # noqa: ANN401 - anything that can be a source

@@ -19,6 +19,7 @@ from shardline.errors import (
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
 from shardline.log.model import INTEGRITY, SCHEMA
+from shardline.log.parameters import AppendParameters, SourceProblem
 from shardline.operations.shard_writer import (
     RowsDigest,
     RowStream,
@@ -75,24 +76,27 @@ class AppendOptions:
         validate_minimum("target_bytes", self.target_bytes, 1)
         validate_share("max_quarantined", self.max_quarantined)
 
-    def to_dict(self) -> Json:
-        """Serialize to the parameters of an append entry, which suffice to recreate the shards."""
-        payload: Json = {"target_bytes": self.target_bytes, "compression": self.compression.value}
-        payload |= {"salvage": True} if self.salvage else {}
-        payload |= {"format": self.format} if self.format is not None else {}
-        if self.max_record_bytes != DEFAULT_LIMITS.max_record_bytes:
-            payload["max_record_bytes"] = self.max_record_bytes
-        return payload
+    def to_parameters(self) -> AppendParameters:
+        """Return what an entry stores, enough to write the shards again."""
+        limit = self.max_record_bytes
+        return AppendParameters(
+            target_bytes=self.target_bytes,
+            compression=self.compression.value,
+            salvage=self.salvage,
+            format=self.format,
+            max_record_bytes=None if limit == DEFAULT_LIMITS.max_record_bytes else limit,
+        )
 
     @classmethod
-    def from_dict(cls, parameters: Json) -> AppendOptions:
-        """Parse the parameters of an append entry."""
+    def from_parameters(cls, parameters: AppendParameters) -> AppendOptions:
+        """Return the options of an entry."""
+        limit = parameters.max_record_bytes
         return cls(
-            parameters["target_bytes"],
-            Compression(parameters["compression"]),
-            salvage=bool(parameters.get("salvage")),
-            format=parameters.get("format"),
-            max_record_bytes=parameters.get("max_record_bytes", DEFAULT_LIMITS.max_record_bytes),
+            parameters.target_bytes,
+            Compression(parameters.compression),
+            salvage=parameters.salvage,
+            format=parameters.format,
+            max_record_bytes=DEFAULT_LIMITS.max_record_bytes if limit is None else limit,
         )
 
 
@@ -430,12 +434,24 @@ class SourceRejection:
         """Empty: a rejected source has no shards."""
         return ()
 
+    @property
+    def problem(self) -> SourceProblem:
+        """What an entry stores."""
+        return SourceProblem(
+            source=self.source.key,
+            check=self.check,
+            reason=self.reason,
+            record=self.record,
+            offset=self.offset,
+            detail=self.detail,
+            code=self.code if self.code == ChangedSourceError.code else None,
+        )
+
     def to_dict(self) -> Json:
-        """Serialize to the JSON of a reject entry."""
-        payload: Json = {"check": self.check, "reason": self.reason}
-        if self.record is not None:
-            payload |= {"record": self.record, "offset": self.offset, "detail": self.detail}
-        return {**payload, "code": self.code} if self.code == ChangedSourceError.code else payload
+        """Serialize to the JSON of a report."""
+        payload = self.problem.to_dict()
+        del payload["source"]
+        return payload
 
 
 def _build_rejection(source: Identity, error: ShardlineError) -> SourceRejection:

@@ -135,7 +135,7 @@ class CombinePlan:
                     wanted=targets.of,
                     make=_make_task_output,
                     prepare=prepare,
-                    describe=targets.outputs,
+                    describe=targets.add_outputs,
                     parameters=targets.parameters(),
                     pinned=targets.virtual,
                     makers=self.spec.udfs,

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardline.errors import ObjectExistsError
 from shardline.log.model import PLAN, Shard
+from shardline.log.parameters import CombineParameters
 from shardline.operations.derive import get_checked_digests, reuse_shards
 from shardline.operations.shard_writer import ShardPlan, get_stem, make_shard
 from shardline.pairing.coverage import (
@@ -308,20 +309,24 @@ class CombineTargets:
         return PairGrid(left.extents, right.extents, self.bound.spec.unordered)
 
     @cached_property
-    def _told(self) -> Json:
-        """What an entry tells, and must tell if its shards are to be kept."""
+    def _shared_parameters(self) -> Json:
+        """Parameters that an entry must share if its shards are to be reused."""
         rule = self.bound.spec.get_rule(self.run)
         if self.virtual:
             return {"mode": "virtual", "rule": rule}
         return {"rule": rule, "compression": self.packing.value}
 
-    def parameters(self) -> Json:
+    def parameters(self) -> CombineParameters:
         """Return the parameters of the entry, without what its shards cover."""
         spec = self.bound.spec
         if self.virtual:
-            return self._told
-        parameters = {**self._told, "target_bytes": self.target, **spec.get_parameters()}
-        return parameters if spec.is_incremental else {**parameters, "incremental": False}
+            return CombineParameters.from_dict(self._shared_parameters)
+        stored = {**self._shared_parameters, **spec.get_parameters()}
+        return replace(
+            CombineParameters.from_dict(stored),
+            target_bytes=self.target,
+            is_incremental=spec.is_incremental,
+        )
 
     def of(self, state: State) -> list[Shard | AnyCombineTask]:
         """Return the shards, or tasks to make them: what is kept, then what is new.
@@ -339,7 +344,7 @@ class CombineTargets:
             covered = CoveredPairs.nothing(self.grid)
             matched = bool(spec.on)
             kept = list_covering_shards(
-                self.into, state, self.origins, self._told, covered, matched=matched
+                self.into, state, self.origins, self._shared_parameters, covered, matched=matched
             )
             tasks: list[AnyCombineTask] = [self._task_of(*one) for one in self._missing(covered)]
         elif spec.sample is not None:
@@ -349,12 +354,14 @@ class CombineTargets:
         self._covers = {task.plan.stem: task.cover for task in tasks}
         return [*kept, *reuse_shards(state, tasks)]
 
-    def outputs(self, added: Sequence[Added]) -> Json:
-        """What the shards cover that an entry adds, in its order."""
+    def add_outputs(
+        self, parameters: CombineParameters, added: Sequence[Added]
+    ) -> CombineParameters:
+        """Return the parameters with what each added shard covers."""
         if not self.bound.spec.is_incremental:
-            return {}
+            return parameters
         stems = (get_stem(one.shard.name) for one in added)
-        return {"outputs": [self._covers[stem].to_json() for stem in stems]}
+        return replace(parameters, outputs=tuple(self._covers[stem].to_json() for stem in stems))
 
     def _missing(self, covered: CoveredPairs) -> Iterator[tuple[Coverage, PairEstimate]]:
         if self.bound.spec.on:
@@ -420,7 +427,7 @@ class CombineTargets:
         """What a shard of these pairs depends on."""
         left, right = (origin.snapshot.shards for origin in self.origins)
         paired = left[slice(*cover.left)], right[slice(*cover.right)]
-        return make_combine_identity({**self._told, **(told or {})}, *paired)
+        return make_combine_identity({**self._shared_parameters, **(told or {})}, *paired)
 
     @property
     def _whole(self) -> Coverage:

@@ -8,7 +8,7 @@ that its bytes depend on.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from shardline.errors import (
@@ -22,11 +22,13 @@ from shardline.execution.executor import ShardTask
 from shardline.hints import Hint, Option
 from shardline.log.changes import Derive, diff_shards, validate_not_tombstoned
 from shardline.log.model import RECEIPT, ROWS, Shard, get_quarantine_name
+from shardline.log.parameters import DerivedParameters, EraseParameters, FunctionDigest
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
 from shardline.operations.shard_writer import find_fresh_attempt, get_stem
 from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import let_go, pin_inputs
 from shardline.schema.comparison import compare
+from shardline.sidecars.receipt import list_quarantined_rows
 from shardline.sidecars.sidecar_reader import SidecarReader
 
 if TYPE_CHECKING:
@@ -68,10 +70,11 @@ class DerivedTask(ShardTask, Protocol):
 
 
 Task = TypeVar("Task", bound=DerivedTask)
+Parameters = TypeVar("Parameters", bound=DerivedParameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Derivation(Generic[Task]):
+class Derivation(Generic[Task, Parameters]):
     """What a version is to become. `wanted` gives its shards in order, or tasks that make them.
 
     With `pinned` the new shards cannot be read without those of the origins, which are pinned.
@@ -89,9 +92,9 @@ class Derivation(Generic[Task]):
     wanted: Callable[[State], Sequence[Shard | Task]]
     make: Callable[[Task, TaskContext], Receipt]
     prepare: Callable[[Sequence[Task]], None] | None = None
-    accept: Callable[[Sequence[Receipt]], Json] | None = None
-    describe: Callable[[Sequence[Added]], Json] | None = None
-    parameters: Json = field(default_factory=dict)
+    accept: Callable[[Sequence[Receipt]], None] | None = None
+    describe: Callable[[Parameters, Sequence[Added]], Parameters] | None = None
+    parameters: Parameters
     pinned: bool = False
     makers: tuple[UDF, ...] = ()
 
@@ -111,7 +114,7 @@ class WrittenShards:
     @property
     def found(self) -> int:
         """How many of what was made a run before had left, which was stopped."""
-        return 0 if self.entry is None else int(self.entry.parameters.get("found", 0))
+        return 0 if self.entry is None else self.entry.read(DerivedParameters).recovered
 
     @property
     def records(self) -> int:
@@ -136,7 +139,7 @@ class DerivationReport:
 
 
 def derive(
-    work: Derivation[Task], executor: Executor, progress: ProgressListener | None = None
+    work: Derivation[Task, Parameters], executor: Executor, progress: ProgressListener | None = None
 ) -> DerivationReport:
     """Make of a version what it is to become, and commit that.
 
@@ -147,7 +150,6 @@ def derive(
     created = False
     computed: set[Shard | None] = set()
     functions = describe_functions(work.makers)
-    named: Json = {FUNCTIONS: functions} if functions else {}
     validate_not_erased(work.origins)
     for _ in range(_ROUNDS):
         into.refresh()
@@ -161,11 +163,11 @@ def derive(
         if work.prepare is not None:
             work.prepare(tasks)
         receipts = make_fresh_shards(into, tasks, work.make, executor, progress)
-        told = work.accept(receipts) if work.accept is not None else {}
+        if work.accept is not None:
+            work.accept(receipts)
         given = iter(receipts)
         shards = [one if isinstance(one, Shard) else next(given).shard for one in target]
         added, removed = diff_shards(into.state, [shard for shard in shards if shard is not None])
-        told |= work.describe(added) if work.describe is not None else {}
         stood = validate_not_erased(work.origins)
         # Before the pins: a pin whose holder has no log is a sign that the log was lost.
         created |= not into.exists and into.create(work.schema, work.checks) is not None
@@ -175,15 +177,22 @@ def derive(
         reused = tuple(one for one in target if isinstance(one, Shard))
         computed |= {one.shard for one in receipts if not one.found}
         found = sum(one.found and one.shard not in computed for one in receipts)
-        counts = {"computed": len(receipts) - found, "reused": len(reused)}
-        if found:
-            counts["found"] = found
+        parameters = replace(
+            work.parameters,
+            computed=len(receipts) - found,
+            reused=len(reused),
+            recovered=found,
+            functions=functions,
+            quarantine=list_quarantined_rows(receipts),
+        )
+        if work.describe is not None:
+            parameters = work.describe(parameters, added)
         change = Derive(
             head=head,
             removed=removed,
             added=added,
             operation=work.operation,
-            parameters={**work.parameters, **told, **counts, **named},
+            parameters=parameters.to_dict(),
             inputs=tuple(origin.input() for origin in work.origins),
             sidecars=_collect_sidecars(into, [one.shard for one in added], receipts),
         )
@@ -288,7 +297,7 @@ def _renew_pins(into: StoredVersion, entry: Entry | None, origins: Sequence[Deri
 
 def _record_tombstones(into: StoredVersion, names: Sequence[str]) -> None:
     """Say that shards never come back: they hold records that were erased where they came from."""
-    parameters: Json = {"erasure": secrets.token_hex(16), "features": [], "of": [], "records": []}
+    parameters = EraseParameters(erasure=secrets.token_hex(16)).to_dict()
     for attempt in range(_ROUNDS):
         into.refresh()
         try:
@@ -410,27 +419,22 @@ def validate_nothing_appended(into: StoredVersion, operation: str) -> None:
         )
 
 
-FUNCTIONS = "functions"
-"""The parameter of an entry that tells the source digest of each function."""
-
-
-def describe_functions(makers: Iterable[UDF]) -> list[Json]:
-    """Return the functions as an entry tells them: name, code version and source digest."""
-    told: list[Json] = []
-    for maker in makers:
-        identity = maker.identity()
-        digest = getattr(maker, "source_digest", lambda: None)()
+def describe_functions(makers: Iterable[UDF]) -> tuple[FunctionDigest, ...]:
+    """Return name, code version and source digest of the functions that have them."""
+    functions: list[FunctionDigest] = []
+    for udf in makers:
+        identity = udf.identity()
+        digest = getattr(udf, "source_digest", lambda: None)()
         if identity is not None and digest is not None:
-            told.append(
-                {"function": identity["function"], "code": identity["code"], "source": digest}
-            )
-    return told
+            function, code = identity["function"], identity["code"]
+            functions.append(FunctionDigest(function=function, code=code, digest=digest))
+    return tuple(functions)
 
 
 def get_checked_digests(makers: Iterable[UDF]) -> tuple[str, ...]:
     """Return the source digests of the functions whose source is compared."""
     checked = [maker for maker in makers if getattr(maker, "check_source", True)]
-    return tuple(one["source"] for one in describe_functions(checked))
+    return tuple(function.digest for function in describe_functions(checked))
 
 
 def validate_unchanged_functions(
@@ -441,20 +445,18 @@ def validate_unchanged_functions(
     Older entries that tell no digest are accepted, and so are digests of different methods.
     """
     checked = [maker for maker in makers if getattr(maker, "check_source", True)]
-    given = describe_functions(checked)
-    if not given or not into.state.snapshot:
+    functions = describe_functions(checked)
+    if not functions or not into.state.snapshot:
         return
     known = {
-        (one["function"], one["code"]): one["source"]
-        for one in _find_latest_functions(into, operation)
+        (one.function, one.code): one.digest for one in _find_latest_functions(into, operation)
     }
-    for one in given:
-        before = known.get((one["function"], one["code"]))
-        if before is None or before == one["source"] or _method(before) != _method(one["source"]):
+    for one in functions:
+        before = known.get((one.function, one.code))
+        if before is None or before == one.digest or _method(before) != _method(one.digest):
             continue
         raise FieldsError(
-            f"{into.name}: function {one['function']!r} has changed, its code {one['code']!r} "
-            "has not",
+            f"{into.name}: function {one.function!r} has changed, its code {one.code!r} has not",
             code="changed-function",
             hint=Hint.of(
                 "change ",
@@ -466,20 +468,15 @@ def validate_unchanged_functions(
         )
 
 
-def _find_latest_functions(into: StoredVersion, operation: str) -> list[Json]:
-    """Return the functions of the latest entry of an operation, behind rebuilds and the like."""
+def _find_latest_functions(into: StoredVersion, operation: str) -> tuple[FunctionDigest, ...]:
+    """Return the functions of the latest entry of an operation, before rebuilds and the like."""
     state = into.state
     for number in state.line():
         entry = into.log.entry(into.snapshot(number).entry)
         if entry.operation == operation:
-            told = entry.parameters.get(FUNCTIONS, [])
-            return [one for one in told if _is_told(one)] if isinstance(told, list) else []
-    return []
-
-
-def _is_told(one: object) -> bool:
-    keys = ("function", "code", "source")
-    return isinstance(one, dict) and all(isinstance(one.get(key), str) for key in keys)
+            functions = entry.read(DerivedParameters).functions
+            return tuple(function for function in functions if not function.problems)
+    return ()
 
 
 def _method(digest: str) -> str:

@@ -18,6 +18,7 @@ from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint
 from shardline.log.changes import Derive, diff_shards
 from shardline.log.model import Base
+from shardline.log.parameters import EraseParameters
 from shardline.log.version import DerivedFrom, StoredVersion, utc_now
 from shardline.operations.check import CheckTask, run_check
 from shardline.operations.derive import make_fresh_shards
@@ -171,9 +172,7 @@ def execute_erase_plan(
         for one in work.done():
             done.append(one)
             committed.append(format_entry_label(one.entry))
-        lines = strike_lines(
-            plan.history, plan.quarantine, work.parameters([], []), doubtful=quarantine
-        )
+        lines = strike_lines(plan.history, plan.quarantine, work.parameters, doubtful=quarantine)
     holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
     if done:
         holders += _erase_late_commits(work, done)
@@ -272,15 +271,11 @@ class _EraseRun:
             self.made[part.shard.name] = shard
             self.sidecars.update({shard.name: receipt.sidecars})
 
-    def parameters(self, of: Sequence[str], records: Sequence[int]) -> Json:
-        """Return what all entries of the erase have: of which shards how many records went."""
-        told: Json = {
-            "erasure": self.erasure,
-            "features": list(self.plan.features),
-            "of": list(of),
-            "records": list(records),
-        }
-        return told | ({"request": self.request} if self.request else {})
+    @property
+    def parameters(self) -> EraseParameters:
+        """Parameters that all entries of the erase have."""
+        features = tuple(self.plan.features)
+        return EraseParameters(erasure=self.erasure, features=features, request=self.request)
 
     def _task(self, version: StoredVersion, part: ShardErasure) -> EraseTask:
         shard = part.shard
@@ -331,18 +326,21 @@ class _EraseRun:
         pin_inputs(version, bases)
         old = {shard.name: name for name, shard in new.items()}
         of = [old[place.shard.name] for place in added]
-        parameters = self.parameters(of, [counts[name] for name in of])
-        refused = sorted({source for file in self.plan.quarantine for source in self._of(file)})
-        parameters |= {"refused_of": refused} if refused else {}
-        older = self._older(one)
-        parameters |= {"older": older} if older else {}
+        refused = {source for file in self.plan.quarantine for source in self._of(file)}
+        parameters = replace(
+            self.parameters,
+            bases=tuple(of),
+            records=tuple(counts[name] for name in of),
+            quarantine_sources=tuple(sorted(refused)),
+            older=self._older(one),
+        )
         entry = version.commit(
             Derive(
                 head=one.head,
                 removed=removed,
                 added=added,
                 operation=ERASE,
-                parameters=parameters,
+                parameters=parameters.to_dict(),
                 condemned=one.gone,
                 sidecars={
                     name: digest
@@ -359,12 +357,12 @@ class _EraseRun:
         """The sources of the lines that are struck out of a quarantine file."""
         return file.sources | (file.doubtful_sources if self.quarantine else frozenset())
 
-    def _older(self, one: VersionErasure) -> Json:
+    def _older(self, one: VersionErasure) -> dict[str, list[tuple[int, int]]]:
         """The rows of shards that are given up, which no receipt will tell."""
         rows = self.plan.rows
         spans = {s.name: collapse_rows(rows[s.name]) for s in one.given_up if s.name in rows}
         few = sum(map(len, spans.values())) <= _MOST_SPANS
-        return {name: [list(span) for span in some] for name, some in spans.items() if few}
+        return {name: list(some) for name, some in spans.items() if few}
 
     def _bases(self, shards: Iterable[Shard]) -> list[DerivedFrom]:
         """The newest snapshots that hold the bases of new overlays."""

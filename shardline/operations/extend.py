@@ -19,6 +19,7 @@ from shardline.errors import (
 )
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
+from shardline.log.parameters import ExtendParameters
 from shardline.log.version import refuse_no_version
 from shardline.operations.transform_version import (
     TransformMode,
@@ -33,7 +34,6 @@ from shardline.udf.udf_declaration import describe_udf, is_udf
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener
     from shardline.log.model import Checks
     from shardline.log.version import StoredVersion
@@ -138,8 +138,9 @@ def prepare_extend(
                 Option("mode", "rewrite"),
             ),
         )
-    told: Json = {"mode": mode, "fields": [describe_udf(one) for one in makers]}
-    told |= {"drop": list(drop)} if drop else {}
+    parameters = ExtendParameters(
+        mode=mode, udfs=tuple(describe_udf(udf) for udf in makers), drop=tuple(drop)
+    )
     return VersionTransform(
         "extend",
         base,
@@ -150,7 +151,7 @@ def prepare_extend(
         parse_shard_compression(compression),
         max_quarantined,
         limits,
-        told,
+        parameters,
         checks,
     )
 

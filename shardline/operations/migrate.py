@@ -18,6 +18,7 @@ from shardline import canonical_json as canonical
 from shardline.errors import InvalidArgumentError, InvalidTypeError, SchemaMismatchError
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
+from shardline.log.parameters import MigrateParameters
 from shardline.log.version import refuse_no_version
 from shardline.operations.transform_version import VersionTransform, parse_shard_compression
 from shardline.schema.arrow_types import column_type, infer_arrow_feature, is_list
@@ -64,15 +65,14 @@ class MigrationSpec:
         """Take what is to be dropped twice for once."""
         object.__setattr__(self, "drop", tuple(dict.fromkeys(self.drop)))
 
-    def to_dict(self) -> Json:
-        """The steps as an entry tells them."""
-        told: Json = {
-            "rename": dict(self.rename),
-            "drop": list(self.drop),
-            "cast": dict(self.cast),
-            "default": sorted(self.default),
-        }
-        return {name: steps for name, steps in told.items() if steps}
+    def to_parameters(self) -> MigrateParameters:
+        """Return what an entry stores: of default values, only the names."""
+        return MigrateParameters(
+            rename=dict(self.rename),
+            drop=tuple(self.drop),
+            cast=dict(self.cast),
+            default=tuple(sorted(self.default)),
+        )
 
     def lines(self) -> list[str]:
         """The steps in words, in the order in which they are named here."""
@@ -141,7 +141,7 @@ def prepare_migration(
         parse_shard_compression(compression),
         max_quarantined,
         limits,
-        steps.to_dict(),
+        steps.to_parameters(),
         checks,
     )
 

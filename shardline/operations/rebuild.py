@@ -15,6 +15,7 @@ from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.log.changes import Replace
+from shardline.log.parameters import RebuildParameters
 from shardline.log.version import DerivedFrom, refuse_no_version
 from shardline.operations.derive import (
     Derivation,
@@ -51,7 +52,6 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Checks, Shard
@@ -205,7 +205,10 @@ class _RebuildRun:
             made = [receipt.shard for receipt in receipts if receipt.shard is not None]
             sidecars = {n: digest for one in receipts for n, digest in one.sidecars.items()}
             change = Replace(
-                removed=removed, added=made, parameters=self._parameters(), sidecars=sidecars
+                removed=removed,
+                added=made,
+                parameters=self._parameters().to_dict(),
+                sidecars=sidecars,
             )
             try:
                 entry = self.version.commit(change)
@@ -265,9 +268,12 @@ class _RebuildRun:
         cut = list_cut_tasks(self.version.store, slices, self.limits)
         list(self.executor.run(verify_cut_shard, cut, self.progress))
 
-    def _parameters(self) -> Json:
-        told: Json = {"compression": self.packing.value, "snapshot": self.snapshot.number}
-        return told if self.target is None else {**told, "target_bytes": self.target}
+    def _parameters(self) -> RebuildParameters:
+        return RebuildParameters(
+            compression=self.packing.value,
+            snapshot=self.snapshot.number,
+            target_bytes=self.target,
+        )
 
 
 def _list_names(outputs: Sequence[RebuildOutput]) -> list[str]:

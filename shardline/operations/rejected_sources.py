@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from shardline.errors import InvalidTypeError, SourceError
 from shardline.hints import Hint
 from shardline.log.append_change import DismissSources
-from shardline.log.state import RESERVED_CHECKS, Dismissal, list_dismissals
+from shardline.log.parameters import Dismissal, RejectParameters, SourceProblem
+from shardline.log.state import RESERVED_CHECKS, list_dismissals
 from shardline.log.version import refuse_no_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from datetime import datetime
 
-    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.model import Source as Identity
     from shardline.log.version import StoredVersion
@@ -232,36 +232,32 @@ class _Rejection:
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
-        self._reasons = _by_key(entry.parameters.get("set_aside", ()))
-        self._duplicates = _by_key(entry.parameters.get("duplicates", ()))
+        parameters = entry.read(RejectParameters)
+        self._problems = {one.source: one for one in parameters.rejected}
+        self._duplicates = {one.source: one for one in parameters.duplicates}
 
     def describe(self, source: Identity) -> OpenSource:
         """Return the source with what the entry says of it."""
         entry = self._entry
-        if source.key in self._duplicates:
-            payload = self._duplicates[source.key]
-            first, landed = str(payload.get("first", "")), payload.get("entry")
-            return DuplicateSource(source, entry.number, entry.time, first, landed)
+        if duplicate := self._duplicates.get(source.key):
+            first = duplicate.first or ""
+            return DuplicateSource(source, entry.number, entry.time, first, duplicate.entry)
         if entry.rejects is not None:
             check, reason = _find_failure(entry)
             return RejectedSource(
                 source, entry.number, entry.time, reason, check, snapshot=entry.rejects
             )
-        payload = self._reasons.get(source.key, {})
+        problem = self._problems.get(source.key) or SourceProblem()
         return RejectedSource(
             source,
             entry.number,
             entry.time,
-            str(payload.get("reason", "")),
-            str(payload.get("check", "")),
-            payload.get("code"),
-            payload.get("record"),
-            payload.get("offset"),
+            problem.reason,
+            problem.check,
+            problem.code,
+            problem.record,
+            problem.offset,
         )
-
-
-def _by_key(payload: Sequence[Json]) -> dict[str, Json]:
-    return {str(one["source"]): one for one in payload}
 
 
 def _find_failure(entry: Entry) -> tuple[str, str]:
@@ -270,8 +266,8 @@ def _find_failure(entry: Entry) -> tuple[str, str]:
         one for one in entry.attestations if not one.passed and one.check not in RESERVED_CHECKS
     )
     first = next(failures, None)
-    given = str(entry.parameters.get("reason", ""))
-    return ("", given) if first is None else (first.check, first.detail or given)
+    reason = entry.read(RejectParameters).reason
+    return ("", reason) if first is None else (first.check, first.detail or reason)
 
 
 def _list_restored_keys(version: StoredVersion, entry: Entry) -> set[str]:

@@ -16,6 +16,7 @@ from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
 from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY, Attestation
+from shardline.log.parameters import RepairParameters
 from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
 from shardline.operations.check import MAX_DETAIL
@@ -30,13 +31,13 @@ from shardline.operations.shard_writer import find_fresh_attempt
 from shardline.provenance.commands import get_repair_command
 from shardline.provenance.log_index import find_added_shard
 from shardline.readers.shard_file import open_shard_file, rebuild_index
+from shardline.sidecars.receipt import list_quarantined_rows
 from shardline.tfrecord.hashing import hash_object
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
@@ -273,15 +274,18 @@ def _commit_repair(
 ) -> ShardRepair:
     """Put the new shard in the place of the old one."""
     lost = count_lost_records(shard, receipt.shard)
-    parameters: Json = {"shard": shard.name, "how": how, "lost_records": lost}
-    if receipt.quarantine is not None:
-        parameters["quarantine"] = [{"rows": receipt.refused_rows, "files": [receipt.quarantine]}]
+    parameters = RepairParameters(
+        shard=shard.name,
+        method=how,
+        lost_records=lost,
+        quarantine=list_quarantined_rows([receipt]),
+    )
     added = [] if receipt.shard is None else [receipt.shard]
     change = Replace(
         removed=[shard.name],
         added=added,
         operation="repair",
-        parameters=parameters,
+        parameters=parameters.to_dict(),
         sidecars=receipt.sidecars,
     )
     entry = version.commit(change)

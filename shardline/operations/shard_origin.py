@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shardline.errors import ShardlineError
 from shardline.log.model import RECEIPT
+from shardline.log.parameters import AppendParameters, EntryParameters, RebuildParameters
 from shardline.log.version import StoredVersion
 from shardline.operations.shard_slice import (
     ShardSlice,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Shard
     from shardline.sidecars.receipt import Receipt
     from shardline.sources import RecordSource
+    from shardline.sources.source_format import SourceFormat
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 
@@ -63,7 +65,7 @@ def find_source_rows(version: StoredVersion, shard: Shard, limits: Limits) -> So
     parts = [one.shard for one in entry.added if one.shard.source == first_one.source]
     if len(parts) == 1:
         return SourceRows(source, 0, None, records)
-    if any(told["source"] == first_one.source for told in entry.parameters.get("quarantine", ())):
+    if any(rows.source == first_one.source for rows in entry.read(EntryParameters).quarantine):
         return None
     first = sum(part.records for part in parts[: parts.index(first_one)])
     return SourceRows(source, first, first + records, records)
@@ -83,12 +85,12 @@ def _find_source(entry: Entry, shard: Shard, limits: Limits) -> RecordSource | N
     found = [source for source in entry.sources if source.key == shard.source]
     if entry.operation != "append" or not found or found[0].path is None:
         return None
-    place, parameters = found[0].path, entry.parameters
+    place, parameters = found[0].path, entry.read(AppendParameters)
     try:
         source = open_source(
             Path(place) if "://" not in place else place,
-            format=parameters.get("format"),
-            salvage=bool(parameters.get("salvage")),
+            format=cast("SourceFormat | None", parameters.format),
+            salvage=parameters.salvage,
             limits=limits,
         )
         return source if source.identity() == found[0] else None
@@ -105,14 +107,15 @@ def find_input_slices(
         return _list_left_slices(version, entry, first_one, limits)
     if entry.operation != "rebuild":
         return None
+    parameters = entry.read(RebuildParameters)
     try:
-        target = entry.parameters.get("target_bytes")
+        target = parameters.target_bytes
         outputs = number_outputs(
             plan_rebuild(version.store, _list_inputs(version, entry), target, limits)
         )
     except (ShardlineError, OSError):
         return None
-    packing = Compression(entry.parameters["compression"])
+    packing = Compression(parameters.compression)
     stem = get_stem(first_one.name)
     made_of = (out.slices for out in outputs if make_stem(out.identity(packing)) == stem)
     return next(made_of, None)

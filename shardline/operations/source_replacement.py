@@ -16,6 +16,7 @@ from shardline.errors import LogError
 from shardline.hints import Hint, Option
 from shardline.log.append_change import Replacement
 from shardline.log.model import ROWS
+from shardline.log.parameters import RepairParameters
 from shardline.operations.derive import make_fresh_shards
 from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
 from shardline.operations.erasure.record_relations import list_relations, spread_rows
@@ -99,9 +100,9 @@ def _list_relations(version: StoredVersion, history: VersionHistory) -> list[Rel
     index = LogIndex(version.store, version)
     histories = DatasetHistory(index, log.dataset, {log.version: history})
     salvaged = [
-        _SalvagedRelation(version, str(entry.parameters["shard"]), entry.added[0].shard)
+        _SalvagedRelation(version, entry.read(RepairParameters).shard, entry.added[0].shard)
         for entry in history.entries
-        if entry.operation == "repair" and entry.parameters.get("lost_records") and entry.added
+        if entry.operation == "repair" and entry.read(RepairParameters).lost_records and entry.added
     ]
     return [*list_relations(histories), *salvaged]
 

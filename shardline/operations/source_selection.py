@@ -14,6 +14,7 @@ from shardline.errors import ChangedSourceError, InvalidArgumentError, SourceErr
 from shardline.hints import Hint, Option
 from shardline.log.indexes import hash_content, hash_location
 from shardline.log.model import INTEGRITY
+from shardline.log.parameters import AppendedSources, RejectParameters
 from shardline.operations.append_task import SourceRejection
 from shardline.operations.shard_writer import digest_rows
 from shardline.sources.source_identity import make_source_changed_error
@@ -60,21 +61,19 @@ class _EntrySources:
 
     @cached_property
     def replaced(self) -> frozenset[tuple[str, int]]:
-        rows = self.entry.parameters.get("replaced", ())
-        return frozenset((str(row["source"]), int(row["entry"])) for row in rows)
+        replaced = self.entry.read(AppendedSources).replaced
+        return frozenset((one.source, one.entry) for one in replaced)
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        rows = self.entry.parameters.get("batches", ())
-        return {str(row["source"]): str(row["digest"]) for row in rows}
+        return {one.source: one.digest for one in self.entry.read(AppendedSources).batches}
 
     @cached_property
     def temporarily_skipped(self) -> frozenset[str]:
         """Keys of sources that were skipped because of other sources of the version."""
-        duplicates = self.entry.parameters.get("duplicates", ())
-        rejected = self.entry.parameters.get("set_aside", ())
-        changed = (row for row in rejected if row.get("code") == ChangedSourceError.code)
-        return frozenset(str(row["source"]) for row in (*duplicates, *changed))
+        parameters = self.entry.read(RejectParameters)
+        changed = {one.source for one in parameters.rejected if one.code == ChangedSourceError.code}
+        return frozenset(changed.union(one.source for one in parameters.duplicates))
 
 
 class KnownSources:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shardline.log.parameters import RejectParameters
 from shardline.log.publication import list_published
 from shardline.log.state import REJECTION, VACUUM
 from shardline.log.version import refuse_no_version
@@ -103,7 +104,7 @@ def iter_blockers(version: StoredVersion, number: int) -> Iterator[Blocker]:
     moment = state.timeline.moment(number)
     if moment.rejected:
         entry = version.log.entry(moment.rejected)
-        yield Blocker("", "rejected", 0, _failures(entry) or entry.parameters.get("reason", ""))
+        yield Blocker("", "rejected", 0, _failures(entry) or entry.read(RejectParameters).reason)
     if not moment.totals.shards:
         yield Blocker("", "empty", 0, "it holds no shards")
     stays = state.stays.at(number)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Added, Checks, Shard
+    from shardline.log.parameters import ExtendParameters, MigrateParameters
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
     from shardline.log.version import StoredVersion
@@ -213,7 +214,7 @@ class VersionTransform:
     compression: Compression | None
     max_quarantined: float
     limits: Limits
-    told: Json
+    parameters: ExtendParameters | MigrateParameters
     checks: Checks | None = None
 
     def __post_init__(self) -> None:
@@ -296,8 +297,10 @@ class VersionTransform:
                     wanted=lambda state: self._wanted(state, tasks),
                     make=make_transformed_shard,
                     accept=self._accept,
-                    describe=lambda added: _describe_added(tasks, added),
-                    parameters=self.told,
+                    describe=lambda parameters, added: replace(
+                        parameters, bases=_list_bases(tasks, added)
+                    ),
+                    parameters=self.parameters,
                     pinned=self.mode == "overlay",
                     makers=self.transform.fields,
                 ),
@@ -354,7 +357,7 @@ class VersionTransform:
                 tasks[at] = next((one for one in others if one.plan.stem in live), task)
         return tasks
 
-    def _accept(self, receipts: Sequence[Receipt]) -> Json:
+    def _accept(self, receipts: Sequence[Receipt]) -> None:
         """Refuse what was made if too many records are missing in it."""
         rows = sum(receipt.end for receipt in receipts)
         bad = sum(receipt.refused_rows for receipt in receipts)
@@ -363,12 +366,6 @@ class VersionTransform:
         validate_lost_share(
             self.into.name, told, bad, rows, share=self.max_quarantined, advice=advice
         )
-        quarantined = [
-            {"rows": receipt.refused_rows, "files": [receipt.quarantine]}
-            for receipt in receipts
-            if receipt.quarantine is not None
-        ]
-        return {"quarantine": quarantined} if quarantined else {}
 
 
 def _get_hint(operation: str, mode: TransformMode) -> Hint:
@@ -378,10 +375,10 @@ def _get_hint(operation: str, mode: TransformMode) -> Hint:
     return Hint.of(mend, ", or ", QUARANTINE_HINT, *(optional if mode == "overlay" else ()))
 
 
-def _describe_added(tasks: Sequence[TransformTask], added: Sequence[Added]) -> Json:
-    """Of which shard of the base each is made that an entry adds, in its order."""
+def _list_bases(tasks: Sequence[TransformTask], added: Sequence[Added]) -> tuple[str, ...]:
+    """List the shard of the base from which each added shard was computed."""
     bases = {task.plan.stem: task.shard.name for task in tasks}
-    return {"of": [bases[get_stem(one.shard.name)] for one in added]}
+    return tuple(bases[get_stem(one.shard.name)] for one in added)
 
 
 def make_transformed_shard(task: TransformTask, running: TaskContext) -> Receipt:

@@ -27,6 +27,7 @@ from shardline.execution.threads import run_tasks
 from shardline.log.changes import AddTombstones
 from shardline.log.log import CHECKPOINT_NAME
 from shardline.log.model import RECEIPT, ROWS, SHARD_NAME
+from shardline.log.parameters import EntryParameters, VacuumParameters
 from shardline.log.retention import find_unreferenced
 from shardline.log.version import StoredVersion, utc_now
 from shardline.operations.partial_commit import make_incomplete_error
@@ -389,8 +390,10 @@ def _list_shard_candidates(
 
     chosen = choose(version.state)
     if delete and chosen:
-        parameters = {"keep_seconds": int(run.retention.total_seconds())}
-        entry = version.commit(AddTombstones(lambda state: sorted(choose(state)), parameters))
+        parameters = VacuumParameters(retention_seconds=int(run.retention.total_seconds()))
+        entry = version.commit(
+            AddTombstones(lambda state: sorted(choose(state)), parameters.to_dict())
+        )
         announced = set(entry.condemned) if entry else set()
         run.announced += sorted(announced)
         chosen = {name: why for name, why in chosen.items() if name in announced}
@@ -492,8 +495,8 @@ def _list_referenced_quarantine(version: StoredVersion) -> set[str]:
     return {
         name
         for entry in version.log.entries(1)
-        for told in entry.parameters.get("quarantine", ())
-        for name in told.get("files", ())
+        for rows in entry.read(EntryParameters).quarantine
+        for name in rows.files
     }
 
 

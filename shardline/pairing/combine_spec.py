@@ -20,6 +20,7 @@ from shardline.arguments import validate_choice, validate_minimum
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, UnknownArgumentError
 from shardline.hints import Hint, Option
 from shardline.kernel.types import Column
+from shardline.log.parameters import CombineParameters, StoredUDF
 from shardline.pairing.pair_features import (
     PairNaming,
     combine_schemas,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Key, Schema
     from shardline.udf import UDF
 
-    FindUDFs: TypeAlias = Callable[[Sequence[Json]], Sequence[UDF]]
+    FindUDFs: TypeAlias = Callable[[Sequence[StoredUDF]], Sequence[UDF]]
 
 
 JoinType: TypeAlias = Literal["inner", "left"]
@@ -166,16 +167,16 @@ def _list_functions(stored: Sequence[Json]) -> Iterator[str]:
         yield (udf.get("identity") or {}).get("function") or UNKNOWN_FUNCTION
 
 
-def _describe_filter(stored: Json) -> Json:
+def _describe_filter(stored: Json) -> StoredUDF:
     """Describe a stored filter as `describe_udf` does; its entry has no other description."""
     identity = stored.get("identity")
     function = str((identity or {}).get("function", "")).rpartition(":")[2]
-    return {
-        "by": f"function {function!r}" if function else "the function that chose pairs",
-        "features": [feature["name"] for feature in stored["features"]],
-        "identity": identity,
-        **({"deterministic": False} if stored.get("deterministic") is False else {}),
-    }
+    return StoredUDF(
+        label=f"function {function!r}" if function else "the function that chose pairs",
+        features=tuple(feature["name"] for feature in stored["features"]),
+        identity=identity,
+        deterministic=stored.get("deterministic") is not False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +224,8 @@ class CombineSpec:
             flag="--udf",
             parse=_list_udfs,
             rule=lambda udfs, run: [_get_identity(udf, run) for udf in udfs],
-            parameter=lambda udfs: [describe_udf(udf) for udf in udfs],
-            decode=lambda stored, find: find(stored),
+            parameter=lambda udfs: [describe_udf(udf).to_dict() for udf in udfs],
+            decode=lambda stored, find: find([StoredUDF.from_dict(udf) for udf in stored]),
             arguments=_list_functions,
             is_virtual=False,
         ),
@@ -386,16 +387,12 @@ def list_arguments(parameters: Json) -> Iterator[tuple[str, str | None]]:
                 yield option.flag or f"--{name.replace('_', '-')}", text
 
 
-def list_stored_udfs(parameters: Json) -> list[Json]:
-    """List the functions and tables of an entry's combination, as `describe_udf` describes them.
-
-    A predicate is neither.
-    """
-    rule = parameters.get("rule")
-    where = rule.get("where") if isinstance(rule, dict) else None
+def list_stored_udfs(parameters: CombineParameters) -> list[StoredUDF]:
+    """List the functions and tables of an entry's combination. A predicate is neither."""
+    where = parameters.rule.get("where")
     if where is None or get_stored_predicate(where.get("identity")) is not None:
-        return [*parameters.get("fields", ())]
-    return [*parameters.get("fields", ()), _describe_filter(where)]
+        return list(parameters.udfs)
+    return [*parameters.udfs, _describe_filter(where)]
 
 
 def has_pair_selection(parameters: Json) -> bool:

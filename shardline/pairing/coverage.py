@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.errors import LogError
+from shardline.log.parameters import CombineParameters
 from shardline.log.version import StoredVersion
 from shardline.pairing.pair_grid import PairEstimate, locate_triangle_row
 
@@ -81,6 +82,19 @@ def _covers_all(right: IntArray, cover: Coverage, count: int) -> bool:
     return cover.right == (0, count) and np.array_equal(right, np.arange(count))
 
 
+def has_rule(entry: Entry) -> bool:
+    """Return True if an entry has the rule of a combination."""
+    return "rule" not in entry.read(CombineParameters).problems
+
+
+def get_coverage(entry: Entry, place: int) -> Coverage | None:
+    """Return what the added shard at a place covers; None if the entry does not say."""
+    outputs = entry.read(CombineParameters).outputs
+    if outputs is None or len(outputs) != len(entry.added):
+        return None
+    return Coverage.from_json(outputs[place])
+
+
 class _EntryReader:
     """Entries of a combination, each read once."""
 
@@ -104,12 +118,12 @@ class _EntryReader:
 
     def _read(self, entry: Entry) -> _EntryCoverage | None:
         """What an entry tells, if it is one of the same combination."""
-        outputs = entry.parameters.get("outputs")
+        outputs = entry.read(CombineParameters).outputs
         if (
             entry.operation != COMBINE_OPERATION
             or not self._told.items() <= entry.parameters.items()
             or len(entry.inputs) != len(self._origins)
-            or not isinstance(outputs, list)
+            or outputs is None
             or len(outputs) != len(entry.added)
         ):
             return None

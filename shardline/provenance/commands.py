@@ -8,6 +8,12 @@ from shardline.arguments import TARGET_BYTES
 from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
 from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY
+from shardline.log.parameters import (
+    CombineParameters,
+    ExtendParameters,
+    MigrateParameters,
+    StoredUDF,
+)
 from shardline.log.publication import is_in
 from shardline.log.version import StoredVersion
 from shardline.pairing.combine_spec import UNKNOWN_FUNCTION, list_arguments, list_stored_udfs
@@ -18,7 +24,6 @@ from shardline.provenance.log_index import find_added_shard
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.snapshot import StoredSnapshot
@@ -106,23 +111,23 @@ def _format_output(entry: Entry) -> tuple[str, str]:
 
 
 def _list_extend_arguments(entry: Entry) -> Iterator[str]:
-    told = entry.parameters
+    parameters = entry.read(ExtendParameters)
     yield from (_format_input(entry, 0), *_format_output(entry))
-    for one in told["fields"]:
-        yield from _list_udf_arguments(one)
-    if told.get("mode") == "rewrite":
+    for udf in parameters.udfs:
+        yield from _list_udf_arguments(udf)
+    if parameters.mode == "rewrite":
         yield from ("--mode", "rewrite")
-    for name in told.get("drop", ()):
+    for name in parameters.drop:
         yield from ("--drop", name)
 
 
-def _list_udf_arguments(told: Json) -> Iterator[str]:
-    identity: Any = told["identity"] or {}
-    if identity.get("maker") != "table":
-        yield from ("--udf", identity.get("function") or UNKNOWN_FUNCTION)
+def _list_udf_arguments(udf: StoredUDF) -> Iterator[str]:
+    identity: Any = udf.identity or {}
+    if not udf.is_table_join:
+        yield from ("--udf", udf.function or UNKNOWN_FUNCTION)
         return
-    yield from ("--join", told["by"].removeprefix("table "), "--key", identity["key"])
-    yield from ("--columns", ",".join(told["features"]))
+    yield from ("--join", udf.label.removeprefix("table "), "--key", identity["key"])
+    yield from ("--columns", ",".join(udf.features))
     if identity["column"] != identity["key"]:
         yield from ("--table-key", identity["column"])
     if identity["missing"] == "absent":
@@ -137,20 +142,20 @@ def _list_combine_arguments(entry: Entry) -> Iterator[str]:
     yield from (_format_input(entry, 0), _format_input(entry, 1), "--into", entry.shown)
     for option, value in list_arguments(entry.parameters):
         yield from (option,) if value is None else (option, value)
-    if entry.parameters.get("mode") == "virtual":
+    if entry.read(CombineParameters).is_virtual:
         yield from ("--mode", "virtual")
 
 
 def _list_migrate_arguments(entry: Entry) -> Iterator[str]:
-    told = entry.parameters
+    parameters = entry.read(MigrateParameters)
     yield from (_format_input(entry, 0), *_format_output(entry))
-    for name, new in told.get("rename", {}).items():
+    for name, new in parameters.rename.items():
         yield from ("--rename", f"{name}={new}")
-    for name in told.get("drop", ()):
+    for name in parameters.drop:
         yield from ("--drop", name)
-    for name, kind in told.get("cast", {}).items():
+    for name, kind in parameters.cast.items():
         yield from ("--cast", f"{name}={kind}")
-    for name in told.get("default", ()):
+    for name in parameters.default:
         yield from ("--default", f"{name}=VALUE")
 
 
@@ -210,8 +215,8 @@ def _iter_release_commands(
 def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
     """Return how to combine the same pairs in another version, with row maps."""
     left, right = (f"{one.shown}@{one.snapshot}" for one in entry.inputs)
-    told = entry.parameters
-    if list_stored_udfs(told):
+    parameters = entry.read(CombineParameters)
+    if list_stored_udfs(parameters):
         return Hint.of(
             f"combine {left} and {right} into another version, with the functions and options of "
             f"entry {entry.number} in ",
@@ -219,9 +224,10 @@ def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
         )
     into = _choose_unused_name(index, entry.shown)
     options = [
-        option if value is None else f"{option}={value}" for option, value in list_arguments(told)
+        option if value is None else f"{option}={value}"
+        for option, value in list_arguments(entry.parameters)
     ]
-    size = told.get("target_bytes")
+    size = parameters.target_bytes
     options += [f"--target-size={size}"] if size not in {None, TARGET_BYTES} else []
     command = Command.of("combine", left, right, f"--into={into}", *options)
     return Hint.of("to combine the same pairs in another version, run ", command)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import InvalidNameError, InvalidTypeError, SnapshotNotFoundError
 from shardline.log.changes import EntryDraft, SetPin
+from shardline.log.parameters import ConsumerParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -88,7 +89,9 @@ class SetConsumer:
     def on(self, state: State) -> EntryDraft | None:
         """Keep both, as a pin does."""
         consumer = self.consumer
-        told = {"name": consumer.name, "run": consumer.run, "commit": consumer.commit}
+        parameters = ConsumerParameters(
+            name=consumer.name, run=consumer.run, commit=consumer.commit
+        )
         snapshot = None if self.released else consumer.snapshot
         draft = SetPin(consumer.pin, snapshot, "" if self.released else consumer.commit).on(state)
         if draft is None:
@@ -96,7 +99,7 @@ class SetConsumer:
         return replace(
             draft,
             operation=RELEASE if self.released else CONSUME,
-            parameters={key: value for key, value in told.items() if value},
+            parameters=parameters.to_dict(),
         )
 
 

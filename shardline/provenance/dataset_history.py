@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from shardline.log.parameters import EntryParameters
 from shardline.sidecars.sidecar_reader import SidecarReader
 
 if TYPE_CHECKING:
@@ -100,8 +101,8 @@ class DatasetHistory:
             name
             for one in self.versions.values()
             for entry in one.entries
-            for told in entry.parameters.get("quarantine", ())
-            for name in told.get("files", ())
+            for rows in entry.read(EntryParameters).quarantine
+            for name in rows.files
         )
         folder = f"{self.dataset}/quarantine"
         beside = (f"{folder}/{name.removesuffix('.tfrecord')}.jsonl" for name in self.shards)

@@ -21,7 +21,7 @@ from shardline.log.layers import Layer, list_stacks
 from shardline.log.model import PLAN
 from shardline.log.retention import find_retained
 from shardline.log.version import StoredVersion
-from shardline.pairing.coverage import Coverage
+from shardline.pairing.coverage import get_coverage
 from shardline.pairing.pair_plan import PairPlan
 
 if TYPE_CHECKING:
@@ -414,10 +414,9 @@ def _paired(entry: Entry, plan: str) -> Iterator[tuple[Input, slice]]:
 
     An entry that does not say the places stands for all shards of its inputs.
     """
-    outputs = entry.parameters.get("outputs") or []
     names = [one.shard.name for one in entry.added]
     spans = [slice(None)] * len(entry.inputs)
-    if plan in names and len(outputs) == len(names):
-        cover = Coverage.from_json(outputs[names.index(plan)])
+    cover = get_coverage(entry, names.index(plan)) if plan in names else None
+    if cover is not None:
         spans = [slice(*cover.left), slice(*cover.right)]
     yield from zip(entry.inputs, spans, strict=False)

@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardline.log.model import DERIVING_OPERATIONS
+from shardline.log.parameters import (
+    AppendedSources,
+    CombineParameters,
+    ConsumerParameters,
+    DerivedParameters,
+    DismissParameters,
+    EntryParameters,
+    EraseParameters,
+    ExtendParameters,
+    MigrateParameters,
+    RejectParameters,
+    RepairParameters,
+)
 from shardline.log.state import RESERVED_CHECKS
 from shardline.text import escape_text, format_count, format_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.model import Attestation, CommitInfo
 
@@ -20,81 +32,59 @@ _SHOWN = 6
 
 
 def _format_derivation(entry: Entry) -> Iterator[str]:
-    """`extended by double, length: 1 shard computed, 100 reused`, and what is gone."""
-    told = entry.parameters
-    how = {
+    """`extended by double, length: 1 shard computed, 100 reused`, and the removed shards."""
+    parameters = entry.read(DerivedParameters)
+    what = {
         "extend": _format_extension,
         "migrate": _format_migration,
         "combine": _format_combination,
-    }[entry.operation](told)
-    computed, reused = (_get_count(told.get(name)) for name in ("computed", "reused"))
-    found = f", {left:,} left by a run before" if (left := _get_count(told.get("found"))) else ""
-    yield f"{how}: {format_count(computed, 'shard')} computed, {reused:,} reused{found}"
+    }[entry.operation](entry)
+    computed, reused = parameters.computed or 0, parameters.reused or 0
+    recovered = f", {parameters.recovered:,} left by a run before" if parameters.recovered else ""
+    yield f"{what}: {format_count(computed, 'shard')} computed, {reused:,} reused{recovered}"
     added = {one.shard.name for one in entry.added}
-    gone = [name for name in entry.removed if name not in added]
-    if gone:
-        yield f"-{format_count(len(gone), 'shard')}"
+    removed = [name for name in entry.removed if name not in added]
+    if removed:
+        yield f"-{format_count(len(removed), 'shard')}"
 
 
-def _format_extension(told: Json) -> str:
-    makers = [one for one in _get_list(told.get("fields")) if isinstance(one, dict)]
-    made = [name for one in makers for name in _get_names(one.get("features"))]
-    dropped = _get_names(told.get("drop"))
+def _format_extension(entry: Entry) -> str:
+    parameters = entry.read(ExtendParameters)
+    new = [name for udf in parameters.udfs for name in udf.features]
     return (
         "extended"
-        + (f" by {_shorten_list(made)}" if made else "")
-        + (f" without {_shorten_list(dropped)}" if dropped else "")
+        + (f" by {_shorten_list(new)}" if new else "")
+        + (f" without {_shorten_list(parameters.drop)}" if parameters.drop else "")
     )
 
 
-def _format_migration(told: Json) -> str:
-    steps = [f"{old} → {new}" for old, new in _get_pairs(told.get("rename"))]
-    steps += [f"without {name}" for name in _get_names(told.get("drop"))]
-    steps += [f"{name} as {kind}" for name, kind in _get_pairs(told.get("cast"))]
-    steps += [f"{name} filled in" for name in _get_names(told.get("default"))]
+def _format_migration(entry: Entry) -> str:
+    parameters = entry.read(MigrateParameters)
+    steps = [f"{old} → {new}" for old, new in parameters.rename.items()]
+    steps += [f"without {name}" for name in parameters.drop]
+    steps += [f"{name} as {kind}" for name, kind in parameters.cast.items()]
+    steps += [f"{name} filled in" for name in parameters.default]
     return "migrated" + (f" ({_shorten_list(steps)})" if steps else "")
 
 
-def _format_combination(told: Json) -> str:
-    rule = told.get("rule")
-    given = rule if isinstance(rule, dict) else {}
-    keys = [dict.fromkeys(_get_names(pair)) for pair in _get_list(given.get("on"))]
-    words = [f"by {' = '.join(pair)}" for pair in keys if pair]
-    words += ["with all of the left"] if given.get("how") == "left" else []
-    words += ["each two once"] if given.get("once") else []
-    words += ["some of the pairs"] if "where" in given else []
-    words += (
-        [f"the first {format_count(_get_count(told['limit']), 'pair')}"] if "limit" in told else []
-    )
-    words += (
-        [f"a sample of {format_count(_get_count(told['sample']), 'pair')}"]
-        if "sample" in told
-        else []
-    )
-    return "combined" + (f" ({_shorten_list(words)})" if words else "")
+def _format_combination(entry: Entry) -> str:
+    parameters = entry.read(CombineParameters)
+    options = [f"by {' = '.join(dict.fromkeys(pair))}" for pair in parameters.keys]
+    options += ["with all of the left"] if parameters.rule.get("how") == "left" else []
+    options += ["each two once"] if parameters.is_unordered else []
+    options += ["some of the pairs"] if "where" in parameters.rule else []
+    if parameters.limit is not None:
+        options.append(f"the first {format_count(parameters.limit, 'pair')}")
+    if parameters.sample is not None:
+        options.append(f"a sample of {format_count(parameters.sample, 'pair')}")
+    return "combined" + (f" ({_shorten_list(options)})" if options else "")
 
 
-def _shorten_list(words: list[str]) -> str:
-    """The first of several, and how many more there are."""
-    more = len(words) - _SHOWN
-    return ", ".join(words) if more <= 0 else f"{', '.join(words[:_SHOWN])} and {more:,} more"
-
-
-def _get_count(told: object) -> int:
-    return told if isinstance(told, int) else 0
-
-
-def _get_list(told: object) -> list[object]:
-    return told if isinstance(told, list) else []
-
-
-def _get_names(told: object) -> list[str]:
-    return [escape_text(str(name)) for name in _get_list(told)]
-
-
-def _get_pairs(told: object) -> list[tuple[str, str]]:
-    pairs = told.items() if isinstance(told, dict) else ()
-    return [(escape_text(str(one)), escape_text(str(other))) for one, other in pairs]
+def _shorten_list(names: Sequence[str]) -> str:
+    """The first of several, escaped, and the number of the others."""
+    first = ", ".join(map(escape_text, names[:_SHOWN]))
+    more = len(names) - _SHOWN
+    return first if more <= 0 else f"{first} and {more:,} more"
 
 
 _MAX_DETAIL = 160
@@ -153,7 +143,7 @@ def _format_parts(entry: Entry) -> Iterator[str]:
     changed = f" ({'; '.join(data)})" if data else ""
     if entry.rejects is not None:
         reason = _format_failures(entry) or _shorten(
-            escape_text(str(entry.parameters.get("reason", "")))
+            escape_text(entry.read(RejectParameters).reason)
         )
         yield f"rejected snapshot {entry.rejects}{changed}" + (f": {reason}" if reason else "")
     elif entry.operation == "reject":
@@ -186,25 +176,22 @@ def _format_refs(entry: Entry) -> Iterator[str]:
 
 def _format_consumer(entry: Entry) -> str:
     """Who reads a snapshot from now on, or no longer does."""
-    told = {
-        key: escape_text(str(entry.parameters.get(key, ""))) for key in ("name", "run", "commit")
-    }
-    about = [f"{key} {told[key]}" for key in ("run", "commit") if told[key]]
-    named = told["name"] + (f" ({', '.join(about)})" if about else "")
+    consumer = entry.read(ConsumerParameters)
+    about = [f"run {consumer.run}"] if consumer.run else []
+    about += [f"commit {consumer.commit}"] if consumer.commit else []
+    label = escape_text(consumer.name + (f" ({', '.join(about)})" if about else ""))
     if entry.pin is None or entry.pin.snapshot is None:
-        return f"released by {named}"
-    return f"snapshot {entry.pin.snapshot} is read by {named}"
+        return f"released by {label}"
+    return f"snapshot {entry.pin.snapshot} is read by {label}"
 
 
 def _format_rejected_sources(entry: Entry) -> Iterator[str]:
     """Which sources could not land: the first reason in full, and how many there are."""
-    told, same = entry.parameters.get("set_aside"), entry.parameters.get("duplicates")
-    skipped = len(same) if isinstance(same, list) else 0
+    parameters = entry.read(RejectParameters)
+    skipped = len(parameters.duplicates)
     if len(entry.sources) > skipped or not skipped:
-        first = None
-        if isinstance(told, list) and told and isinstance(told[0], dict):
-            first = told[0].get("reason")
-        reason = f": {_shorten(escape_text(str(first).splitlines()[0]))}" if first else ""
+        first = parameters.rejected[0].reason if parameters.rejected else ""
+        reason = f": {_shorten(escape_text(first.splitlines()[0]))}" if first else ""
         yield f"set aside {format_count(len(entry.sources) - skipped, 'source')}{reason}"
     if skipped:
         yield f"skipped {format_count(skipped, 'duplicate')}"
@@ -212,16 +199,16 @@ def _format_rejected_sources(entry: Entry) -> Iterator[str]:
 
 def _format_dismissal(entry: Entry) -> str:
     """How many rejected sources and duplicates an entry dismisses, and why."""
-    listed_sources = entry.parameters.get("dismissed")
-    count = len(listed_sources) if isinstance(listed_sources, list) else 0
-    reason = _shorten(escape_text(str(entry.parameters.get("reason", ""))))
-    return f"dismissed {format_count(count, 'source')}" + (f" ({reason})" if reason else "")
+    parameters = entry.read(DismissParameters)
+    count = format_count(len(parameters.dismissed), "source")
+    reason = _shorten(escape_text(parameters.reason))
+    return f"dismissed {count}" + (f" ({reason})" if reason else "")
 
 
 def _format_replacement(entry: Entry) -> str:
     """How many landings an append replaced by new content."""
-    told = entry.parameters.get("replaced")
-    return f", {format_count(len(told), 'source')} replaced" if isinstance(told, list) else ""
+    replaced = entry.read(AppendedSources).replaced
+    return f", {format_count(len(replaced), 'source')} replaced" if replaced else ""
 
 
 def _format_data(entry: Entry) -> Iterator[str]:
@@ -242,9 +229,9 @@ def _format_data(entry: Entry) -> Iterator[str]:
             yield f"{format_count(len(entry.sources), 'source')} without a record"
         if entry.removed:
             yield f"-{format_count(len(entry.removed), 'shard')}{_format_replacement(entry)}"
-    refused = _count_quarantined_rows(entry.parameters)
-    if refused:
-        yield f"{format_count(refused, 'row')} in quarantine"
+    quarantined = sum(rows.rows for rows in entry.read(EntryParameters).quarantine)
+    if quarantined:
+        yield f"{format_count(quarantined, 'row')} in quarantine"
     if entry.inputs:
         names = [f"{one.shown}@{one.snapshot}" for one in entry.inputs]
         alone = " and itself" if len(set(names)) < len(names) else ""
@@ -253,38 +240,30 @@ def _format_data(entry: Entry) -> Iterator[str]:
 
 def _format_erasure(entry: Entry) -> Iterator[str]:
     """How many records are gone, and what was told of the request."""
-    told = entry.parameters.get("records")
-    gone = sum(count for count in told if isinstance(count, int)) if isinstance(told, list) else 0
-    request = _shorten(escape_text(str(entry.parameters.get("request", ""))))
-    why = f" ({request})" if request else ""
+    parameters = entry.read(EraseParameters)
+    request = _shorten(escape_text(parameters.request))
+    reason = f" ({request})" if request else ""
     if not entry.changes_data:
-        yield f"erased what older snapshots hold{why}"
+        yield f"erased what older snapshots hold{reason}"
         return
     yield (
-        f"erased {format_count(gone, 'record')}{why}, "
+        f"erased {format_count(sum(parameters.records), 'record')}{reason}, "
         f"{format_count(len(entry.added), 'shard')} anew"
     )
 
 
 def _format_repair(entry: Entry) -> Iterator[str]:
     """How a shard was made anew, and what was lost."""
+    parameters = entry.read(RepairParameters)
     how = {
         "inputs": "made anew of the shards it was rebuilt from",
         "source": "made anew of its source",
         "copies": "made anew of what was rebuilt from it",
         "salvage": "kept what was intact" if entry.added else "nothing was left",
-    }.get(str(entry.parameters.get("how")), "made anew")
+    }.get(parameters.method, "made anew")
     yield f"{escape_text(_shorten(entry.removed[0], _SHOWN_SHARD))}: {how}"
-    lost = entry.parameters.get("lost_records")
-    if isinstance(lost, int) and lost > 0:
-        yield f"{format_count(lost, 'record')} lost"
-
-
-def _count_quarantined_rows(parameters: Json) -> int:
-    """How many rows went to quarantine, as far as the parameters tell it as we do."""
-    told = _get_list(parameters.get("quarantine"))
-    rows = [one.get("rows") for one in told if isinstance(one, dict)]
-    return sum(count for count in rows if isinstance(count, int))
+    if parameters.lost_records > 0:
+        yield f"{format_count(parameters.lost_records, 'record')} lost"
 
 
 def _format_attestations(entry: Entry) -> Iterator[str]:

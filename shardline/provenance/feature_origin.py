@@ -6,13 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import SchemaMismatchError
+from shardline.log.parameters import (
+    CombineParameters,
+    ExtendParameters,
+    MigrateParameters,
+    StoredUDF,
+)
+from shardline.pairing.coverage import has_rule
 from shardline.pairing.pair_features import PairNaming, name_features
 from shardline.schema.schema import get_full_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.schema.schema import Schema
 
@@ -48,17 +54,17 @@ def infer_feature_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, F
 
 def _infer_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
     names = [one.shown for one in entry.inputs]
-    told = entry.parameters
     if entry.operation == "rebuild" and names:
         return _get_kept_origins(names[0], inputs[0])
     if entry.operation == "extend":
+        extension = entry.read(ExtendParameters)
         base = _get_kept_origins(names[0], inputs[0])
-        kept = {name: one for name, one in base.items() if name not in told.get("drop", ())}
-        return {**kept, **_get_computed_origins(base, inputs[0], told.get("fields", ()))}
+        kept = {name: one for name, one in base.items() if name not in extension.drop}
+        return {**kept, **_get_computed_origins(base, inputs[0], extension.udfs)}
     if entry.operation == "migrate":
-        return _get_migrated_origins(names[0], inputs[0], told)
-    if entry.operation == "combine":
-        return _get_combined_origins(names, inputs, told)
+        return _get_migrated_origins(names[0], inputs[0], entry.read(MigrateParameters))
+    if entry.operation == "combine" and has_rule(entry):
+        return _get_combined_origins(names, inputs, entry.read(CombineParameters))
     return {}
 
 
@@ -67,23 +73,27 @@ def _get_kept_origins(version: str, schema: Schema) -> dict[str, FeatureOrigin]:
 
 
 def _get_computed_origins(
-    known: Mapping[str, FeatureOrigin], schema: Schema | None, makers: Iterable[Json]
+    known: Mapping[str, FeatureOrigin], schema: Schema | None, udfs: Iterable[StoredUDF]
 ) -> dict[str, FeatureOrigin]:
     """The new features: each is made of what those come from that its maker reads."""
     context = list(known)
     if schema is not None:
         context = [feature.name for feature in schema.features if not feature.sequence]
     found: dict[str, FeatureOrigin] = {}
-    for maker in makers:
-        reads = context if maker["reads"] is None else maker["reads"]
+    for udf in udfs:
+        if problem := udf.problems.get("reads"):
+            raise ValueError(problem)
+        reads = context if udf.reads is None else udf.reads
         of = dict.fromkeys(one for name in reads if name in known for one in known[name].of)
-        origin = FeatureOrigin("computed", tuple(of), maker["by"])
-        found |= dict.fromkeys(maker["features"], origin)
+        origin = FeatureOrigin("computed", tuple(of), udf.label)
+        found |= dict.fromkeys(udf.features, origin)
     return found
 
 
-def _get_migrated_origins(version: str, schema: Schema, told: Json) -> dict[str, FeatureOrigin]:
-    rename, cast, filled = told.get("rename", {}), told.get("cast", {}), told.get("default", ())
+def _get_migrated_origins(
+    version: str, schema: Schema, parameters: MigrateParameters
+) -> dict[str, FeatureOrigin]:
+    rename, cast, filled = parameters.rename, parameters.cast, parameters.default
     there = [feature.name for feature in schema.features]
     found = {}
     known = [(said, one.name) for one in schema.features for said in (one.name, get_full_name(one))]
@@ -93,18 +103,17 @@ def _get_migrated_origins(version: str, schema: Schema, told: Json) -> dict[str,
         of = ((version, name),) if name in there else ()
         if said == name or how != "kept":
             found[rename.get(said, name)] = FeatureOrigin(how, of)
-    for name in told.get("drop", ()):
+    for name in parameters.drop:
         found.pop(name, None)
     return found
 
 
 def _get_combined_origins(
-    names: Sequence[str], schemas: Sequence[Schema], told: Json
+    names: Sequence[str], schemas: Sequence[Schema], parameters: CombineParameters
 ) -> dict[str, FeatureOrigin]:
-    rule = told["rule"]
-    shared = [left for left, right in rule.get("on", ()) if left == right]
+    shared = [left for left, right in parameters.keys if left == right]
     left, right = ([feature.key for feature in schema.features] for schema in schemas)
-    called = name_features(PairNaming.from_rule(rule), left, right, shared)
+    called = name_features(PairNaming.from_rule(parameters.rule), left, right, shared)
     found: dict[str, FeatureOrigin] = {}
     for version, side in zip(names, (called.left, called.right), strict=True):
         for (_, feature), name in side.items():
@@ -113,4 +122,4 @@ def _get_combined_origins(
                 # A name may stand in the context of one side, and in the feature_lists of another.
                 known = found[name].of if name in found else ()
                 found[name] = FeatureOrigin(how, (*known, (version, feature)))
-    return {**found, **_get_computed_origins(found, None, told.get("fields", ()))}
+    return {**found, **_get_computed_origins(found, None, parameters.udfs)}

@@ -17,6 +17,7 @@ from shardline.errors import (
 )
 from shardline.hints import Hint
 from shardline.log.model import RECEIPT, ROWS
+from shardline.log.parameters import CombineParameters, RepairParameters
 from shardline.log.version import StoredVersion
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.provenance.catalog import find_all_versions, find_versions
@@ -300,8 +301,7 @@ class LogIndex:
             left, right = (
                 tuple(RecordExtent(one.shard.records, 0) for one in side) for side in sides
             )
-            unordered = bool(entry.parameters.get("rule", {}).get("once"))
-            self._grids[key] = PairGrid(left, right, unordered)
+            self._grids[key] = PairGrid(left, right, entry.read(CombineParameters).is_unordered)
         return self._grids[key]
 
     def place(self, entry: Entry, shard: str) -> int:
@@ -331,7 +331,7 @@ def find_added_shard(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard
     stay = version.state.stays.named([shard.name])[shard.name]
     entry = version.log.entry(stay.landed)
     if entry.operation == "repair":
-        old = str(entry.parameters["shard"])
+        old = entry.read(RepairParameters).shard
         return find_added_shard(version, version.state.stays.named([old])[old].shard)
     return entry, stay.shard
 

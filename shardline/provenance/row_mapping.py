@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardline.log.parameters import AppendParameters, EntryParameters, RepairParameters
 from shardline.pairing.combine_spec import has_pair_selection
-from shardline.pairing.coverage import Coverage
+from shardline.pairing.coverage import Coverage, get_coverage
 from shardline.provenance.commands import get_recombine_hint
 from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
 from shardline.provenance.record_numbers import (
@@ -62,15 +63,21 @@ def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
             path=error.path,
             version=entry.shown,
         ) from None
-    kind = entry.parameters.get("format") or infer_format_of_source(source)
+    kind = entry.read(AppendParameters).format or infer_format_of_source(source)
     parts = [one.shard for one in entry.added if one.shard.source == shard.source]
     place = next(at for at, one in enumerate(parts) if one.name == shard.name)
     records = sum(one.records for one in parts[:place])
     earlier: int | None = receipt.first - records
-    told = any(one.get("source") == source.key for one in entry.parameters.get("quarantine", ()))
+    has_quarantine = any(
+        rows.source == source.key for rows in entry.read(EntryParameters).quarantine
+    )
     if earlier and kind in _MAY_BE_BLANK:
         # Of the shards before it is only known how many rows gave none: some may be blank.
-        earlier = _count_quarantined_in(index, entry, parts[:place], receipt.first) if told else 0
+        earlier = (
+            _count_quarantined_in(index, entry, parts[:place], receipt.first)
+            if has_quarantine
+            else 0
+        )
     here = refused_before(receipt.refused, row)
     refused = None if earlier is None else here + earlier
     return SourceRow(source, row, format_row_label(kind, row), row - records - inside, refused)
@@ -289,16 +296,13 @@ def _validate_pair_count(shard: Shard, pairs: int) -> None:
 
 
 def get_shard_coverage(index: LogIndex, entry: Entry, shard: str) -> Coverage | None:
-    """Which shards of its inputs a combined one covers; None if the entry does not tell."""
-    outputs = entry.parameters.get("outputs")
-    if not isinstance(outputs, list) or len(outputs) != len(entry.added):
-        return None
-    return Coverage.from_json(outputs[index.place(entry, shard)])
+    """Return which shards of its inputs a combined shard covers; None if the entry does not say."""
+    return get_coverage(entry, index.place(entry, shard))
 
 
 def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """Made anew of what it was first made of, record for record; or what was left of it."""
-    if entry.parameters.get("how") != "salvage":
+    if not entry.read(RepairParameters).is_salvage:
         first, old = find_first_repair(index, entry)
         listing = index.before(first)
         if listing.stays[listing.places[old]].shard.records != shard.records:
@@ -314,7 +318,7 @@ def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
     if number < 0:
         raise TraceGapError("the corruption moved it: its earlier number is unknown")
     return RecordOrigin(
-        (_get_snapshot_record(index.before(entry), str(entry.parameters["shard"]), number),)
+        (_get_snapshot_record(index.before(entry), entry.read(RepairParameters).shard, number),)
     )
 
 
@@ -326,7 +330,7 @@ def make_unknown_salvage_error(error: RowMapError) -> TraceGapError:
 
 def find_first_repair(index: LogIndex, entry: Entry) -> tuple[Entry, str]:
     """Of a shard that was repaired, maybe again and again, the first repair and the first shard."""
-    old = str(entry.parameters["shard"])
+    old = entry.read(RepairParameters).shard
     listing = index.before(entry)
     place = listing.places.get(old)
     if place is None:
@@ -388,7 +392,7 @@ def list_replaced_shards(index: LogIndex, entry: Entry) -> Sequence[str]:
     """The shards of its own version that an entry made others of."""
     if entry.inputs or not is_in_place_entry(entry):
         return ()
-    if entry.operation == "repair" and entry.parameters.get("how") != "salvage":
+    if entry.operation == "repair" and not entry.read(RepairParameters).is_salvage:
         with suppress(TraceGapError):
             return [find_first_repair(index, entry)[1]]
     return entry.removed
@@ -473,7 +477,7 @@ def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iter
         yield _make_empty_outcome("", insides, "lost", "lost with all of its shard")
         return
     made = entry.added[0].shard
-    if entry.parameters.get("how") != "salvage":
+    if not entry.read(RepairParameters).is_salvage:
         yield RecordOutcome(made.name, insides, insides)
         return
     lost, moved = insides, False

@@ -14,10 +14,11 @@ from shardline import canonical_json as canonical
 from shardline.canonical_json import Json
 from shardline.codec import Converter, Count, JsonObject, not_stored, stored
 from shardline.log.model import RECEIPT, ROWS, Shard
+from shardline.log.parameters import QuarantinedRows
 from shardline.tfrecord.hashing import hash_object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from shardline.storage import Store
 
@@ -160,3 +161,12 @@ def extend_spans(spans: list[tuple[int, int]], row: int) -> None:
         spans[-1] = (spans[-1][0], row)
     else:
         spans.append((row, row))
+
+
+def list_quarantined_rows(receipts: Iterable[Receipt]) -> tuple[QuarantinedRows, ...]:
+    """List the quarantine files of shards with their numbers of rows, for an entry."""
+    return tuple(
+        QuarantinedRows(rows=receipt.refused_rows, files=(receipt.quarantine,))
+        for receipt in receipts
+        if receipt.quarantine is not None
+    )

@@ -14,6 +14,7 @@ import cloudpickle
 from shardline.errors import FieldsError, SchemaMismatchError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
+from shardline.log.parameters import StoredUDF
 from shardline.schema.logical_types import validate_text
 from shardline.schema.schema import Feature
 from shardline.udf.function_digest import source_digest
@@ -174,15 +175,15 @@ class UDF(Protocol):
         ...
 
 
-def describe_udf(fields: UDF) -> Json:
-    """Serialize a UDF to log-entry JSON, for people and for lineage."""
-    return {
-        "by": fields.label,
-        "features": [feature.name for feature in fields.features],
-        "reads": None if fields.reads is None else list(fields.reads),
-        "identity": fields.identity(),
-        **({} if is_deterministic(fields) else {"deterministic": False}),
-    }
+def describe_udf(udf: UDF) -> StoredUDF:
+    """Return what an entry stores of a UDF, for people and for lineage."""
+    return StoredUDF(
+        label=udf.label,
+        features=tuple(feature.name for feature in udf.features),
+        reads=None if udf.reads is None else tuple(udf.reads),
+        identity=udf.identity(),
+        deterministic=is_deterministic(udf),
+    )
 
 
 _METHODS = ("identity", "settled", "bind")

@@ -145,7 +145,7 @@ ODD_PARAMETERS: dict[str, tuple[str, dict[str, object], str]] = {
     "a combination by something": (
         "combine",
         {"rule": {"on": [["x", "y"], 7], "where": None}, "limit": "all"},
-        "combined (by x = y, some of the pairs, the first 0 pairs): 0 shards",
+        "combined (by x = y, some of the pairs): 0 shards",
     ),
     "a combination without a rule": ("combine", {"rule": "none"}, "combined: 0 shards computed"),
 }

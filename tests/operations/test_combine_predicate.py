@@ -11,6 +11,7 @@ from shardline.errors import InvalidArgumentError, SchemaMismatchError
 from shardline.lineage.audit.recompute_audit import RecomputeOptions
 from shardline.lineage.audit.root_audit import audit
 from shardline.lineage.trace import RecordTracer
+from shardline.log.parameters import CombineParameters
 from shardline.operations.combine import combine
 from shardline.operations.combine_files import combine_files
 from shardline.pairing.combine_spec import CombineSpec, list_arguments, list_stored_udfs
@@ -91,7 +92,7 @@ def test_predicate_is_stored_and_repeated_by_command(tmp_path: Path) -> None:
     assert entry is not None
     stored = entry.parameters["rule"]["where"]
     assert stored["identity"] == {"predicate": "a in [1, 2]"}
-    assert list_stored_udfs(entry.parameters) == []
+    assert list_stored_udfs(entry.read(CombineParameters)) == []
     assert ("--where", "a in [1, 2]") in list(list_arguments(entry.parameters))
     assert "a in [1, 2]" in get_recreate_words(entry)
     spec = CombineSpec.from_entry(entry.parameters, lambda _: [])

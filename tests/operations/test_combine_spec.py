@@ -14,6 +14,7 @@ from shardline.api import Version
 from shardline.cli.commands.combine import CombineOptions
 from shardline.cli.commands.combine import combine as combine_command
 from shardline.errors import InvalidArgumentError
+from shardline.log.parameters import CombineParameters
 from shardline.operations.combine import plan_combine
 from shardline.pairing.combine_spec import (
     OPTIONS,
@@ -98,7 +99,7 @@ def test_a_stored_spec_comes_back(options: dict[str, Any]) -> None:
     udfs = {udf.label: udf for udf in (add, choose)}
 
     def find(described: Any) -> list[Any]:  # noqa: ANN401 - JSON
-        return [udfs.get(one["by"], choose) for one in described]
+        return [udfs.get(one.label, choose) for one in described]
 
     found = CombineSpec.from_entry(stored, find)
     assert store(found) == stored
@@ -106,7 +107,7 @@ def test_a_stored_spec_comes_back(options: dict[str, Any]) -> None:
         name for name in spec.given if name != "seed" or spec.seed is not None
     ) + (("seed",) if spec.sample is not None and spec.seed is None else ())
     assert has_pair_selection(stored) == spec.chooses
-    assert len(list_stored_udfs(stored)) == len(spec.udfs)
+    assert len(list_stored_udfs(CombineParameters.from_dict(stored))) == len(spec.udfs)
 
 
 def test_arguments_of_a_command_name_each_option() -> None:

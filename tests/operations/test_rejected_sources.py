@@ -17,7 +17,7 @@ from shardline.log.append_change import DismissSources, RejectSources
 from shardline.log.changes import EntryDraft
 from shardline.log.checkpoint import write_checkpoint
 from shardline.log.model import Attestation, Source
-from shardline.log.state import Dismissal
+from shardline.log.parameters import Dismissal, SourceProblem
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.rejected_sources import dismiss, open_sources
@@ -90,8 +90,10 @@ def test_corrupt_file_is_listed_with_record_and_offset(version: Version, tmp_pat
     path = tmp_path / "bad.tfrecord"
     source = Source(path=str(path), size=5, sha256="0" * 64)
     version.create(SCHEMA)
-    reason = {"check": "integrity", "reason": "flipped", "record": 2, "offset": 90, "detail": "crc"}
-    version.commit(RejectSources([source], {source.key: reason}))
+    problem = SourceProblem(
+        source=source.key, check="integrity", reason="flipped", record=2, offset=90, detail="crc"
+    )
+    version.commit(RejectSources([source], [problem]))
     (listed,) = open_sources(version).rejected
     assert (listed.record, listed.offset, listed.check) == (2, 90, "integrity")
 
@@ -333,8 +335,8 @@ def test_open_sources_read_only_the_entries_that_rejected_them(
     bad = [Source(path=f"/in/{n}.jsonl", size=1, sha256=f"{n:064x}") for n in range(6)]
     changes: list[Any] = [append_of(f"shard {n}") for n in range(400)]
     for place, source in zip((5, 50, 100, 150, 200, 250), bad, strict=True):
-        reason = {source.key: {"check": "schema", "reason": "x"}}
-        changes.insert(place, RejectSources([source], reason))
+        problem = SourceProblem(source=source.key, check="schema", reason="x")
+        changes.insert(place, RejectSources([source], [problem]))
     changes.insert(300, DismissSources([Dismissal(bad[0], 7)]))
     grown = grow(version, changes)
     counting = FaultyStore(grown.store)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from shardline.errors import ShardlineError, UnknownFormatError
 from shardline.log.log import ENTRY_NAME
 from shardline.log.model import INTEGRITY
+from shardline.log.parameters import EraseParameters, RepairParameters
 from shardline.log.replay import Replay
 from shardline.log.state import BRINGS_BACK
 from shardline.operations.verify_log import LogReport, read_verified_log
-from shardline.pairing.coverage import Coverage
+from shardline.pairing.coverage import get_coverage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -81,13 +82,14 @@ class AuditedLog:
         self.times.append(entry.time)
         self.hosts.append(entry.maker.host)
         for name, digest in entry.sidecars.items():
-            before = entry.rewrites.get(name, {}).get("of")
+            rewrite = entry.read(EraseParameters).rewrites.get(name)
+            before = None if rewrite is None else rewrite.before
             found = self.sidecars.setdefault(name, [] if before is None else [(0, before)])
             found.append((entry.number, digest))
         if entry.changes_data:
             self.data.append(entry)
             if entry.operation == "repair":
-                self.repairs[str(entry.parameters.get("shard"))] = entry.number
+                self.repairs[entry.read(RepairParameters).shard] = entry.number
         if entry.rejects is not None or (entry.condemned and entry.operation != "vacuum"):
             self.failures.append(entry.number)
         for told in entry.attestations:
@@ -301,10 +303,11 @@ def list_dependencies_of_row(
         return []
     entry = history.entry(row.landed)
     names = [] if entry is None else [one.shard.name for one in entry.added]
-    outputs = [] if entry is None else entry.parameters.get("outputs", [])
-    if entry is None or shard.name not in names or len(outputs) != len(names):
+    if entry is None or shard.name not in names:
         return []
-    cover = Coverage.from_json(outputs[names.index(shard.name)])
+    cover = get_coverage(entry, names.index(shard.name))
+    if cover is None:
+        return []
     found = []
     for told, places in zip(entry.inputs, (cover.left, cover.right), strict=True):
         origin = logs.of(told.shown)

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
 from shardline.lineage.audit.finding import Finding
+from shardline.log.parameters import (
+    AppendParameters,
+    CombineParameters,
+    EntryParameters,
+    ExtendParameters,
+    MigrateParameters,
+    RebuildParameters,
+)
 from shardline.operations.append_task import AppendOptions, make_append_identity
 from shardline.operations.combine_task import make_combine_identity, make_span_identity
 from shardline.operations.migrate import MigrationSpec, make_migrate_transform
@@ -24,7 +32,7 @@ from shardline.operations.transform_version import make_transform_identity
 from shardline.pairing.combine_spec import has_pair_selection
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
-from shardline.schema.schema import get_feature
+from shardline.schema.schema import Kind, get_feature
 from shardline.udf.transform import get_transform_identity, map_unchanged_names
 
 if TYPE_CHECKING:
@@ -153,9 +161,10 @@ def _find_misnamed(shard: Shard, identities: Iterable[Json]) -> Iterator[_NameFa
 
 def _audit_appended(look: _EntryAudit) -> Iterator[_NameFault]:
     entry = look.entry
-    options = AppendOptions.from_dict(entry.parameters)
+    parameters = entry.read(AppendParameters).validated()
+    options = AppendOptions.from_parameters(parameters)
     sources = {source.key: source for source in entry.sources}
-    aside = {told["source"]: len(told["files"]) for told in entry.parameters.get("quarantine", ())}
+    aside = {rows.source: len(rows.files) for rows in parameters.quarantine}
     part: Counter[str] = Counter()
     bases = entry.bases or [""] * len(entry.added)
     for one, base in zip(entry.added, bases, strict=True):
@@ -208,7 +217,7 @@ def _audit_rebuilt(look: _EntryAudit) -> Iterator[_NameFault]:
         yield _NameFault("", f"{before} records were rebuilt, and {after} came of it", lost=True)
         return
     new = {one.shard.name for one in entry.added}
-    packing = entry.parameters["compression"]
+    packing = entry.read(RebuildParameters).compression
     seen: Counter[tuple[_Piece, ...]] = Counter()
     for shard, pieces in zip(outputs, _iter_output_pieces(inputs, outputs), strict=True):
         if shard.name in new:
@@ -246,46 +255,50 @@ def _iter_output_pieces(
 
 
 def _audit_extended(look: _EntryAudit) -> Iterator[_NameFault]:
-    told = look.entry.parameters
-    makers = [one["identity"] for one in told["fields"]]
+    parameters = look.entry.read(ExtendParameters).validated()
     found = look.input(0)
     if found is None:
         return
     schema = found[0].ledger.schema
     transform = None
-    if schema is not None and None not in makers:
+    makers = [udf.identity for udf in parameters.udfs if udf.identity is not None]
+    if schema is not None and len(makers) == len(parameters.udfs):
         names = map_unchanged_names(schema)
-        new = {name for one in told["fields"] for name in one["features"]}
-        dropped = {get_feature(schema, name).key for name in told.get("drop", ())}
+        new = {name for udf in parameters.udfs for name in udf.features}
+        dropped = {get_feature(schema, name).key for name in parameters.drop}
         for feature in schema.features:
             if feature.key in dropped or (not feature.sequence and feature.name in new):
                 names[feature.key] = None
         fingerprints = schema.fingerprint, look.entry.fingerprint or ""
         transform = get_transform_identity(fingerprints, names, makers)
-    yield from _audit_transformed(look, found, told["mode"], transform)
+    yield from _audit_transformed(look, found, parameters.mode, transform)
 
 
 def _audit_migrated(look: _EntryAudit) -> Iterator[_NameFault]:
     found = look.input(0)
     if found is None:
         return
-    transform = get_migration_identity(found[0].ledger.schema, look.entry.parameters)
+    transform = get_migration_identity(
+        found[0].ledger.schema, look.entry.read(MigrateParameters).validated()
+    )
     yield from _audit_transformed(look, found, "rewrite", transform)
 
 
-def get_migration_identity(schema: Schema | None, told: Json) -> Json | None:
+def get_migration_identity(schema: Schema | None, parameters: MigrateParameters) -> Json | None:
     """The identity of a migration; None if its entry does not tell the values that it gave."""
-    steps = parse_migration_spec(told)
+    steps = make_migration_spec(parameters)
     if schema is None or steps is None:
         return None
     return make_migrate_transform(schema, steps).identity()
 
 
-def parse_migration_spec(told: Json) -> MigrationSpec | None:
+def make_migration_spec(parameters: MigrateParameters) -> MigrationSpec | None:
     """The steps of a migration; None if its entry does not tell the values that it gave."""
-    if told.get("default"):
+    if parameters.default:
         return None
-    return MigrationSpec(told.get("rename", {}), told.get("drop", ()), told.get("cast", {}))
+    return MigrationSpec(
+        parameters.rename, parameters.drop, cast("dict[str, Kind]", parameters.cast)
+    )
 
 
 def _audit_transformed(
@@ -301,7 +314,7 @@ def _audit_transformed(
             )
             continue
         base = row.shard
-        may_miss = mode == "rewrite" and "quarantine" in entry.parameters
+        may_miss = mode == "rewrite" and bool(entry.read(EntryParameters).quarantine)
         if shard.records > base.records or (shard.records < base.records and not may_miss):
             what = f"it has {shard.records} records, and {name}, of which it is made, has "
             yield _NameFault(shard.name, f"{what}{base.records}", lost=True)
@@ -316,20 +329,20 @@ def _audit_transformed(
 
 
 def _audit_combined(look: _EntryAudit) -> Iterator[_NameFault]:
-    entry, told = look.entry, look.entry.parameters
-    outputs = told.get("outputs")
+    entry = look.entry
+    parameters = entry.read(CombineParameters).validated()
+    outputs = parameters.outputs
     sides = look.input(0), look.input(1)
     if outputs is None or sides[0] is None or sides[1] is None:
         return
     left, right = look.logs.shards(*sides[0]), look.logs.shards(*sides[1])
-    rule: Any = told["rule"]
-    virtual = told.get("mode") == "virtual"
+    virtual = parameters.is_virtual
     names = ("mode", "rule") if virtual else ("rule", "compression")
-    known = {name: told[name] for name in names}
+    known = {name: entry.parameters[name] for name in names}
     grid = PairGrid(
         tuple(RecordExtent(one.records, 0) for one in left),
         tuple(RecordExtent(one.records, 0) for one in right),
-        bool(rule.get("once")),
+        parameters.is_unordered,
     )
     for one, listed in zip(entry.added, outputs, strict=True):
         cover = Coverage.from_json(listed)
@@ -340,7 +353,7 @@ def _audit_combined(look: _EntryAudit) -> Iterator[_NameFault]:
             one.shard, [identity | ({} if virtual else make_span_identity(cover))]
         )
         pairs = estimate(grid, cover).pairs
-        if not has_pair_selection(told) and pairs != one.shard.records:
+        if not has_pair_selection(entry.parameters) and pairs != one.shard.records:
             what = f"it has {one.shard.records} records, and what it pairs gives {pairs}"
             yield _NameFault(one.shard.name, what, lost=True)
 

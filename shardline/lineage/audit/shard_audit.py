@@ -12,6 +12,7 @@ from shardline.lineage.audit.audited_logs import get_dependency_versions, list_d
 from shardline.lineage.audit.finding import Finding
 from shardline.lineage.audit.sidecar_audit import find_shard_sidecar_faults
 from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY, SCHEMA
+from shardline.log.parameters import RepairParameters
 from shardline.operations.inspect_shard import inspect_shard
 from shardline.provenance.commands import get_recreate_hint
 from shardline.schema.schema import Schema
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
 def get_recorded_loss(entry: Entry | None) -> int:
     """How many records a repair lost, as its entry tells."""
-    told = None if entry is None else entry.parameters.get("lost_records")
-    return told if isinstance(told, int) else 0
+    return 0 if entry is None else entry.read(RepairParameters).lost_records
 
 
 def find_lost_records(history: AuditedLog) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def find_lost_records(history: AuditedLog) -> Iterator[Finding]:
             "note",
             "lost-records",
             history.name,
-            f"entry {number}, shard {entry.parameters.get('shard')}",
+            f"entry {number}, shard {entry.read(RepairParameters).shard}",
             f"its repair kept what was intact, and lost {format_count(lost, 'record')}",
             Hint.of("append the lost records from another copy of its source, if there is one"),
             number,
@@ -57,7 +57,7 @@ def find_lost_records(history: AuditedLog) -> Iterator[Finding]:
 def _is_recovered(history: AuditedLog, entry: Entry) -> bool:
     made = (history.repairs.get(one.shard.name) for one in entry.added)
     later = (history.entry(number) for number in made if number is not None)
-    return any(one is not None and one.parameters.get("how") != "salvage" for one in later)
+    return any(one is not None and not one.read(RepairParameters).is_salvage for one in later)
 
 
 _EMPTY = sha256(b"").hexdigest()

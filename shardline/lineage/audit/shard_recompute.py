@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shardline import canonical_json as canonical
 from shardline.errors import ShardlineError
@@ -13,7 +13,14 @@ from shardline.lineage.audit.audited_logs import (
     get_dependency_versions,
     list_dependency_shards,
 )
-from shardline.lineage.audit.name_audit import parse_migration_spec
+from shardline.lineage.audit.name_audit import make_migration_spec
+from shardline.log.parameters import (
+    CombineParameters,
+    ExtendParameters,
+    MigrateParameters,
+    RepairParameters,
+    StoredUDF,
+)
 from shardline.log.state import State
 from shardline.log.version import DerivedFrom
 from shardline.operations.combine_task import (
@@ -29,9 +36,13 @@ from shardline.operations.rebuild import SliceShardWriter
 from shardline.operations.repair_task import RowShardWriter
 from shardline.operations.shard_origin import find_input_slices, find_source_rows
 from shardline.operations.shard_writer import ShardPlan, get_stem, make_shard
-from shardline.operations.transform_version import TransformTask, make_transformed_shard
+from shardline.operations.transform_version import (
+    TransformMode,
+    TransformTask,
+    make_transformed_shard,
+)
 from shardline.pairing.combine_spec import CombineSpec, bind_spec, list_stored_udfs
-from shardline.pairing.coverage import Coverage
+from shardline.pairing.coverage import get_coverage
 from shardline.readers.records import list_records
 from shardline.schema.schema import Feature
 from shardline.tfrecord.compression import Compression
@@ -85,11 +96,6 @@ class CannotRecomputeError(Exception):
 _DIGITS = 12
 
 
-def is_table_join(told: Json) -> bool:
-    """Whether an entry tells of a table that was joined."""
-    return isinstance(told["identity"], dict) and told["identity"].get("maker") == "table"
-
-
 @dataclass(frozen=True, slots=True)
 class AuditTables:
     """The tables at hand, by their paths or URIs. How they are joined is told by the entry."""
@@ -97,38 +103,36 @@ class AuditTables:
     paths: Sequence[str] = ()
     _known: dict[bytes, UDF | None] = field(default_factory=dict)
 
-    def join(self, told: Json) -> UDF | None:
+    def join(self, udf: StoredUDF) -> UDF | None:
         """The table that an entry tells of, if it is at hand; each is read once."""
-        key = canonical.encode(told["identity"])
+        key = canonical.encode(udf.identity)
         if key not in self._known:
-            tried = (_join_table(path, told) for path in self.paths)
-            same = (one for one in tried if one and one.identity() == told["identity"])
+            tried = (_join_table(path, udf) for path in self.paths)
+            same = (one for one in tried if one and one.identity() == udf.identity)
             self._known[key] = next(same, None)
         return self._known[key]
 
-    def lacking(self, told: Json) -> SkipReason:
+    def lacking(self, udf: StoredUDF) -> SkipReason:
         """Return why the table cannot be joined."""
-        identity: Any = told["identity"]
+        identity: Any = udf.identity
         if identity["defaults"]:
             return SkipReason(
                 "values-not-recorded",
-                f"the log does not contain the defaults for keys missing from {told['by']}",
+                f"the log does not contain the defaults for keys missing from {udf.label}",
                 Hint.of("declare it with table_join in a Python file for ", Option("fields")),
             )
-        like = [
-            path for path in self.paths if _get_file_name(path) == _get_file_name(str(told["by"]))
-        ]
+        like = [path for path in self.paths if _get_file_name(path) == _get_file_name(udf.label)]
         for path in like or (self.paths if len(self.paths) == 1 else ()):
-            return _get_table_difference(path, told)
+            return _get_table_difference(path, udf)
         return SkipReason(
             "table-missing",
-            f"{told['by']} was not given",
+            f"{udf.label} was not given",
             Hint.of("pass it with ", Option("join")),
         )
 
 
-def _join_table(path: str, told: Json) -> UDF | None:
-    identity: Any = told["identity"]
+def _join_table(path: str, udf: StoredUDF) -> UDF | None:
+    identity: Any = udf.identity
     if identity["defaults"]:
         return None
     try:
@@ -145,16 +149,16 @@ def _join_table(path: str, told: Json) -> UDF | None:
         return None  # it is another table, whatever is wrong with it
 
 
-def _get_table_difference(path: str, told: Json) -> SkipReason:
-    identity: Any = told["identity"]
+def _get_table_difference(path: str, udf: StoredUDF) -> SkipReason:
+    identity: Any = udf.identity
     wanted = str(identity["sha256"])[:_DIGITS]
-    made = _join_table(path, told)
+    made = _join_table(path, udf)
     found = None if made is None else made.identity()
     if found is None:
-        what = f"does not give the columns of {told['by']} (sha256 {wanted}…)"
+        what = f"does not give the columns of {udf.label} (sha256 {wanted}…)"
     else:
         now = str(found["sha256"])[:_DIGITS]
-        what = f"differs from {told['by']} (sha256 {now}…, then {wanted}…)"
+        what = f"differs from {udf.label} (sha256 {now}…, then {wanted}…)"
     return SkipReason(
         "table-mismatch", f"the table {path} {what}", Hint.of("pass the table as it was then")
     )
@@ -202,24 +206,24 @@ class ShardRecomputer:
         if entry.operation not in _HOW:
             what = f"{entry.operation} made it, which cannot run again from the log"
             return SkipReason("unknown-operation", what)
-        return self._lacking(entry.parameters) or self._lost_inputs(one, entry)
+        return self._lacking(entry) or self._lost_inputs(one, entry)
 
-    def _lacking(self, told: Json) -> SkipReason | None:
+    def _lacking(self, entry: Entry) -> SkipReason | None:
         """Return what is needed besides the shards and was not given; None if nothing is."""
-        if told.get("default"):
+        if entry.read(MigrateParameters).default:
             return _DEFAULTS
-        makers = list_stored_udfs(told)
-        random = (one for one in makers if one.get("deterministic") is False)
+        makers = list_stored_udfs(entry.read(CombineParameters))
+        random = (udf for udf in makers if not udf.deterministic)
         if (maker := next(random, None)) is not None:
-            return SkipReason("not-deterministic", f"{maker['by']} is declared not deterministic")
+            return SkipReason("not-deterministic", f"{maker.label} is declared not deterministic")
         lacking = (one for one in makers if self._maker(one) is None)
         if (maker := next(lacking, None)) is not None:
-            if is_table_join(maker):
+            if maker.is_table_join:
                 return self.tables.lacking(maker)
             return SkipReason(
                 "udf-missing",
-                f"{maker['by']} was not given",
-                Hint.of("name it with ", Option("fields", _get_function_location(maker))),
+                f"{maker.label} was not given",
+                Hint.of("name it with ", Option("fields", maker.function)),
             )
         return None
 
@@ -245,8 +249,9 @@ class ShardRecomputer:
             entry = one.history.entry(number)
             if entry is None or entry.operation != "repair":
                 return entry
-            old = ledger.named.get(str(entry.parameters["shard"]))
-            if entry.parameters["how"] == "salvage" or old is None:
+            parameters = entry.read(RepairParameters)
+            old = ledger.named.get(parameters.shard)
+            if parameters.is_salvage or old is None:
                 return None
             number = old[-1].landed
 
@@ -323,20 +328,20 @@ class ShardRecomputer:
         rows = None if below is None else below.ledger.named.get(shard.base.name)
         return below is None or not rows or self._is_gone(below, rows[-1].shard)
 
-    def _maker(self, told: Json) -> UDF | None:
+    def _maker(self, udf: StoredUDF) -> UDF | None:
         """The maker of fields that an entry tells of, if it is at hand and deterministic."""
         for one in self.makers:
             if not is_deterministic(one):
                 continue
-            if told["identity"] is not None:
-                if one.identity() == told["identity"]:
+            if udf.identity is not None:
+                if one.identity() == udf.identity:
                     return one
-            elif (one.label, [f.name for f in one.features]) == (told["by"], told["features"]):
+            elif (one.label, tuple(f.name for f in one.features)) == (udf.label, udf.features):
                 return one
-        return self.tables.join(told) if is_table_join(told) else None
+        return self.tables.join(udf) if udf.is_table_join else None
 
-    def _named(self, told: Iterable[Json]) -> tuple[UDF, ...]:
-        found = [self._maker(one) for one in told]
+    def _named(self, udfs: Iterable[StoredUDF]) -> tuple[UDF, ...]:
+        found = [self._maker(udf) for udf in udfs]
         return settle_udfs([one for one in found if one is not None])
 
     def _appended(self, work: _RecomputeTask) -> Receipt:
@@ -360,17 +365,17 @@ class ShardRecomputer:
         return work.filled(SliceShardWriter(store, slices, self.limits, work.running))
 
     def _extended(self, work: _RecomputeTask) -> Receipt:
-        told = work.entry.parameters
+        parameters = work.entry.read(ExtendParameters).validated()
         schema = self._origin(work.entry, 0).snapshot.schema
-        makers = self._named(told["fields"])
+        makers = self._named(parameters.udfs)
         new = {feature.name for one in makers for feature in one.features}
-        drop = told.get("drop", ())
+        drop = parameters.drop
         kept = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
         transform = make_extend_transform(schema, makers, replaces=sorted(new & kept), drop=drop)
         return self._changed(work, transform)
 
     def _migrated(self, work: _RecomputeTask) -> Receipt:
-        steps = parse_migration_spec(work.entry.parameters)
+        steps = make_migration_spec(work.entry.read(MigrateParameters).validated())
         if steps is None:
             raise CannotRecomputeError(_DEFAULTS)
         schema = self._origin(work.entry, 0).snapshot.schema
@@ -382,7 +387,7 @@ class ShardRecomputer:
         names = [one.shard.name for one in entry.added]
         base = dict(zip(names, entry.bases, strict=True))[shard.name]
         places = [one.name for one in snapshot.shards]
-        mode = entry.parameters.get("mode", "rewrite")
+        mode = cast("TransformMode", entry.read(ExtendParameters).mode)
         log = work.history.version.log
         with BoundUDFs(transform) as makers:
             features = None if mode == "rewrite" else makers.reads()
@@ -403,18 +408,19 @@ class ShardRecomputer:
             return make_transformed_shard(task, work.running)
 
     def _combined(self, work: _RecomputeTask) -> Receipt:
-        entry, told = work.entry, work.entry.parameters
+        entry = work.entry
+        parameters = entry.read(CombineParameters).validated()
         origins = self._origin(entry, 0), self._origin(entry, 1)
-        spec = CombineSpec.from_entry(told, self._named).settle()
+        spec = CombineSpec.from_entry(entry.parameters, self._named).settle()
         bound, _ = bind_spec(spec, *(origin.snapshot.schema for origin in origins))
         targets = CombineTargets(
             work.history.version,
             origins,
             bound,
             Compression(work.shard.compression),
-            told.get("target_bytes", 1),
+            parameters.target_bytes or 1,
             self.limits,
-            virtual=told.get("mode") == "virtual",
+            virtual=parameters.is_virtual,
         )
         try:
             task = self._task(targets, work)
@@ -426,11 +432,9 @@ class ShardRecomputer:
 
     @staticmethod
     def _task(targets: CombineTargets, work: _RecomputeTask) -> CombineTask | PairPlanTask:
-        outputs = work.entry.parameters.get("outputs")
-        if outputs is not None:
-            return targets.task_for(
-                Coverage.from_json(outputs[_get_shard_position(work.entry, work.shard)])
-            )
+        cover = get_coverage(work.entry, _get_shard_position(work.entry, work.shard))
+        if cover is not None:
+            return targets.task_for(cover)
         log = work.history.version.log
         stem = get_stem(work.shard.name)
         for one in targets.of(State(log.dataset, log.version)):
@@ -476,13 +480,6 @@ def _make_corrupt_input_reason(version: str, where: str = "", entry: int = 0) ->
     return SkipReason(
         "corrupt-input", f"its input from {version} is corrupt{where}", None, version, entry
     )
-
-
-def _get_function_location(maker: Json) -> str | None:
-    """Return the module and the name of a function, if its entry names them."""
-    identity = maker["identity"]
-    function = identity.get("function") if isinstance(identity, dict) else None
-    return str(function) if function else None
 
 
 def _find_base_shard(entry: Entry, shard: Shard) -> str | None:

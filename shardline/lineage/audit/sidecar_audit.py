@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shardline.errors import ShardlineError
 from shardline.hints import Command, Hint
 from shardline.lineage.audit.finding import Finding
 from shardline.lineage.audit.name_audit import has_known_parameters
 from shardline.log.model import RECEIPT, REFUSED, ROWS, get_sidecar_shard, sidecar_path
+from shardline.log.parameters import AppendParameters, EntryParameters, RepairParameters
 from shardline.pairing.combine_spec import has_pair_selection
 from shardline.sidecars.receipt import parse_receipt
 from shardline.sidecars.row_map import RowMap, RowMapError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Source
     from shardline.sidecars.receipt import Receipt
+    from shardline.sources.source_format import SourceFormat
 
 
 _REFUSED = (
@@ -63,8 +65,8 @@ def find_missing_sidecars(history: AuditedLog, logs: AuditedLogs) -> Iterator[Fi
                 yield _make_missing_sidecar_finding(
                     history, entry, "missing-receipt", f"shard {shard.name}", what
                 )
-        for told in entry.parameters.get("quarantine", ()):
-            for file in told.get("files", ()):
+        for rows in entry.read(EntryParameters).quarantine:
+            for file in rows.files:
                 if file.rpartition("/")[2] in aside:
                     continue
                 explained = _get_erased_files(history, logs) if explained is None else explained
@@ -174,11 +176,12 @@ def _check_source(path: str, entry: Entry, source: Source, *, read: bool) -> tup
             return changed
     if not read:
         return "", ""
+    parameters = entry.read(AppendParameters)
     try:
         found = open_source(
             path if "://" in path else Path(path),
-            format=entry.parameters.get("format"),
-            salvage=bool(entry.parameters.get("salvage")),
+            format=cast("SourceFormat | None", parameters.format),
+            salvage=parameters.salvage,
         ).identity()
     except (ShardlineError, OSError):
         return missing
@@ -276,10 +279,10 @@ def _compare_sidecar(history: AuditedLog, logs: AuditedLogs, name: str) -> Itera
 
 def _get_row_map_subject(one: ShardToRead, entry: Entry, receipt: Receipt | None) -> str:
     """What its row map should tell the numbers of; empty if it needs none."""
-    records, told = one.row.shard.records, entry.parameters
+    records = one.row.shard.records
     needed = {
-        "combine": has_known_parameters(entry) and has_pair_selection(told),
-        "repair": told.get("how") == "salvage",
+        "combine": has_known_parameters(entry) and has_pair_selection(entry.parameters),
+        "repair": entry.read(RepairParameters).is_salvage,
         "append": one.row.shard.source is not None
         and receipt is not None
         and not receipt.counts(records),

@@ -14,6 +14,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from shardline.errors import InvalidNameError, PackageMissingError, UnavailableError
 from shardline.hints import Hint
 from shardline.log.model import Totals
+from shardline.log.parameters import CombineParameters, ConsumerParameters
 from shardline.log.state import RESERVED_CHECKS
 from shardline.provenance.consumers import CONSUME
 from shardline.release import __version__
@@ -50,15 +51,16 @@ class OpenLineageFacets:
             openlineageAdapterVersion=__version__,
             producer=self._producer,
         )
+        consumer = entry.read(ConsumerParameters) if entry.operation == CONSUME else None
         told = {
             "dataset": entry.dataset,
             "version": entry.version,
             "entry": entry.number,
             "digest": entry.digest,
             "operation": entry.operation,
-            "run": entry.parameters.get("run") if entry.operation == "consume" else entry.maker.run,
+            "run": entry.maker.run if consumer is None else consumer.run,
             "code": entry.maker.code,
-            "commit": entry.parameters.get("commit") if entry.operation == "consume" else None,
+            "commit": None if consumer is None else consumer.commit,
         }
         kept = {key: value for key, value in told.items() if value}
         ours = self._of.RunFacet(producer=self._producer).with_additional_properties(**kept)
@@ -174,7 +176,7 @@ class OpenLineageFacets:
 
     def _joined(self, namespace: str, entry: Entry) -> Iterator[Any]:
         of = self._of.column_lineage_dataset
-        pairs = entry.parameters.get("rule", {}).get("on", ())
+        pairs = entry.read(CombineParameters).keys
         how = of.Transformation(type="INDIRECT", subtype="JOIN", description="", masking=False)
         for pair in pairs:
             for told, feature in zip(entry.inputs, pair, strict=True):
@@ -283,7 +285,7 @@ class _EventBuilder:
 
     def _job(self) -> str:
         if self.entry.operation == CONSUME:
-            return str(self.entry.parameters.get("name", CONSUME))
+            return self.entry.read(ConsumerParameters).name or CONSUME
         return f"{self.name}.{self.entry.operation}"
 
     def _inputs(self) -> Iterator[InputDataset]:

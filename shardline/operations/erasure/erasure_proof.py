@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shardline.errors import VersionNotFoundError
+from shardline.log.parameters import EraseParameters
 from shardline.log.version import utc_now
 from shardline.operations.erasure.condition import ReadabilityCondition
 from shardline.operations.erasure.quarantine_search import list_quarantine_copies, search_quarantine
@@ -72,15 +73,19 @@ class ErasureEntry:
     snapshots: tuple[int, ...]
 
     @property
+    def parameters(self) -> EraseParameters:
+        """Parameters of the entry."""
+        return self.entry.read(EraseParameters)
+
+    @property
     def records(self) -> int:
-        """How many records went from the snapshot that was the newest."""
-        told = self.entry.parameters.get("records")
-        return sum(told) if isinstance(told, list) else 0
+        """Number of records erased from the latest snapshot."""
+        return sum(self.parameters.records)
 
     @property
     def request(self) -> str:
-        """What was told of the request."""
-        return str(self.entry.parameters.get("request", ""))
+        """Reason or ticket of the request."""
+        return self.parameters.request
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +146,9 @@ def _entry_json(one: ErasureEntry) -> Json:
         "entry": entry.number,
         "digest": entry.digest,
         "time": entry.time.isoformat(),
-        "erasure": str(entry.parameters.get("erasure", "")),
+        "erasure": one.parameters.erasure,
         "request": one.request,
-        "features": entry.parameters.get("features", []),
+        "features": list(one.parameters.features),
         "records": one.records,
         "snapshots": list(one.snapshots),
         "shards": [
@@ -183,7 +188,7 @@ def prove_erasure(
         for one in history.versions.values()
         for entry in one.entries
         if entry.operation == ERASE and entry.condemned
-        if request is None or entry.parameters.get("request", "") == request
+        if request is None or entry.read(EraseParameters).request == request
     ]
     entries = tuple(_make_erasure_entry(history, one, entry) for one, entry in asked)
     # What the search of now found of a place comes last, and tells more than the logs alone.
@@ -247,7 +252,7 @@ def _list_remaining(
     )
     rows = found.rows
     # What was taken back was searched by nobody, and follows from what was erased elsewhere.
-    chosen = [entry for _, entry in asked if entry.parameters.get("features")]
+    chosen = [entry for _, entry in asked if entry.read(EraseParameters).features]
     unread = {name for entry in chosen for name in entry.condemned if name not in rows}
     there = {name for name in names if name in history.files}
     for version, shards in gone.items():
@@ -257,17 +262,10 @@ def _list_remaining(
     yield from list_descendant_copies(history, gone, rows)
     yield from list_origin_copies(history, rows, unread)
     refused = {
-        path
-        for _, entry in asked
-        for path in entry.parameters.get("refused_of", ())
-        if isinstance(path, str)
+        path for _, entry in asked for path in entry.read(EraseParameters).quarantine_sources
     }
     yield from list_source_copies(history, rows, refused, unread)
-    chosen_by = dict.fromkeys(
-        tuple(map(str, entry.parameters["features"]))
-        for entry in chosen
-        if isinstance(entry.parameters["features"], list)
-    )
+    chosen_by = dict.fromkeys(entry.read(EraseParameters).features for entry in chosen)
     files = tuple(
         search_quarantine(history, [ReadabilityCondition(names) for names in chosen_by], rows)
     )

@@ -134,14 +134,13 @@ def _format_verdict(proof: ErasureProof, command: Command) -> str:
 
 def _format_entry_row(one: ErasureEntry) -> tuple[str, ...]:
     entry = one.entry
-    features = entry.parameters.get("features", [])
     return (
         one.version,
         str(entry.number),
         _format_time(entry.time),
         one.request or "-",
         f"{one.records:,}",
-        ", ".join(map(str, features)) or "-",
+        ", ".join(one.parameters.features) or "-",
         f"`{entry.digest}`",
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from shardline.errors import ConflictError, StorageError
 from shardline.hints import Hint
+from shardline.log.parameters import AppendParameters, EntryParameters
 from shardline.operations.erasure.record_search import list_views
 from shardline.operations.erasure.residual_copies import ResidualCopy
 from shardline.operations.erasure.row_search import RowSearch, guess_format, parse_line
@@ -25,7 +26,6 @@ from shardline.storage import object_uri
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from shardline.log.entry import Entry
     from shardline.operations.erasure.condition import Condition
     from shardline.operations.erasure.record_relations import ShardRows
     from shardline.operations.erasure.record_search import SearchView
@@ -171,21 +171,10 @@ def _index_origins(history: DatasetHistory) -> Iterator[tuple[str, _QuarantineOr
                 of = entry.inputs[0].shown if entry.inputs else None
                 for one, base in zip(entry.added, entry.bases, strict=False):
                     yield one.shard.name, _QuarantineOrigin(base, of)
-            elif "format" in entry.parameters:
-                yield from (
-                    (name, _QuarantineOrigin(format=_get_format(entry)))
-                    for name in _list_files(entry)
-                )
-
-
-def _get_format(entry: Entry) -> str | None:
-    named = entry.parameters["format"]
-    return named if isinstance(named, str) else None
-
-
-def _list_files(entry: Entry) -> Iterator[str]:
-    for told in entry.parameters.get("quarantine", ()):
-        yield from told.get("files", ())
+            elif source_format := entry.read(AppendParameters).format:
+                for rows in entry.read(EntryParameters).quarantine:
+                    for name in rows.files:
+                        yield name, _QuarantineOrigin(format=source_format)
 
 
 @dataclass

@@ -19,6 +19,7 @@ import numpy as np
 from shardline.errors import ConflictError
 from shardline.log.changes import RewriteSidecars
 from shardline.log.model import RECEIPT, REFUSED
+from shardline.log.parameters import EraseParameters, SidecarRewrite
 from shardline.log.state import get_name_key
 from shardline.operations.erasure.quarantine_search import (
     QuarantineFile,
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from shardline.provenance.dataset_history import DatasetHistory
     from shardline.storage import Store
 
-REWRITES = "rewrites"
-"""The parameter of an entry with the sidecars that an erase rewrites."""
 _ROUNDS = 8
 _MOST_SPANS = 16_384
 """An entry has at most so many spans of lines. With more, only the same erase can be finished."""
@@ -52,7 +51,11 @@ Spans = tuple[tuple[int, int], ...]
 
 
 def strike_lines(
-    history: DatasetHistory, files: Iterable[QuarantineFile], parameters: Json, *, doubtful: bool
+    history: DatasetHistory,
+    files: Iterable[QuarantineFile],
+    parameters: EraseParameters,
+    *,
+    doubtful: bool,
 ) -> int:
     """Strike lines out of quarantine files, and return how many.
 
@@ -77,13 +80,17 @@ def _iter_earlier_strikes(
 ) -> Iterator[tuple[StoredVersion, QuarantineFile]]:
     """Yield the files that earlier erases rewrote, with nothing more to strike out."""
     for one in history.versions.values():
-        names = {name for entry in one.entries for name in entry.rewrites}
+        names = {name for entry in one.entries for name in entry.read(EraseParameters).rewrites}
         for name in sorted(name for name in names if name.endswith(REFUSED)):
             yield one.version, QuarantineFile(one.sidecars.path(name), frozenset(), frozenset())
 
 
 def _strike_version(
-    version: StoredVersion, files: Sequence[QuarantineFile], parameters: Json, *, doubtful: bool
+    version: StoredVersion,
+    files: Sequence[QuarantineFile],
+    parameters: EraseParameters,
+    *,
+    doubtful: bool,
 ) -> int:
     """Strike lines out of the files of a version until nothing is left to do."""
     count = 0
@@ -191,13 +198,13 @@ def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans
     for entry in version.log.entries(1):
         if name not in entry.sidecars:
             continue
-        rewrite = entry.rewrites.get(name, {})
-        if rewrite.get("of") == digest:
+        rewrite = entry.read(EraseParameters).rewrites.get(name) or SidecarRewrite()
+        if rewrite.before == digest:
             pending = []
         if pending is not None:
-            if "lines" not in rewrite:
+            if rewrite.lines is None:
                 raise make_rewrite_conflict(version.store, path)
-            pending.append(parse_spans(rewrite["lines"], f"the lines of {name}"))
+            pending.append(parse_spans(list(rewrite.lines), f"the lines of {name}"))
     if pending is not None:
         return tuple(pending)
     if SidecarReader(version).is_committed(name, digest):
@@ -205,29 +212,32 @@ def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans
     raise sidecar_mismatch(version.store, path, version.name)
 
 
-def _commit(version: StoredVersion, strikes: Sequence[LineStrike], parameters: Json) -> None:
+def _commit(
+    version: StoredVersion, strikes: Sequence[LineStrike], parameters: EraseParameters
+) -> None:
     """Commit the digests of files that are about to be rewritten.
 
     Readers accept both the old and the new file, so that an erase may stop here. Raises
     ConflictError if another erase committed a digest of such a file since it was read.
     """
-    rewrites: Json = {}
+    rewrites: dict[str, SidecarRewrite] = {}
     new: Json = {}
     for strike in strikes:
         if strike.lines:
             name = _get_leaf(strike.path)
-            new[name], rewrites[name] = strike.after, {"of": strike.before}
-            if len(strike.lines) <= _MOST_SPANS:
-                rewrites[name]["lines"] = [list(span) for span in strike.lines]
+            spans = tuple(map(list, strike.lines)) if len(strike.lines) <= _MOST_SPANS else None
+            new[name] = strike.after
+            rewrites[name] = SidecarRewrite(before=strike.before, lines=spans)
         for path, (before, after) in strike.receipts.items():
             name = _get_leaf(path)
-            new[name], rewrites[name] = _sha256([after]), {"of": _sha256([before])}
+            new[name] = _sha256([after])
+            rewrites[name] = SidecarRewrite(before=_sha256([before]))
     known = SidecarReader(version).digests(new)
     new = {name: digest for name, digest in new.items() if known.get(name) != digest}
     if new:
-        told = {**parameters, REWRITES: {name: rewrites[name] for name in new}}
+        changed = replace(parameters, rewrites={name: rewrites[name] for name in new})
         since = {_get_leaf(strike.path): strike.since for strike in strikes}
-        version.commit(RewriteSidecars(new, told, since))
+        version.commit(RewriteSidecars(new, changed.to_dict(), since))
 
 
 def _sha256(parts: Iterable[bytes]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.log.model import ROWS
+from shardline.log.parameters import CombineParameters
 from shardline.operations.erasure.record_relations import (
     AlignedRelation,
     LayoutRelation,
@@ -19,7 +20,7 @@ from shardline.operations.erasure.record_relations import (
     spread_rows,
 )
 from shardline.pairing.combine_spec import has_pair_selection
-from shardline.pairing.coverage import Coverage, estimate
+from shardline.pairing.coverage import Coverage, estimate, get_coverage, has_rule
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.sidecars.row_map import RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
@@ -53,7 +54,7 @@ class PairedInputs:
     @cached_property
     def _grid(self) -> PairGrid:
         left, right = (tuple(RecordExtent(one.records, 0) for one in side) for side in self.listed)
-        return PairGrid(left, right, bool(self.entry.parameters["rule"].get("once")))
+        return PairGrid(left, right, self.entry.read(CombineParameters).is_unordered)
 
     @cached_property
     def firsts(self) -> tuple[IntArray, IntArray]:
@@ -69,10 +70,7 @@ class PairedInputs:
         committed one.
         """
         shard = self.entry.added[place].shard
-        outputs = self.entry.parameters.get("outputs")
-        cover = None
-        if isinstance(outputs, list) and len(outputs) == len(self.entry.added):
-            cover = Coverage.from_json(outputs[place])
+        cover = get_coverage(self.entry, place)
         if has_pair_selection(self.entry.parameters):
             try:
                 self.sidecars.compare(f"{shard.name}{ROWS}")
@@ -189,11 +187,7 @@ class RecordAncestry:
 
     def _sides(self, entry: Entry) -> PairedInputs | None:
         listed = [list_input_shards(self.history.index, told) for told in entry.inputs]
-        if (
-            len(listed) != 2
-            or not all(listed)
-            or not isinstance(entry.parameters.get("rule"), dict)
-        ):
+        if len(listed) != 2 or not all(listed) or not has_rule(entry):
             return None
         sidecars = self.history.versions[entry.version].sidecars
         return PairedInputs(self.history.store, entry, (listed[0], listed[1]), sidecars)

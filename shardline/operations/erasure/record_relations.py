@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from shardline.log.model import RECEIPT, ROWS
+from shardline.log.parameters import CombineParameters, EraseParameters, RepairParameters
 from shardline.pairing.combine_spec import has_pair_selection
-from shardline.pairing.coverage import Coverage, estimate
+from shardline.pairing.coverage import Coverage, estimate, get_coverage, has_rule
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.provenance.dataset_history import ERASE
 from shardline.sidecars.receipt import parse_receipt
@@ -185,26 +186,22 @@ def list_pair_relations(
     history: DatasetHistory, entry: Entry
 ) -> Iterator[GridRelation | RowMapRelation]:
     """What the shards of a combination are made of, if one of its sides is of this dataset."""
-    told = entry.parameters
-    rule = told.get("rule")
-    if entry.operation != "combine" or not isinstance(rule, dict) or len(entry.inputs) != 2:
+    if entry.operation != "combine" or not has_rule(entry) or len(entry.inputs) != 2:
         return
     ours = [history.of_input(told) is not None for told in entry.inputs]
     if not any(ours):
         return
     listed = [_list_input_shards(history, told) for told in entry.inputs]
     extents = [tuple(RecordExtent(shard.records, 0) for shard in side) for side in listed]
-    grid = PairGrid(extents[0], extents[1], bool(rule.get("once")))
+    grid = PairGrid(extents[0], extents[1], entry.read(CombineParameters).is_unordered)
     left, right = (
         tuple(shard.name if own else None for shard in side)
         for own, side in zip(ours, listed, strict=True)
     )
-    outputs = told.get("outputs")
-    covers = [Coverage.from_json(one) for one in outputs] if isinstance(outputs, list) else []
-    chosen = has_pair_selection(told)
+    chosen = has_pair_selection(entry.parameters)
     for at, added in enumerate(entry.added):
         shard = added.shard
-        cover = covers[at] if len(covers) == len(entry.added) else None
+        cover = get_coverage(entry, at)
         if chosen:
             path = f"{history.dataset}/shards/{shard.name}{ROWS}"
             row_map = RowMap(history.store, path, shard.records, 2)
@@ -397,7 +394,7 @@ def get_erased_rows(history: DatasetHistory) -> ShardRows:
     for one in history.versions.values():
         for entry in one.entries:
             if entry.operation == ERASE:
-                older = entry.parameters.get("older", {})
+                older = entry.read(EraseParameters).older
                 found |= {name: expand_spans(spans) for name, spans in older.items()}
     return found
 
@@ -422,7 +419,7 @@ def _list_operation_relations(history: DatasetHistory, operation: str | None) ->
 def _list_replaced_shards(history: DatasetHistory, entry: Entry) -> Iterator[tuple[Shard, Shard]]:
     """Shards that an entry adds, with the one that each is made of."""
     of = list(entry.bases)
-    if entry.operation == "repair" and not entry.parameters.get("lost_records"):
+    if entry.operation == "repair" and not entry.read(RepairParameters).lost_records:
         of = list(entry.removed)
     for place, one in enumerate(entry.added):
         shard = one.shard

@@ -21,6 +21,7 @@ from shardline.errors import (
 )
 from shardline.execution.threads import run_tasks
 from shardline.log.model import SHARD_NAME
+from shardline.log.parameters import CombineParameters
 from shardline.operations.erasure.record_relations import GridRelation
 from shardline.operations.transform_records import make_batch_error
 from shardline.pairing.pair_features import PairNaming, name_features
@@ -182,11 +183,11 @@ def _sides(
 
 def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]:
     """The names in a pair of the features of the left and of the right, by their own names."""
-    rule = entry.parameters["rule"]
-    on = [(str(left), str(right)) for left, right in rule.get("on", ())]
+    parameters = entry.read(CombineParameters)
+    on = parameters.keys
     keys = [[feature.key for feature in history.schema_of(told).features] for told in entry.inputs]
     shared = [left for left, right in on if left == right]
-    named = name_features(PairNaming.from_rule(rule), keys[0], keys[1], shared)
+    named = name_features(PairNaming.from_rule(parameters.rule), keys[0], keys[1], shared)
     left, right = (
         {key[1]: name for key, name in side.items() if name is not None and not key[0]}
         for side in (named.left, named.right)

@@ -11,6 +11,7 @@ import numpy as np
 
 from shardline.errors import ShardlineError
 from shardline.log.model import DERIVING_OPERATIONS
+from shardline.log.parameters import RejectParameters
 from shardline.operations.erasure.record_ancestry import (
     RecordAncestry,
     RemainingRecords,
@@ -180,10 +181,10 @@ def list_source_copies(
     for one in history.versions.values():
         for entry in one.entries:
             told |= {source.key: source for source in entry.sources if source.path is not None}
-            if "set_aside" in entry.parameters:
-                same = entry.parameters.get("duplicates", ())
+            parameters = entry.read(RejectParameters)
+            if parameters.rejected:
                 aside |= {source.key for source in entry.sources}
-                aside -= {str(skipped["source"]) for skipped in same}
+                aside -= {duplicate.source for duplicate in parameters.duplicates}
     # A duplicate that was skipped holds the same records.
     contents = {told[key].sha256 for key in keys if key in told}
     for key, source in sorted(told.items(), key=lambda one: one[1].shown):
