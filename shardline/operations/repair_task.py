@@ -67,7 +67,7 @@ class OldPositions:
 
     def numbers(self, chunk: Chunk, frames: EncodedRows) -> IntArray:
         """The old numbers of records that were salvaged, -1 where that cannot be told."""
-        read = chunk.of if isinstance(chunk, EncodedChunk) else chunk
+        read = chunk.chunk if isinstance(chunk, EncodedChunk) else chunk
         if not isinstance(read, RecordChunk) or not len(self.offsets):
             return np.full(len(frames.rows), NOTHING, np.int64)
         block = read.block

@@ -116,37 +116,37 @@ def find_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
     """Return why no value of this type can fit the feature, or None if some can."""
     dimensions, leaf = unwrap_lists(kind)
     if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
-        wanted, flat = len(feature.meaning.shape), 1
+        expected, flat = len(feature.meaning.shape), 1
     else:
         if not (pa.types.is_null(leaf) or _has_kind(leaf, feature.kind)):
             return f"holds {_named(leaf)} values, not {feature.kind}"
-        wanted, flat = get_depth(feature), 1 + feature.sequence
+        expected, flat = get_depth(feature), 1 + feature.sequence
     depth = len(dimensions)
     known = not pa.types.is_null(leaf)
-    if depth == wanted or (depth == flat and wanted > flat) or (depth < wanted and not known):
+    if depth == expected or (depth == flat and expected > flat) or (depth < expected and not known):
         return None
     if not depth:
         return "holds one value, and a list belongs there"
-    if not wanted:
+    if not expected:
         return "holds a list, and one value belongs there"
-    return f"holds lists in lists {depth} deep, not {wanted}"
+    return f"holds lists in lists {depth} deep, not {expected}"
 
 
 def find_shape_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
     """Return why no value of this type has the feature's shape, or None if some may."""
-    found, _ = unwrap_lists(kind)
-    wanted: Shape = (None, *feature.shape) if feature.sequence else feature.shape
+    lengths, _ = unwrap_lists(kind)
+    expected: Shape = (None, *feature.shape) if feature.sequence else feature.shape
     if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
-        wanted = feature.meaning.shape
-    if len(found) == len(wanted):
-        fits = all(a == b or None in (a, b) for a, b in zip(found, wanted, strict=True))
+        expected = feature.meaning.shape
+    if len(lengths) == len(expected):
+        fits = all(a == b or None in (a, b) for a, b in zip(lengths, expected, strict=True))
     else:
-        free = not found or None in found or feature.sequence
-        fits = free or shapes.holds(wanted, shapes.unit(found))
+        free = not lengths or None in lengths or feature.sequence
+        fits = free or shapes.holds(expected, shapes.unit(lengths))
     return (
         None
         if fits
-        else f"has the shape {shapes.format_shape(found)}, not {shapes.format_shape(wanted)}"
+        else f"has the shape {shapes.format_shape(lengths)}, not {shapes.format_shape(expected)}"
     )
 
 
@@ -156,15 +156,15 @@ def infer_arrow_feature(name: str, kind: pa.DataType, *, required: bool = True) 
     Nested lists of fixed length become a shape. Lists of lists become steps.
     """
     dimensions, leaf = unwrap_lists(kind)
-    held = infer_kind(leaf)
+    value_kind = infer_kind(leaf)
     sequence = len(dimensions) > 1 and None in dimensions
     shape = dimensions[1:] if sequence else dimensions
-    if held is None or 0 in dimensions or None in shape[1:]:
+    if value_kind is None or 0 in dimensions or None in shape[1:]:
         return None
     try:
         return Feature(
             name,
-            held,
+            value_kind,
             shape,
             required=required,
             meaning=infer_logical_type(kind),
@@ -215,8 +215,8 @@ def _field(feature: Feature) -> pa.Field:
         kind = pa.list_(kind) if size is None else pa.list_(kind, size)
     if feature.sequence:
         kind = pa.list_(kind)
-    told = {METADATA_KEY: canonical.encode(feature.to_dict())}
-    return pa.field(feature.name, kind, nullable=not feature.required, metadata=told)
+    metadata = {METADATA_KEY: canonical.encode(feature.to_dict())}
+    return pa.field(feature.name, kind, nullable=not feature.required, metadata=metadata)
 
 
 def _is_text(feature: Feature) -> bool:
@@ -278,13 +278,13 @@ def _row_offsets(
     fixed = shapes.is_fixed(feature.shape)
     wrong = counts != unit if fixed else counts % unit != 0
     if wrong.any():
-        place = int(wrong.argmax())
-        record = place if buffers.steps is None else _owner(buffers.rows, place)
+        index = int(wrong.argmax())
+        record = index if buffers.steps is None else _owner(buffers.rows, index)
         step = " in a step" if feature.sequence else ""
-        wanted = f"{'' if fixed else 'a multiple of '}{unit}"
-        found = f"{format_count(int(counts[place]), 'value')}{step}"
+        expected = f"{'' if fixed else 'a multiple of '}{unit}"
+        actual = f"{format_count(int(counts[index]), 'value')}{step}"
         raise ColumnError(
-            record, feature.name, f"holds {found}, not {wanted}", code="length-mismatch"
+            record, feature.name, f"holds {actual}, not {expected}", code="length-mismatch"
         )
     return offsets if unit == 1 else offsets // np.int32(unit)
 
@@ -294,11 +294,11 @@ def _as_text(feature: Feature, buffers: ColumnBuffers, values: pa.Array) -> pa.A
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        place = next(at for at, value in enumerate(values) if not _is_utf8(value.as_py()))
+        index = next(number for number, value in enumerate(values) if not _is_utf8(value.as_py()))
     for offsets in (buffers.steps, buffers.rows):
-        place = place if offsets is None else _owner(offsets, place)
+        index = index if offsets is None else _owner(offsets, index)
     raise ColumnError(
-        place, feature.name, "holds bytes that are not UTF-8 text", code="invalid-utf8"
+        index, feature.name, "holds bytes that are not UTF-8 text", code="invalid-utf8"
     )
 
 
@@ -310,6 +310,6 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def _owner(offsets: NDArray[np.int32], place: int) -> int:
+def _owner(offsets: NDArray[np.int32], index: int) -> int:
     """Return the list that contains a value."""
-    return int(np.searchsorted(offsets, place, "right")) - 1
+    return int(np.searchsorted(offsets, index, "right")) - 1

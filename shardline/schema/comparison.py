@@ -63,13 +63,13 @@ class SchemaDiff:
 
     def lines(self) -> list[str]:
         """Return the differences, one line per feature."""
-        told = []
+        lines = []
         for name, group in groupby(self.changes, key=lambda change: change.feature):
             changes = list(group)
             verdict = "compatible" if all(c.compatible for c in changes) else "migration"
             where = "the schema" if name is None else f"feature {name!r}"
-            told.append(f"{where}: {', '.join(map(_worded, changes))}: {verdict}")
-        return told
+            lines.append(f"{where}: {', '.join(map(_worded, changes))}: {verdict}")
+        return lines
 
     def __str__(self) -> str:
         return "\n".join([_HEADLINES[self.classification], *self.lines()])
@@ -106,21 +106,21 @@ def _changes(old: Schema, new: Schema) -> Iterator[SchemaChange]:
     before = {feature.key: feature for feature in old.features}
     after = {feature.key: feature for feature in new.features}
     for key in sorted(before.keys() | after.keys(), key=lambda key: (key[1], key[0])):
-        one, other = before.get(key), after.get(key)
+        feature, successor = before.get(key), after.get(key)
         moved = (not key[0], key[1])
-        if one and other:
-            yield from _feature_changes(one, other)
-        elif one and moved in after and moved not in before:
-            yield SchemaChange(
-                one.name, "sequence", _place(one), _place(after[moved]), compatible=False
-            )
-        elif one:
-            yield SchemaChange(one.name, "removed", str(one), "", compatible=not one.required)
-        elif other and not (moved in before and moved not in after):
-            yield SchemaChange(other.name, "added", "", str(other), compatible=False)
+        if feature and successor:
+            yield from _feature_changes(feature, successor)
+        elif feature and moved in after and moved not in before:
+            sides = _describe_side(feature), _describe_side(after[moved])
+            yield SchemaChange(feature.name, "sequence", *sides, compatible=False)
+        elif feature:
+            fits = not feature.required
+            yield SchemaChange(feature.name, "removed", str(feature), "", compatible=fits)
+        elif successor and not (moved in before and moved not in after):
+            yield SchemaChange(successor.name, "added", "", str(successor), compatible=False)
 
 
-def _place(feature: Feature) -> str:
+def _describe_side(feature: Feature) -> str:
     return "in the feature_lists" if feature.sequence else "in the context"
 
 
@@ -134,11 +134,11 @@ def _feature_changes(old: Feature, new: Feature) -> Iterator[SchemaChange]:
             name, "shape", shapes.format_shape(old.shape), shapes.format_shape(new.shape), fits
         )
     if old.required != new.required:
-        words = ("optional", "required")
-        yield SchemaChange(name, "required", words[old.required], words[new.required], new.required)
+        names = ("optional", "required")
+        yield SchemaChange(name, "required", names[old.required], names[new.required], new.required)
     if old.nan != new.nan:
-        words = ("no NaN", "NaN")
-        yield SchemaChange(name, "nan", words[old.nan], words[new.nan], old.nan)
+        names = ("no NaN", "NaN")
+        yield SchemaChange(name, "nan", names[old.nan], names[new.nan], old.nan)
     yield from _meaning_changes(old, new)
     if old.doc != new.doc:
         yield SchemaChange(name, "doc", old.doc, new.doc, compatible=True)

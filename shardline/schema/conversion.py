@@ -68,9 +68,9 @@ def convert_to_feature(
     With `base64`, text for images and arrays is base64.
     """
     array = _stored(array)
-    why = find_mismatch(feature, array.type)
-    if why is not None:
-        bad = dict.fromkeys(np.flatnonzero(_valid(array)).tolist(), why)
+    reason = find_mismatch(feature, array.type)
+    if reason is not None:
+        bad = dict.fromkeys(np.flatnonzero(_valid(array)).tolist(), reason)
         return ConvertedColumn(pa.nulls(len(array), column_type(feature)), bad)
     packed = base64 and isinstance(feature.meaning, Image | Array)
     if isinstance(feature.meaning, Array) and holds_numbers(feature, array.type):
@@ -87,9 +87,9 @@ def convert_to_feature(
 def _fit_values(kind: Kind, array: pa.Array, *, packed: bool) -> ConvertedColumn:
     values, faults = _converted(kind, array, packed=packed)
     bad: dict[int, str] = {}
-    for mask, why in faults:
-        for at in np.flatnonzero(mask).tolist():
-            bad.setdefault(at, why)
+    for mask, reason in faults:
+        for row in np.flatnonzero(mask).tolist():
+            bad.setdefault(row, reason)
     if bad:
         invalid = ~_valid(values)
         invalid[list(bad)] = True
@@ -102,8 +102,8 @@ def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> ConvertedC
     lists = _Lists(array, dimensions, 1 + feature.sequence)
     lists.note_nulls()
     values, faults = _converted(feature.kind, lists.values, packed=packed)
-    for wrong, why in faults:
-        lists.note(lists.cuts, wrong, why)
+    for wrong, reason in faults:
+        lists.note(lists.cuts, wrong, reason)
     if values.null_count:
         values = pc.fill_null(values, pa.scalar(b"" if feature.kind == "bytes" else 0, values.type))
     invalid = lists.invalid
@@ -140,15 +140,15 @@ class _Lists:
         offsets, inner = cut(self.values)
         depth = len(self.levels)
         if depth >= first and len(self._dimensions) > first:
-            wanted = self._dimensions[depth]
+            expected = self._dimensions[depth]
             lengths = np.diff(offsets)
-            wrong = (lengths != wanted) & _valid(self.values)
-            for place, owner in self._owners(self.cuts, wrong):
-                why = (
+            wrong = (lengths != expected) & _valid(self.values)
+            for index, owner in self._owners(self.cuts, wrong):
+                reason = (
                     "holds an inner list of "
-                    f"{format_count(int(lengths[place]), 'value')}, not {wanted}"
+                    f"{format_count(int(lengths[index]), 'value')}, not {expected}"
                 )
-                self.bad.setdefault(owner, why)
+                self.bad.setdefault(owner, reason)
         self.levels.append(offsets)
         self.cuts = offsets if depth == 0 else offsets[self.cuts]
         self.values = _stored(inner)
@@ -177,20 +177,20 @@ class _Lists:
         for cuts, mask in self._nulls:
             self.note(cuts, mask, NULL_IN_LIST)
 
-    def note(self, cuts: Cuts, mask: Mask, why: str) -> None:
+    def note(self, cuts: Cuts, mask: Mask, reason: str) -> None:
         """Mark rows with marked values as bad. `cuts` gives the values of each row."""
         for _, owner in self._owners(cuts, mask):
-            self.bad.setdefault(owner, why)
+            self.bad.setdefault(owner, reason)
 
     def _owners(self, cuts: Cuts, mask: Mask) -> Iterator[tuple[int, int]]:
         """Yield the first marked position of each present row, and the row."""
-        places = np.flatnonzero(mask)
-        if not len(places):
+        indices = np.flatnonzero(mask)
+        if not len(indices):
             return
-        owners, firsts = np.unique(np.searchsorted(cuts, places, "right") - 1, return_index=True)
-        for place, owner in zip(places[firsts].tolist(), owners.tolist(), strict=True):
+        owners, firsts = np.unique(np.searchsorted(cuts, indices, "right") - 1, return_index=True)
+        for index, owner in zip(indices[firsts].tolist(), owners.tolist(), strict=True):
             if 0 <= owner < len(self._valid) and self._valid[owner]:
-                yield place, owner
+                yield index, owner
 
 
 def _converted(kind: Kind, values: pa.Array, *, packed: bool) -> tuple[pa.Array, Faults]:
@@ -236,18 +236,18 @@ def _from_fractions(values: pa.Array) -> tuple[pa.Array, Faults]:
     wrong = unknown | split | over
     whole = np.where(wrong, 0.0, plain).astype(np.int64)
     faults = [(unknown, "holds NaN"), (over, TOO_LARGE), (split, NOT_WHOLE)]
-    return pa.array(whole, mask=missing), [one for one in faults if one[0].any()]
+    return pa.array(whole, mask=missing), [fault for fault in faults if fault[0].any()]
 
 
 def _unpacked(values: pa.Array) -> tuple[pa.Array, Faults]:
     wrong = np.zeros(len(values), np.bool_)
     unpacked: list[bytes | None] = []
-    for place, text in enumerate(values.to_pylist()):
+    for index, text in enumerate(values.to_pylist()):
         try:
             unpacked.append(None if text is None else binascii.a2b_base64(text, strict_mode=True))
         except ValueError:
             unpacked.append(None)
-            wrong[place] = True
+            wrong[index] = True
     return pa.array(unpacked, pa.binary()), [(wrong, NOT_BASE64)] if wrong.any() else []
 
 
@@ -268,8 +268,8 @@ def _valid(array: pa.Array) -> Mask:
     return np.asarray(array.is_valid())
 
 
-def _marked(found: pa.Array) -> Mask:
-    return np.asarray(pc.fill_null(found, False))  # noqa: FBT003 - Arrow's own
+def _marked(mask: pa.Array) -> Mask:
+    return np.asarray(pc.fill_null(mask, False))  # noqa: FBT003 - Arrow's own
 
 
 def cut(array: pa.Array) -> tuple[Cuts, pa.Array]:
@@ -307,11 +307,11 @@ def raw_bytes(
     zero = pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type)
     numbers = np.asarray(pc.fill_null(values, zero) if values.null_count else values)
     with np.errstate(invalid="ignore", over="ignore"):
-        made = numbers.astype(dtype)
-        wrong = _lost(numbers, made)
+        converted = numbers.astype(dtype)
+        wrong = _lost(numbers, converted)
     offsets = cuts * dtype.itemsize
     check_offsets(int(offsets[-1]))
-    data = pa.py_buffer(np.ascontiguousarray(made).view(np.uint8))
+    data = pa.py_buffer(np.ascontiguousarray(converted).view(np.uint8))
     parts = [None, pa.py_buffer(offsets.astype(np.int32)), data]
     return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, parts), wrong
 
@@ -371,9 +371,9 @@ def column_of(values: Sequence[object]) -> pa.Array:
 
 
 def _gather_types(values: Iterable[object], kinds: set[type]) -> None:
-    found = set(map(type, values))
-    kinds |= found
-    if found & {list, tuple}:
+    own_types = set(map(type, values))
+    kinds |= own_types
+    if own_types & {list, tuple}:
         for value in values:
             if isinstance(value, list | tuple):
                 _gather_types(value, kinds)
@@ -402,11 +402,13 @@ def convert_values(
             return convert_to_feature(feature, column, base64=base64)
     except MISMATCH:
         if len(values) == 1:
-            return ConvertedColumn(pa.nulls(1, column_type(feature)), {0: _why(feature, values[0])})
+            return ConvertedColumn(
+                pa.nulls(1, column_type(feature)), {0: _describe_mismatch(feature, values[0])}
+            )
     middle = len(values) // 2
     first = convert_values(feature, values[:middle], base64=base64)
     second = convert_values(feature, values[middle:], base64=base64)
-    later = {middle + at: why for at, why in second.bad.items()}
+    later = {middle + row: reason for row, reason in second.bad.items()}
     return ConvertedColumn(pa.concat_arrays([first.array, second.array]), first.bad | later)
 
 
@@ -439,7 +441,7 @@ def _plain(value: object) -> object:
     return value
 
 
-def _why(feature: Feature, value: object) -> str:
+def _describe_mismatch(feature: Feature, value: object) -> str:
     """Return why a value does not fit the feature, if no column can be built from it."""
     kinds, depths, nulls = set[str](), set[int](), False
     left: list[tuple[object, int]] = [(_plain(value), 0)]
@@ -485,8 +487,8 @@ def list_values(column: pa.Array) -> Sequence[object]:
         return values
     rows = list(_rows(column))
     if column.null_count:
-        for at in np.flatnonzero(np.asarray(column.is_null())).tolist():
-            rows[at] = None
+        for row in np.flatnonzero(np.asarray(column.is_null())).tolist():
+            rows[row] = None
     return rows
 
 

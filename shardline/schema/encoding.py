@@ -50,8 +50,8 @@ def build_frames(
 ) -> EncodedRows:
     """Encode columns as framed records. `reasons` has the rows that are already bad."""
     for feature, fitted in columns:
-        for at, why in fitted.bad.items():
-            reasons.setdefault(at, (feature.name, why))
+        for row, reason in fitted.bad.items():
+            reasons.setdefault(row, (feature.name, reason))
     buffers = [from_arrow(feature.name, fitted.array) for feature, fitted in columns]
     return encode_buffers(schema, buffers, rows, reasons, max_record_bytes)
 
@@ -66,19 +66,19 @@ def encode_buffers(
     """Encode the buffers of columns as framed records, as `build_frames` does."""
     if reasons:
         # A bad row is encoded as an empty record, which is then cut out.
-        places = list(reasons)
+        bad_rows = list(reasons)
         for number, column in enumerate(buffers):
             valid = column.valid.copy()
-            valid[places] = 0
+            valid[bad_rows] = 0
             buffers[number] = replace(column, valid=valid)
-    made = kernel.encode(buffers, len(rows.numbers))
-    found = (made.data, made.starts, made.lengths)
-    return validate_frames(schema, found, rows, reasons, max_record_bytes)
+    encoded = kernel.encode(buffers, len(rows.numbers))
+    frames = (encoded.data, encoded.starts, encoded.lengths)
+    return validate_frames(schema, frames, rows, reasons, max_record_bytes)
 
 
 def validate_frames(
     schema: Schema,
-    found: tuple[Buffer, IntArray, IntArray],
+    frames: tuple[Buffer, IntArray, IntArray],
     rows: Rows,
     reasons: Reasons,
     max_record_bytes: int,
@@ -87,51 +87,51 @@ def validate_frames(
 
     `found` has the bytes of the frames, and the starts and lengths of their payloads.
     """
-    data, starts, lengths = found
-    for at in np.flatnonzero(lengths > max_record_bytes).tolist():
-        why = f"takes {lengths[at]} bytes as a record, over the limit of {max_record_bytes}"
-        reasons.setdefault(at, (None, why))
-    places = np.delete(np.arange(len(starts)), list(reasons))
+    data, starts, lengths = frames
+    for row in np.flatnonzero(lengths > max_record_bytes).tolist():
+        reason = f"takes {lengths[row]} bytes as a record, over the limit of {max_record_bytes}"
+        reasons.setdefault(row, (None, reason))
+    good_rows = np.delete(np.arange(len(starts)), list(reasons))
     block = RecordBlock(memoryview(data), 0, 0, starts, lengths)
     if reasons:
-        block = replace(block, starts=starts[places], lengths=lengths[places])
+        block = replace(block, starts=starts[good_rows], lengths=lengths[good_rows])
     for misfit in violations(schema, block):
-        reasons.setdefault(int(places[misfit.record]), (misfit.feature, misfit.detail))
+        reasons.setdefault(int(good_rows[misfit.record]), (misfit.feature, misfit.detail))
     if not reasons:
         return EncodedRows(
             data if isinstance(data, bytes) else memoryview(data), starts, lengths, rows.numbers
         )
     refused = []
-    for at in sorted(reasons):
-        content, is_too_large = rows.content(at), bool(lengths[at] > max_record_bytes)
+    for row in sorted(reasons):
+        content, is_too_large = rows.content(row), bool(lengths[row] > max_record_bytes)
         if is_too_large:
             content = content[:KEPT_BYTES]
         refused.append(
             QuarantinedRow(
-                int(rows.numbers[at]),
-                rows.where(at),
-                *reasons[at],
+                int(rows.numbers[row]),
+                rows.where(row),
+                *reasons[row],
                 content,
                 is_too_large=is_too_large,
                 format=rows.format,
                 columns=rows.columns,
             )
         )
-    places = np.delete(np.arange(len(starts)), list(reasons))
-    sizes = lengths[places]
+    good_rows = np.delete(np.arange(len(starts)), list(reasons))
+    sizes = lengths[good_rows]
     return EncodedRows(
-        _joined(memoryview(data), starts, lengths, places),
+        _joined(memoryview(data), starts, lengths, good_rows),
         np.cumsum(sizes + FRAME_BYTES) - sizes - FOOTER_BYTES,
         sizes,
-        rows.numbers[places],
+        rows.numbers[good_rows],
         tuple(refused),
     )
 
 
-def _joined(data: memoryview, starts: IntArray, lengths: IntArray, places: IntArray) -> bytes:
+def _joined(data: memoryview, starts: IntArray, lengths: IntArray, indices: IntArray) -> bytes:
     """Return the frames at these positions concatenated, with neighbors in one piece."""
-    breaks = np.flatnonzero(np.diff(places) != 1) + 1
-    runs = np.split(places, breaks) if len(places) else []
+    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
+    runs = np.split(indices, breaks) if len(indices) else []
     ends = starts + lengths + FOOTER_BYTES
     return b"".join(data[starts[run[0]] - HEADER_BYTES : ends[run[-1]]] for run in runs)
 

@@ -61,8 +61,8 @@ def rounds_texts(numbers: pa.Array, texts: pa.Array) -> bool:
     )
     if not pc.any(doubtful).as_py():
         return False
-    found, written = numbers.filter(doubtful).to_pylist(), texts.filter(doubtful).to_pylist()
-    return any(map(_is_rounded_text, found, written))
+    values, written = numbers.filter(doubtful).to_pylist(), texts.filter(doubtful).to_pylist()
+    return any(map(_is_rounded_text, values, written))
 
 
 def _is_rounded_text(number: float, text: str) -> bool:

@@ -85,62 +85,62 @@ def infer_features(facts: Iterable[FeatureFacts], records: int) -> Iterator[Feat
     for fact in facts:
         grouped.setdefault((fact.sequence, fact.name), []).append(fact)
     for (sequence, name), group in sorted(grouped.items()):
-        together = group[0]
+        merged = group[0]
         for fact in group[1:]:
-            together = together.merged(fact)
-        lengths = together.lengths
+            merged = merged.merged(fact)
+        lengths = merged.lengths
         yield FeatureSchema(
             name=name,
             sequence=sequence,
             kinds=tuple(sorted(fact.kind for fact in group if fact.kind)),
             length=lengths[0] if lengths and lengths[0] == lengths[1] else None,
             lengths=lengths,
-            steps=together.steps,
-            present=together.present,
+            steps=merged.steps,
+            present=merged.present,
             records=records,
-            low=together.low,
-            high=together.high,
-            nans=together.nans,
-            sizes=together.sizes,
-            utf8=together.utf8,
+            low=merged.low,
+            high=merged.high,
+            nans=merged.nans,
+            sizes=merged.sizes,
+            utf8=merged.utf8,
         )
 
 
-def schema_of(found: FileSchema) -> Schema:
+def schema_of(file_schema: FileSchema) -> Schema:
     """Return the schema that these records suggest. All of them fit it.
 
     Logical types cannot be observed, so no feature has a meaning. Raises SchemaMismatchError for a
     feature with two kinds, or without a known kind.
     """
-    features = tuple(build_schema(feature) for feature in found.features)
+    features = tuple(build_schema(feature) for feature in file_schema.features)
     sequence = any(feature.sequence for feature in features)
     return Schema(features, "sequence_example" if sequence else "example")
 
 
-def build_schema(found: FeatureSchema) -> Feature:
+def build_schema(feature: FeatureSchema) -> Feature:
     """Return the feature that these records suggest."""
-    if len(found.kinds) > 1:
+    if len(feature.kinds) > 1:
         raise SchemaMismatchError(
-            f"feature {found.name!r} has values of several kinds: {', '.join(found.kinds)}",
+            f"feature {feature.name!r} has values of several kinds: {', '.join(feature.kinds)}",
             code="mixed-kinds",
             hint=Hint.of("rewrite the records so that the feature has a single kind"),
-            feature=found.name,
+            feature=feature.name,
         )
-    if not found.kinds:
+    if not feature.kinds:
         raise SchemaMismatchError(
-            f"feature {found.name!r}: unknown kind, since no record has a step",
+            f"feature {feature.name!r}: unknown kind, since no record has a step",
             code="unknown-kind",
             hint=Hint.of("declare the schema by hand"),
-            feature=found.name,
+            feature=feature.name,
         )
     return Feature(
-        name=found.name,
-        kind=found.kinds[0],
+        name=feature.name,
+        kind=feature.kinds[0],
         # Empty lists do not predict a length.
-        shape=(found.length or None,) if found.length != 1 else (),
-        required=found.required,
-        sequence=found.sequence,
-        nan=found.nans > 0,
+        shape=(feature.length or None,) if feature.length != 1 else (),
+        required=feature.required,
+        sequence=feature.sequence,
+        nan=feature.nans > 0,
     )
 
 
@@ -191,8 +191,8 @@ def infer_schema(
     each = divide_workers(len(named), workers)
 
     def gather(path: Path) -> tuple[int, dict[FactsKey, FeatureFacts]]:
-        tell = None if progress is None else partial(progress, path)
-        return _gather_facts(path, limits, each, tell)
+        report = None if progress is None else partial(progress, path)
+        return _gather_facts(path, limits, each, report)
 
     records = 0
     merged: dict[FactsKey, FeatureFacts] = {}
@@ -217,9 +217,11 @@ def _gather_facts(
 
     records = 0
     facts: dict[FactsKey, FeatureFacts] = {}
-    for count, found in map_blocks(path, gather, limits=limits, workers=workers, progress=progress):
+    for count, block_facts in map_blocks(
+        path, gather, limits=limits, workers=workers, progress=progress
+    ):
         records += count
-        merge_facts(facts, found)
+        merge_facts(facts, block_facts)
     return records, facts
 
 
@@ -228,33 +230,35 @@ def _differences(whole: FileSchema, files: Sequence[FileSchema]) -> Iterator[Fea
 
     A file without records has no features and differs from no other file.
     """
-    told = [file for file in files if file.records]
-    by_file = {file.file: {(f.sequence, f.name): f for f in file.features} for file in told}
+    files_with_records = [file for file in files if file.records]
+    by_file = {
+        file.file: {(f.sequence, f.name): f for f in file.features} for file in files_with_records
+    }
     for feature in whole.features:
-        found = {
+        by_name = {
             name: features.get((feature.sequence, feature.name))
             for name, features in by_file.items()
         }
-        what = [
-            word
-            for word, values in (
-                ("missing", {one is None for one in found.values()}),
-                ("kind", {one.kind for one in found.values() if one}),
-                ("shape", {one.shape for one in found.values() if one}),
-                ("presence", {one.required for one in found.values() if one}),
+        aspects = [
+            aspect
+            for aspect, values in (
+                ("missing", {own is None for own in by_name.values()}),
+                ("kind", {own.kind for own in by_name.values() if own}),
+                ("shape", {own.shape for own in by_name.values() if own}),
+                ("presence", {own.required for own in by_name.values() if own}),
             )
             if len(values) > 1
         ]
-        if what:
+        if aspects:
             yield FeatureDifference(
                 feature.name,
                 feature.sequence,
-                tuple(what),
-                {name: _told(one) for name, one in found.items()},
+                tuple(aspects),
+                {name: _describe_feature(own) for name, own in by_name.items()},
             )
 
 
-def _told(feature: FeatureSchema | None) -> str:
+def _describe_feature(feature: FeatureSchema | None) -> str:
     if feature is None:
         return "missing"
     return f"{feature.kind} {feature.shape} {'required' if feature.required else 'optional'}"

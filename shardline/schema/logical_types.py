@@ -63,8 +63,8 @@ class Category(JsonObject):
         """Raise SchemaMismatchError for invalid or duplicate labels."""
         if self.labels is None:
             return
-        given: object = self.labels
-        if isinstance(given, str):
+        labels: object = self.labels
+        if isinstance(labels, str):
             raise _invalid("category labels: expected a tuple of texts, got a text")
         object.__setattr__(self, "labels", tuple(self.labels))
         if not self.labels:
@@ -125,7 +125,7 @@ class Array(JsonObject):
         """Raise SchemaMismatchError for an unknown dtype or an invalid shape."""
         if self.dtype not in ITEM_BYTES:
             raise _invalid(f"unknown dtype {self.dtype!r}, expected {', '.join(ITEM_BYTES)}")
-        object.__setattr__(self, "shape", shapes.checked("an array", self.shape))
+        object.__setattr__(self, "shape", shapes.validate_shape("an array", self.shape))
 
     def __str__(self) -> str:
         return f"{self.dtype} array {shapes.format_shape(self.shape)}"
@@ -168,24 +168,24 @@ class Array(JsonObject):
 
     def encode(self, array: NDArray[Any]) -> bytes:
         """Return the bytes of an array. Its dtype and shape must be those declared here."""
-        found = np.asarray(array)
-        if found.dtype.name != self.dtype:
+        converted = np.asarray(array)
+        if converted.dtype.name != self.dtype:
             raise SchemaMismatchError(
-                f"array of {found.dtype.name}, expected {self.dtype}",
+                f"array of {converted.dtype.name}, expected {self.dtype}",
                 code="dtype-mismatch",
                 hint=Hint.of("convert it first"),
             )
-        if len(found.shape) != len(self.shape) or any(
-            wanted not in (None, length)
-            for wanted, length in zip(self.shape, found.shape, strict=True)
+        if len(converted.shape) != len(self.shape) or any(
+            expected not in (None, length)
+            for expected, length in zip(self.shape, converted.shape, strict=True)
         ):
-            actual, expected = map(shapes.format_shape, (found.shape, self.shape))
+            actual, expected = map(shapes.format_shape, (converted.shape, self.shape))
             raise SchemaMismatchError(
                 f"array of shape {actual}, expected {expected}",
                 code="shape-mismatch",
                 hint=Hint.of("reshape it first"),
             )
-        return found.astype(_little_endian(self.dtype), copy=False).tobytes()
+        return converted.astype(_little_endian(self.dtype), copy=False).tobytes()
 
 
 LogicalType: TypeAlias = Text | Category | Embedding | Image | Array
@@ -222,15 +222,15 @@ _LOGICAL_TYPES: dict[str, type[LogicalType]] = {
 }
 
 
-def validate_text(what: str, text: str) -> None:
+def validate_text(subject: str, text: str) -> None:
     """Raise an error for text that cannot be encoded as UTF-8."""
     if not isinstance(text, str):
-        raise InvalidTypeError(f"{what}: expected text, got {type(text).__name__}")
+        raise InvalidTypeError(f"{subject}: expected text, got {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError:
         raise SchemaMismatchError(
-            f"{what}: cannot be written as UTF-8 ({text!r})", code="invalid-schema"
+            f"{subject}: cannot be written as UTF-8 ({text!r})", code="invalid-schema"
         ) from None
 
 

@@ -74,12 +74,14 @@ class Feature(JsonObject):
 
     def __post_init__(self) -> None:
         """Raise SchemaMismatchError for an invalid declaration."""
-        what = f"feature {self.name!r}"
+        subject = f"feature {self.name!r}"
         validate_text("the name of a feature", self.name)
-        validate_text(f"the doc of {what}", self.doc)
+        validate_text(f"the doc of {subject}", self.doc)
         if self.kind not in KINDS:
             raise self._invalid(f"unknown kind {self.kind!r}, expected {', '.join(KINDS)}")
-        object.__setattr__(self, "shape", shapes.checked(what, self.shape, feature=self.name))
+        object.__setattr__(
+            self, "shape", shapes.validate_shape(subject, self.shape, feature=self.name)
+        )
         if self.nan and self.kind != "float":
             raise self._invalid(f"{self.kind} values cannot be NaN", "leave out `nan`")
         if self.meaning is None:
@@ -117,14 +119,14 @@ class Feature(JsonObject):
         )
 
     def __str__(self) -> str:
-        words = [
+        parts = [
             self.kind,
             shapes.format_shape(self.shape),
             "required" if self.required else "optional",
         ]
-        words += ["per step"] if self.sequence else []
-        words += ["or NaN"] if self.nan else []
-        return " ".join(words) + ("" if self.meaning is None else f", {self.meaning}")
+        parts += ["per step"] if self.sequence else []
+        parts += ["or NaN"] if self.nan else []
+        return " ".join(parts) + ("" if self.meaning is None else f", {self.meaning}")
 
     @property
     def key(self) -> tuple[bool, str]:
@@ -194,12 +196,12 @@ class Schema(JsonObject):
         A name may be in both the context and the feature_lists. Then `sequence` must select one of
         them, or SchemaMismatchError is raised.
         """
-        found = [
+        matches = [
             self._by_key[which, name]
             for which in ((False, True) if sequence is None else (sequence,))
             if (which, name) in self._by_key
         ]
-        if len(found) > 1:
+        if len(matches) > 1:
             raise SchemaMismatchError(
                 f"ambiguous feature {name!r}: in the context and in the feature_lists",
                 code="ambiguous-feature",
@@ -211,20 +213,20 @@ class Schema(JsonObject):
                 ),
                 feature=name,
             )
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def feature(self, name: str, *, sequence: bool | None = None) -> Feature:
         """Return the feature as `find` does. Raises SchemaMismatchError if it is missing."""
-        found = self.find(name, sequence=sequence)
-        if found is None:
+        feature = self.find(name, sequence=sequence)
+        if feature is None:
             raise unknown_feature(name, self)
-        return found
+        return feature
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of all that affects data. Schemas that differ only in docs share it."""
-        told = [_identity(feature) for feature in self.features]
-        return canonical.sha256({"features": told, "payload": self.payload})
+        identities = [_identity(feature) for feature in self.features]
+        return canonical.sha256({"features": identities, "payload": self.payload})
 
     def to_dict(self) -> Json:
         """Serialize to JSON, the payload first: people read it before a long list of features."""
@@ -256,11 +258,11 @@ def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:
 
 def _identity(feature: Feature) -> Json:
     """Return the feature as JSON, without fields that do not affect data."""
-    told = feature.to_dict()
-    told.pop("doc", None)
+    payload = feature.to_dict()
+    payload.pop("doc", None)
     if feature.kind == "bytes" and isinstance(feature.meaning, Category) and feature.meaning.labels:
-        told["meaning"] = Category(tuple(sorted(feature.meaning.labels))).to_dict()
-    return told
+        payload["meaning"] = Category(tuple(sorted(feature.meaning.labels))).to_dict()
+    return payload
 
 
 _FRAME_BYTES = 16

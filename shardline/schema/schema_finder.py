@@ -98,7 +98,7 @@ class SchemaFinder:
         self.allow_rounding = allow_rounding
         self.rows = 0
         self._facts: dict[FactsKey, FeatureFacts] = {}
-        self._told: dict[str, _TypeFacts] = {}
+        self._type_facts: dict[str, _TypeFacts] = {}
         self._records = 0
 
     def add_records(self, data: Buffer, starts: IntArray, lengths: IntArray) -> None:
@@ -127,14 +127,14 @@ class SchemaFinder:
                 fitted = convert_to_feature(feature, array)
                 bad |= fitted.bad.keys()
                 columns.append((feature, fitted.array))
-        kept = np.ones(batch.num_rows, np.bool_)
-        kept[list(bad)] = False
+        is_valid = np.ones(batch.num_rows, np.bool_)
+        is_valid[list(bad)] = False
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             if _has_no_leaf(array.type):
-                self._told[name].empty += int((np.asarray(array.is_valid()) & kept).sum())
+                self._type_facts[name].empty += int((np.asarray(array.is_valid()) & is_valid).sum())
         if bad:
-            columns = [(feature, array.filter(pa.array(kept))) for feature, array in columns]
-        rows = int(kept.sum())
+            columns = [(feature, array.filter(pa.array(is_valid))) for feature, array in columns]
+        rows = int(is_valid.sum())
         self._add_columns(columns, rows)
         self._records += rows
         self.rows += batch.num_rows
@@ -143,21 +143,21 @@ class SchemaFinder:
         """Add columns converted to their features; only feature_lists are encoded as records."""
         check_distinct(feature for feature, _ in columns)
         facts = [get_column_facts(f, array) for f, array in columns if not f.sequence]
-        merge_facts(self._facts, (one for one in facts if one is not None))
+        merge_facts(self._facts, (fact for fact in facts if fact is not None))
         steps = [from_arrow(f.name, array) for f, array in columns if f.sequence]
         if steps:
-            made = kernel.encode(steps, rows)
-            merge_facts(self._facts, kernel.facts(made.data, made.starts, made.lengths))
+            encoded = kernel.encode(steps, rows)
+            merge_facts(self._facts, kernel.facts(encoded.data, encoded.starts, encoded.lengths))
 
     def _note_rounded(self, name: str, array: pa.Array) -> None:
-        told = self._told[name]
-        if told.rounded is None and not self.allow_rounding:
+        facts = self._type_facts[name]
+        if facts.rounded is None and not self.allow_rounding:
             row = find_rounded(array)
-            told.rounded = None if row is None else self.rows + row
+            facts.rounded = None if row is None else self.rows + row
 
     def _feature(self, name: str, array: pa.Array) -> Feature | None:
         """Return the feature inferred for a column; None if the column has no value."""
-        told = self._told.setdefault(name, _TypeFacts())
+        facts = self._type_facts.setdefault(name, _TypeFacts())
         if _has_no_leaf(array.type):
             return None
         feature = infer_arrow_feature(name, array.type)
@@ -170,20 +170,20 @@ class SchemaFinder:
             )
         dimensions, _ = unwrap_lists(array.type)
         meaning = infer_logical_type(array.type)
-        if told.dimensions is None:
-            told.dimensions, told.meaning = dimensions, meaning
-        if len(told.dimensions) != len(dimensions):
+        if facts.dimensions is None:
+            facts.dimensions, facts.meaning = dimensions, meaning
+        if len(facts.dimensions) != len(dimensions):
             raise SchemaMismatchError(
                 f"{self._label}: cannot infer the shape of column {name!r} "
-                f"(lists {len(told.dimensions)} and {len(dimensions)} deep)",
+                f"(lists {len(facts.dimensions)} and {len(dimensions)} deep)",
                 code="unknown-shape",
                 hint=_DECLARE,
                 feature=name,
             )
-        told.dimensions = tuple(
-            a if a == b else None for a, b in zip(told.dimensions, dimensions, strict=True)
+        facts.dimensions = tuple(
+            a if a == b else None for a, b in zip(facts.dimensions, dimensions, strict=True)
         )
-        told.meaning = _merge_meanings(told.meaning, meaning)
+        facts.meaning = _merge_meanings(facts.meaning, meaning)
         return feature
 
     def schema(self) -> Schema:
@@ -192,7 +192,7 @@ class SchemaFinder:
             return Schema()
         facts = list(self._facts.values())
         known = {fact.name for fact in facts}
-        for name in self._told:
+        for name in self._type_facts:
             if name not in known:
                 raise SchemaMismatchError(
                     f"{self._label}: cannot infer the kind of column {name!r} (no values)",
@@ -213,31 +213,31 @@ class SchemaFinder:
                 feature=error.feature,
             ) from None
         for feature in features:
-            told = self._told.get(feature.name)
-            if feature.kind == "float" and told is not None and told.rounded is not None:
-                raise inexact_number(self._label, feature.name, told.rounded)
+            own = self._type_facts.get(feature.name)
+            if feature.kind == "float" and own is not None and own.rounded is not None:
+                raise inexact_number(self._label, feature.name, own.rounded)
         sequence = any(feature.sequence for feature in features)
         return Schema(features, "sequence_example" if sequence else "example")
 
-    def _declared(self, found: FeatureSchema) -> Feature:
-        told = self._told.get(found.name)
-        if told is None or told.dimensions is None:
-            return build_schema(found)
-        found = replace(found, present=found.present + told.empty)
-        if told.empty and not found.sequence:
-            found = replace(found, length=None)
-        feature = build_schema(found)
-        meaning = told.meaning if found.utf8 and feature.kind == "bytes" else None
-        shape = told.dimensions[1:] if found.sequence else told.dimensions
+    def _declared(self, own: FeatureSchema) -> Feature:
+        facts = self._type_facts.get(own.name)
+        if facts is None or facts.dimensions is None:
+            return build_schema(own)
+        own = replace(own, present=own.present + facts.empty)
+        if facts.empty and not own.sequence:
+            own = replace(own, length=None)
+        feature = build_schema(own)
+        meaning = facts.meaning if own.utf8 and feature.kind == "bytes" else None
+        shape = facts.dimensions[1:] if own.sequence else facts.dimensions
         if shape == (None,):
-            shape = (found.length or None,)
+            shape = (own.length or None,)
         return replace(feature, shape=shape, meaning=meaning)
 
 
-def merge_schemas(one: Schema, other: Schema, label: str) -> Schema:
+def merge_schemas(first: Schema, second: Schema, label: str) -> Schema:
     """Return the schema that rows of both schemas fit; `label` names the two for errors."""
-    mine = {feature.key: feature for feature in one.features}
-    theirs = {feature.key: feature for feature in other.features}
+    mine = {feature.key: feature for feature in first.features}
+    theirs = {feature.key: feature for feature in second.features}
     features = []
     for key in mine.keys() | theirs.keys():
         a, b = mine.get(key), theirs.get(key)
@@ -268,7 +268,7 @@ def merge_schemas(one: Schema, other: Schema, label: str) -> Schema:
                 meaning=_merge_meanings(a.meaning, b.meaning),
             )
         )
-    sequence = "sequence_example" in {one.payload, other.payload}
+    sequence = "sequence_example" in {first.payload, second.payload}
     return Schema(tuple(features), "sequence_example" if sequence else "example")
 
 
@@ -285,11 +285,11 @@ def _merge_shapes(a: Feature, b: Feature, label: str) -> Shape:
     return None, *a.shape[1:]
 
 
-def _merge_meanings(one: LogicalType | None, other: LogicalType | None) -> LogicalType | None:
+def _merge_meanings(first: LogicalType | None, second: LogicalType | None) -> LogicalType | None:
     """Merge two logical types: categories are also texts."""
-    if one == other:
-        return one
-    texts = isinstance(one, Text | Category) and isinstance(other, Text | Category)
+    if first == second:
+        return first
+    texts = isinstance(first, Text | Category) and isinstance(second, Text | Category)
     return Text() if texts else None
 
 

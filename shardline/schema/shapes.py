@@ -23,23 +23,25 @@ StoredShape: TypeAlias = Annotated[Shape, Converter(list, list, lambda sizes, _:
 """Shape in JSON. The class that has it validates it with `checked`."""
 
 
-def checked(what: str, shape: Iterable[int | None], *, feature: str | None = None) -> Shape:
+def validate_shape(
+    subject: str, shape: Iterable[int | None], *, feature: str | None = None
+) -> Shape:
     """Return the shape of `what` as a tuple. Raises SchemaMismatchError if it is invalid."""
-    list_items(shape, f"the shape of {what}")
+    list_items(shape, f"the shape of {subject}")
     dimensions = tuple(shape)
-    for place, size in enumerate(dimensions):
-        if size is None and place == 0:
+    for index, size in enumerate(dimensions):
+        if size is None and index == 0:
             continue
         if type(size) is not int or size < 1:
             raise SchemaMismatchError(
-                f"{what}: invalid shape {dimensions}",
+                f"{subject}: invalid shape {dimensions}",
                 code="invalid-shape",
                 hint=Hint.of("use whole numbers from 1 on, and None only for the first dimension"),
                 feature=feature,
             )
     if unit(dimensions) > LARGEST_OFFSET:
         raise SchemaMismatchError(
-            f"{what}: shape {dimensions} has more values than a record can contain",
+            f"{subject}: shape {dimensions} has more values than a record can contain",
             code="invalid-shape",
             feature=feature,
         )
@@ -82,5 +84,5 @@ def fits(new: Shape, old: Shape) -> bool:
 
 def _cuts(shape: Shape) -> set[int]:
     """Return the row lengths of all dimensions, except one value and all values."""
-    sizes = {unit(shape[place:]) for place in range(1, len(shape))}
+    sizes = {unit(shape[index:]) for index in range(1, len(shape))}
     return sizes - ({1, unit(shape)} if is_fixed(shape) else {1})

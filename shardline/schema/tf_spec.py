@@ -77,29 +77,29 @@ def from_tf_spec(
     `sequence` is the spec of the feature_lists. A spec does not describe NaN, so `nan` decides for
     all float features. The spec is read by its class names, so TensorFlow need not be installed.
     """
-    features = [_feature(name, told, sequence=False, nan=nan) for name, told in spec.items()]
+    features = [_feature(name, entry, sequence=False, nan=nan) for name, entry in spec.items()]
     if sequence is None:
         return Schema(tuple(features), "example", doc)
-    features += [_feature(name, told, sequence=True, nan=nan) for name, told in sequence.items()]
+    features += [_feature(name, entry, sequence=True, nan=nan) for name, entry in sequence.items()]
     return Schema(tuple(features), "sequence_example", doc)
 
 
-def _feature(name: str, told: Any, *, sequence: bool, nan: bool) -> Feature:  # noqa: ANN401 - tf.io's
-    sort = type(told).__name__
+def _feature(name: str, entry: Any, *, sequence: bool, nan: bool) -> Feature:  # noqa: ANN401 - tf.io's
+    sort = type(entry).__name__
     required = False
     shape: Shape = (None,)
     if sort == "FixedLenFeature" and not sequence:
-        shape = _shape(name, told)
-        required = told.default_value is None
+        shape = _shape(name, entry)
+        required = entry.default_value is None
     elif sort == "FixedLenSequenceFeature":
-        shape = _shape(name, told) if sequence else (None, *_shape(name, told))
-        required = not told.allow_missing
+        shape = _shape(name, entry) if sequence else (None, *_shape(name, entry))
+        required = not entry.allow_missing
     elif sort == "RaggedFeature":
-        shape = (None, *(_row(name, partition) for partition in told.partitions))
-        name = told.value_key or name
+        shape = (None, *(_row(name, partition) for partition in entry.partitions))
+        name = entry.value_key or name
     elif sort != "VarLenFeature":
         _refuse(name, sort)
-    kind = _kind(name, told.dtype)
+    kind = _kind(name, entry.dtype)
     return Feature(
         name, kind, shape, required=required, sequence=sequence, nan=nan and kind == "float"
     )
@@ -119,13 +119,13 @@ def _refuse(name: str, sort: str) -> NoReturn:
     )
 
 
-def _shape(name: str, told: Any) -> Shape:  # noqa: ANN401 - a spec of tf.io
+def _shape(name: str, entry: Any) -> Shape:  # noqa: ANN401 - a spec of tf.io
     """Return the shape, which TensorFlow takes as a number, a sequence or a TensorShape."""
-    given = (told.shape,) if isinstance(told.shape, int) else told.shape
-    shape = tuple(None if size is None else int(size) for size in given)
+    sizes = (entry.shape,) if isinstance(entry.shape, int) else entry.shape
+    shape = tuple(None if size is None else int(size) for size in sizes)
     if None in shape:
         raise SchemaMismatchError(
-            f"feature {name!r}: shape {shape} of a {type(told).__name__} is not fixed",
+            f"feature {name!r}: shape {shape} of a {type(entry).__name__} is not fixed",
             code="invalid-shape",
             hint=Hint.of("use a RaggedFeature, or a FixedLenSequenceFeature of the fixed part"),
             feature=name,
@@ -145,12 +145,12 @@ def _row(name: str, partition: Any) -> int:  # noqa: ANN401 - a partition of tf.
 
 
 def _kind(name: str, dtype: Any) -> Kind:  # noqa: ANN401 - a tf.DType
-    told = getattr(dtype, "name", str(dtype))
-    if told not in _DTYPES:
+    dtype_name = getattr(dtype, "name", str(dtype))
+    if dtype_name not in _DTYPES:
         raise SchemaMismatchError(
-            f"feature {name!r}: unsupported dtype {told}",
+            f"feature {name!r}: unsupported dtype {dtype_name}",
             code="unsupported-type",
             hint=Hint.of("declare tf.string, tf.float32 or tf.int64, and cast after parsing"),
             feature=name,
         )
-    return _DTYPES[told]
+    return _DTYPES[dtype_name]

@@ -96,14 +96,17 @@ def _violations(
             middle = (first + last) // 2
             left += [(middle, last, suspects), (first, middle, suspects)]
             continue
-        found = [(0, key, detail) for key, detail in verdict.misfits.items()]
+        bad_records = [(0, key, detail) for key, detail in verdict.misfits.items()]
         if verdict.undecided:
             columns = [_column(feature) for feature in verdict.undecided]
             decoded = kernel.decode(block.data, starts, lengths, columns)
             for feature, buffers in zip(verdict.undecided, decoded, strict=True):
-                found += [(at, feature.key, why) for at, why in _bad_records(feature, buffers)]
-        for at, (_, name), detail in sorted(found):
-            yield Violation(block.record + first + at, name, detail)
+                bad_records += [
+                    (record, feature.key, detail)
+                    for record, detail in _bad_records(feature, buffers)
+                ]
+        for record, (_, name), detail in sorted(bad_records):
+            yield Violation(block.record + first + record, name, detail)
 
 
 def _column(feature: Feature) -> Column:
@@ -127,16 +130,16 @@ def _check_facts(
         key = (fact.sequence, fact.name)
         by_key.setdefault(key, []).append(fact)
         if key not in known:
-            place = "in the feature_lists, " if fact.sequence else ""
-            verdict.misfits[key] = f"{place}not in the schema"
+            side = "in the feature_lists, " if fact.sequence else ""
+            verdict.misfits[key] = f"{side}not in the schema"
     for feature in suspects:
-        found = by_key.get(feature.key, [])
-        if len(found) == 1 and _is_plain_fit(feature, found[0], records):
+        own_facts = by_key.get(feature.key, [])
+        if len(own_facts) == 1 and _is_plain_fit(feature, own_facts[0], records):
             continue
-        misfit = _find_mismatch(feature, found, records)
+        misfit = _find_mismatch(feature, own_facts, records)
         if misfit is not None:
             verdict.misfits[feature.key] = misfit
-        elif any(_undecided(feature, fact) for fact in found):
+        elif any(_undecided(feature, fact) for fact in own_facts):
             verdict.undecided.append(feature)
     return verdict
 
@@ -191,10 +194,10 @@ def _misfit_of_meaning(meaning: LogicalType | None, fact: FeatureFacts) -> str |
 
 
 def _wrong_count(feature: Feature, count: int) -> str:
-    wanted = shapes.unit(feature.shape)
+    expected = shapes.unit(feature.shape)
     multiple = "" if shapes.is_fixed(feature.shape) else "a multiple of "
     step = " in a step" if feature.sequence else ""
-    return f"holds {format_count(count, 'value')}{step}, not {multiple}{wanted}"
+    return f"holds {format_count(count, 'value')}{step}, not {multiple}{expected}"
 
 
 def _wrong_size(meaning: Array, size: int) -> str:
@@ -222,27 +225,27 @@ def _bad_records(feature: Feature, buffers: ColumnBuffers) -> Iterator[tuple[int
     lists = buffers.rows if buffers.steps is None else buffers.steps
     counts = np.diff(lists)
     wrong_lists = counts % shapes.unit(feature.shape) != 0
-    found = {
-        owner: _wrong_count(feature, int(counts[place]))
-        for place, owner in _owners(buffers, wrong_lists, of_values=False)
+    details = {
+        owner: _wrong_count(feature, int(counts[index]))
+        for index, owner in _owners(buffers, wrong_lists, of_values=False)
     }
-    for place, owner in _owners(buffers, _wrong_values(feature, buffers), of_values=True):
-        found.setdefault(owner, _wrong_value(feature, buffers, place))
-    yield from found.items()
+    for index, owner in _owners(buffers, _wrong_values(feature, buffers), of_values=True):
+        details.setdefault(owner, _wrong_value(feature, buffers, index))
+    yield from details.items()
 
 
 def _owners(
     buffers: ColumnBuffers, wrong: NDArray[np.bool_], *, of_values: bool
 ) -> Iterator[tuple[int, int]]:
     """Yield the position of the first wrong value or list of each record, and the record."""
-    places = np.flatnonzero(wrong)
-    owners = places
+    indices = np.flatnonzero(wrong)
+    owners = indices
     if of_values and buffers.steps is not None:
         owners = np.searchsorted(buffers.steps, owners, "right") - 1
     if of_values or buffers.steps is not None:
         owners = np.searchsorted(buffers.rows, owners, "right") - 1
     each, firsts = np.unique(owners, return_index=True)
-    yield from zip(places[firsts].tolist(), each.tolist(), strict=True)
+    yield from zip(indices[firsts].tolist(), each.tolist(), strict=True)
 
 
 def _wrong_values(feature: Feature, buffers: ColumnBuffers) -> NDArray[np.bool_]:
@@ -264,10 +267,10 @@ def _wrong_values(feature: Feature, buffers: ColumnBuffers) -> NDArray[np.bool_]
     return ~np.asarray(fits)
 
 
-def _wrong_value(feature: Feature, buffers: ColumnBuffers, place: int) -> str:
+def _wrong_value(feature: Feature, buffers: ColumnBuffers, index: int) -> str:
     meaning = feature.meaning
     if isinstance(meaning, Array) and buffers.sizes is not None:
-        return _wrong_size(meaning, int(buffers.sizes[place + 1] - buffers.sizes[place]))
+        return _wrong_size(meaning, int(buffers.sizes[index + 1] - buffers.sizes[index]))
     if isinstance(meaning, Image):
         return f"holds bytes that do not begin as a {meaning.encoding} file does"
     return "holds a text that is none of its labels"

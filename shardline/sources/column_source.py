@@ -206,13 +206,13 @@ class ColumnChunk:
         first, size = self.batch.first, self.batch.rows.nbytes
         if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
             nothing = np.zeros(0, np.int64)
-            why = f"takes {size} bytes, over the format's limit"
-            refused = QuarantinedRow(first, f"row {first}", None, why, is_too_large=True)
+            detail = f"takes {size} bytes, over the format's limit"
+            refused = QuarantinedRow(first, f"row {first}", None, detail, is_too_large=True)
             return EncodedRows(b"", nothing, nothing, nothing, (refused,))
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
         columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
         rows = Rows(
-            np.arange(first, self.end), lambda at: f"row {first + at}", self._content, "json"
+            np.arange(first, self.end), lambda row: f"row {first + row}", self._content, "json"
         )
         return build_frames(self.schema, columns, rows, {}, self.limits.max_record_bytes)
 
@@ -222,14 +222,14 @@ class ColumnChunk:
         with translate_arrow_errors(self.label, feature.name):
             return convert_to_feature(feature, self.batch.rows.column(feature.name))
 
-    def _content(self, at: int) -> bytes:
-        part = self.batch.slice(at, 1)
-        row = {
+    def _content(self, row: int) -> bytes:
+        part = self.batch.slice(row, 1)
+        values = {
             name: _get_python_value(column)
             for name, column in zip(part.rows.schema.names, part.rows.columns, strict=True)
         }
         return format_row_as_json(
-            {**row, **{name: values[0] for name, values in part.objects.items()}}
+            {**values, **{name: objects[0] for name, objects in part.objects.items()}}
         )
 
 

@@ -93,16 +93,16 @@ class CellColumns:
         """Number of cells per column."""
         return len(self.array) // self.columns
 
-    def column(self, at: int) -> pa.Array:
+    def column(self, index: int) -> pa.Array:
         """Return the cells of one column."""
-        return self.array.slice(at * self.rows, self.rows)
+        return self.array.slice(index * self.rows, self.rows)
 
-    def select(self, places: Sequence[int]) -> pa.Array:
+    def select(self, indices: Sequence[int]) -> pa.Array:
         """Return the cells of some columns, concatenated."""
-        if len(places) == self.columns and list(places) == list(range(self.columns)):
+        if len(indices) == self.columns and list(indices) == list(range(self.columns)):
             return self.array
         cells = np.arange(len(self.array)).reshape(self.columns, self.rows)
-        return self.array.take(pa.array(cells[places].ravel()))
+        return self.array.take(pa.array(cells[indices].ravel()))
 
 
 class FittedCells(NamedTuple):
@@ -113,16 +113,16 @@ class FittedCells(NamedTuple):
 
 
 def fit_columns(
-    features: Sequence[Feature], places: Sequence[int], cells: CellColumns
+    features: Sequence[Feature], indices: Sequence[int], cells: CellColumns
 ) -> FittedCells:
     """Convert the columns of cells at these positions to features, batching each kind."""
-    together: dict[Kind, list[int]] = {}
+    by_kind: dict[Kind, list[int]] = {}
     buffers: dict[int, ColumnBuffers] = {}
     bad: dict[int, dict[int, str]] = {}
 
     def fit_alone(number: int) -> None:
         feature = features[number]
-        fitted = fit_cells(feature, cells.column(places[number]))
+        fitted = fit_cells(feature, cells.column(indices[number]))
         buffers[number] = from_arrow(feature.name, fitted.array)
         if fitted.bad:
             bad[number] = fitted.bad
@@ -132,7 +132,7 @@ def fit_columns(
         if len(numbers) == 1:
             fit_alone(numbers[0])
             return
-        chosen = cells.select([places[number] for number in numbers])
+        chosen = cells.select([indices[number] for number in numbers])
         values = _parse_values(features[numbers[0]].kind, chosen)
         if values is None:
             half = len(numbers) // 2
@@ -146,8 +146,8 @@ def fit_columns(
         if get_depth(feature) or isinstance(feature.meaning, Image | Array):
             fit_alone(number)
         else:
-            together.setdefault(feature.kind, []).append(number)
-    for numbers in together.values():
+            by_kind.setdefault(feature.kind, []).append(number)
+    for numbers in by_kind.values():
         fit_together(numbers)
     return FittedCells(
         [buffers[number] for number in range(len(features))],
@@ -203,16 +203,16 @@ def _parse_number(text: str) -> object:
 
 def find_row_over_int64(parts: Iterable[pa.Array]) -> int | None:
     """Return the first row with a number over 64 bits, if all cells are whole numbers."""
-    found, first = None, 0
+    match, first = None, 0
     for texts in map(_trim_cells, parts):
         if _parse_numbers("int64", texts) is None:
-            for at, text in enumerate(texts.to_pylist()):
+            for row, text in enumerate(texts.to_pylist()):
                 if text is not None and not _WHOLE.fullmatch(text):
                     return None
-                if found is None and text is not None and _is_over_int64(text):
-                    found = first + at
+                if match is None and text is not None and _is_over_int64(text):
+                    match = first + row
         first += len(texts)
-    return found
+    return match
 
 
 def _is_over_int64(whole: str) -> bool:
@@ -226,12 +226,12 @@ def _parse_list_cell(text: str) -> object:
 def _fit_each(feature: Feature, texts: pa.Array, read: Callable[[str], object]) -> ConvertedColumn:
     values: list[object] = []
     bad: dict[int, str] = {}
-    for at, text in enumerate(texts.to_pylist()):
+    for row, text in enumerate(texts.to_pylist()):
         try:
             values.append(read(text))
         except JsonSyntaxError as error:
             values.append(None)
-            bad[at] = str(error)
+            bad[row] = str(error)
     fitted = (
         convert_values(feature, values, base64=True)
         if values
@@ -251,8 +251,8 @@ def _all_match(
 
 def _any_marked(marked: NDArray[np.bool_], shape: tuple[int, int]) -> list[bool]:
     """Return, per column, whether any of its cells is marked."""
-    found: list[bool] = np.asarray(marked.reshape(shape).any(axis=1)).tolist()
-    return found
+    by_column: list[bool] = np.asarray(marked.reshape(shape).any(axis=1)).tolist()
+    return by_column
 
 
 @dataclass(slots=True)
@@ -280,10 +280,10 @@ def _get_float_facts(
     # Infinity, and numbers whose text can hold more digits than float64.
     doubtful = _any_marked(np.abs(values) >= _FLOAT64_WHOLE, shape)
     return [
-        _ColumnTally("float", nan=nan[at], rounded=rounded[at])
-        if known and not doubtful[at]
+        _ColumnTally("float", nan=nan[index], rounded=rounded[index])
+        if known and not doubtful[index]
         else None
-        for at, known in enumerate(chosen.tolist())
+        for index, known in enumerate(chosen.tolist())
     ]
 
 
@@ -317,8 +317,8 @@ class CellTally:
         if cells.columns > 1 and not self.allow_rounding:
             self._add_together(cells)
             return
-        for at, seen in enumerate(self.seen):
-            self._add_column(seen, cells.column(at))
+        for index, seen in enumerate(self.seen):
+            self._add_column(seen, cells.column(index))
 
     def _add_column(self, seen: _ColumnTally, texts: pa.Array) -> None:
         filled = pc.drop_null(_trim_cells(texts))
@@ -340,19 +340,19 @@ class CellTally:
         floats = _get_float_facts(cells, numbers & ~codes & (plain | ~whole), shape)
         integers = pc.if_else(pa.array(np.repeat(plain, shape[1])), cells, None).cast(pa.int64())
         rounded = _any_marked(rounded_numbers(integers), shape)
-        for at, seen in enumerate(self.seen):
-            if seen.kind == "bytes" or not numbers[at] or codes[at]:
+        for index, seen in enumerate(self.seen):
+            if seen.kind == "bytes" or not numbers[index] or codes[index]:
                 seen.kind = "bytes"
-            elif plain[at] and seen.kind == "int64":
-                seen.rounded = seen.rounded or rounded[at]
-            elif (found := floats[at]) is not None:
+            elif plain[index] and seen.kind == "int64":
+                seen.rounded = seen.rounded or rounded[index]
+            elif (facts := floats[index]) is not None:
                 seen.kind = "float"
-                seen.nan = seen.nan or found.nan
-                seen.rounded = seen.rounded or found.rounded
+                seen.nan = seen.nan or facts.nan
+                seen.rounded = seen.rounded or facts.rounded
             else:
-                self._add_column(seen, columns.column(at))
+                self._add_column(seen, columns.column(index))
                 continue
-            seen.filled += filled[at]
+            seen.filled += filled[index]
 
     def _look_at_integers(self, seen: _ColumnTally, filled: pa.Array) -> Kind:
         numbers = _parse_numbers("int64", filled)
@@ -388,11 +388,11 @@ class CellTally:
         features = []
         for name, seen in zip(self.names, self.seen, strict=True):
             if not seen.filled:
-                why, fix = "no values", "declare the schema, or remove the column"
+                reason, fix = "no values", "declare the schema, or remove the column"
                 if refused:
-                    why, fix = f"no values; {refused}", "fix that row, or declare the schema"
+                    reason, fix = f"no values; {refused}", "fix that row, or declare the schema"
                 raise SchemaMismatchError(
-                    f"{label}: cannot infer the kind of column {name!r} ({why})",
+                    f"{label}: cannot infer the kind of column {name!r} ({reason})",
                     code="unknown-kind",
                     hint=Hint.of(fix),
                     feature=name,

@@ -143,11 +143,11 @@ def _find_row_ends_by_cells(data: bytes) -> IntArray:
 
 def _is_cut_off(data: bytes, start: int) -> bool:
     """Return True if the row at `start`, or a quoted cell of it, does not end in these bytes."""
-    at = start
-    while cell := _ONE_CELL_OF_BYTES.match(data, at):
-        at = cell.end() + 1
-        if data[at - 1 : at] != b",":
-            return data[at - 1 : at] in {b'"', b""}
+    offset = start
+    while cell := _ONE_CELL_OF_BYTES.match(data, offset):
+        offset = cell.end() + 1
+        if data[offset - 1 : offset] != b",":
+            return data[offset - 1 : offset] in {b'"', b""}
     return False
 
 
@@ -164,19 +164,19 @@ def describe_decode_error(data: bytes, error: UnicodeDecodeError, offset: int) -
 def parse_cells(row: str) -> list[str]:
     """Return the cells of one row; CsvSyntaxError if it is invalid."""
     row = row.removesuffix("\n").removesuffix("\r")
-    found: list[str] = []
-    at = 0
-    while cell := _ONE_CELL.match(row, at):
-        quoted, behind, plain = cell.groups()
-        found.append(plain if quoted is None else quoted.replace('""', '"') + behind)
-        at = cell.end()
-        if at == len(row):
+    cells: list[str] = []
+    offset = 0
+    while cell := _ONE_CELL.match(row, offset):
+        quoted, after_quote, plain = cell.groups()
+        cells.append(plain if quoted is None else quoted.replace('""', '"') + after_quote)
+        offset = cell.end()
+        if offset == len(row):
             break
-        if row[at] != ",":
-            what = _NO_END if row[at] == '"' else "has a line break outside of quotes"
-            raise CsvSyntaxError(what, row.count("\n", 0, at))
-        at += 1
-    return found
+        if row[offset] != ",":
+            problem = _NO_END if row[offset] == '"' else "has a line break outside of quotes"
+            raise CsvSyntaxError(problem, row.count("\n", 0, offset))
+        offset += 1
+    return cells
 
 
 class CsvSource(JoinableSource):
@@ -198,8 +198,8 @@ class CsvSource(JoinableSource):
             reasons: Reasons = {}
             rows.tally(reasons, tally)
             if reasons and refused is None:
-                at = min(reasons)
-                refused = f"{rows.where(at)} {reasons[at][1]}"
+                row = min(reasons)
+                refused = f"{rows.where(row)} {reasons[row][1]}"
         return (tally or CellTally([])).schema(self.label, refused)
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
@@ -213,7 +213,7 @@ class CsvSource(JoinableSource):
                 validate_names(self.label, schema, rows.names)
                 first = False
             if rows.first + len(rows.ends) > start:
-                yield CsvChunk(schema, self._limits, rows.behind(start))
+                yield CsvChunk(schema, self._limits, rows.from_row(start))
 
     def _small(self, data: bytes) -> SmallFile | None:
         data = data.removeprefix(BYTE_ORDER_MARK)
@@ -335,7 +335,7 @@ class CsvRows:
         """Offset where each row begins."""
         return np.concatenate(([0], self.ends[:-1]))[: len(self.ends)]
 
-    def behind(self, start: int) -> CsvRows:
+    def from_row(self, start: int) -> CsvRows:
         """Return the rows from number `start`."""
         if start <= self.first:
             return self
@@ -349,19 +349,19 @@ class CsvRows:
     def filled(self) -> IntArray:
         """Positions of the rows that are not blank lines."""
         short = np.flatnonzero(self.ends - self.starts <= 2)
-        blank = [at for at in short.tolist() if not self._text(at).strip(b"\r\n")]
+        blank = [index for index in short.tolist() if not self._text(index).strip(b"\r\n")]
         return np.delete(np.arange(len(self.ends)), blank)
 
-    def _text(self, place: int) -> bytes:
-        return self.data[self.starts[place] : self.ends[place]]
+    def _text(self, index: int) -> bytes:
+        return self.data[self.starts[index] : self.ends[index]]
 
-    def row(self, at: int) -> bytes:
+    def row(self, index: int) -> bytes:
         """Return the text of one non-blank row, without its line end."""
-        return self._text(self.filled[at]).removesuffix(b"\n").removesuffix(b"\r")
+        return self._text(self.filled[index]).removesuffix(b"\n").removesuffix(b"\r")
 
-    def where(self, at: int) -> str:
+    def where(self, index: int) -> str:
         """Return the line in which a non-blank row begins, e.g. "line 18"."""
-        return f"line {self._lines[self.filled[at]] + 1}"
+        return f"line {self._lines[self.filled[index]] + 1}"
 
     @cached_property
     def _lines(self) -> IntArray:
@@ -387,11 +387,11 @@ class CsvRows:
 
     def tally(self, reasons: Reasons, tally: CellTally) -> None:
         """Add the rows to the schema inference."""
-        found = self.cells(reasons)
-        if found is None:
+        cells = self.cells(reasons)
+        if cells is None:
             tally.add(self.columns(reasons))
         else:
-            tally.add_cells(found)
+            tally.add_cells(cells)
 
     def _at_once(self) -> Sequence[pa.Array] | None:
         if len(self.data) >= LARGEST_OFFSET or not self._is_ended():
@@ -430,19 +430,19 @@ class CsvRows:
     def _one_by_one(self, reasons: Reasons) -> Sequence[pa.Array]:
         empty = [""] * len(self.names)
         rows = []
-        for at in range(len(self.filled)):
+        for index in range(len(self.filled)):
             try:
-                row = parse_cells(self.row(at).decode())
+                row = parse_cells(self.row(index).decode())
                 if len(row) != len(empty):
                     raise CsvSyntaxError(f"has {len(row)} cells, and the header has {len(empty)}")
             except CsvSyntaxError as error:
-                opened = self._lines[self.filled[at]] + error.line + 1
+                opened = self._lines[self.filled[index]] + error.line + 1
                 more = f" (opened in line {opened})" if "quoted" in str(error) else ""
-                reasons[at] = None, f"{error}{more}"
+                reasons[index] = None, f"{error}{more}"
                 row = empty
             except UnicodeDecodeError as error:
-                start = self.offset + int(self.starts[self.filled[at]])
-                reasons[at] = None, describe_decode_error(self.row(at), error, start)
+                start = self.offset + int(self.starts[self.filled[index]])
+                reasons[index] = None, describe_decode_error(self.row(index), error, start)
                 row = empty
             rows.append(row)
         return [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
@@ -483,19 +483,19 @@ class CsvChunk:
             return EncodedRows(b"", nothing, nothing, nothing, (refused,))
         reasons: Reasons = {}
         rows, limit = self.rows, self.limits.max_record_bytes
-        told = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)
-        places = {name: at for at, name in enumerate(rows.names)}
-        features = [feature for feature in self.schema.features if feature.name in places]
-        found = rows.cells(reasons)
-        if found is None:
+        row_labels = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)
+        indices = {name: row for row, name in enumerate(rows.names)}
+        features = [feature for feature in self.schema.features if feature.name in indices]
+        cells = rows.cells(reasons)
+        if cells is None:
             texts = rows.columns(reasons)
-            columns = [(f, fit_cells(f, texts[places[f.name]])) for f in features]
-            return build_frames(self.schema, columns, told, reasons, limit)
-        fitted = fit_columns(features, [places[feature.name] for feature in features], found)
+            columns = [(f, fit_cells(f, texts[indices[f.name]])) for f in features]
+            return build_frames(self.schema, columns, row_labels, reasons, limit)
+        fitted = fit_columns(features, [indices[feature.name] for feature in features], cells)
         for feature, bad in fitted.bad:
-            for at, why in bad.items():
-                reasons.setdefault(at, (feature.name, why))
-        return encode_buffers(self.schema, fitted.buffers, told, reasons, limit)
+            for row, reason in bad.items():
+                reasons.setdefault(row, (feature.name, reason))
+        return encode_buffers(self.schema, fitted.buffers, row_labels, reasons, limit)
 
     def infer(self) -> Schema:
         """Infer the schema of the rows."""

@@ -41,7 +41,7 @@ class DecoderFault(Exception):  # noqa: N818 - raised in the decoder, and sent
     def pack(self) -> list[bytes]:
         """Encode as the parts of a message."""
         numbers = (self.part, self.row, self.size)
-        packed = _NUMBERS.pack(*(_UNKNOWN if one is None else one for one in numbers))
+        packed = _NUMBERS.pack(*(_UNKNOWN if number is None else number for number in numbers))
         column = [] if self.column is None else [_encode(self.column)]
         return [packed, _encode(self.code), _encode(self.detail), *column]
 
@@ -49,7 +49,7 @@ class DecoderFault(Exception):  # noqa: N818 - raised in the decoder, and sent
     def unpack(cls, parts: Sequence[bytes]) -> DecoderFault:
         """Decode from the parts of a message."""
         packed, code, detail, *column = parts
-        part, row, size = (None if one < 0 else one for one in _NUMBERS.unpack(packed))
+        part, row, size = (None if number < 0 else number for number in _NUMBERS.unpack(packed))
         return cls(
             _decode(code),
             _decode(detail),

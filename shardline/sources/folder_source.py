@@ -63,12 +63,12 @@ class FolderIdentity:
     def size(self) -> int:
         """Total size of the files in bytes, cached after the first listing."""
         if self._size is None:
-            self._size = sum(one[1] for one in self.listed())
+            self._size = sum(file[1] for file in self.listed())
         return self._size
 
     def listed(self) -> list[FileListing]:
         """List the files sorted by relative path, with size, times and inode."""
-        found = []
+        files = []
         try:
             for root, folders, names in os.walk(self.folder, onerror=_raise_os_error):
                 folders[:] = [name for name in folders if not name.startswith(".")]
@@ -78,10 +78,10 @@ class FolderIdentity:
                         status = path.stat()
                         inside = path.relative_to(self.folder).as_posix()
                         times = status.st_mtime_ns, status.st_ctime_ns
-                        found.append((inside, status.st_size, *times, status.st_ino))
+                        files.append((inside, status.st_size, *times, status.st_ino))
         except OSError as error:
             raise make_unreadable_source_error(str(error.filename or self.folder), error) from None
-        return sorted(found, key=lambda file: os.fsencode(file[0]))
+        return sorted(files, key=lambda file: os.fsencode(file[0]))
 
     def identity(self, progress: Progress = None) -> Identity:
         """Return the path, total size and a digest of the files' paths, sizes and digests."""
@@ -190,7 +190,7 @@ class FolderSource(Source):
         types = pa.schema([(other, pa.string()) for other in named] + [(name, binary)])
         validate_types(self.label, schema, types)
         group: list[tuple[str, bytes | None]] = []
-        position = held = 0
+        position = group_bytes = 0
         files = self._folder.files()
         for number, (inside, size, *_) in enumerate(files):
             position += size
@@ -198,13 +198,13 @@ class FolderSource(Source):
                 continue
             content = self._content(inside, size)
             group.append((inside, content))
-            held += len(content or b"")
-            if held >= CHUNK_BYTES or number == len(files) - 1:
+            group_bytes += len(content or b"")
+            if group_bytes >= CHUNK_BYTES or number == len(files) - 1:
                 first = number + 1 - len(group)
                 yield FileChunk(
                     schema, self._limits, self._folder.folder, name, group, first, position
                 )
-                group, held = [], 0
+                group, group_bytes = [], 0
 
     def _content(self, inside: str, size: int) -> bytes | None:
         """Return the bytes of a file, or None if it is too large for any record."""
@@ -235,8 +235,8 @@ class FileChunk:
         """Return the framed records."""
         limit = self.limits.max_record_bytes
         reasons: Reasons = {
-            at: (self.name, f"is larger than the limit of {limit} bytes for a record")
-            for at, (_, content) in enumerate(self.files)
+            index: (self.name, f"is larger than the limit of {limit} bytes for a record")
+            for index, (_, content) in enumerate(self.files)
             if content is None
         }
         values = {
@@ -249,12 +249,14 @@ class FileChunk:
             for feature in self.schema.features
         ]
         numbers = np.arange(self.first, self.end)
-        rows = Rows(numbers, self._where, lambda at: self.files[at][1] or b"")
-        made = build_frames(self.schema, columns, rows, reasons, limit)
-        large = {self.first + at for at, (_, content) in enumerate(self.files) if content is None}
-        refused = (replace(one, is_too_large=one.row in large) for one in made.refused)
-        return replace(made, refused=tuple(refused)) if large else made
+        rows = Rows(numbers, self._where, lambda index: self.files[index][1] or b"")
+        encoded = build_frames(self.schema, columns, rows, reasons, limit)
+        large = {
+            self.first + index for index, (_, content) in enumerate(self.files) if content is None
+        }
+        refused = (replace(row, is_too_large=row.row in large) for row in encoded.refused)
+        return replace(encoded, refused=tuple(refused)) if large else encoded
 
-    def _where(self, at: int) -> str:
-        name = os.fsencode(self.files[at][0]).decode("utf-8", "backslashreplace")
+    def _where(self, index: int) -> str:
+        name = os.fsencode(self.files[index][0]).decode("utf-8", "backslashreplace")
         return f"file {name}"

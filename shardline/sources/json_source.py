@@ -81,8 +81,8 @@ def _decode_json(text: str) -> object:
     try:
         value: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        what = error.msg.partition(":")[0]
-        raise JsonSyntaxError(f"is no JSON: {what}, at character {error.pos + 1}") from None
+        problem = error.msg.partition(":")[0]
+        raise JsonSyntaxError(f"is no JSON: {problem}, at character {error.pos + 1}") from None
     except RecursionError:
         raise JsonSyntaxError("is no JSON that can be read: it is nested too deep") from None
     return value
@@ -96,9 +96,9 @@ class _DuplicateName:
 
 
 def _make_object(pairs: list[tuple[str, object]]) -> object:
-    made = dict(pairs)
-    if len(made) == len(pairs):
-        return made
+    content = dict(pairs)
+    if len(content) == len(pairs):
+        return content
     seen: set[str] = set()
     return _DuplicateName(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
 
@@ -170,7 +170,9 @@ class JsonLinesSource(JoinableSource):
     def _chunks(self, schema: Schema, start: int) -> Iterator[SelfDescribingChunk]:
         for lines, too_long in self.lines():
             if lines.first + lines.count > start:
-                yield JsonLinesChunk(schema, self._limits, lines.behind(start), too_long=too_long)
+                yield JsonLinesChunk(
+                    schema, self._limits, lines.from_line(start), too_long=too_long
+                )
 
     def _small(self, data: bytes) -> SmallFile | None:
         data = data.removeprefix(BYTE_ORDER_MARK)
@@ -253,7 +255,7 @@ class JsonLines:
         """Number of lines."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
-    def behind(self, start: int) -> JsonLines:
+    def from_line(self, start: int) -> JsonLines:
         """Return the lines from number `start`."""
         if start <= self.first:
             return self
@@ -276,19 +278,21 @@ class JsonLines:
         """Positions of the lines that are not blank."""
         starts, ends = self._spans
         odd = np.flatnonzero(self._signs[np.minimum(starts, len(self.data) - 1)] != _OPEN)
-        blank = [at for at in odd.tolist() if not self.data[starts[at] : ends[at]].strip()]
+        blank = [
+            index for index in odd.tolist() if not self.data[starts[index] : ends[index]].strip()
+        ]
         return np.delete(np.arange(len(starts)), blank)
 
-    def line(self, at: int) -> bytes:
+    def line(self, index: int) -> bytes:
         """Return one non-blank line without its line end."""
-        place = self.filled[at]
-        return self.data[self._spans[0][place] : self._spans[1][place]].removesuffix(b"\r")
+        line = self.filled[index]
+        return self.data[self._spans[0][line] : self._spans[1][line]].removesuffix(b"\r")
 
     def rows(self) -> Iterator[dict[str, object] | None]:
         """Yield the object of each non-blank line, None if it is invalid."""
-        for at in range(len(self.filled)):
+        for index in range(len(self.filled)):
             try:
-                yield parse_json_object(self.line(at))
+                yield parse_json_object(self.line(index))
             except JsonSyntaxError:
                 yield None
 
@@ -377,7 +381,7 @@ class JsonLinesChunk:
 
     def _rows(self) -> Rows:
         numbers = self.lines.first + self.lines.filled
-        return Rows(numbers, lambda at: f"line {numbers[at] + 1}", self.lines.line, "jsonl")
+        return Rows(numbers, lambda index: f"line {numbers[index] + 1}", self.lines.line, "jsonl")
 
     def _at_once(self) -> EncodedRows | None:
         types = self._types()
@@ -394,11 +398,11 @@ class JsonLinesChunk:
         """Return the framed records, parsing each line separately."""
         reasons: Reasons = {}
         rows: list[object] = []
-        for at in range(len(self.lines.filled)):
+        for index in range(len(self.lines.filled)):
             try:
-                rows.append(parse_json_object(self.lines.line(at)))
+                rows.append(parse_json_object(self.lines.line(index)))
             except JsonSyntaxError as error:
-                reasons[at] = error.feature, str(error)
+                reasons[index] = error.feature, str(error)
                 rows.append(None)
         return encode_rows(self.schema, rows, self._rows(), reasons, self.limits, base64=True)
 

@@ -32,12 +32,12 @@ class ArrayColumns:
         self._objects = {name: array for name, array in arrays.items() if array.dtype == object}
         lengths = {name: len(a) if a.ndim else -1 for name, a in arrays.items()}
         if -1 in lengths.values() or len(set(lengths.values())) > 1:
-            told = ", ".join(
+            row_counts = ", ".join(
                 f"{name!r} has {'none' if length < 0 else length}"
                 for name, length in lengths.items()
             )
             raise SourceError(
-                f"arrays have different numbers of rows: {told}", code="length-mismatch"
+                f"arrays have different numbers of rows: {row_counts}", code="length-mismatch"
             )
         self._rows = next(iter(lengths.values()), 0)
 
@@ -77,16 +77,16 @@ class FrameColumns:
                 )
         self._names = list(frame.columns)
         self._objects = [
-            at
-            for at, kind in enumerate(frame.dtypes)
+            index
+            for index, kind in enumerate(frame.dtypes)
             if kind.kind == "O" and isinstance(kind, np.dtype)
         ]
         self._integers = [
-            at
-            for at, kind in enumerate(frame.dtypes)
+            index
+            for index, kind in enumerate(frame.dtypes)
             if kind == np.float64
             and isinstance(kind, np.dtype)
-            and _are_integers(frame.iloc[:, at].to_numpy())
+            and _are_integers(frame.iloc[:, index].to_numpy())
         ]
 
     def types(self) -> pa.Schema:
@@ -94,8 +94,8 @@ class FrameColumns:
         part = self._frame.iloc[:1]
         return pa.schema(
             [
-                (name, pa.null() if at in self._objects else self._column(part, at).type)
-                for at, name in enumerate(self._names)
+                (name, pa.null() if index in self._objects else self._column(part, index).type)
+                for index, name in enumerate(self._names)
             ]
         )
 
@@ -104,25 +104,29 @@ class FrameColumns:
         features = () if schema is None else schema.features
         nan = frozenset(feature.name for feature in features if feature.nan)
         rows = len(self._frame)
-        typed = [at for at in range(len(self._names)) if at not in self._objects]
+        typed = [index for index in range(len(self._names)) if index not in self._objects]
         used = self._frame.iloc[:, typed].memory_usage(index=False).sum() if typed and rows else 0
         first = start
         while first < rows:
             tail = self._frame.iloc[first:]
-            sample = {self._names[at]: tail.iloc[:_SAMPLE, at].to_numpy() for at in self._objects}
+            sample = {
+                self._names[index]: tail.iloc[:_SAMPLE, index].to_numpy() for index in self._objects
+            }
             part = tail.iloc[: _get_step(int(used) // rows, sample)]
-            columns = [self._column(part, at, nan) for at in typed]
-            objects = {self._names[at]: _list_values(part.iloc[:, at]) for at in self._objects}
-            batch = _make_batch(columns, [self._names[at] for at in typed], len(part))
+            columns = [self._column(part, index, nan) for index in typed]
+            objects = {
+                self._names[index]: _list_values(part.iloc[:, index]) for index in self._objects
+            }
+            batch = _make_batch(columns, [self._names[index] for index in typed], len(part))
             yield SourceBatch(batch, first, objects=objects)
             first += len(part)
 
-    def _column(self, part: Any, at: int, nan: frozenset[str] = frozenset()) -> pa.Array:  # noqa: ANN401
-        series, name = part.iloc[:, at], self._names[at]
+    def _column(self, part: Any, index: int, nan: frozenset[str] = frozenset()) -> pa.Array:  # noqa: ANN401
+        series, name = part.iloc[:, index], self._names[index]
         keeps_nan = name in nan and isinstance(series.dtype, np.dtype)
         try:
             column = pa.array(series, from_pandas=not keeps_nan)
-            if at in self._integers and not keeps_nan:
+            if index in self._integers and not keeps_nan:
                 column = column.cast(pa.int64())
         except MISMATCH:
             raise _make_unfit_error(name, series.dtype) from None
@@ -143,7 +147,9 @@ def _are_integers(values: np.ndarray[Any, Any]) -> bool:
 
 def _list_values(series: Any) -> list[object]:  # noqa: ANN401 - a pandas Series
     missing = series.isna().to_numpy()
-    return [None if gone else v for v, gone in zip(series.to_numpy(), missing, strict=True)]
+    return [
+        None if is_missing else v for v, is_missing in zip(series.to_numpy(), missing, strict=True)
+    ]
 
 
 def _make_batch(columns: list[pa.Array], names: list[str], rows: int) -> pa.RecordBatch:

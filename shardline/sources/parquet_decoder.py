@@ -227,14 +227,16 @@ def _iter_row_groups(
     start, first, position = request["start"], 0, 0
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
-        packed = sum(group.column(at).total_compressed_size for at in range(group.num_columns))
+        compressed_size = sum(
+            group.column(index).total_compressed_size for index in range(group.num_columns)
+        )
         if first + group.num_rows > start:
             skipped = max(start - first, 0)
             for row, batch in _iter_group_rows(file, number, skipped, request["chunk"]):
-                read = position + packed * (row + batch.num_rows) // max(group.num_rows, 1)
+                read = position + compressed_size * (row + batch.num_rows) // max(group.num_rows, 1)
                 yield number, first + row, read, batch
         first += group.num_rows
-        position += packed
+        position += compressed_size
 
 
 def _iter_group_rows(

@@ -145,8 +145,8 @@ def _decode(
         "row": get_max_row_bytes(limits),
         "memory": _MEMORY_BYTES + 4 * limits.max_record_bytes,
     }
-    reading = _DecoderSession(origin, limits, marshal.dumps(request), is_compared=want == "rows")
-    return reading.schema(), reading.batches()
+    session = _DecoderSession(origin, limits, marshal.dumps(request), is_compared=want == "rows")
+    return session.schema(), session.batches()
 
 
 def _get_local_path(origin: FileIdentity) -> Path | None:

@@ -101,14 +101,14 @@ class DictChunk:
     def frames(self) -> EncodedRows:
         """Return the framed records."""
         reasons: Reasons = {
-            at: (None, f"is no dict, but {_format_article(row)}")
-            for at, row in enumerate(self.rows)
+            index: (None, f"is no dict, but {_format_article(row)}")
+            for index, row in enumerate(self.rows)
             if not isinstance(row, Mapping)
         }
         rows = Rows(
             self.numbers,
-            lambda at: f"row {self.numbers[at]}",
-            lambda at: format_row_as_json(self.rows[at]),
+            lambda index: f"row {self.numbers[index]}",
+            lambda index: format_row_as_json(self.rows[index]),
             "json",
         )
         return encode_rows(self.schema, self.rows, rows, reasons, self.limits)
@@ -131,7 +131,7 @@ def _is_row(row: object) -> bool:
 def encode_rows(
     schema: Schema,
     rows: Sequence[object],
-    told: Rows,
+    row_labels: Rows,
     reasons: Reasons,
     limits: Limits,
     *,
@@ -140,19 +140,19 @@ def encode_rows(
     """Encode dicts as records; rows already in `reasons` need not be dicts."""
     names = {feature.name for feature in schema.features}
     dicts: list[Mapping[object, object]] = []
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         fields: Mapping[object, object] = {}
-        if at not in reasons and isinstance(row, Mapping):
+        if index not in reasons and isinstance(row, Mapping):
             fields = row
             if not fields.keys() <= names:
-                reasons[at] = _find_unknown_name(fields, names)
+                reasons[index] = _find_unknown_name(fields, names)
                 fields = {}
         dicts.append(fields)
     columns = [
         (feature, convert_values(feature, [row.get(feature.name) for row in dicts], base64=base64))
         for feature in schema.features
     ]
-    return build_frames(schema, columns, told, reasons, limits.max_record_bytes)
+    return build_frames(schema, columns, row_labels, reasons, limits.max_record_bytes)
 
 
 def _find_unknown_name(fields: Mapping[object, object], names: set[str]) -> tuple[str | None, str]:

@@ -158,12 +158,12 @@ class EncodedChunk:
 
     position: int
     end: int
-    made: EncodedRows
-    of: SelfDescribingChunk
+    encoded: EncodedRows
+    chunk: SelfDescribingChunk
 
     def frames(self) -> EncodedRows:
         """Return the framed records."""
-        return self.made
+        return self.encoded
 
 
 def check_first_chunk(
@@ -174,16 +174,16 @@ def check_first_chunk(
     The error requires that no row of the first chunk fits.
     """
     for chunk in chunks:
-        made = chunk.frames()
-        if made.refused and not len(made.rows):
+        encoded = chunk.frames()
+        if encoded.refused and not len(encoded.rows):
             try:
                 own = chunk.infer()
             except SchemaMismatchError:
                 own = None  # No schema can be inferred: each row is reported separately.
             if own is not None and own.features:
                 validate_rows(label, schema, own, exact=exact)
-        yield EncodedChunk(chunk.position, chunk.end, made, chunk)
-        if len(made.rows) or made.refused:
+        yield EncodedChunk(chunk.position, chunk.end, encoded, chunk)
+        if len(encoded.rows) or encoded.refused:
             break
     yield from chunks
 
@@ -239,19 +239,19 @@ class FileRecords(NamedTuple):
 
 def read_small_files(sources: Sequence[RecordSource], schema: Schema) -> list[FileRecords | None]:
     """Return the records of small files; None for each file that must be read separately."""
-    found: list[FileRecords | None] = [None] * len(sources)
+    results: list[FileRecords | None] = [None] * len(sources)
     families: dict[Hashable, list[tuple[int, SmallFile]]] = {}
-    for at, source in enumerate(sources):
+    for index, source in enumerate(sources):
         small = source.read_small() if isinstance(source, JoinableSource) else None
         if small is not None:
-            families.setdefault((type(source), small.family), []).append((at, small))
+            families.setdefault((type(source), small.family), []).append((index, small))
     for members in families.values():
         first = sources[members[0][0]]
         if isinstance(first, JoinableSource):
             files = [file for _, file in members]
-            for (at, _), made in zip(members, _read(first, schema, files), strict=True):
-                found[at] = made
-    return found
+            for (index, _), records in zip(members, _read(first, schema, files), strict=True):
+                results[index] = records
+    return results
 
 
 def _read(
@@ -277,12 +277,12 @@ def _split_frames(frames: EncodedRows, ends: IntArray) -> Iterator[FileRecords |
     Blank lines are such rows.
     """
     data = memoryview(frames.data)
-    places = np.searchsorted(frames.rows, ends).tolist()
+    cut_rows = np.searchsorted(frames.rows, ends).tolist()
     cuts = np.append(frames.starts - HEADER_BYTES, len(data))
     if len(frames.starts):
         cuts[-1] = frames.starts[-1] + frames.lengths[-1] + FOOTER_BYTES
     first = row = 0
-    for last, end in zip(places, ends.tolist(), strict=True):
+    for last, end in zip(cut_rows, ends.tolist(), strict=True):
         count, rows = last - first, end - row
         if not count or count != rows:
             yield None
@@ -316,13 +316,13 @@ def infer_source_schema(sources: Sequence[RecordSource], *, allow_rounding: bool
         if mark is not None and mark in marks:
             continue  # Merging an equal schema changes nothing.
         marks.add(mark)
-        found = source.infer(allow_rounding=True) if allow_rounding else source.infer()
-        if not found.features and found.payload != "opaque":
+        schema = source.infer(allow_rounding=True) if allow_rounding else source.infer()
+        if not schema.features and schema.payload != "opaque":
             continue  # An empty source suggests no schema.
         if merged is None:
-            merged, first = found, source.label
+            merged, first = schema, source.label
         else:
-            merged = merge_schemas(merged, found, f"{first} and {source.label}")
+            merged = merge_schemas(merged, schema, f"{first} and {source.label}")
     return merged or Schema()
 
 

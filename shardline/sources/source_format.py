@@ -82,13 +82,17 @@ def open_stored_file(uri: str) -> StoredFile:
 
 
 def _open_file_source(
-    what: str | Path | StoredFile, asked: SourceFormat | None, limits: Limits, *, salvage: bool
+    location: str | Path | StoredFile,
+    declared: SourceFormat | None,
+    limits: Limits,
+    *,
+    salvage: bool,
 ) -> RecordSource:
-    where = what if isinstance(what, StoredFile) else parse_local_path(what, "source")
-    if isinstance(where, Path) and (asked == "folder" or (asked is None and where.is_dir())):
+    where = location if isinstance(location, StoredFile) else parse_local_path(location, "source")
+    if isinstance(where, Path) and (declared == "folder" or (declared is None and where.is_dir())):
         return FolderSource(FolderIdentity(where), limits)
     origin = FileIdentity(where)
-    kind = asked or detect_format(origin)
+    kind = declared or detect_format(origin)
     if kind is None:
         raise SourceError(
             f"{origin}: unknown file format",
@@ -155,21 +159,21 @@ def _detect_format_from_content(origin: FileIdentity) -> SourceFormat | None:
     return None
 
 
-def _open_memory_source(what: object, origin: BatchIdentity, limits: Limits) -> RecordSource:
-    if isinstance(what, pa.Table | pa.RecordBatch):
-        return ColumnSource(origin, ArrowTable(what), limits)
-    if isinstance(what, pa.RecordBatchReader):
-        return SinglePassSource(origin, ArrowTable(what), limits)
-    if isinstance(what, Mapping):
-        return ColumnSource(origin, _make_array_columns(what), limits)
-    if _is_instance_of(what, "pandas", "DataFrame"):
-        return ColumnSource(origin, FrameColumns(what), limits)
-    if _is_instance_of(what, "tensorflow", "DatasetV2"):
-        return ColumnSource(origin, TensorColumns(what), limits)
-    if isinstance(what, Iterable) and not isinstance(what, bytes | np.ndarray):
-        return RowSource(origin, what, limits)
+def _open_memory_source(data: object, origin: BatchIdentity, limits: Limits) -> RecordSource:
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return ColumnSource(origin, ArrowTable(data), limits)
+    if isinstance(data, pa.RecordBatchReader):
+        return SinglePassSource(origin, ArrowTable(data), limits)
+    if isinstance(data, Mapping):
+        return ColumnSource(origin, _make_array_columns(data), limits)
+    if _is_instance_of(data, "pandas", "DataFrame"):
+        return ColumnSource(origin, FrameColumns(data), limits)
+    if _is_instance_of(data, "tensorflow", "DatasetV2"):
+        return ColumnSource(origin, TensorColumns(data), limits)
+    if isinstance(data, Iterable) and not isinstance(data, bytes | np.ndarray):
+        return RowSource(origin, data, limits)
     raise SourceError(
-        f"unsupported source of type {type(what).__name__}",
+        f"unsupported source of type {type(data).__name__}",
         code="unsupported-source",
         hint=Hint.of(
             "pass a path, a table, a DataFrame, a dict of arrays, a tf.data.Dataset "
@@ -178,9 +182,9 @@ def _open_memory_source(what: object, origin: BatchIdentity, limits: Limits) -> 
     )
 
 
-def _make_array_columns(what: Mapping[object, object]) -> ArrayColumns:
+def _make_array_columns(data: Mapping[object, object]) -> ArrayColumns:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for name, array in what.items():
+    for name, array in data.items():
         if not isinstance(name, str) or not isinstance(array, np.ndarray):
             raise SourceError(
                 "dict source: expected NumPy arrays by name",
@@ -194,9 +198,9 @@ def _make_array_columns(what: Mapping[object, object]) -> ArrayColumns:
     return ArrayColumns(arrays)
 
 
-def _is_instance_of(what: object, package: str, name: str) -> bool:
+def _is_instance_of(value: object, package: str, name: str) -> bool:
     """Return True if a value is an instance of a class, without importing the package."""
     return any(
         kind.__name__ == name and kind.__module__.partition(".")[0] == package
-        for kind in type(what).__mro__
+        for kind in type(value).__mro__
     )

@@ -36,12 +36,12 @@ class SourceSchemaError(SchemaMismatchError):
     _DETAILS = ("differences",)
 
     def __init__(self, label: str, unfit: dict[str, str], diff: SchemaDiff) -> None:
-        lines = [f"feature {name!r}: {why}" for name, why in unfit.items()] + diff.lines()
+        lines = [f"feature {name!r}: {reason}" for name, reason in unfit.items()] + diff.lines()
         listed = "".join(f"\n  {line}" for line in lines)
         self.differences: list[dict[str, Any]] = [
             *(
-                {"feature": name, "change": "unfit", "old": "", "new": why}
-                for name, why in unfit.items()
+                {"feature": name, "change": "unfit", "old": "", "new": reason}
+                for name, reason in unfit.items()
             ),
             *(
                 {
@@ -80,28 +80,30 @@ def index_features_by_name(label: str, schema: Schema) -> dict[str, Feature]:
 
 def validate_types(label: str, schema: Schema, types: pa.Schema) -> None:
     """Raise SourceSchemaError for unknown, missing or mistyped columns that no row could fit."""
-    wanted = index_features_by_name(label, schema)
+    by_name = index_features_by_name(label, schema)
     _validate_unique_names(label, types.names)
     own: list[Feature] = []
     unfit: dict[str, str] = {}
     for column in types:
-        feature = wanted.get(column.name)
-        why = None
+        feature = by_name.get(column.name)
+        reason = None
         if feature is not None:
-            why = find_mismatch(feature, column.type) or find_shape_mismatch(feature, column.type)
-            if why is None:
+            reason = find_mismatch(feature, column.type) or find_shape_mismatch(
+                feature, column.type
+            )
+            if reason is None:
                 own.append(feature)
                 continue
-        made = infer_arrow_feature(column.name, column.type)
-        if made is None or (feature is not None and _is_indistinguishable(feature, made)):
-            unfit[column.name] = why or _UNKNOWN
+        inferred = infer_arrow_feature(column.name, column.type)
+        if inferred is None or (feature is not None and _is_indistinguishable(feature, inferred)):
+            unfit[column.name] = reason or _UNKNOWN
             own += [] if feature is None else [feature]
         elif feature is None:
-            own.append(made)
+            own.append(inferred)
         else:
-            own.append(replace(made, required=feature.required, meaning=None))
+            own.append(replace(inferred, required=feature.required, meaning=None))
     there = set(types.names)
-    own += [f for name, f in wanted.items() if not f.required and name not in there]
+    own += [f for name, f in by_name.items() if not f.required and name not in there]
     _raise_schema_mismatch(label, schema, own, unfit)
 
 
@@ -110,11 +112,11 @@ def validate_names(label: str, schema: Schema, names: Sequence[str]) -> None:
 
     Unknown and missing columns raise SourceSchemaError, duplicates SchemaMismatchError.
     """
-    wanted = index_features_by_name(label, schema)
+    by_name = index_features_by_name(label, schema)
     _validate_unique_names(label, names)
-    unfit = {name: _UNKNOWN for name in names if name not in wanted}
+    unfit = {name: _UNKNOWN for name in names if name not in by_name}
     there = set(names)
-    own = [f for name, f in wanted.items() if name in there or not f.required]
+    own = [f for name, f in by_name.items() if name in there or not f.required]
     _raise_schema_mismatch(label, schema, own, unfit)
 
 
@@ -124,20 +126,20 @@ def validate_rows(label: str, schema: Schema, own: Schema, *, exact: bool) -> No
     Other features or kinds count as differences; unless `exact`, integers and floats are
     interchangeable.
     """
-    told = {feature.key: feature for feature in own.features}
-    made: list[Feature] = []
+    by_key = {feature.key: feature for feature in own.features}
+    compared: list[Feature] = []
     for feature in schema.features:
-        found = told.pop(feature.key, None)
-        if found is None and not feature.required:
-            made.append(feature)
-        elif found is not None:
+        inferred = by_key.pop(feature.key, None)
+        if inferred is None and not feature.required:
+            compared.append(feature)
+        elif inferred is not None:
             fits = (
-                found.kind == feature.kind
+                inferred.kind == feature.kind
                 or isinstance(feature.meaning, Array)
-                or (not exact and "bytes" not in {found.kind, feature.kind})
+                or (not exact and "bytes" not in {inferred.kind, feature.kind})
             )
-            made.append(feature if fits else found)
-    _raise_schema_mismatch(label, schema, [*made, *told.values()], {})
+            compared.append(feature if fits else inferred)
+    _raise_schema_mismatch(label, schema, [*compared, *by_key.values()], {})
 
 
 def _raise_schema_mismatch(
@@ -169,10 +171,10 @@ def _validate_unique_names(label: str, names: Sequence[str]) -> None:
         )
 
 
-def _is_indistinguishable(feature: Feature, made: Feature) -> bool:
+def _is_indistinguishable(feature: Feature, inferred: Feature) -> bool:
     """Return True if a comparison would not show the difference."""
     return (feature.kind, feature.shape, feature.sequence) == (
-        made.kind,
-        made.shape,
-        made.sequence,
+        inferred.kind,
+        inferred.shape,
+        inferred.sequence,
     )

@@ -106,8 +106,8 @@ def _skip_line(stream: Stream, left: bytes, offset: int) -> tuple[bytes, int]:
     while left and b"\n" not in left:
         offset += len(left)
         left, _ = _read_bytes(stream, CHUNK_BYTES)
-    behind = left.partition(b"\n")[2]
-    return behind, offset + len(left) - len(behind)
+    rest = left.partition(b"\n")[2]
+    return rest, offset + len(left) - len(rest)
 
 
 def _read_bytes(stream: Stream, size: int) -> tuple[bytes, bool]:

@@ -89,11 +89,11 @@ class TFRecordSource(JoinableSource):
             return None
         sizes = np.cumsum([len(file.data) for file in files])
         frame_ends = scan.starts + scan.lengths + FOOTER_BYTES
-        places = np.searchsorted(frame_ends, sizes)
-        if not np.array_equal(frame_ends[places], sizes):
+        last_records = np.searchsorted(frame_ends, sizes)
+        if not np.array_equal(frame_ends[last_records], sizes):
             return None
         block = RecordBlock(memoryview(data), 0, 0, scan.starts, scan.lengths)
-        return JoinedChunk(RecordChunk(schema, self._limits, block, 0), places + 1)
+        return JoinedChunk(RecordChunk(schema, self._limits, block, 0), last_records + 1)
 
     def _scan(self, data: bytes) -> Scan | None:
         """Find the frames of whole files; None if one is invalid."""
@@ -111,8 +111,15 @@ class TFRecordSource(JoinableSource):
             return None
         count = len(scan.starts)
         return tuple(
-            (one.sequence, one.name, one.kind, one.lengths, one.present == count, one.nans > 0)
-            for one in facts
+            (
+                fact.sequence,
+                fact.name,
+                fact.kind,
+                fact.lengths,
+                fact.present == count,
+                fact.nans > 0,
+            )
+            for fact in facts
         )
 
     def _read(self, schema: Schema, start: int) -> Iterator[Chunk]:
@@ -198,19 +205,19 @@ class _DamageGaps:
         record_lost_bytes(self.gaps, lost)
         number = len(self.gaps)
         for _, data in file.bytes_of(lost):
-            kept = self.contents.get(number, b"")
-            if len(kept) >= KEPT_BYTES:
+            content = self.contents.get(number, b"")
+            if len(content) >= KEPT_BYTES:
                 break
-            self.contents[number] = kept + bytes(data[: KEPT_BYTES - len(kept)])
+            self.contents[number] = content + bytes(data[: KEPT_BYTES - len(content)])
 
     def finish(self) -> list[QuarantinedRow]:
         """Return the lost bytes, gap by gap."""
-        told = [
+        rows = [
             _make_rejected_gap(self.record, gap, self.contents.get(number, b""))
             for number, gap in enumerate(self.gaps, 1)
         ]
         self.gaps, self.contents = [], {}
-        return told
+        return rows
 
 
 def _make_rejected_gap(record: int, gap: Gap, content: bytes) -> QuarantinedRow:
@@ -251,10 +258,10 @@ class RecordChunk:
         finder.add_records(self.block.data, self.block.starts, self.block.lengths)
         return finder.schema()
 
-    def _where(self, at: int) -> str:
-        offset = self.block.offset + int(self.block.starts[at]) - HEADER_BYTES
-        return f"record {self.block.record + at}, offset {offset}"
+    def _where(self, index: int) -> str:
+        offset = self.block.offset + int(self.block.starts[index]) - HEADER_BYTES
+        return f"record {self.block.record + index}, offset {offset}"
 
-    def _content(self, at: int) -> bytes:
-        start = int(self.block.starts[at])
-        return bytes(self.block.data[start : start + int(self.block.lengths[at])])
+    def _content(self, index: int) -> bytes:
+        start = int(self.block.starts[index])
+        return bytes(self.block.data[start : start + int(self.block.lengths[index])])

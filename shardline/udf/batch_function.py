@@ -91,7 +91,7 @@ class BatchUDF(FunctionUDF):
 
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind the function to records of this schema."""
-        reads = self._found(schema)
+        reads = self._select_features(schema)
         work = BatchFunctionCall(self.label, self.function, self.features)
         return BoundFunctionUDF(self.label, work, reads, self.features, self.processes)
 
@@ -116,7 +116,7 @@ class BatchFunctionCall(BatchCall):
         """Convert the returned columns to the declared features."""
         columns = self._columns(result)
         self.refuse_names(columns)
-        made = []
+        converted = []
         for feature in self.features:
             column = columns[feature.name]
             if isinstance(
@@ -124,8 +124,8 @@ class BatchFunctionCall(BatchCall):
             ):  # A value without a row cannot be assigned to a record.
                 raise self._no_column(feature, column)
             self.refuse_rows(feature.name, _get_length(column), rows)
-            made.append(self._fitted(feature, column))
-        return made
+            converted.append(self._fitted(feature, column))
+        return converted
 
     def _columns(self, result: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - as above
         if isinstance(result, Mapping):
@@ -191,9 +191,9 @@ class BatchFunctionCall(BatchCall):
             feature=feature.name,
         )
 
-    def _no_column(self, feature: Feature, given: object) -> FieldsError:
+    def _no_column(self, feature: Feature, column: object) -> FieldsError:
         return FieldsError(
-            f"{self.label}: invalid column {feature.name!r} of type {type(given).__name__}",
+            f"{self.label}: invalid column {feature.name!r} of type {type(column).__name__}",
             code="invalid-udf-result",
             hint=Hint.of("return an Arrow or NumPy array, or a list"),
             feature=feature.name,

@@ -88,28 +88,28 @@ class BatchCall(ABC):
     def refuse_names(self, names: Iterable[object]) -> None:
         """Raise FieldsError for a missing or undeclared feature in the result."""
         declared = [feature.name for feature in self.features]
-        given = list(names)
+        returned_names = list(names)
         for name in declared:
-            if name not in given:
-                returned = ", ".join(sorted(str(other) for other in given)) or "none"
+            if name not in returned_names:
+                returned = ", ".join(sorted(str(other) for other in returned_names)) or "none"
                 raise FieldsError(
                     f"{self.label}: missing declared feature {name!r} (returned: {returned})",
                     code="missing-feature",
                     feature=name,
                 )
-        for other in given:
+        for other in returned_names:
             if other not in declared:
-                wanted = ", ".join(map(repr, declared))
+                expected = ", ".join(map(repr, declared))
                 raise FieldsError(
-                    f"{self.label}: undeclared feature {str(other)!r} (declared: {wanted})",
+                    f"{self.label}: undeclared feature {str(other)!r} (declared: {expected})",
                     code="unknown-feature",
                     feature=str(other),
                 )
 
-    def refuse_rows(self, name: str, found: int | None, rows: int) -> None:
+    def refuse_rows(self, name: str, count: int | None, rows: int) -> None:
         """Raise FieldsError for a column whose length differs from the batch."""
-        if found != rows:
-            returned = "a single value" if found is None else format_count(found, "row")
+        if count != rows:
+            returned = "a single value" if count is None else format_count(count, "row")
             raise FieldsError(
                 f"{self.label}: expected {format_count(rows, 'row')} for feature {name!r}, "
                 f"got {returned}",
@@ -164,14 +164,14 @@ class _BatchBisection:
         if len(self.failed) == before or self._every:
             self.work(middle, last)
         if len(self.failed) == before:
-            why = (
+            detail = (
                 f"{self._work.label} raised {format_exception(error)} on {last - first} "
                 "rows together, "
                 "but on no single row"
             )
             hint = Hint.of("compute each row independently of the other rows in the batch")
             raise BatchMismatchError(
-                first, last - 1, why, code="udf-depends-on-batch", hint=hint
+                first, last - 1, detail, code="udf-depends-on-batch", hint=hint
             ) from error
 
 
@@ -228,13 +228,13 @@ class BoundFunctionUDF(BoundUDF):
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute the new features of some records."""
-        given = self._given(batch)
+        columns = self._select_columns(batch)
         parts: list[UDFResult] = []
-        for made in self._in_pieces(given, every=every):
-            parts.append(made)
-            if made.reasons and not every:
+        for result in self._in_pieces(columns, every=every):
+            parts.append(result)
+            if result.reasons and not every:
                 break
-        return put_together(self.features, parts, given.num_rows)
+        return put_together(self.features, parts, columns.num_rows)
 
     def _in_pieces(self, batch: pa.RecordBatch, *, every: bool) -> Iterator[UDFResult]:
         """Compute a batch piece by piece, in this process until the work moves to workers."""
@@ -243,8 +243,8 @@ class BoundFunctionUDF(BoundUDF):
             piece = batch.slice(done, self._rows)
             whole = piece.num_rows == batch.num_rows
             with offset_mismatch(done):
-                made = self._here(piece if whole else copy_batch(piece), every=every)
-            yield made
+                result = self._here(piece if whole else copy_batch(piece), every=every)
+            yield result
             done += piece.num_rows
             if done >= batch.num_rows:
                 return
@@ -260,18 +260,18 @@ class BoundFunctionUDF(BoundUDF):
 
     def _elsewhere(self, piece: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute a piece in a worker process, if available."""
-        made = None
+        result = None
         processes = self._processes
         if processes is not None:
             with processes.caller():
                 try:
-                    made = processes.run(piece, every=every, wait=self._insists)
+                    result = processes.run(piece, every=every, wait=self._insists)
                 except NotPortableError as error:
                     if self._insists:
                         raise error.refusal(self._label) from error
                     self._stay(error)
         # While workers start, compute in this process.
-        return self._work(copy_batch(piece), every=every) if made is None else made
+        return self._work(copy_batch(piece), every=every) if result is None else result
 
     def close(self) -> None:
         """Stop the worker processes."""
@@ -286,7 +286,7 @@ class BoundFunctionUDF(BoundUDF):
     def _here(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute in this process, and move to workers after enough computing time."""
         began = thread_time()
-        made = self._work(batch, every=every)
+        result = self._work(batch, every=every)
         took = thread_time() - began
         with self._lock:
             self._spent += took
@@ -298,8 +298,8 @@ class BoundFunctionUDF(BoundUDF):
                 try:
                     self._move()
                 except NotPortableError as error:
-                    self._tell(error)
-        return made
+                    self._warn(error)
+        return result
 
     def _adapt(self, rows: int, took: float) -> None:
         """Adjust the rows per piece to the target duration."""
@@ -317,8 +317,8 @@ class BoundFunctionUDF(BoundUDF):
         with self._lock:
             processes, self._processes = self._processes, None
         if processes is not None:
-            self._tell(error)
+            self._warn(error)
             processes.close()
 
-    def _tell(self, error: NotPortableError) -> None:
+    def _warn(self, error: NotPortableError) -> None:
         _logger.warning("%s goes on in this process: %s", self._label, error)

@@ -34,11 +34,11 @@ def source_digest(function: Callable[..., Any]) -> str | None:
     The word before the colon is the method: digests of different methods are not comparable.
     Without source text, the digest covers the bytecode, which depends on the Python release.
     """
-    found = _FunctionWalk()
-    if not found.add(function):
+    walk = _FunctionWalk()
+    if not walk.add(function):
         return None
-    method = "ast" if found.of_source else f"code-{sys.version_info.major}.{sys.version_info.minor}"
-    text = json.dumps(found.parts, sort_keys=True, default=repr)
+    method = "ast" if walk.of_source else f"code-{sys.version_info.major}.{sys.version_info.minor}"
+    text = json.dumps(walk.parts, sort_keys=True, default=repr)
     return f"{method}:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
@@ -132,7 +132,7 @@ def _find_function_node(function: FunctionType) -> ast.AST | None:
         is_it = getattr(node, "name", None) == function.__code__.co_name
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         return node if is_it and is_function else None
-    lambdas = [one for one in ast.walk(node) if isinstance(one, ast.Lambda)]
+    lambdas = [child for child in ast.walk(node) if isinstance(child, ast.Lambda)]
     return lambdas[0] if len(lambdas) == 1 else None
 
 
@@ -148,7 +148,7 @@ def _parse_source(value: FunctionType | type) -> ast.AST | None:
 def _encode_syntax(node: object) -> Any:  # noqa: ANN401 - nested lists of text
     """Return syntax as JSON, without parts that do not affect results."""
     if isinstance(node, list):
-        return [_encode_syntax(one) for one in node]
+        return [_encode_syntax(child) for child in node]
     if not isinstance(node, ast.AST):
         return repr(node)
     parts = []
@@ -169,23 +169,24 @@ def _drop_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 def _list_code_parts(code: CodeType) -> list[Any]:
     consts = [
-        _list_code_parts(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts
+        _list_code_parts(constant) if isinstance(constant, CodeType) else repr(constant)
+        for constant in code.co_consts
     ]
     return [code.co_code.hex(), list(code.co_names), list(code.co_varnames), consts]
 
 
 def _iter_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _iter_codes(one)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _iter_codes(constant)
 
 
 def _assigned(code: CodeType) -> Iterator[str]:
     """Yield the globals that code assigns, because they change at run time."""
-    for one in dis.get_instructions(code):
-        if one.opname in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
-            yield str(one.argval)
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in {"STORE_GLOBAL", "DELETE_GLOBAL"}:
+            yield str(instruction.argval)
 
 
 def _get_module_literals(name: str) -> dict[str, Any]:
@@ -200,18 +201,18 @@ def _parse_literals(module: ModuleType) -> dict[str, Any]:
         tree = ast.parse(inspect.getsource(module))
     except (OSError, TypeError, SyntaxError, ValueError):
         return {}
-    found: dict[str, Any] = {}
+    literals: dict[str, Any] = {}
     twice = set()
     for node in tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         for target in targets:
             if isinstance(target, ast.Name):
-                twice |= {target.id} & set(found)
-                found[target.id] = value
+                twice |= {target.id} & set(literals)
+                literals[target.id] = value
     return {
         name: _encode_syntax(value)
-        for name, value in found.items()
+        for name, value in literals.items()
         if name not in twice and value is not None and _is_literal_syntax(value)
     }
 

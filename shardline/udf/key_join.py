@@ -76,9 +76,9 @@ def make_key_lookup(keys: pa.Array, on_duplicate: OnDuplicate) -> KeyLookup:
     rows = firsts
     if len(unique) < len(keys):
         if on_duplicate == "fail":
-            again = np.delete(np.arange(len(keys)), firsts)[0]
+            repeated = np.delete(np.arange(len(keys)), firsts)[0]
             count = int((np.bincount(codes) > 1).sum())
-            raise DuplicateKeysError(count, int(firsts[codes[again]]), int(again))
+            raise DuplicateKeysError(count, int(firsts[codes[repeated]]), int(repeated))
         if on_duplicate == "last":
             rows = len(keys) - 1 - np.unique(codes[::-1], return_index=True)[1]
     if pa.types.is_int64(keys.type):
@@ -96,10 +96,10 @@ class _SortedNumberLookup(KeyLookup):
     def rows(self, column: pa.Array) -> Rows:
         if not len(self._keys):
             return np.full(len(column), -1)
-        asked = np.asarray(pc.fill_null(column, 0) if column.null_count else column)
-        places = np.minimum(np.searchsorted(self._keys, asked), len(self._keys) - 1)
-        found = (self._keys[places] == asked) & np.asarray(column.is_valid())
-        return np.where(found, self._rows[places], -1)
+        values = np.asarray(pc.fill_null(column, 0) if column.null_count else column)
+        positions = np.minimum(np.searchsorted(self._keys, values), len(self._keys) - 1)
+        is_match = (self._keys[positions] == values) & np.asarray(column.is_valid())
+        return np.where(is_match, self._rows[positions], -1)
 
 
 class _FewTextLookup(KeyLookup):
@@ -108,9 +108,9 @@ class _FewTextLookup(KeyLookup):
         self._rows = np.append(rows, -1)
 
     def rows(self, column: pa.Array) -> Rows:
-        places = pc.index_in(column.cast(pa.binary()), value_set=self._keys)
-        found: Rows = self._rows[np.asarray(pc.fill_null(places, -1))]
-        return found
+        positions = pc.index_in(column.cast(pa.binary()), value_set=self._keys)
+        rows: Rows = self._rows[np.asarray(pc.fill_null(positions, -1))]
+        return rows
 
 
 class _ManyTextLookup(KeyLookup):
@@ -118,8 +118,8 @@ class _ManyTextLookup(KeyLookup):
         self._rows: dict[Any, int] = dict(zip(keys.to_pylist(), rows.tolist(), strict=True))
 
     def rows(self, column: pa.Array) -> Rows:
-        asked = column.cast(pa.binary()).to_pylist()
-        return np.fromiter(map(self._rows.get, asked, repeat(-1)), np.int64, len(asked))
+        values = column.cast(pa.binary()).to_pylist()
+        return np.fromiter(map(self._rows.get, values, repeat(-1)), np.int64, len(values))
 
 
 OnMissing: TypeAlias = Literal["fail", "default", "absent"]
@@ -145,31 +145,31 @@ class BoundTableJoin(BoundUDF):
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of some records."""
-        (asked,) = self._given(batch).columns
-        rows = self._keys.rows(asked)
-        gone = rows < 0
+        (keys,) = self._select_columns(batch).columns
+        rows = self._keys.rows(keys)
+        is_missing = rows < 0
         reasons: Reasons = {}
         tried = len(rows)
         if self._on_missing == "default":
-            rows = np.where(gone, len(self._columns[0]) - 1, rows)
-            gone[:] = False
-        elif self._on_missing == "fail" and gone.any():
-            reasons = self._reasons(asked, gone, every=every)
+            rows = np.where(is_missing, len(self._columns[0]) - 1, rows)
+            is_missing[:] = False
+        elif self._on_missing == "fail" and is_missing.any():
+            reasons = self._reasons(keys, is_missing, every=every)
             tried = tried if every else min(reasons) + 1
-        picked = pa.array(rows, mask=gone)
+        picked = pa.array(rows, mask=is_missing)
         columns = [ConvertedColumn(column.take(picked)) for column in self._columns]
         return make_result(self._label, self.features, columns, reasons, tried=tried)
 
     def _reasons(
-        self, asked: pa.Array, gone: np.ndarray[tuple[int], np.dtype[np.bool_]], *, every: bool
+        self, keys: pa.Array, is_missing: np.ndarray[tuple[int], np.dtype[np.bool_]], *, every: bool
     ) -> Reasons:
-        places = np.flatnonzero(gone).tolist()
-        none = np.asarray(asked.is_null())
+        missing_rows = np.flatnonzero(is_missing).tolist()
+        none = np.asarray(keys.is_null())
         without = f"is missing, and is the key to {self._label}"
         unknown = f"its key is not in {self._label}"
         return {
-            at: (self.reads[0].name, without if none[at] else unknown)
-            for at in (places if every else places[:1])
+            row: (self.reads[0].name, without if none[row] else unknown)
+            for row in (missing_rows if every else missing_rows[:1])
         }
 
 
@@ -186,21 +186,21 @@ def validate_key(label: str, key: Feature) -> None:
 
 
 def index_table_keys(
-    held: LookupTable, column: str, key: Feature, on_duplicate: OnDuplicate
+    table: LookupTable, column: str, key: Feature, on_duplicate: OnDuplicate
 ) -> KeyLookup:
     """Index a table by a column with the type of the record key; FieldsError if it differs."""
-    where = f"{held.label}, column {column!r}"
-    large = held.large(column) if key.kind == "int64" else None
+    where = f"{table.label}, column {column!r}"
+    large = table.large(column) if key.kind == "int64" else None
     if large is not None:
         raise FieldsError(
-            f"{where}, {held.where(large)}: number too large for int64 key {key.name!r}",
+            f"{where}, {table.where(large)}: number too large for int64 key {key.name!r}",
             code="number-too-large",
             record=large,
             feature=column,
         )
-    wanted = replace(key, name=column, required=True)
-    for kind in held.types(column):
-        if pa.types.is_floating(kind) or find_mismatch(wanted, kind) is not None:
+    expected = replace(key, name=column, required=True)
+    for kind in table.types(column):
+        if pa.types.is_floating(kind) or find_mismatch(expected, kind) is not None:
             raise FieldsError(
                 f"{where}: kind differs from key {key.name!r} of the records "
                 f"({infer_kind(kind) or kind} and {key.kind})",
@@ -208,27 +208,28 @@ def index_table_keys(
                 hint=Hint.of("convert the column or the feature"),
                 feature=column,
             )
-    keys = held.fitted(wanted)
-    for at, why in sorted(keys.bad.items()):
+    keys = table.fitted(expected)
+    for row, reason in sorted(keys.bad.items()):
         raise FieldsError(
-            f"{where}, {held.where(at)}: {why} (key {key.name!r} of the records is {key.kind})",
+            f"{where}, {table.where(row)}: {reason} "
+            f"(key {key.name!r} of the records is {key.kind})",
             code="key-mismatch",
-            record=at,
+            record=row,
             feature=column,
         )
     if keys.array.null_count:
-        at = int(np.argmax(np.asarray(keys.array.is_null())))
+        row = int(np.argmax(np.asarray(keys.array.is_null())))
         raise FieldsError(
-            f"{where}, {held.where(at)}: missing key",
+            f"{where}, {table.where(row)}: missing key",
             code="missing-key",
             hint=Hint.of("remove the row, or add its key"),
-            record=at,
+            record=row,
             feature=column,
         )
     try:
         return make_key_lookup(keys.array, on_duplicate)
     except DuplicateKeysError as error:
-        first, second = held.where(error.first), held.where(error.second)
+        first, second = table.where(error.first), table.where(error.second)
         keys_found = format_count(error.count, "duplicate key")
         raise FieldsError(
             f"{where}: {keys_found} (first in {first} and {second})",
@@ -244,14 +245,14 @@ def index_table_keys(
         ) from None
 
 
-def get_table_column(held: LookupTable, feature: Feature) -> pa.Array:
+def get_table_column(table: LookupTable, feature: Feature) -> pa.Array:
     """Return a column of a table as a feature; FieldsError if a value does not fit."""
-    column = held.fitted(feature)
-    for at, why in sorted(column.bad.items()):
+    column = table.fitted(feature)
+    for row, reason in sorted(column.bad.items()):
         raise FieldsError(
-            f"{held.label}, column {feature.name!r}, {held.where(at)}: {why}",
+            f"{table.label}, column {feature.name!r}, {table.where(row)}: {reason}",
             code="value-mismatch",
-            record=at,
+            record=row,
             feature=feature.name,
         )
     return column.array
@@ -312,13 +313,13 @@ class TableJoin:
 
     def __post_init__(self) -> None:
         """Raise FieldsError for invalid options."""
-        for what, given, known in (
+        for option, value, known in (
             ("on_missing", self.on_missing, get_args(OnMissing)),
             ("on_duplicate", self.on_duplicate, get_args(OnDuplicate)),
         ):
-            if given not in known:
+            if value not in known:
                 raise FieldsError(
-                    f"invalid {what} {given!r}: expected {', '.join(known)}",
+                    f"invalid {option} {value!r}: expected {', '.join(known)}",
                     code="invalid-argument",
                 )
         if bool(self.defaults) != (self.on_missing == "default"):
@@ -340,8 +341,8 @@ class TableJoin:
     @property
     def label(self) -> str:
         """Table label for messages."""
-        held = isinstance(self.table, LookupTable)
-        return self.table.label if held else get_table_label(self.table)  # type: ignore[attr-defined] # it is held
+        is_read = isinstance(self.table, LookupTable)
+        return self.table.label if is_read else get_table_label(self.table)  # type: ignore[attr-defined] # it is held
 
     @property
     def _path(self) -> str | None:
@@ -374,18 +375,18 @@ class TableJoin:
     def settled(self) -> TableJoin:
         """Return a copy with the table loaded."""
         with add_path(self._path):
-            held, features = self._settled()
-        return replace(self, table=held, chosen=features, format=None)
+            table, features = self._settled()
+        return replace(self, table=table, chosen=features, format=None)
 
     def identity(self) -> Json:
         """Return everything the results depend on besides the records."""
         with add_path(self._path):
-            held, features = self._settled()
-        hashed = () if held.sha256 else (*features, *held.inferred([self.column]).values())
+            table, features = self._settled()
+        hashed = () if table.sha256 else (*features, *table.inferred([self.column]).values())
         defaults = {f.name: _digest_array(self._default(f)) for f in features if self.defaults}
         return {
             "maker": "table",
-            "sha256": held.digest(hashed),
+            "sha256": table.digest(hashed),
             "features": describe_features(features),
             "key": self.key,
             "column": self.column,
@@ -409,29 +410,29 @@ class TableJoin:
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind the table to records of this schema."""
         with add_path(self._path):
-            held, features = self._settled()
+            table, features = self._settled()
         key = self._key(schema)
-        with add_path(held.path):
-            keys = index_table_keys(held, self.column, key, self.on_duplicate)
-            columns = {feature: get_table_column(held, feature) for feature in features}
+        with add_path(table.path):
+            keys = index_table_keys(table, self.column, key, self.on_duplicate)
+            columns = {feature: get_table_column(table, feature) for feature in features}
         if self.on_missing == "default":
             for feature, column in columns.items():
                 columns[feature] = pa.concat_arrays([column, self._default(feature)])
         return BoundTableJoin(self.label, key, keys, columns, self.on_missing)
 
     def _settled(self) -> tuple[LookupTable, tuple[Feature, ...]]:
-        held = self.table if isinstance(self.table, LookupTable) else self._read()
-        held.known(self.column)
+        table = self.table if isinstance(self.table, LookupTable) else self._read()
+        table.known(self.column)
         chosen: Sequence[Feature | str] = self.chosen or ()
         if self.chosen is None:
-            chosen = [name for name in held.names if name != self.column]
+            chosen = [name for name in table.names if name != self.column]
             if not chosen:
                 raise FieldsError(
                     f"{self.label}: no column besides the key {self.column!r}",
                     code="no-features",
                 )
         for feature in chosen:
-            held.known(_get_feature_name(feature))
+            table.known(_get_feature_name(feature))
         for name in self.defaults:
             if name not in set(map(_get_feature_name, chosen)):
                 raise FieldsError(
@@ -440,16 +441,16 @@ class TableJoin:
                     feature=name,
                 )
         names = [feature for feature in chosen if isinstance(feature, str)]
-        found = held.inferred(names) if names else {}
-        if len(found) < len(names):
-            none = "no valid rows" if held.rows else "no rows"
+        inferred = table.inferred(names) if names else {}
+        if len(inferred) < len(names):
+            none = "no valid rows" if table.rows else "no rows"
             raise FieldsError(
                 f"{self.label}: cannot infer the kinds of the columns ({none})",
                 code="unknown-kind",
                 hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
             )
-        features = [found[f] if isinstance(f, str) else f for f in chosen]
-        return held, validate_features(self.label, self._as_made(features))
+        features = [inferred[f] if isinstance(f, str) else f for f in chosen]
+        return table, validate_features(self.label, self._as_made(features))
 
     def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
         """Return the features, optional if `on_missing` is "absent"."""
@@ -458,11 +459,11 @@ class TableJoin:
         return [replace(feature, required=False) for feature in features]
 
     def _read(self) -> LookupTable:
-        wanted = (
+        columns = (
             None if self.chosen is None else {self.column, *map(_get_feature_name, self.chosen)}
         )
         declared = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
-        return read_table(self.table, self.format, wanted, declared)
+        return read_table(self.table, self.format, columns, declared)
 
     def _default(self, feature: Feature) -> pa.Array:
         """Return the default of a feature as a column of one row."""
@@ -475,9 +476,9 @@ class TableJoin:
                 feature=feature.name,
             )
         fitted = convert_values(feature, [value])
-        for why in fitted.bad.values():
+        for reason in fitted.bad.values():
             raise FieldsError(
-                f"{self.label}: invalid default for feature {feature.name!r}: {why}",
+                f"{self.label}: invalid default for feature {feature.name!r}: {reason}",
                 code="value-mismatch",
                 feature=feature.name,
             )

@@ -154,9 +154,9 @@ class LookupTable:
             feature = infer_arrow_feature(name, column.type)
             if feature is not None and pa.types.is_uint64(unwrap_lists(column.type)[1]):
                 over = [
-                    at
-                    for at, why in convert_to_feature(feature, column).bad.items()
-                    if why == TOO_LARGE
+                    row
+                    for row, reason in convert_to_feature(feature, column).bad.items()
+                    if reason == TOO_LARGE
                 ]
                 if over:
                     return first + min(over)
@@ -177,9 +177,9 @@ class LookupTable:
 
     def _refuse_large(self, names: Sequence[str]) -> None:
         for name in names:
-            at = self.large(name)
-            if at is not None:
-                raise self._unkept("number-too-large", name, at, "number too large for int64")
+            row = self.large(name)
+            if row is not None:
+                raise self._unkept("number-too-large", name, row, "number too large for int64")
 
     def _unkept(self, code: str, name: str, row: int, problem: str) -> FieldsError:
         """Return the error for a number that no inferred kind stores exactly."""
@@ -197,8 +197,8 @@ class LookupTable:
     def _columns(self, names: Sequence[str]) -> Iterator[list[pa.Array]]:
         for batch in self.batches:
             there = batch.schema.names
-            gone = pa.nulls(batch.num_rows)
-            yield [batch.column(name) if name in there else gone for name in names]
+            nulls = pa.nulls(batch.num_rows)
+            yield [batch.column(name) if name in there else nulls for name in names]
 
     def _fit(self, feature: Feature, column: pa.Array) -> ConvertedColumn:
         return convert_to_feature(feature, column, base64=self.base64)
@@ -230,45 +230,47 @@ class CellLookupTable(LookupTable):
         return fit_cells(feature, column)
 
 
-def get_table_label(what: object) -> str:
+def get_table_label(table: object) -> str:
     """Return the table label for messages."""
-    in_file = isinstance(what, str | Path | StoredFile)
-    return f"table {what}" if in_file else "the table in memory"
+    in_file = isinstance(table, str | Path | StoredFile)
+    return f"table {table}" if in_file else "the table in memory"
 
 
 def read_table(
-    what: object,
-    asked: SourceFormat | None,
+    location: object,
+    format: SourceFormat | None,  # noqa: A002 - the name of the option
     chosen: Chosen,
     features: Sequence[Feature],
 ) -> LookupTable:
     """Read a table from a path, a URI, a stored file or data in memory.
 
     Args:
-        what: Location or data of the table.
-        asked: Format of a file whose name does not show it.
+        location: Location or data of the table.
+        format: Format of a file whose name does not show it.
         chosen: Columns to load, None for all.
         features: Declared features for some of the columns.
     """
-    if isinstance(what, str) and "://" in what:
-        what = open_stored_file(what)
-    if isinstance(what, str | Path | StoredFile):
-        return _read_file_table(Path(what) if isinstance(what, str) else what, asked, chosen)
-    if asked is not None:
+    if isinstance(location, str) and "://" in location:
+        location = open_stored_file(location)
+    if isinstance(location, str | Path | StoredFile):
+        return _read_file_table(
+            Path(location) if isinstance(location, str) else location, format, chosen
+        )
+    if format is not None:
         raise FieldsError(
-            f"{get_table_label(what)}: only a file has a format",
+            f"{get_table_label(location)}: only a file has a format",
             code="invalid-argument",
             hint=Hint.of("leave out ", Option("format")),
         )
-    return _read_memory_table(what, chosen, features)
+    return _read_memory_table(location, chosen, features)
 
 
 def _read_file_table(
-    where: Path | StoredFile, asked: SourceFormat | None, chosen: Chosen
+    where: Path | StoredFile, declared: SourceFormat | None, chosen: Chosen
 ) -> LookupTable:
     label, origin = get_table_label(where), FileIdentity(where)
     folder = isinstance(where, Path) and where.is_dir()
-    if asked is None and not folder and detect_format(origin) is None:
+    if declared is None and not folder and detect_format(origin) is None:
         raise SourceError(
             f"{label}: unknown file format",
             code="unknown-source-format",
@@ -278,7 +280,7 @@ def _read_file_table(
             ),
             path=origin.path,
         )
-    source = open_source(where, format=asked)
+    source = open_source(where, format=declared)
     if not isinstance(source, CsvSource | JsonLinesSource | ColumnSource):
         raise FieldsError(
             f"{label}: unsupported table format",
@@ -290,34 +292,34 @@ def _read_file_table(
     there: Names = {}
     if isinstance(source, CsvSource):
         batches = list(_iter_csv_batches(label, source, chosen, there))
-        held: LookupTable = CellLookupTable(
+        table: LookupTable = CellLookupTable(
             label, batches, partial(_format_csv_line, where), digest
         )
     elif isinstance(source, JsonLinesSource):
         numbers = LargeNumberRows()
         batches = list(_iter_json_batches(label, source, chosen, there, numbers))
-        held = LookupTable(label, batches, partial(_format_json_line, where), digest, base64=True)
-        held = replace(held, rounded=numbers.rounded)
+        table = LookupTable(label, batches, partial(_format_json_line, where), digest, base64=True)
+        table = replace(table, rounded=numbers.rounded)
     else:
         batches = _read_columns(label, _open_columns(origin), chosen, there)
-        held = LookupTable(label, batches, _format_row, digest)
+        table = LookupTable(label, batches, _format_row, digest)
     origin.check_unchanged()
-    return replace(held, there=tuple(there), path=origin.path)
+    return replace(table, there=tuple(there), path=origin.path)
 
 
-def _read_memory_table(what: object, chosen: Chosen, features: Sequence[Feature]) -> LookupTable:
-    label = get_table_label(what)
+def _read_memory_table(data: object, chosen: Chosen, features: Sequence[Feature]) -> LookupTable:
+    label = get_table_label(data)
     columns: ColumnReader
-    if isinstance(what, pa.Table | pa.RecordBatch):
-        columns = ArrowTable(what)
-    elif type(what).__module__.partition(".")[0] == "pandas" and hasattr(what, "columns"):
-        columns = FrameColumns(what)
-    elif hasattr(what, "__arrow_c_stream__"):
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        columns = ArrowTable(data)
+    elif type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+        columns = FrameColumns(data)
+    elif hasattr(data, "__arrow_c_stream__"):
         with translate_arrow_errors(label):
-            columns = ArrowTable(pa.table(what))
+            columns = ArrowTable(pa.table(data))
     else:
         raise FieldsError(
-            f"unsupported table of type {type(what).__name__}",
+            f"unsupported table of type {type(data).__name__}",
             code="unsupported-source",
             hint=Hint.of("pass a path, an Arrow table or a DataFrame"),
         )
@@ -347,17 +349,17 @@ def _read_columns(
         types = columns.types()
         names = _validate_unique_columns(label, types.names)
         there |= dict.fromkeys(names)
-        wanted = [name for name in names if chosen is None or name in chosen]
+        selected = [name for name in names if chosen is None or name in chosen]
         for batch in iter_valid_batches(label, columns.batches(0, Schema(tuple(features)))):
             arrays = [
                 convert_column(label, name, batch.objects[name])
                 if name in batch.objects
                 else batch.rows.column(name)
-                for name in wanted
+                for name in selected
             ]
-            read.append(pa.RecordBatch.from_arrays(arrays, wanted))
+            read.append(pa.RecordBatch.from_arrays(arrays, selected))
         if not read:
-            kinds = [(name, types.field(name).type) for name in wanted]
+            kinds = [(name, types.field(name).type) for name in selected]
             read.append(pa.RecordBatch.from_pylist([], pa.schema(kinds)))
     return read
 
@@ -372,13 +374,13 @@ def _iter_csv_batches(
             raise _make_row_too_long_error(label, rows.where(0), done, rows.offset)
         reasons: dict[int, tuple[str | None, str]] = {}
         columns = dict(zip(rows.names, rows.columns(reasons), strict=True))
-        for at, (_, why) in sorted(reasons.items()):
+        for row, (_, reason) in sorted(reasons.items()):
             raise FieldsError(
-                f"{label}, {rows.where(at)}: {why}", code="invalid-row", record=done + at
+                f"{label}, {rows.where(row)}: {reason}", code="invalid-row", record=done + row
             )
         done += len(rows.filled)
-        kept = [name for name in rows.names if chosen is None or name in chosen]
-        yield pa.RecordBatch.from_arrays([columns[name] for name in kept], kept)
+        selected = [name for name in rows.names if chosen is None or name in chosen]
+        yield pa.RecordBatch.from_arrays([columns[name] for name in selected], selected)
 
 
 def _iter_json_batches(
@@ -389,29 +391,29 @@ def _iter_json_batches(
         if too_long:
             raise _make_row_too_long_error(label, _format_line(lines, 0), first, lines.offset)
         rows = []
-        for at in range(len(lines.filled)):
+        for index in range(len(lines.filled)):
             try:
-                rows.append(parse_json_object(lines.line(at)))
+                rows.append(parse_json_object(lines.line(index)))
             except JsonSyntaxError as error:
                 named = "" if error.feature is None else f", column {error.feature!r}"
                 raise FieldsError(
-                    f"{label}, {_format_line(lines, at)}{named}: {error}",
+                    f"{label}, {_format_line(lines, index)}{named}: {error}",
                     code="invalid-row",
-                    record=first + at,
+                    record=first + index,
                     feature=error.feature,
                 ) from None
         names = list(dict.fromkeys(name for row in rows for name in row))
         there |= dict.fromkeys(names)
-        kept = [name for name in names if chosen is None or name in chosen]
+        selected = [name for name in names if chosen is None or name in chosen]
         arrays = []
-        for name in kept:
+        for name in selected:
             values = [row.get(name) for row in rows]
             arrays.append(convert_column(label, name, values))
             if pa.types.is_floating(unwrap_lists(arrays[-1].type)[1]):
                 numbers.look(name, first, values)
         first += len(rows)
         if arrays:
-            yield make_named_batch(label, arrays, kept)
+            yield make_named_batch(label, arrays, selected)
 
 
 def _make_row_too_long_error(label: str, where: str, row: int, offset: int) -> FieldsError:
@@ -445,26 +447,26 @@ def _iter_json_blocks(source: JsonLinesSource) -> Iterator[tuple[JsonLines, bool
     return source.lines()
 
 
-def _format_row(at: int) -> str:
-    return f"row {at}"
+def _format_row(row: int) -> str:
+    return f"row {row}"
 
 
-def _format_csv_line(where: Path | StoredFile, at: int) -> str:
+def _format_csv_line(where: Path | StoredFile, row: int) -> str:
     """Return the line where a CSV row begins, reading the file again."""
     for rows in _iter_csv_blocks(CsvSource(FileIdentity(where), DEFAULT_LIMITS)):
-        if at < len(rows.filled):
-            return rows.where(at)
-        at -= len(rows.filled)
-    return _format_row(at)
+        if row < len(rows.filled):
+            return rows.where(row)
+        row -= len(rows.filled)
+    return _format_row(row)
 
 
-def _format_json_line(where: Path | StoredFile, at: int) -> str:
+def _format_json_line(where: Path | StoredFile, row: int) -> str:
     for lines, _ in _iter_json_blocks(JsonLinesSource(FileIdentity(where), DEFAULT_LIMITS)):
-        if at < len(lines.filled):
-            return _format_line(lines, at)
-        at -= len(lines.filled)
-    return _format_row(at)
+        if row < len(lines.filled):
+            return _format_line(lines, row)
+        row -= len(lines.filled)
+    return _format_row(row)
 
 
-def _format_line(lines: JsonLines, at: int) -> str:
-    return f"line {lines.first + int(lines.filled[at]) + 1}"
+def _format_line(lines: JsonLines, row: int) -> str:
+    return f"line {lines.first + int(lines.filled[row]) + 1}"

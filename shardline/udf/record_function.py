@@ -84,7 +84,7 @@ class RecordUDF(FunctionUDF):
 
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind the function to records of this schema."""
-        reads = self._found(schema)
+        reads = self._select_features(schema)
         work = RecordFunctionCall(self.label, self.function, self.features, reads)
         return BoundFunctionUDF(self.label, work, reads, self.features, self.processes)
 
@@ -120,7 +120,7 @@ class RecordFunctionCall:
                 break
         tried = len(rows)
         rows += [{}] * (batch.num_rows - tried)
-        made = [
+        columns = [
             convert_values(feature, [row.get(feature.name) for row in rows])
             if rows
             else make_null_column(feature)
@@ -128,7 +128,7 @@ class RecordFunctionCall:
         ]
         reasons, first = format_failures(self.label, failed)
         reasons |= unfit
-        return make_result(self.label, self.features, made, reasons, tried=tried, error=first)
+        return make_result(self.label, self.features, columns, reasons, tried=tried, error=first)
 
     def _misfit(self, row: object, declared: set[str]) -> str:
         """Return why the result for a record is not a dict of the declared features."""
@@ -137,5 +137,7 @@ class RecordFunctionCall:
             return f"{self.label} gave {gave}: it must return a dict of its fields"
         other = next(name for name in row if name not in declared)
         which = repr(other) if isinstance(other, str) else f"of type {type(other).__name__}"
-        wanted = ", ".join(map(repr, sorted(declared)))
-        return f"{self.label} gave a field {which}, which it does not declare: it declares {wanted}"
+        expected = ", ".join(map(repr, sorted(declared)))
+        return (
+            f"{self.label} gave a field {which}, which it does not declare: it declares {expected}"
+        )

@@ -169,13 +169,13 @@ class TensorForm:
         return [*cuts, numbers.reshape(-1, *self.values)]
 
     def _misfit(self, array: Array, column: pa.Array, size: int) -> ColumnError:
-        for at in range(len(column)):
-            row = column.slice(at, 1)
+        for row_number in range(len(column)):
+            row = column.slice(row_number, 1)
             sizes, _ = _get_value_bytes(_ListRows(row, np.asarray(row.is_valid())).leaves())
             if not all(map(array.holds, sizes.tolist())):
                 break
         detail = f"holds {format_count(int(size), 'byte')}, and {array} takes {array.size_shown}"
-        return ColumnError(at, self.feature.name, detail, code="length-mismatch")
+        return ColumnError(row_number, self.feature.name, detail, code="length-mismatch")
 
 
 class _ListRows:
@@ -187,23 +187,27 @@ class _ListRows:
 
     def __init__(self, column: pa.Array, there: NDArray[np.bool_]) -> None:
         self._values = column
-        self._kept = None if there.all() else there
+        self._is_present = None if there.all() else there
 
     def descend(self) -> NDArray[np.int64]:
         """Descend into the lists and return their lengths."""
         cuts, self._values = cut(self._values)
         lengths: NDArray[np.int64] = np.diff(cuts)
-        if self._kept is None:
+        if self._is_present is None:
             return lengths
-        kept = self._kept
-        self._kept = np.repeat(kept, lengths)
-        return lengths[kept]
+        is_present = self._is_present
+        self._is_present = np.repeat(is_present, lengths)
+        return lengths[is_present]
 
     def leaves(self) -> pa.Array:
         """Return the values of the innermost lists."""
         while is_list(self._values.type):
             self.descend()
-        return self._values if self._kept is None else self._values.filter(pa.array(self._kept))
+        return (
+            self._values
+            if self._is_present is None
+            else self._values.filter(pa.array(self._is_present))
+        )
 
 
 def _get_value_bytes(values: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
@@ -381,7 +385,7 @@ class TensorUDF(FunctionUDF):
 
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind the function to records of this schema, tracing it."""
-        reads = self._found(schema)
+        reads = self._select_features(schema)
         work = TensorFunctionCall(self.label, self.function, self.features, reads)
         return BoundTensorUDF(work, reads, self.batch)
 
@@ -416,15 +420,15 @@ class TensorFunctionCall(BatchCall):
 
     def call(self, prepared: Parts) -> dict[str, Tensor]:
         """Call the function outside a pipeline."""
-        given = zip(prepared, self.specs, strict=True)
-        made: dict[str, Tensor] = self.traced(
-            *(self.tf.convert_to_tensor(part, spec.dtype) for part, spec in given)
+        parts = zip(prepared, self.specs, strict=True)
+        tensors: dict[str, Tensor] = self.traced(
+            *(self.tf.convert_to_tensor(part, spec.dtype) for part, spec in parts)
         )
-        return made
+        return tensors
 
     def fitted(self, result: dict[str, Tensor], rows: int) -> list[ConvertedColumn]:
         """Convert the returned tensors to columns."""
-        made = []
+        columns = []
         for feature in self.features:
             tensor = result[feature.name]
             self.refuse_rows(feature.name, tensor.shape[0] if tensor.shape.rank else None, rows)
@@ -435,8 +439,8 @@ class TensorFunctionCall(BatchCall):
                 if ragged
                 else convert_to_feature(feature, column)
             )
-            made.append(fits)
-        return made
+            columns.append(fits)
+        return columns
 
     def _trace(self) -> Any:  # noqa: ANN401 - TensorFlow's own
         # A separate inner tf.function with autograph, so that user code may branch on tensors.
@@ -451,9 +455,9 @@ class TensorFunctionCall(BatchCall):
         except FieldsError:
             raise
         except CAUGHT_ERRORS as error:
-            why = format_exception(error).rstrip(".")
+            reason = format_exception(error).rstrip(".")
             raise FieldsError(
-                f"{self.label}: TensorFlow cannot trace it: {why}",
+                f"{self.label}: TensorFlow cannot trace it: {reason}",
                 code="udf-trace-failed",
                 hint=Hint.of("use TensorFlow operations only, or declare it with `batch_udf`"),
             ) from error
@@ -476,7 +480,7 @@ class TensorFunctionCall(BatchCall):
                 hint=Hint.of("return a dict of tensors"),
             )
         self.refuse_names(result)
-        made = {}
+        tensors = {}
         for feature in self.features:
             tensor = result[feature.name]
             if not isinstance(tensor, tf.Tensor | tf.RaggedTensor):
@@ -487,15 +491,15 @@ class TensorFunctionCall(BatchCall):
                     hint=Hint.of("return a dense or a ragged tensor"),
                     feature=feature.name,
                 )
-            why = self._misfit(feature, tensor)
-            if why is not None:
+            reason = self._misfit(feature, tensor)
+            if reason is not None:
                 raise FieldsError(
-                    f"{self.label}, feature {feature.name!r}: {why}",
+                    f"{self.label}, feature {feature.name!r}: {reason}",
                     code="value-mismatch",
                     feature=feature.name,
                 )
-            made[feature.name] = tensor
-        return made
+            tensors[feature.name] = tensor
+        return tensors
 
     def _misfit(self, feature: Feature, tensor: Tensor) -> str | None:
         """Return why no tensor of this type can be the feature; None if it can."""
@@ -523,7 +527,7 @@ def _fit_missing_rows(feature: Feature, column: pa.Array) -> ConvertedColumn:
             feature, pa.ListArray.from_arrays(column.offsets, column.values, mask=empty)
         )
     several = {
-        at: SEVERAL_VALUES.format(lengths[at]) for at in np.flatnonzero(lengths > 1).tolist()
+        row: SEVERAL_VALUES.format(lengths[row]) for row in np.flatnonzero(lengths > 1).tolist()
     }
     alone = convert_to_feature(feature, values.take(pa.array(cuts[:-1], mask=lengths != 1)))
     return ConvertedColumn(alone.array, alone.bad | several)
@@ -539,10 +543,10 @@ class BoundTensorUDF(BoundUDF):
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """The new fields of some records."""
-        cut = _split_batch(self._given(batch), self._batch)
+        cut = _split_batch(self._select_columns(batch), self._batch)
         parts = []
-        for at, piece in enumerate(cut):
-            with offset_mismatch(at * self._batch):
+        for index, piece in enumerate(cut):
+            with offset_mismatch(index * self._batch):
                 parts.append(self._work(piece, every=every))
         return put_together(self.features, parts, batch.num_rows)
 
@@ -554,14 +558,14 @@ class BoundTensorUDF(BoundUDF):
 
         def pieces() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                cut = _split_batch(self._given(batch), self._batch)
+                cut = _split_batch(self._select_columns(batch), self._batch)
                 begun.append((len(cut), batch.num_rows))
                 yield from cut
 
         parts: list[UDFResult] = []
         try:
-            for made in stream_tensors(self._work, pieces(), every=every, workers=workers):
-                parts.append(made)
+            for result in stream_tensors(self._work, pieces(), every=every, workers=workers):
+                parts.append(result)
                 count, rows = begun[0]
                 if len(parts) == count:
                     begun.popleft()

@@ -32,15 +32,15 @@ class Transform:
     @property
     def new(self) -> Schema:
         """Schema of the new features only."""
-        return Schema(tuple(f for one in self.fields for f in one.features), self.before.payload)
+        return Schema(tuple(f for udf in self.fields for f in udf.features), self.before.payload)
 
     def identity(self) -> Json | None:
         """Return everything the result depends on besides the records; None if unknown."""
-        told = [one.identity() for one in self.fields]
-        if None in told:
+        identities = [udf.identity() for udf in self.fields]
+        if None in identities:
             return None
         schemas = (self.before.fingerprint, self.after.fingerprint)
-        return get_transform_identity(schemas, self.names, told)
+        return get_transform_identity(schemas, self.names, identities)
 
 
 def get_transform_identity(
@@ -71,13 +71,13 @@ class BoundUDFs:
         """Bind the UDFs once and return them."""
         with self._lock:
             if self._bound is None:
-                self._bound = [one.bind(self.transform.before) for one in self.transform.fields]
+                self._bound = [udf.bind(self.transform.before) for udf in self.transform.fields]
             return self._bound
 
     def reads(self) -> list[Feature]:
         """Return the features that any UDF reads, without duplicates."""
         return list(
-            {feature.key: feature for one in self.bound() for feature in one.reads}.values()
+            {feature.key: feature for udf in self.bound() for feature in udf.reads}.values()
         )
 
     def __enter__(self) -> Self:
@@ -85,8 +85,8 @@ class BoundUDFs:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            for one in self._bound or ():
-                one.close()
+            for udf in self._bound or ():
+                udf.close()
             self._bound = None
 
     def __getstate__(self) -> Transform:

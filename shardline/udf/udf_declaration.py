@@ -34,7 +34,7 @@ _DECLARE = Hint.of("declare each feature that it computes, e.g. `Feature('area',
 
 def validate_features(label: str, features: Iterable[object]) -> tuple[Feature, ...]:
     """Return the features to compute; FieldsError if they are invalid."""
-    found: list[Feature] = []
+    valid_features: list[Feature] = []
     for feature in features:
         if not isinstance(feature, Feature):
             raise FieldsError(
@@ -49,16 +49,16 @@ def validate_features(label: str, features: Iterable[object]) -> tuple[Feature, 
                 hint=Hint.of("leave out ", Option("sequence"), ": new features are in the context"),
                 feature=feature.name,
             )
-        if feature.name in {other.name for other in found}:
+        if feature.name in {other.name for other in valid_features}:
             raise FieldsError(
                 f"{label}: duplicate feature {feature.name!r}",
                 code="duplicate-feature",
                 feature=feature.name,
             )
-        found.append(feature)
-    if not found:
+        valid_features.append(feature)
+    if not valid_features:
         raise FieldsError(f"{label}: no features declared", code="no-features", hint=_DECLARE)
-    return tuple(found)
+    return tuple(valid_features)
 
 
 def validate_reads(label: str, reads: object) -> tuple[str, ...]:
@@ -116,12 +116,14 @@ def select_features(label: str, reads: tuple[str, ...] | None, schema: Schema) -
                 hint=Hint.of("name the features of the feature_lists that it reads in `reads`"),
             )
         return context
-    found = []
+    selected = []
     for name in reads:
         feature = known.get((False, name)) or known.get((True, name))
         if feature is None:
             names = [feature.name for feature in schema.features]
-            close = Hint.closest(name, (one for one in names if one not in reads))
+            close = Hint.closest(
+                name, (other_name for other_name in names if other_name not in reads)
+            )
             has = f"the schema has {', '.join(map(repr, names)) or 'none'}"
             raise SchemaMismatchError(
                 f"{label}: unknown feature {name!r}",
@@ -129,8 +131,8 @@ def select_features(label: str, reads: tuple[str, ...] | None, schema: Schema) -
                 hint=Hint.of(close, " " if close else "", has),
                 feature=name,
             )
-        found.append(feature)
-    return found
+        selected.append(feature)
+    return selected
 
 
 class UDF(Protocol):
@@ -241,7 +243,7 @@ class BoundUDF(ABC):
     def _hurry(self) -> None:  # noqa: B027 - most work ends by itself
         """Abort work of a stream whose results are no longer needed, where possible."""
 
-    def _given(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _select_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns of a batch that the UDF reads."""
         return batch if batch.schema.names == self._names else batch.select(self._names)
 
@@ -286,7 +288,9 @@ class FunctionUDF(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The function's name now refers to this object, so only cloudpickle can send it.
-        function, *declared = (getattr(self, one.name) for one in fields(self))
+        function, *declared = (
+            getattr(self, declared_field.name) for declared_field in fields(self)
+        )
         sending = _SENDING.__dict__.setdefault("fields", set[int]())
         if id(self) in sending:  # The function refers to itself.
             return type(self), (function, *declared)
@@ -296,9 +300,9 @@ class FunctionUDF(ABC):
         finally:
             sending.discard(id(self))
 
-    def __call__(self, given: Any) -> Any:  # noqa: ANN401 - the function's own
+    def __call__(self, argument: Any) -> Any:  # noqa: ANN401 - the function's own
         """Call the function."""
-        return self.function(given)
+        return self.function(argument)
 
     @property
     def name(self) -> str:
@@ -341,9 +345,9 @@ class FunctionUDF(ABC):
 
     def validate(self, schema: Schema) -> None:
         """Raise SchemaMismatchError if records of this schema lack what the function reads."""
-        self._found(schema)
+        self._select_features(schema)
 
-    def _found(self, schema: Schema) -> list[Feature]:
+    def _select_features(self, schema: Schema) -> list[Feature]:
         return select_features(self.label, self.reads, schema)
 
 

@@ -41,32 +41,32 @@ _VALUES = re.compile(r"\s*(\[\S* \(\S+\) = \]|, value: |(?<=convert string): ).*
 """Where TensorFlow appends record values, which must not appear in messages."""
 
 
-def extract_tensorflow_cause(said: str) -> str:
+def extract_tensorflow_cause(message: str) -> str:
     """Return the cause in a TensorFlow message, without record values.
 
     Other texts are unchanged.
     """
-    if said.startswith(_GRAPH):
-        return _VALUES.sub("", _extract_graph_cause(said.splitlines()[1:]))
-    if said.startswith(_TRACED):
-        return _extract_traced_cause(said.splitlines())
-    if _NODES.search(said):
-        return _VALUES.sub("", _NODES.sub("", said))
-    return said
+    if message.startswith(_GRAPH):
+        return _VALUES.sub("", _extract_graph_cause(message.splitlines()[1:]))
+    if message.startswith(_TRACED):
+        return _extract_traced_cause(message.splitlines())
+    if _NODES.search(message):
+        return _VALUES.sub("", _NODES.sub("", message))
+    return message
 
 
 def _extract_graph_cause(lines: list[str]) -> str:
     """Return the lines between the graph locations and the node names."""
-    first = next((at for at, line in enumerate(lines) if not _PLACE.match(line)), len(lines))
-    behind = range(first, len(lines))
-    last = next((at for at in behind if _END.match(lines[at])), len(lines))
+    first = next((index for index, line in enumerate(lines) if not _PLACE.match(line)), len(lines))
+    rest = range(first, len(lines))
+    last = next((index for index in rest if _END.match(lines[index])), len(lines))
     return "\n".join(lines[first:last])
 
 
 def _extract_traced_cause(lines: list[str]) -> str:
     """Return the lines after the last source location, which takes two lines."""
-    places = [at for at, line in enumerate(lines) if line.lstrip().startswith('File "')]
-    return "\n".join(lines[places[-1] + 2 :] if places else lines[1:])
+    frames = [index for index, line in enumerate(lines) if line.lstrip().startswith('File "')]
+    return "\n".join(lines[frames[-1] + 2 :] if frames else lines[1:])
 
 
 _LONGEST = 300
@@ -102,12 +102,12 @@ def join_columns(
     if len(parts) == 1:
         return list(parts[0])
     whole = []
-    for place, feature in enumerate(features):
+    for index, feature in enumerate(features):
         arrays, bad, first = [pa.nulls(0, column_type(feature))], dict[int, str](), 0
         for part in parts:
-            arrays.append(part[place].array)
-            bad |= {first + at: why for at, why in part[place].bad.items()}
-            first += len(part[place].array)
+            arrays.append(part[index].array)
+            bad |= {first + row: reason for row, reason in part[index].bad.items()}
+            first += len(part[index].array)
         whole.append(ConvertedColumn(pa.concat_arrays(arrays), bad))
     return whole
 
@@ -129,10 +129,10 @@ def make_result(
         if not feature.required or not fitted.array.null_count:
             continue
         missing = np.flatnonzero(np.asarray(fitted.array.is_null())[:tried])
-        for at in missing.tolist():
-            if at not in fitted.bad:
+        for row in missing.tolist():
+            if row not in fitted.bad:
                 reasons.setdefault(
-                    at, (feature.name, f"{label} gives no value, and it is required")
+                    row, (feature.name, f"{label} gives no value, and it is required")
                 )
     return UDFResult(list(zip(features, columns, strict=True)), reasons, error)
 
@@ -144,7 +144,7 @@ def put_together(features: Sequence[Feature], parts: Sequence[UDFResult], rows: 
     reasons: Reasons = {}
     first = 0
     for part in parts:
-        reasons |= {first + at: why for at, why in part.reasons.items()}
+        reasons |= {first + row: reason for row, reason in part.reasons.items()}
         first += len(part.columns[0][1].array)
     columns = [[fitted for _, fitted in part.columns] for part in parts]
     columns.append([make_null_column(feature, rows - first) for feature in features])
@@ -158,7 +158,7 @@ def format_failures(
 ) -> tuple[Reasons, BaseException | None]:
     """Return the reasons of failed rows, and the first exception."""
     reasons: Reasons = {
-        at: (None, f"{label} raised {format_exception(e)}") for at, e in failed.items()
+        row: (None, f"{label} raised {format_exception(e)}") for row, e in failed.items()
     }
     return reasons, failed[min(failed)] if failed else None
 
@@ -170,12 +170,12 @@ def format_exception(error: BaseException) -> str:
         text = str(error)
     except CAUGHT_ERRORS:  # Its class is user code too.
         return f"{name}, whose message cannot be told"
-    said = " ".join(extract_tensorflow_cause(text).split())
-    if len(said) > _LONGEST:
-        said = f"{said[:_LONGEST]}..."
-    if not said or said.startswith(f"{name}: "):
-        return said or name
-    return f"{name}: {said}"
+    message = " ".join(extract_tensorflow_cause(text).split())
+    if len(message) > _LONGEST:
+        message = f"{message[:_LONGEST]}..."
+    if not message or message.startswith(f"{name}: "):
+        return message or name
+    return f"{name}: {message}"
 
 
 class BatchMismatchError(FieldsError):

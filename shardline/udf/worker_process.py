@@ -43,13 +43,13 @@ def decode_request(message: Message) -> tuple[pa.RecordBatch, bool]:
     return _decode_batch(message[1]), bool(message[0][0])
 
 
-def encode_reply(made: UDFResult) -> tuple[Part, ...]:
+def encode_reply(result: UDFResult) -> tuple[Part, ...]:
     """Encode the result of a batch."""
-    arrays = [fitted.array for _, fitted in made.columns]
-    columns = pa.RecordBatch.from_arrays(arrays, [str(place) for place in range(len(arrays))])
-    bad = [fitted.bad for _, fitted in made.columns]
-    error = b"" if made.error is None else _pickle_error(made.error)
-    return b"made", pickle.dumps((bad, made.reasons)), _encode_batch(columns), error
+    arrays = [fitted.array for _, fitted in result.columns]
+    columns = pa.RecordBatch.from_arrays(arrays, [str(index) for index in range(len(arrays))])
+    bad = [fitted.bad for _, fitted in result.columns]
+    error = b"" if result.error is None else _pickle_error(result.error)
+    return b"made", pickle.dumps((bad, result.reasons)), _encode_batch(columns), error
 
 
 def encode_error_reply(error: Exception) -> tuple[Part, ...]:
@@ -94,8 +94,8 @@ def _decode_batch(part: memoryview) -> pa.RecordBatch:
 
 def _pickle_error(error: BaseException) -> bytes:
     """Pickle an exception with its formatted traceback, which is not picklable itself."""
-    told = "".join(traceback.format_exception(error)).rstrip()
-    error.add_note(f"In the process that raised it:\n{told}")
+    formatted = "".join(traceback.format_exception(error)).rstrip()
+    error.add_note(f"In the process that raised it:\n{formatted}")
     try:
         data: bytes = cloudpickle.dumps(error)
         pickle.loads(data)  # noqa: S301 - just made, to see whether it can be
@@ -191,8 +191,8 @@ def pickle_work(work: object) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(work)
     except Exception as error:
-        why = f"it, or what it refers to, cannot be pickled ({format_exception(error)})"
-        raise NotPortableError(why) from error
+        reason = f"it, or what it refers to, cannot be pickled ({format_exception(error)})"
+        raise NotPortableError(reason) from error
     return data
 
 
@@ -301,7 +301,7 @@ class WorkerPool:
         self._forget(process)
 
     def _start(self) -> None:
-        process, why = None, None
+        process, reason = None, None
         try:
             process = _start_process()
             with self._changed:
@@ -310,19 +310,19 @@ class WorkerPool:
                     process.kill()
             answer = process.ask(self._work)
             if bytes(answer[0]) != b"ready":
-                why = f"it cannot be loaded there ({bytes(answer[1]).decode()})"
+                reason = f"it cannot be loaded there ({bytes(answer[1]).decode()})"
         except (EOFError, OSError) as error:
             if process is not None:
                 process.end()
             ending = format_exception(error) if process is None else process.ending
-            why = f"a process for it could not be started ({ending})"
+            reason = f"a process for it could not be started ({ending})"
         with self._changed:
             self._starting -= 1
-            if why is None and process is not None and not self._closed:
+            if reason is None and process is not None and not self._closed:
                 self._idle.append(process)
                 self._changed.notify_all()
                 return
-            self._failed = self._failed or (None if self._closed else why)
+            self._failed = self._failed or (None if self._closed else reason)
         if process is not None:
             process.end()
         self._forget(process)
