@@ -17,8 +17,9 @@ from shardline.lineage.ancestry_graph import (
 )
 from shardline.log.parameters import RepairParameters
 from shardline.log.state import BRINGS_BACK
+from shardline.pairing.coverage import get_coverage
 from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
-from shardline.provenance.row_mapping import find_first_repair, get_shard_coverage
+from shardline.provenance.row_mapping import find_first_repair
 from shardline.text import format_count
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def _iter_input_shards(
 ) -> Iterator[tuple[ShardListing, Sequence[str]]]:
     """The shards of which an entry made one, with the snapshots in which they stand."""
     if entry.operation == "combine":
-        cover = get_shard_coverage(index, entry, made.name)
+        cover = get_coverage(entry, index.place(entry, made.name))
         for side, told in enumerate(entry.inputs):
             listing = index.input(told)
             places = slice(None) if cover is None else slice(*(cover.left, cover.right)[side])

@@ -32,10 +32,10 @@ from shardline.operations.erasure.erase_plan import (
 )
 from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
 from shardline.operations.erasure.quarantine_strike import strike_lines
-from shardline.operations.erasure.record_relations import collapse_rows
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
 from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import pin_inputs, release_erased_pins
+from shardline.provenance.shard_mapping import collapse_rows
 from shardline.readers.records import list_records
 from shardline.readers.shard_file import open_shard_file
 from shardline.tfrecord.reader import DEFAULT_LIMITS

@@ -19,9 +19,10 @@ from shardline.log.model import ROWS
 from shardline.log.parameters import RepairParameters
 from shardline.operations.derive import make_fresh_shards
 from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
-from shardline.operations.erasure.record_relations import list_relations, spread_rows
 from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
 from shardline.provenance.log_index import LogIndex
+from shardline.provenance.related_rows import list_mappings, spread_rows
+from shardline.provenance.shard_mapping import MappedRows
 from shardline.readers.shard_file import open_shard_file
 from shardline.sidecars.row_map import NOTHING, RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarReader
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.version import StoredVersion
-    from shardline.operations.erasure.record_relations import Relation
     from shardline.operations.source_selection import KnownSource
+    from shardline.provenance.shard_mapping import ShardMapping
     from shardline.sidecars.receipt import Receipt
     from shardline.tfrecord.reader import Limits
 
@@ -58,12 +59,12 @@ def build_exchange(
     first = min(known.entry for known in replaced)
     entries = tuple(islice(version.log.entries(first), version.state.number - first + 1))
     history = VersionHistory(version, entries)
-    relations = _list_relations(version, history)
+    mappings = _list_mappings(version, history)
     live = {shard.name: shard for shard in history.live}
     removed: dict[str, list[IntArray]] = {}
     positions: dict[str, str] = {}
     for key, group in replaces.items():
-        rows = spread_rows(dict(_list_appended_rows(entries, group)), relations).rows
+        rows = spread_rows(dict(_list_appended_rows(entries, group)), mappings).rows
         shards = [name for name in live if len(rows.get(name, ()))]
         positions |= {key: shards[0]} if shards else {}
         for name in shards:
@@ -94,51 +95,51 @@ def _list_appended_rows(
                 yield added.shard.name, np.arange(added.shard.records)
 
 
-def _list_relations(version: StoredVersion, history: VersionHistory) -> list[Relation]:
+def _list_mappings(version: StoredVersion, history: VersionHistory) -> list[ShardMapping]:
     """Return how records moved between shards since, also through salvaging repairs."""
     log = version.log
     index = LogIndex(version.store, version)
     histories = DatasetHistory(index, log.dataset, {log.version: history})
     salvaged = [
-        _SalvagedRelation(version, entry.read(RepairParameters).shard, entry.added[0].shard)
+        _SalvagedMapping(version, entry.read(RepairParameters).shard, entry.added[0].shard)
         for entry in history.entries
         if entry.operation == "repair" and entry.read(RepairParameters).lost_records and entry.added
     ]
-    return [*list_relations(histories), *salvaged]
+    return [*list_mappings(histories), *salvaged]
 
 
 @dataclass(frozen=True, slots=True)
-class _SalvagedRelation:
-    """Relation of a shard to its salvaged repair, by the row map of the repair."""
+class _SalvagedMapping:
+    """Mapping of a shard to its salvaged repair, by the row map of the repair."""
 
     version: StoredVersion
     old: str
     repaired: Shard
 
     def names(self) -> Iterable[str]:
-        """Return the shards whose rows are carried on."""
+        """Return the corrupt shard."""
         return (self.old,)
 
-    def reaches(self) -> Iterable[str]:
-        """Return the shards that the rows are carried to."""
+    def targets(self) -> Iterable[str]:
+        """Return the repaired shard."""
         return (self.repaired.name,)
 
-    def carry(self, _name: str, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
-        """Yield the rows of the repaired shard that come from rows of the old one."""
+    def map_rows(self, shard: str, rows: IntArray) -> Iterator[MappedRows]:  # noqa: ARG002
+        """Yield the salvaged records, or all of them if their source is known."""
         if self.repaired.source is not None:
-            yield self.repaired.name, np.arange(self.repaired.records)
+            every = np.arange(self.repaired.records)
+            yield MappedRows(self.repaired.name, every, every)
             return
         SidecarReader(self.version).compare(f"{self.repaired.name}{ROWS}")
         path = self.version.shard_name(self.repaired) + ROWS
-        matches = []
         try:
             for first, old in RowMap(self.version.store, path, self.repaired.records, 1).lots():
                 if (old[:, 0] == NOTHING).any():
                     raise self._make_unknown_error()
-                matches.append(first + np.isin(old[:, 0], rows).nonzero()[0])
+                matches = np.isin(old[:, 0], rows).nonzero()[0]
+                yield MappedRows(self.repaired.name, old[matches, 0], first + matches)
         except RowMapError:
             raise self._make_unknown_error() from None
-        yield self.repaired.name, np.concatenate(matches)
 
     def _make_unknown_error(self) -> LogError:
         return LogError(

@@ -56,6 +56,11 @@ class ShardListing:
     stays: Sequence[ShardInterval]
 
     @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards in order."""
+        return tuple(stay.shard for stay in self.stays)
+
+    @cached_property
     def ends(self) -> IntArray:
         """How many records there are up to the end of each shard."""
         return np.cumsum([stay.shard.records for stay in self.stays], dtype=np.int64)

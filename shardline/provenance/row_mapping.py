@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardline.log.parameters import AppendParameters, EntryParameters, RepairParameters
-from shardline.pairing.combine_spec import has_pair_selection
-from shardline.pairing.coverage import Coverage, get_coverage
 from shardline.provenance.commands import get_recombine_hint
 from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
-from shardline.provenance.record_numbers import (
-    count_pairs,
-    iter_left_positions,
-    iter_right_positions,
-    locate_pair,
-    map_record_to_row,
-    map_rows_to_records,
-    refused_before,
+from shardline.provenance.shard_mapping import (
+    AlignedMapping,
+    count_missing_before,
+    make_layout,
+    make_pair_mapping,
+    map_records_to_rows,
 )
 from shardline.sidecars.row_map import NOTHING, RowMapError
 from shardline.sources.source_format import infer_format_from_name
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard, Source
     from shardline.provenance.log_index import LogIndex, ShardListing
+    from shardline.provenance.shard_mapping import PairMapping
 
 
 _MAY_BE_BLANK = frozenset({"jsonl", "csv", None})
@@ -53,7 +50,7 @@ def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
     try:
         receipt = index.receipt(entry.shown, shard)
         if receipt.counts(shard.records):
-            row = map_record_to_row(receipt.first, receipt.refused, inside)
+            row = int(map_records_to_rows(receipt.first, receipt.refused, np.array([inside]))[0])
         else:
             (row,) = index.row_map(entry.shown, shard, 1).find(inside)
     except (TraceGapError, RowMapError) as error:
@@ -78,7 +75,7 @@ def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
             if has_quarantine
             else 0
         )
-    here = refused_before(receipt.refused, row)
+    here = count_missing_before(receipt.refused, row)
     refused = None if earlier is None else here + earlier
     return SourceRow(source, row, format_row_label(kind, row), row - records - inside, refused)
 
@@ -163,40 +160,30 @@ def _map_appended_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
 
 
 def _map_rebuilt_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
-    """All records in order: of those that it took out, or of a whole snapshot."""
-    if entry.inputs:
-        listing = index.input(entry.inputs[0])
-        after = index.listing(entry.shown, entry.snapshot)
-        _validate_record_count(entry, after.records, listing.records)
-        record = after.number(shard.name, inside)
-    else:
-        listing = index.before(entry)
-        _validate_record_count(entry, *replaced(listing, entry))
-        place = index.place(entry, shard.name)
-        record = sum(one.shard.records for one in entry.added[:place]) + inside
-        record += listing.number(entry.removed[0], 0) or 0
-    if record is None:
+    """Map a record by its order among those of the replaced shards, or of a whole snapshot."""
+    before, after = _list_rebuilt_shards(index, entry)
+    read, written = (sum(one.records for one in shards) for shards in (before, after))
+    layout = make_layout(before, after, entry)
+    if layout is None:
         raise TraceGapError(
-            f"{shard.name} is not in the snapshot of entry {entry.number}", code="shard-not-found"
-        )
-    return RecordOrigin((SnapshotRecord(listing.version, listing.snapshot, record),))
-
-
-def replaced(before: ShardListing, entry: Entry) -> tuple[int, int]:
-    """How many records an entry adds, and how many it takes out."""
-    added = sum(one.shard.records for one in entry.added)
-    taken = [before.stays[before.places[name]].shard.records for name in entry.removed]
-    return added, sum(taken)
-
-
-def _validate_record_count(entry: Entry, made: int, read: int) -> None:
-    if made != read:
-        raise TraceGapError(
-            f"entry {entry.number} of {entry.shown} wrote {format_count(made, 'record')}, expected "
-            f"{read}",
+            f"entry {entry.number} of {entry.shown} wrote {format_count(written, 'record')}, "
+            f"expected {read}",
             code="count-mismatch",
             version=entry.shown,
         )
+    listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
+    (mapped,) = layout.map_rows(shard.name, np.array([inside]))
+    return RecordOrigin((_get_snapshot_record(listing, mapped.shard, int(mapped.rows[0])),))
+
+
+def _list_rebuilt_shards(index: LogIndex, entry: Entry) -> tuple[Sequence[Shard], Sequence[Shard]]:
+    """Return the shards with the records that a rebuild read, and those that have them after."""
+    if entry.inputs:
+        after = index.listing(entry.shown, entry.snapshot)
+        return index.input(entry.inputs[0]).shards, after.shards
+    before = index.before(entry)
+    removed = [before.stays[before.places[name]].shard for name in entry.removed]
+    return removed, [added.shard for added in entry.added]
 
 
 def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
@@ -212,13 +199,9 @@ def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int
         raise TraceGapError(
             f"the receipt of {shard.name} does not cover all its records", code="receipt-mismatch"
         )
-    return RecordOrigin(
-        (
-            _get_snapshot_record(
-                listing, old, map_record_to_row(receipt.first, receipt.refused, inside)
-            ),
-        )
-    )
+    aligned = AlignedMapping(old, shard.name, receipt.refused, receipt.first)
+    (mapped,) = aligned.map_rows(shard.name, np.array([inside]))
+    return RecordOrigin((_get_snapshot_record(listing, old, int(mapped.rows[0])),))
 
 
 def _get_missing_fields_remark(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> str:
@@ -244,34 +227,31 @@ def _get_snapshot_record(listing: ShardListing, shard: str, inside: int) -> Snap
 
 
 def _map_paired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
-    """The two records of a pair; one, if the left has no match."""
-    grid = index.grid(entry)
-    sides = [index.input(told) for told in entry.inputs]
-    cover = get_shard_coverage(index, entry, shard.name)
-    if has_pair_selection(entry.parameters):
-        try:
-            found = index.row_map(entry.shown, shard, 2).find(inside)
-        except RowMapError as error:
-            raise make_unknown_pairs_error(index, entry, shard, error) from None
-        first = (0, 0) if cover is None else (cover.left[0], cover.right[0])
-        numbers = [
-            number if number < 0 else number + side.start(at)
-            for number, side, at in zip(found, sides, first, strict=True)
-        ]
-    elif cover is None:
-        raise TraceGapError(
-            f"entry {entry.number} does not list the shards that {shard.name} pairs"
-        )
-    else:
-        _validate_pair_count(shard, count_pairs(grid, cover))
-        numbers = list(locate_pair(grid, cover, inside))
-    alone = " alone: it has no match" if min(numbers) < 0 else ""
+    """Map a pair to its two records, or to the left record if that has no match."""
+    sides = [index.input(side) for side in entry.inputs]
+    try:
+        mapping = _get_pair_mapping(index, entry, shard)
+        ((_, pairs),) = mapping.list_records(np.array([inside]))
+    except RowMapError as error:
+        raise make_unknown_pairs_error(index, entry, shard, error) from None
+    numbers = pairs[0].tolist()
     of = tuple(
         SnapshotRecord(side.version, side.snapshot, number)
         for side, number in zip(sides, numbers, strict=True)
         if number >= 0
     )
-    return RecordOrigin(of, f"the record of the left{alone}" if alone else "")
+    remark = "the record of the left alone: it has no match" if min(numbers) < 0 else ""
+    return RecordOrigin(of, remark)
+
+
+def _get_pair_mapping(index: LogIndex, entry: Entry, shard: Shard) -> PairMapping:
+    return make_pair_mapping(
+        entry,
+        index.place(entry, shard.name),
+        index.grid(entry),
+        ((), ()),
+        lambda shard: index.row_map(entry.shown, shard, 2),
+    )
 
 
 def make_unknown_pairs_error(
@@ -285,19 +265,6 @@ def make_unknown_pairs_error(
         path=error.path,
         version=entry.shown,
     )
-
-
-def _validate_pair_count(shard: Shard, pairs: int) -> None:
-    if pairs != shard.records:
-        raise TraceGapError(
-            f"{shard.name} has {format_count(shard.records, 'record')}, expected {pairs} pairs",
-            code="count-mismatch",
-        )
-
-
-def get_shard_coverage(index: LogIndex, entry: Entry, shard: str) -> Coverage | None:
-    """Return which shards of its inputs a combined shard covers; None if the entry does not say."""
-    return get_coverage(entry, index.place(entry, shard))
 
 
 def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
@@ -430,16 +397,14 @@ def _map_transformed_down(
             yield RecordOutcome(made.name, insides, insides)
             continue
         receipt = index.receipt(entry.shown, made)
-        records = map_rows_to_records(receipt.first, receipt.refused, insides)
-        there = records >= 0
-        if there.any():
-            yield RecordOutcome(made.name, insides[there], records[there])
-        if not there.all():
-            if gone is not None:
-                yield _make_empty_outcome(made.name, insides[~there], gone, gone)
-            else:
-                why = f"quarantined in {receipt.quarantine}"
-                yield _make_empty_outcome(made.name, insides[~there], "quarantined", why)
+        aligned = AlignedMapping(shard, made.name, receipt.refused, receipt.first)
+        missing = insides
+        for mapped in aligned.map_rows(shard, insides):
+            yield RecordOutcome(made.name, mapped.of, mapped.rows)
+            missing = insides[~np.isin(insides, mapped.of)]
+        if len(missing):
+            code, why = gone or "quarantined", gone or f"quarantined in {receipt.quarantine}"
+            yield _make_empty_outcome(made.name, missing, code, why)
     if not found and gone is not None:
         yield _make_empty_outcome("", insides, gone, f"{gone} with all of its shard")
 
@@ -447,29 +412,10 @@ def _map_transformed_down(
 def _map_rebuilt_down(
     index: LogIndex, entry: Entry, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
-    """All records in order: of those that it took out, or of a whole snapshot."""
-    if entry.inputs:
-        before = index.input(entry.inputs[0])
-        after = index.listing(entry.shown, entry.snapshot)
-        first, begin = before.number(shard, 0), 0
-        fits = before.records == after.records
-        # What was there already is found by the entry that it landed with.
-        made = [(one.shard, one.landed == entry.number) for one in after.stays]
-    else:
-        before = index.before(entry)
-        added, taken = replaced(before, entry)
-        first, begin = before.number(shard, 0), before.number(entry.removed[0], 0) or 0
-        fits = added == taken
-        made = [(one.shard, True) for one in entry.added]
-    if first is None or not fits:
-        return
-    numbers = insides + (first - begin)
-    start = 0
-    for one, new in made:
-        inside = (numbers >= start) & (numbers < start + one.records)
-        if new and inside.any():
-            yield RecordOutcome(one.name, insides[inside], numbers[inside] - start)
-        start += one.records
+    layout = make_layout(*_list_rebuilt_shards(index, entry), entry)
+    if layout is not None:
+        for mapped in layout.map_rows(shard, insides):
+            yield RecordOutcome(mapped.shard, mapped.of, mapped.rows)
 
 
 def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iterator[RecordOutcome]:
@@ -501,72 +447,26 @@ def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iter
 def _map_paired_down(
     index: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
-    for side, told in enumerate(entry.inputs):
-        if told.shown != version:
-            continue
-        listing = index.input(told)
-        if listing.places.get(shard) is None:
-            continue
-        sought = _PairSearch(index, entry, side, listing, shard, insides)
-        for one in entry.added:
-            yield from sought.among(one.shard)
+    for side, source in enumerate(entry.inputs):
+        position = index.input(source).places.get(shard) if source.shown == version else None
+        if position is not None:
+            for added in entry.added:
+                yield from _find_pairs(index, entry, added.shard, (side, position), insides)
 
 
-@dataclass(frozen=True, slots=True)
-class _PairSearch:
-    """Records of one side of a combination, whose pairs are looked for."""
-
-    index: LogIndex
-    entry: Entry
-    side: int
-    listing: ShardListing
-    shard: str
-    insides: IntArray
-
-    def among(self, made: Shard) -> Iterator[RecordOutcome]:
-        """Their pairs in a shard."""
-        if has_pair_selection(self.entry.parameters):
-            yield from self._chosen(made)
-            return
-        cover = get_shard_coverage(self.index, self.entry, made.name)
-        grid = self.index.grid(self.entry)
-        if cover is None or count_pairs(grid, cover) != made.records:
-            unknown = TraceGapError(f"entry {self.entry.number} does not list its pairs")
-            yield make_unknown_outcome(made.name, self.insides, unknown)
-            return
-        find = iter_right_positions if self.side else iter_left_positions
-        place = self.listing.places[self.shard]
-        found = [
-            (inside, records)
-            for inside in self.insides.tolist()
-            for records in find(grid, cover, place, inside)
-        ]
-        if any(len(records) for _, records in found):
-            yield RecordOutcome(
-                made.name,
-                np.repeat([inside for inside, _ in found], [len(one) for _, one in found]),
-                np.concatenate([records for _, records in found]),
-            )
-
-    def _chosen(self, made: Shard) -> Iterator[RecordOutcome]:
-        """Among those that were chosen: the row map is looked through."""
-        cover = get_shard_coverage(self.index, self.entry, made.name)
-        listing = self.listing
-        first = listing.start(listing.places[self.shard])
-        if cover is not None:
-            low, high = (cover.left, cover.right)[self.side]
-            if not low <= listing.places[self.shard] < high:
-                return
-            first -= listing.start(low)
-        try:
-            for begin, rows in self.index.row_map(self.entry.shown, made, 2).lots():
-                numbers = rows[:, self.side]
-                hits = np.isin(numbers, self.insides + first).nonzero()[0]
-                if len(hits):
-                    yield RecordOutcome(made.name, numbers[hits] - first, begin + hits)
-        except RowMapError as error:
-            unknown = make_unknown_pairs_error(self.index, self.entry, made, error)
-            yield make_unknown_outcome(made.name, self.insides, unknown)
+def _find_pairs(
+    index: LogIndex, entry: Entry, pairs: Shard, position: tuple[int, int], insides: IntArray
+) -> Iterator[RecordOutcome]:
+    """Yield the pairs of records of the shard at a position of a side."""
+    try:
+        for mapped in _get_pair_mapping(index, entry, pairs).find_pairs(*position, insides):
+            yield RecordOutcome(mapped.shard, mapped.of, mapped.rows)
+    except RowMapError as error:
+        unknown = make_unknown_pairs_error(index, entry, pairs, error)
+        yield make_unknown_outcome(pairs.name, insides, unknown)
+    except TraceGapError:
+        unknown = TraceGapError(f"entry {entry.number} does not list its pairs")
+        yield make_unknown_outcome(pairs.name, insides, unknown)
 
 
 @dataclass(frozen=True, slots=True)

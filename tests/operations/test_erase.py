@@ -25,11 +25,6 @@ from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase, execute_erase_plan, plan_erase
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.erasure.record_relations import (
-    AlignedRelation,
-    collapse_rows,
-    expand_spans,
-)
 from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
@@ -38,6 +33,12 @@ from shardline.operations.status import get_status
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_log import verify_log
 from shardline.operations.verify_version import verify_version
+from shardline.provenance.shard_mapping import (
+    NO_ROWS,
+    AlignedMapping,
+    collapse_rows,
+    expand_spans,
+)
 from shardline.schema.schema import Feature
 from shardline.sidecars.receipt import parse_receipt
 from shardline.storage import open_store
@@ -539,13 +540,14 @@ def test_rows_are_carried_from_shard_to_shard_and_back() -> None:
         total = int(random.integers(1, 40))
         gone = np.flatnonzero(random.random(total) < 0.3)
         left = np.setdiff1d(np.arange(total), gone)
-        related = AlignedRelation("a", "b", tuple(collapse_rows(gone)))
+        related = AlignedMapping("a", "b", tuple(collapse_rows(gone)))
         some = np.flatnonzero(random.random(total) < 0.3)
-        ((_, carried),) = related.carry("a", some)
+        mapped = list(related.map_rows("a", some))
+        carried = np.concatenate([NO_ROWS, *(one.rows for one in mapped)])
         assert left[carried].tolist() == np.intersect1d(some, left).tolist()
         back = np.flatnonzero(random.random(len(left)) < 0.5)
-        ((_, carried),) = related.carry("b", back)
-        assert carried.tolist() == left[back].tolist()
+        (one,) = related.map_rows("b", back)
+        assert one.rows.tolist() == left[back].tolist()
         assert expand_spans(collapse_rows(some)).tolist() == some.tolist()
 
 

@@ -17,13 +17,13 @@ from shardline.operations.combine import combine
 from shardline.operations.erase import erase, plan_erase
 from shardline.operations.erasure.condition import WhereCondition
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.erasure.record_relations import GridRelation, count_pairs
 from shardline.operations.erasure.record_search import search_pair_plans
 from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
 from shardline.provenance.log_index import LogIndex
+from shardline.provenance.shard_mapping import NO_ROWS, GridMapping, count_pairs
 from shardline.schema.predicate import Predicate
 from shardline.schema.schema import Feature
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -232,20 +232,42 @@ def test_pairs_follow_from_records_as_counting_them_one_by_one_tells() -> None:
             for side, one in enumerate((left, right))
         ]
         names[1] = names[0] if once else names[1]
-        related = GridRelation("pairs", names[0], names[1], grid, cover)
+        related = GridMapping("pairs", names[0], names[1], grid, cover)
         for name in sorted(set(related.names())):
             some = _some(random, name, counts)
-            found = dict(related.carry(name, some))
+            found = map_pairs(related, name, some)
             expected = _one_by_one(related, total, name, set(some.tolist()))
-            assert found.get("pairs", np.zeros(0)).tolist() == expected
+            assert found.tolist() == expected
             if cover.span is None:
                 assert count_pairs([related], {name: some}) == len(expected)
         if cover.span is None:
             chosen = {name: _some(random, name, counts) for name in sorted(set(related.names()))}
-            carried = [dict(related.carry(*one)).get("pairs", ()) for one in chosen.items()]
+            carried = [map_pairs(related, *one) for one in chosen.items()]
             assert count_pairs([related], chosen) == len(
                 {place for one in carried for place in one}
             )
+
+
+def map_pairs(related: GridMapping, name: str, rows: IntArray) -> IntArray:
+    """The pairs of records, each of which is the pair of its row."""
+    parts = [NO_ROWS]
+    for mapped in related.map_rows(name, rows):
+        ((_, numbers),) = related.list_records(mapped.rows)
+        starts = [
+            np.cumsum([0, *(one.records for one in side)])
+            for side in (related.grid.left, related.grid.right)
+        ]
+        sides = [
+            names.index(name) if name in names else None for names in (related.left, related.right)
+        ]
+        is_of = [
+            numbers[:, side] == starts[side][at] + mapped.of
+            for side, at in enumerate(sides)
+            if at is not None
+        ]
+        assert np.logical_or.reduce(is_of).all()
+        parts.append(mapped.rows)
+    return np.unique(np.concatenate(parts))
 
 
 def _some(random: np.random.Generator, name: str, counts: list[list[int]]) -> IntArray:
@@ -254,7 +276,7 @@ def _some(random: np.random.Generator, name: str, counts: list[list[int]]) -> In
     return some[some < counts[int(name[0])][int(name[2:])]]
 
 
-def _one_by_one(related: GridRelation, total: int, name: str, some: set[int]) -> list[int]:
+def _one_by_one(related: GridMapping, total: int, name: str, some: set[int]) -> list[int]:
     grid, cover, skipped = related.grid, related.cover, 0
     if cover.span is not None:
         skipped = estimate(grid, Coverage(cover.left, cover.right, (0, cover.span[0]))).pairs

@@ -12,12 +12,6 @@ from shardline.errors import SchemaMismatchError, VersionNotFoundError
 from shardline.execution.executor import ThreadExecutor
 from shardline.operations.erasure.condition import KeyCondition, make_condition
 from shardline.operations.erasure.quarantine_search import make_uncertain_copy, search_quarantine
-from shardline.operations.erasure.record_relations import (
-    get_erased_rows,
-    list_reached_shards,
-    list_relations,
-    spread_rows,
-)
 from shardline.operations.erasure.record_search import list_search_tasks, search, search_pair_plans
 from shardline.operations.erasure.residual_copies import (
     ResidualCopy,
@@ -30,6 +24,12 @@ from shardline.operations.erasure.residual_copies import (
 from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
 from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.log_index import LogIndex
+from shardline.provenance.related_rows import (
+    get_erased_rows,
+    list_mappings,
+    list_reached_shards,
+    spread_rows,
+)
 from shardline.storage import open_store, validate_name
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from shardline.log.model import Shard
     from shardline.operations.erasure.condition import Condition
     from shardline.operations.erasure.quarantine_search import QuarantineFile
-    from shardline.operations.erasure.record_relations import ShardRows
     from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.related_rows import ShardRows
     from shardline.storage import RootLocation
     from shardline.tfrecord.reader import Limits
     from shardline.udf import UDF
@@ -161,7 +161,7 @@ def plan_erase(
     tasks = [*list_search_tasks(history, condition, limits), *plans.tasks.values()]
     _validate_condition(history, condition, searched=bool(tasks))
     found = list((executor or ThreadExecutor()).run(search, tasks, progress))
-    relations = [*list_relations(history), *plans.relations]
+    relations = [*list_mappings(history), *plans.relations]
     meant = spread_rows({one.name: one.rows for one in found}, relations)
     rows = spread_rows(_add_erased_rows(meant.rows, history), relations).rows
     problems = plans.unsearched(found)
@@ -199,7 +199,7 @@ def plan_late_erase(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> Era
     `done` are the shards that were given up, by their versions. Holders are only those that came.
     """
     history = plan.history.index.refresh(plan.dataset)
-    found = spread_rows(_add_erased_rows(plan.rows, history), list_relations(history))
+    found = spread_rows(_add_erased_rows(plan.rows, history), list_mappings(history))
     rows = found.rows
     known = {(one.kind, one.where) for one in plan.holders}
     holding = (*list_plan_copies(history, found), *list_descendant_copies(history, done, rows))

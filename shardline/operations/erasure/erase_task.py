@@ -10,9 +10,9 @@ import numpy as np
 
 from shardline.errors import CorruptFileError
 from shardline.kernel.types import HEADER_BYTES
-from shardline.operations.erasure.record_relations import collapse_rows
 from shardline.operations.erasure.record_search import make_shard_error
 from shardline.operations.shard_writer import ShardPlan, make_shard
+from shardline.provenance.shard_mapping import collapse_rows
 from shardline.readers.records import count_read_bytes
 from shardline.tfrecord.compression import Compression, get_frame_ends
 

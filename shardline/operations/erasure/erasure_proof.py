@@ -14,11 +14,6 @@ from shardline.log.parameters import EraseParameters
 from shardline.log.version import utc_now
 from shardline.operations.erasure.condition import ReadabilityCondition
 from shardline.operations.erasure.quarantine_search import list_quarantine_copies, search_quarantine
-from shardline.operations.erasure.record_relations import (
-    get_erased_rows,
-    list_relations,
-    spread_rows,
-)
 from shardline.operations.erasure.residual_copies import (
     ResidualCopy,
     list_descendant_copies,
@@ -30,6 +25,11 @@ from shardline.operations.erasure.residual_copies import (
 from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
 from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.log_index import LogIndex
+from shardline.provenance.related_rows import (
+    get_erased_rows,
+    list_mappings,
+    spread_rows,
+)
 from shardline.provenance.retainers import get_plain_command
 from shardline.release import __version__
 from shardline.storage import open_store, validate_name
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.operations.erase import ErasePlan
-    from shardline.operations.erasure.record_relations import ShardRows
     from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.related_rows import ShardRows
     from shardline.provenance.retainers import Command
     from shardline.storage import RootLocation
 
@@ -248,7 +248,7 @@ def _list_remaining(
     names = set().union(*gone.values())
     found = spread_rows(
         {name: some for name, some in get_erased_rows(history).items() if name in names},
-        list_relations(history),
+        list_mappings(history),
     )
     rows = found.rows
     # What was taken back was searched by nobody, and follows from what was erased elsewhere.

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from shardline.operations.erasure.condition import Condition
-    from shardline.operations.erasure.record_relations import ShardRows
     from shardline.operations.erasure.record_search import SearchView
     from shardline.operations.erasure.row_search import QuarantineLine, RowVerdict
     from shardline.provenance.dataset_history import DatasetHistory
+    from shardline.provenance.related_rows import ShardRows
     from shardline.schema.schema import Schema
     from shardline.storage import Store
 

@@ -28,7 +28,7 @@ from shardline.operations.erasure.quarantine_search import (
     iter_line_groups,
     make_rewrite_conflict,
 )
-from shardline.operations.erasure.record_relations import collapse_rows
+from shardline.provenance.shard_mapping import collapse_rows
 from shardline.sidecars.receipt import parse_receipt, parse_spans
 from shardline.sidecars.sidecar_reader import (
     SidecarMismatchError,

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from shardline.log.model import ROWS
-from shardline.log.parameters import CombineParameters
-from shardline.operations.erasure.record_relations import (
-    AlignedRelation,
-    LayoutRelation,
+from shardline.pairing.coverage import has_rule
+from shardline.provenance.log_index import TraceGapError
+from shardline.provenance.related_rows import (
     align_shards,
-    list_relations,
-    make_layout,
+    list_mappings,
+    make_pair_grid,
+    open_row_map,
     spread_rows,
 )
-from shardline.pairing.combine_spec import has_pair_selection
-from shardline.pairing.coverage import Coverage, estimate, get_coverage, has_rule
-from shardline.pairing.pair_grid import PairGrid, RecordExtent
-from shardline.sidecars.row_map import RowMap, RowMapError
+from shardline.provenance.shard_mapping import (
+    NO_ROWS,
+    AlignedMapping,
+    LayoutMapping,
+    make_layout,
+    make_pair_mapping,
+)
+from shardline.sidecars.row_map import RowMapError
 from shardline.sidecars.sidecar_reader import SidecarMismatchError
 
 if TYPE_CHECKING:
@@ -31,92 +34,60 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
-    from shardline.operations.erasure.record_relations import Relation, ShardRows
+    from shardline.pairing.pair_grid import PairGrid
     from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
     from shardline.provenance.log_index import LogIndex
+    from shardline.provenance.related_rows import ShardRows
+    from shardline.provenance.shard_mapping import ShardMapping
     from shardline.schema.predicate import Mask
-    from shardline.sidecars.sidecar_reader import SidecarReader
-    from shardline.storage import Store
 
 
-_BATCH_PAIRS = 256 * 1024
+_UNKNOWN_PAIRS = (RowMapError, SidecarMismatchError, TraceGapError)
 
 
 @dataclass(frozen=True)
 class PairedInputs:
-    """The shards of a combination's entry, and those of the two snapshots that it paired."""
+    """The shards of the two snapshots that a combination paired."""
 
-    store: Store
+    version: VersionHistory
     entry: Entry
     listed: tuple[tuple[Shard, ...], tuple[Shard, ...]]
-    sidecars: SidecarReader
 
     @cached_property
     def _grid(self) -> PairGrid:
-        left, right = (tuple(RecordExtent(one.records, 0) for one in side) for side in self.listed)
-        return PairGrid(left, right, self.entry.read(CombineParameters).is_unordered)
+        return make_pair_grid(*self.listed, self.entry)
 
     @cached_property
     def firsts(self) -> tuple[IntArray, IntArray]:
         """The number of the first record of each shard, on each side."""
-        counts = [np.array([one.records for one in side], np.int64) for side in self.listed]
+        counts = [np.array([shard.records for shard in side], np.int64) for side in self.listed]
         return np.cumsum(counts[0]) - counts[0], np.cumsum(counts[1]) - counts[1]
 
-    def lots(self, place: int, rows: IntArray | None = None) -> Iterator[tuple[IntArray, IntArray]]:
-        """Pairs of the shard at a place among those added, some at a time; all, or these rows.
-
-        Each lot tells which pairs these are, and the numbers of their two records; -1 is for none.
-        Raises RowMapError where that cannot be told, also for a row map that differs from the
-        committed one.
-        """
-        shard = self.entry.added[place].shard
-        cover = get_coverage(self.entry, place)
-        if has_pair_selection(self.entry.parameters):
-            try:
-                self.sidecars.compare(f"{shard.name}{ROWS}")
-            except SidecarMismatchError as error:
-                raise RowMapError(error.message, code=error.code, path=error.path) from None
-            name = f"{self.entry.dataset}/shards/{shard.name}{ROWS}"
-            yield from self._mapped(RowMap(self.store, name, shard.records, 2), cover)
-            return
-        if cover is None or estimate(self._grid, cover).pairs != shard.records:
-            raise RowMapError("its entry does not list its shard pairs", code="origin-not-recorded")
-        before = 0
-        if cover.span is not None:
-            cut = Coverage(cover.left, cover.right, (0, cover.span[0]))
-            before = estimate(self._grid, cut).pairs
-        for some in [rows] if rows is not None else _ranges(shard.records):
-            pair = self._grid.locate(some + before, cover.left, cover.right)
-            yield some, np.stack(pair, axis=1)
-
-    def _mapped(
-        self, row_map: RowMap, cover: Coverage | None
+    def list_records(
+        self, position: int, pairs: IntArray | None
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        begin = (0, 0) if cover is None else (cover.left[0], cover.right[0])
-        shift = np.array([first[at] for first, at in zip(self.firsts, begin, strict=True)])
-        for first, numbers in row_map.lots():
-            some = np.arange(first, first + len(numbers))
-            yield some, np.where(numbers < 0, -1, numbers + shift)
+        """Yield pairs of an added shard with the numbers of their records; all, or only these.
 
-    def placed(self, side: int, numbers: IntArray) -> Iterator[tuple[str, IntArray]]:
-        """The shards of a side that hold records of these numbers, and their rows there."""
+        Raises one of `_UNKNOWN_PAIRS` where the records are unknown.
+        """
+        mapping = make_pair_mapping(
+            self.entry, position, self._grid, ((), ()), partial(open_row_map, self.version)
+        )
+        yield from mapping.list_records(pairs)
+
+    def list_rows(self, side: int, numbers: IntArray) -> Iterator[tuple[str, IntArray]]:
+        """Yield the shards of a side that hold records of these numbers, and their rows."""
         known = np.unique(numbers[numbers >= 0])
         firsts = self.firsts[side]
         # Of shards that begin with the same number all but the last are empty.
-        at = np.searchsorted(firsts, known, "right") - 1
-        for place in np.unique(at).tolist():
-            yield self.listed[side][place].name, known[at == place] - firsts[place]
-
-
-def _ranges(records: int) -> Iterator[IntArray]:
-    return (
-        np.arange(at, min(at + _BATCH_PAIRS, records)) for at in range(0, records, _BATCH_PAIRS)
-    )
+        positions = np.searchsorted(firsts, known, "right") - 1
+        for position in np.unique(positions).tolist():
+            rows = known[positions == position] - firsts[position]
+            yield self.listed[side][position].name, rows
 
 
 AncestorKey: TypeAlias = "tuple[str, str]"
 """A dataset, and a shard of it."""
-_NO_ROWS = np.zeros(0, np.int64)
 
 
 def list_input_shards(index: LogIndex, told: Input) -> tuple[Shard, ...]:
@@ -189,8 +160,8 @@ class RecordAncestry:
         listed = [list_input_shards(self.history.index, told) for told in entry.inputs]
         if len(listed) != 2 or not all(listed) or not has_rule(entry):
             return None
-        sidecars = self.history.versions[entry.version].sidecars
-        return PairedInputs(self.history.store, entry, (listed[0], listed[1]), sidecars)
+        version = self.history.versions[entry.version]
+        return PairedInputs(version, entry, (listed[0], listed[1]))
 
     def _follow(
         self, one: VersionHistory, entry: Entry, hit: Iterable[Shard], rows: ShardRows
@@ -201,20 +172,21 @@ class RecordAncestry:
             entry.inputs[0].dataset,
         )
         by_name = {shard.name: shard for shard in before}
-        relations: list[Relation] = list(make_layout(before, one.listed(entry.snapshot), entry))
+        layout = make_layout(before, one.listed(entry.snapshot), entry)
+        relations: list[ShardMapping] = [] if layout is None else [layout]
         for shard in hit:
             place = [added.shard.name for added in entry.added].index(shard.name)
             base = by_name.get(entry.bases[place]) if place < len(entry.bases) else None
             if entry.operation != "rebuild":
                 relations = list(align_shards(self.history, [(base, shard)] if base else []))
             found = [
-                told
+                mapped
                 for relation in relations
-                for told in relation.carry(shard.name, rows[shard.name])
+                for mapped in relation.map_rows(shard.name, rows[shard.name])
             ]
-            for name, some in found:
-                self._add(self.alone, (dataset, name), some)
-                self._add(self.every, (dataset, name), some)
+            for mapped in found:
+                self._add(self.alone, (dataset, mapped.shard), mapped.rows)
+                self._add(self.every, (dataset, mapped.shard), mapped.rows)
             if not found:
                 self._may(entry)
 
@@ -229,16 +201,16 @@ class RecordAncestry:
                         self._add(meant, place, some)
                     for place, some in _placed(one[0], numbers[~gone]):
                         self._add(others, place, some)
-            except RowMapError:
+            except _UNKNOWN_PAIRS:
                 if _shard(one).name in rows:
                     self._may(one[0].entry)
-        alone = {p: np.setdiff1d(some, others.get(p, _NO_ROWS)) for p, some in meant.items()}
+        alone = {p: np.setdiff1d(some, others.get(p, NO_ROWS)) for p, some in meant.items()}
         for place, some in meant.items():
             self._add(self.every, place, some)
             self._add(self.alone, place, alone[place])
         for one in (one for one in pairs if _shard(one).name in rows):
             self._add_if_none_is_alone(one, rows, alone)
-        self.shared |= {place for place in meant if not len(self.alone.get(place, _NO_ROWS))}
+        self.shared |= {place for place in meant if not len(self.alone.get(place, NO_ROWS))}
 
     def _add_if_none_is_alone(
         self, one: tuple[PairedInputs, int], rows: ShardRows, alone: Mapping[AncestorKey, IntArray]
@@ -252,11 +224,11 @@ class RecordAncestry:
                 has = [np.isin(some[:, side], numbers_alone[side]) for side in (0, 1)]
                 for place, more in _placed(sides, some[~(has[0] | has[1])]):
                     self._add(self.alone, place, more)
-        except RowMapError:
+        except _UNKNOWN_PAIRS:
             return
 
     def _add(self, to: dict[AncestorKey, IntArray], place: AncestorKey, rows: IntArray) -> None:
-        to[place] = np.union1d(to.get(place, _NO_ROWS), rows)
+        to[place] = np.union1d(to.get(place, NO_ROWS), rows)
 
 
 def _shard(one: tuple[PairedInputs, int]) -> Shard:
@@ -271,16 +243,16 @@ def _iter_pair_batches(
     Of a plan, which may have more than anyone can list, only those that are meant.
     """
     shard = _shard(one)
-    wanted = rows.get(shard.name, _NO_ROWS)
+    wanted = rows.get(shard.name, NO_ROWS)
     if shard.virtual and not len(wanted):
         return
-    for places, numbers in one[0].lots(one[1], wanted if shard.virtual else None):
+    for places, numbers in one[0].list_records(one[1], wanted if shard.virtual else None):
         yield np.isin(places, wanted), numbers
 
 
 def _placed(sides: PairedInputs, numbers: IntArray) -> Iterator[tuple[AncestorKey, IntArray]]:
     for side, told in enumerate(sides.entry.inputs):
-        for name, rows in sides.placed(side, numbers[:, side]):
+        for name, rows in sides.list_rows(side, numbers[:, side]):
             yield (told.dataset, name), rows
 
 
@@ -288,13 +260,10 @@ def _numbers(sides: PairedInputs, side: int, found: Mapping[AncestorKey, IntArra
     """The numbers of these rows among all records of a side."""
     dataset = sides.entry.inputs[side].dataset
     parts = [
-        found.get((dataset, shard.name), _NO_ROWS) + first
+        found.get((dataset, shard.name), NO_ROWS) + first
         for shard, first in zip(sides.listed[side], sides.firsts[side].tolist(), strict=True)
     ]
-    return np.concatenate([_NO_ROWS, *parts])
-
-
-_NO_REMAINING_ROWS = np.zeros(0, np.int64)
+    return np.concatenate([NO_ROWS, *parts])
 
 
 @dataclass
@@ -303,7 +272,7 @@ class RemainingRecords:
 
     history: DatasetHistory
     rows: ShardRows
-    _relations: dict[str, list[Relation]] = field(init=False, default_factory=dict)
+    _relations: dict[str, list[ShardMapping]] = field(init=False, default_factory=dict)
     _known: dict[str, bool] = field(init=False, default_factory=dict)
 
     def hold(self, dataset: str, shard: Shard) -> bool:
@@ -326,23 +295,23 @@ class RemainingRecords:
                 return True
             for (other, shard), some in found.every.items():
                 if other == self.history.dataset:
-                    if np.isin(some, self.rows.get(shard, _NO_REMAINING_ROWS)).any():
+                    if np.isin(some, self.rows.get(shard, NO_ROWS)).any():
                         return True
                     continue
-                before = known.setdefault(other, {}).get(shard, _NO_REMAINING_ROWS)
+                before = known.setdefault(other, {}).get(shard, NO_ROWS)
                 merged = np.union1d(before, some)
                 if len(merged) > len(before):
                     known[other][shard] = merged
                     waiting.append(other)
         return False
 
-    def _one_by_one(self, history: DatasetHistory) -> list[Relation]:
+    def _one_by_one(self, history: DatasetHistory) -> list[ShardMapping]:
         """How records follow from one another; a pair tells nothing of others of its records."""
         if history.dataset not in self._relations:
             self._relations[history.dataset] = [
                 one
-                for one in list_relations(history)
-                if isinstance(one, AlignedRelation | LayoutRelation)
+                for one in list_mappings(history)
+                if isinstance(one, AlignedMapping | LayoutMapping)
             ]
         return self._relations[history.dataset]
 

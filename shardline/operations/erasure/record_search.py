@@ -22,9 +22,9 @@ from shardline.errors import (
 from shardline.execution.threads import run_tasks
 from shardline.log.model import SHARD_NAME
 from shardline.log.parameters import CombineParameters
-from shardline.operations.erasure.record_relations import GridRelation
 from shardline.operations.transform_records import make_batch_error
 from shardline.pairing.pair_features import PairNaming, name_features
+from shardline.provenance.shard_mapping import GridMapping
 from shardline.readers.arrow import BatchBuilder
 from shardline.readers.records import count_read_bytes, list_records
 from shardline.readers.shard_file import open_shard_file
@@ -261,7 +261,7 @@ class PairPlanSearch:
     condition: Condition
     limits: Limits
     tasks: dict[str, SearchTask] = field(default_factory=dict)
-    relations: list[GridRelation] = field(default_factory=list)
+    relations: list[GridMapping] = field(default_factory=list)
     of: dict[str, frozenset[str]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     _sides: dict[tuple[str, int], StoredSnapshot] = field(default_factory=dict)
@@ -307,7 +307,7 @@ class PairPlanSearch:
         nothing = (None,) * len((opened.grid.right, opened.grid.left)[at])
         left, right = (nothing, tuple(names)) if at else (tuple(names), nothing)
         grid, cover = opened.grid, opened.plan.cover
-        self.relations.append(GridRelation(shard.name, left, right, grid, cover, virtual=True))
+        self.relations.append(GridMapping(shard.name, left, right, grid, cover, virtual=True))
 
     def _own(self, opened: OpenedPairPlan, at: int, told: Input) -> Mapping[Key, Feature]:
         """The features of a side by the keys that they have in a pair."""

@@ -17,10 +17,10 @@ from shardline.operations.erasure.record_ancestry import (
     RemainingRecords,
     list_input_shards,
 )
-from shardline.operations.erasure.record_relations import list_relations, spread_rows
 from shardline.provenance.commands import get_recreate_words
 from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import parse_pin_holder
+from shardline.provenance.related_rows import list_mappings, spread_rows
 from shardline.provenance.retainers import (
     format_consumer_pin,
     get_pin_release,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Source
     from shardline.log.version import StoredVersion
-    from shardline.operations.erasure.record_relations import RelatedRows, ShardRows
     from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.related_rows import RelatedRows, ShardRows
     from shardline.provenance.retainers import Command
 
 
@@ -369,7 +369,7 @@ def list_origin_copies(
         shared |= found.shared
         for other, more in found.by_dataset().items():
             before = known.get(other, {})
-            grown = spread_rows(_union(before, more), list_relations(index.dataset(other))).rows
+            grown = spread_rows(_union(before, more), list_mappings(index.dataset(other))).rows
             if other != history.dataset and _count(grown) > _count(before):
                 known[other] = grown
                 waiting.append(other)
