@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from assets.digit_fields import label_names, seen_in_image
+from assets.digit_udfs import label_names, measure_image
 from checks import SUITES
 from shardline.dagster.resources import DEMO_FOLDER
 from shardline.dagster.versions.append import appended_version
@@ -17,7 +17,7 @@ DEMO = Path(DEMO_FOLDER).resolve()
 LANDING = DEMO / "landing"
 EXPORT = DEMO / "digits.tfrecord"
 
-LOOKED_AT = (
+LANDING_FOLDERS = (
     LandingFolder(str(LANDING / "folders"), format="folder", settle_seconds=0),
     LandingFolder(str(LANDING / "files"), settle_seconds=0),
 )
@@ -32,7 +32,7 @@ SCHEMA = Schema(
 digits_v1 = appended_version(
     "digits/v1",
     schema=SCHEMA,
-    landing=LOOKED_AT,
+    landing=LANDING_FOLDERS,
     cron="0 * * * *",
     watch_seconds=30,
     expectations=SUITES / "digits_v1.json",
@@ -51,7 +51,7 @@ digits_single = rebuilt_version(
 digits_v2 = extended_version(
     "digits/v2",
     of=digits_v1,
-    fields=[seen_in_image, label_names],
+    fields=[measure_image, label_names],
     description="Digits with image statistics and label names, stored as an overlay.",
     owners=["team:handwriting"],
 )

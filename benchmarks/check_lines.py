@@ -11,7 +11,7 @@ from benchmarks.data import small_table
 from benchmarks.lines import Line, Target
 from benchmarks.timing import Side
 from shardline.api import Version
-from shardline.dagster.expectations.suite_check import judge
+from shardline.dagster.expectations.suite_check import check_expectations
 from shardline.operations.append import append
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _read(snapshot: Snapshot) -> int:
 
 
 def _judge(snapshot: Snapshot, suite: Path) -> int:
-    verdict = judge(snapshot, suite, docs=None)
+    verdict = check_expectations(snapshot, suite, docs=None)
     if not verdict.passed:
         raise RuntimeError(f"the suite should hold: {verdict.description}")
     return snapshot.records

@@ -8,7 +8,7 @@ import click
 import dagster as dg
 from rich.table import Table
 
-from assets.digits import DEMO, EXPORT, LANDING, LOOKED_AT
+from assets.digits import DEMO, EXPORT, LANDING, LANDING_FOLDERS
 from dagster_project.demo_batches import BATCHES, extra_batch
 from dagster_project.demo_runs import Demo, DemoRun, relativize_paths
 from dagster_project.demo_training import MIN_ACCURACY, MODEL, count_records, train_model
@@ -28,36 +28,38 @@ def run_demo(demo: Demo, extra_rows: int = 0) -> list[str]:
     """Land the missing batches, run the assets and print a summary. Returns problems."""
     batches = [*BATCHES, *([extra_batch(extra_rows)] if extra_rows else [])]
     waiting = [batch for batch in batches if not batch.path.exists()]
-    found = scan_landing_folders(demo.growing, LOOKED_AT)
-    if not waiting and not found.new and not demo.amiss() and demo.is_told():
-        print_up_to_date(demo, found.known)
+    scan = scan_landing_folders(demo.appended, LANDING_FOLDERS)
+    if not waiting and not scan.new and not demo.list_problems() and demo.is_materialized():
+        print_up_to_date(demo, scan.known)
         return []
-    amiss = []
-    if found.new or not waiting:
-        amiss += run_and_show(demo, f"New files in {LANDING}")
+    problems = []
+    if scan.new or not waiting:
+        problems += run_and_show(demo, f"New files in {LANDING}")
     for batch in waiting:
         batch.land()
-        of = f"{batches.index(batch) + 1} of {len(batches)}"
-        amiss += run_and_show(demo, f"Batch {of}: {batch.said}\n  {batch.path}", batch.path)
-    amiss += demo.amiss()
-    return amiss or print_summary(demo)
+        position = f"{batches.index(batch) + 1} of {len(batches)}"
+        problems += run_and_show(
+            demo, f"Batch {position}: {batch.description}\n  {batch.path}", batch.path
+        )
+    problems += demo.list_problems()
+    return problems or print_summary(demo)
 
 
-def run_and_show(demo: Demo, title: str, landed: Path | None = None) -> list[str]:
+def run_and_show(demo: Demo, title: str, source: Path | None = None) -> list[str]:
     """Materialize all assets, print the results under a title, and return problems."""
     demo.say(title, "bold")
-    ran = demo.run(landed)
-    demo.show(ran)
+    run = demo.run(source)
+    demo.show(run)
     demo.say()
-    run = f"run {ran.run_id[:8]}"
-    return [f"{run}: {check} failed" for check in ran.failed] or (
-        [] if ran.success else [f"{run} failed, see it in make ui"]
+    label = f"run {run.run_id[:8]}"
+    return [f"{label}: {check} failed" for check in run.failed] or (
+        [] if run.success else [f"{label} failed, see it in make ui"]
     )
 
 
 def print_summary(demo: Demo) -> list[str]:
     """Read the published versions with TensorFlow, audit them, and print their status."""
-    snapshot = demo.growing.published()
+    snapshot = demo.appended.published()
     demo.say(f"Train a Keras model on {snapshot}, read as tf.data", "bold")
     trained = train_model(snapshot)
     demo.say(
@@ -73,32 +75,38 @@ def print_summary(demo: Demo) -> list[str]:
         f"Read {pairs}, a plan of {format_bytes(pairs.bytes)}: pairs are computed while reading",
         "bold",
     )
-    count, same = _count_equal_pairs(pairs)
-    which = "" if count == pairs.records else f"first {count:,} of "
-    demo.say(f"  {which}{pairs.records:,} pairs: {same / count:.1%} show the same digit\n")
+    read_pairs, equal_pairs = _count_equal_pairs(pairs)
+    prefix = "" if read_pairs == pairs.records else f"first {read_pairs:,} of "
+    demo.say(
+        f"  {prefix}{pairs.records:,} pairs: {equal_pairs / read_pairs:.1%} show the same digit\n"
+    )
     audit = demo.audit()
     demo.say("Audit the history of all versions", "bold")
     demo.say(f"  {_format_audit(audit)}\n")
     demo.say("Status", "bold")
     demo.console.print(_create_status_table(demo))
-    read = count_records(EXPORT)
-    demo.say(f"\n  {EXPORT}: tf.data.TFRecordDataset reads {read:,} records")
+    exported = count_records(EXPORT)
+    demo.say(f"\n  {EXPORT}: tf.data.TFRecordDataset reads {exported:,} records")
     demo.say("\nNext steps", "bold")
-    for command, why in _list_next_commands():
-        demo.say(f"  {command:34} {why}")
-    amiss = [] if audit.success and not audit.failed else ["the audit has findings"]
+    for command, purpose in _list_next_commands():
+        demo.say(f"  {command:34} {purpose}")
+    problems = [] if audit.success and not audit.failed else ["the audit has findings"]
     if trained.accuracy < MIN_ACCURACY:
-        amiss.append(f"model accuracy {trained.accuracy:.1%}: expected at least {MIN_ACCURACY:.0%}")
-    if read != snapshot.records:
-        amiss.append(f"{EXPORT}: {read} records, but {snapshot} has {snapshot.records}")
-    return amiss
+        problems.append(
+            f"model accuracy {trained.accuracy:.1%}: expected at least {MIN_ACCURACY:.0%}"
+        )
+    if exported != snapshot.records:
+        problems.append(f"{EXPORT}: {exported} records, but {snapshot} has {snapshot.records}")
+    return problems
 
 
 def print_up_to_date(demo: Demo, known: int) -> None:
     """Print that nothing is new."""
     published = (version.published() for version in demo.versions)
-    told = ", ".join(f"{one} with {format_count(one.records, 'row')}" for one in published)
-    demo.say(f"Up to date: {format_count(known, 'known source')} in {LANDING}. Published: {told}.")
+    sizes = ", ".join(
+        f"{snapshot} with {format_count(snapshot.records, 'row')}" for snapshot in published
+    )
+    demo.say(f"Up to date: {format_count(known, 'known source')} in {LANDING}. Published: {sizes}.")
     demo.say("Look at them with make ui, or run make demo-fault.")
 
 
@@ -106,28 +114,28 @@ def _create_status_table(demo: Demo) -> Table:
     numbers = ("snapshot", "rows", "bytes", "shards")
     table = create_table("  version", *numbers, "digest", right=numbers)
     for version in demo.versions:
-        told = version.published()
+        snapshot = version.published()
         table.add_row(
             f"  {version.name}",
-            str(told.number),
-            f"{told.records:,}",
-            format_bytes(told.bytes),
-            str(len(told.shards)),
-            told.content[:12],
+            str(snapshot.number),
+            f"{snapshot.records:,}",
+            format_bytes(snapshot.bytes),
+            str(len(snapshot.shards)),
+            snapshot.content[:12],
         )
     return table
 
 
-def _format_audit(ran: DemoRun) -> str:
+def _format_audit(run: DemoRun) -> str:
     """Return the number of findings and the path of the report page."""
-    told = next(iter(ran.made.values()), None)
-    if told is None:
+    metadata = next(iter(run.materializations.values()), None)
+    if metadata is None:
         return "failed, see the run in make ui"
-    found = told[keys.ERRORS] + told[keys.WARNINGS]
-    what = format_count(found, "finding") if found else "no findings"
+    findings = metadata[keys.ERRORS] + metadata[keys.WARNINGS]
+    result = format_count(findings, "finding") if findings else "no findings"
     return (
-        f"{format_count(told[keys.ENTRIES], 'log entry', 'log entries')} and "
-        f"{format_count(told[keys.SHARDS], 'shard')}: {what}. Report: {told[keys.FILE]}"
+        f"{format_count(metadata[keys.ENTRIES], 'log entry', 'log entries')} and "
+        f"{format_count(metadata[keys.SHARDS], 'shard')}: {result}. Report: {metadata[keys.FILE]}"
     )
 
 
@@ -180,12 +188,12 @@ def main(extra_rows: int) -> None:
     handle_signals()
     with dg.DagsterInstance.get() as instance:
         demo = Demo(instance)
-        amiss = run_demo(demo, extra_rows)
-        for one in amiss:
-            demo.say(f"problem: {one}", "bold red")
-        if amiss:
+        problems = run_demo(demo, extra_rows)
+        for problem in problems:
+            demo.say(f"problem: {problem}", "bold red")
+        if problems:
             demo.say(f"To start over: rm -r {shlex.quote(relativize_paths(str(DEMO)))}")
-    raise SystemExit(1 if amiss else 0)
+    raise SystemExit(1 if problems else 0)
 
 
 if __name__ == "__main__":

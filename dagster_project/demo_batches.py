@@ -51,7 +51,7 @@ class Batch:
     end: int
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """Description of the batch."""
         kind = "a Parquet file with" if self.path.suffix == ".parquet" else "a folder of"
         return f"{kind} {self.end - self.first:,} PNG images"
@@ -112,11 +112,11 @@ def all_digits() -> tuple[Digit, ...]:
     """Return the digits in the order of the collection, which is part of scikit-learn."""
     from sklearn.datasets import load_digits  # noqa: PLC0415 - takes seconds to load
 
-    told = load_digits()
-    shades = (told.images * _WHITE / _DARKEST).astype(np.uint8)
+    collection = load_digits()
+    shades = (collection.images * _WHITE / _DARKEST).astype(np.uint8)
     return tuple(
         Digit(number, str(label), pixels)
-        for number, (label, pixels) in enumerate(zip(told.target, shades, strict=True))
+        for number, (label, pixels) in enumerate(zip(collection.target, shades, strict=True))
     )
 
 

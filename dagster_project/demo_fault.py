@@ -9,7 +9,7 @@ import click
 import dagster as dg
 import numpy as np
 
-from assets.digits import LOOKED_AT
+from assets.digits import LANDING_FOLDERS
 from dagster_project.demo_batches import (
     FILES,
     FOLDERS,
@@ -60,14 +60,16 @@ def land_too_large(name: str, digits: list[Digit]) -> Path:
     """Land a folder of images of 64 x 64 pixels, which fit the schema and fail the checks."""
     block = np.ones((_ENLARGED, _ENLARGED), np.uint8)
     path = FOLDERS / f"{name}-too-large"
-    write_folder(path, [replace(one, pixels=np.kron(one.pixels, block)) for one in digits])
+    write_folder(path, [replace(digit, pixels=np.kron(digit.pixels, block)) for digit in digits])
     return path
 
 
 def land_good(name: str, digits: list[Digit]) -> Path:
     """Land a folder of digits that are shifted by a pixel: new content, and valid."""
     path = FOLDERS / f"{name}-good"
-    write_folder(path, [replace(one, pixels=np.roll(one.pixels, 1, axis=1)) for one in digits])
+    write_folder(
+        path, [replace(digit, pixels=np.roll(digit.pixels, 1, axis=1)) for digit in digits]
+    )
     return path
 
 
@@ -114,49 +116,55 @@ SCENES = (
 def play_scene(demo: Demo, scene: Scene) -> list[str]:
     """Land a source, run the assets and return problems."""
     if scene.refused_by is None:
-        report = dismiss(demo.growing, open_sources(demo.growing).all, reason="make demo-fault")
+        report = dismiss(demo.appended, open_sources(demo.appended).all, reason="make demo-fault")
         demo.say(f"Dismissed {format_count(len(report.dismissed), 'rejected source')}.\n", "bold")
     # Entries are never removed, so their number gives an unused name and seed.
-    entries = demo.growing.state.number
+    entries = demo.appended.state.number
     digits = random.Random(entries).sample(all_digits(), _DIGITS)  # noqa: S311 - no secret
     before = demo.single.published()
-    landed = scene.land(f"fault-{entries}", sorted(digits, key=lambda one: one.number))
+    landed = scene.land(f"fault-{entries}", sorted(digits, key=lambda digit: digit.number))
     demo.say(f"{scene.title}\n  {landed}", "bold")
-    ran = demo.run(landed, log_level="CRITICAL")
-    demo.show(ran)
+    run = demo.run(landed, log_level="CRITICAL")
+    demo.show(run)
     after = demo.single.published()
-    moved = after.content != before.content
-    stays = f"unchanged: readers still get {after}"
-    demo.say(f"  Downstream {f'moved: {before} became {after}' if moved else stays}.")
+    is_changed = after.content != before.content
+    unchanged = f"unchanged: readers still get {after}"
+    demo.say(f"  Downstream {f'moved: {before} became {after}' if is_changed else unchanged}.")
     demo.say(f"  In the UI: {scene.look_at}\n")
-    return list(_list_problems(scene, ran, moved=moved))
+    return list(_list_problems(scene, run, is_changed=is_changed))
 
 
-def _list_problems(scene: Scene, ran: DemoRun, *, moved: bool) -> Iterator[str]:
+def _list_problems(scene: Scene, run: DemoRun, *, is_changed: bool) -> Iterator[str]:
     if scene.refused_by is None:
-        yield from (f"{scene.title}: {check} failed" for check in ran.failed)
-        if not moved:
+        yield from (f"{scene.title}: {check} failed" for check in run.failed)
+        if not is_changed:
             yield f"{scene.title}: digits_single did not move"
         return
-    if f"{scene.refused_by} of digits_v1" not in ran.failed:
+    if f"{scene.refused_by} of digits_v1" not in run.failed:
         yield f"{scene.title}: {scene.refused_by} of digits_v1 should fail"
     yield from (
-        f"{scene.title}: {check} failed" for check in ran.failed if not check.endswith("digits_v1")
+        f"{scene.title}: {check} failed" for check in run.failed if not check.endswith("digits_v1")
     )
-    if moved:
+    if is_changed:
         yield f"{scene.title}: digits_single moved"
 
 
 def run_faults(demo: Demo) -> list[str]:
     """Play all scenes on a demo that is up to date. Returns problems."""
-    if not demo.growing.exists or scan_landing_folders(demo.growing, LOOKED_AT).new or demo.amiss():
+    if (
+        not demo.appended.exists
+        or scan_landing_folders(demo.appended, LANDING_FOLDERS).new
+        or demo.list_problems()
+    ):
         problem = ShardlineError(
             "the demo has no published snapshots, or sources to append",
             code="demo-not-ready",
             hint=Hint.of("run `make run` first"),
         )
         raise CommandError(problem)
-    return [wrong for scene in SCENES for wrong in play_scene(demo, scene)] + demo.amiss()
+    return [
+        problem_line for scene in SCENES for problem_line in play_scene(demo, scene)
+    ] + demo.list_problems()
 
 
 @click.command()
@@ -166,10 +174,10 @@ def main() -> None:
     handle_signals()
     with dg.DagsterInstance.get() as instance:
         demo = Demo(instance)
-        amiss = run_faults(demo)
-        for one in amiss:
-            demo.say(f"problem: {one}", "bold red")
-    raise SystemExit(1 if amiss else 0)
+        problems = run_faults(demo)
+        for problem in problems:
+            demo.say(f"problem: {problem}", "bold red")
+    raise SystemExit(1 if problems else 0)
 
 
 if __name__ == "__main__":

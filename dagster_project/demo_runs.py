@@ -39,16 +39,16 @@ class DemoRun:
 
     run_id: str
     success: bool
-    made: Mapping[dg.AssetKey, Mapping[str, Any]]
-    verdicts: Mapping[dg.AssetCheckKey, dg.AssetCheckEvaluation]
+    materializations: Mapping[dg.AssetKey, Mapping[str, Any]]
+    evaluations: Mapping[dg.AssetCheckKey, dg.AssetCheckEvaluation]
 
     def over(self, other: "DemoRun") -> "DemoRun":
         """Return both runs as one. Results of this run replace those of the other."""
         return DemoRun(
             self.run_id,
             self.success and other.success,
-            {**other.made, **self.made},
-            {**other.verdicts, **self.verdicts},
+            {**other.materializations, **self.materializations},
+            {**other.evaluations, **self.evaluations},
         )
 
     @property
@@ -56,8 +56,8 @@ class DemoRun:
         """Names of the checks that failed with an error."""
         return [
             f"{key.name} of {key.asset_key.to_user_string()}"
-            for key, told in self.verdicts.items()
-            if not told.passed and told.severity == dg.AssetCheckSeverity.ERROR
+            for key, evaluation in self.evaluations.items()
+            if not evaluation.passed and evaluation.severity == dg.AssetCheckSeverity.ERROR
         ]
 
 
@@ -67,7 +67,7 @@ class Demo:
 
     instance: dg.DagsterInstance
     console: Console = field(default_factory=create_console)
-    growing: Version = field(default_factory=lambda: _open_version(digits_v1))
+    appended: Version = field(default_factory=lambda: _open_version(digits_v1))
     single: Version = field(default_factory=lambda: _open_version(digits_single))
     extended: Version = field(default_factory=lambda: _open_version(digits_v2))
     pairs: Version = field(default_factory=lambda: _open_version(digit_pairs_v1))
@@ -75,7 +75,7 @@ class Demo:
     @property
     def versions(self) -> tuple[Version, ...]:
         """All versions, inputs before derived versions."""
-        return self.growing, self.single, self.extended, self.pairs
+        return self.appended, self.single, self.extended, self.pairs
 
     def run(self, landed: Path | None = None, *, log_level: str = "ERROR") -> DemoRun:
         """Materialize all assets in order, with all checks.
@@ -85,7 +85,7 @@ class Demo:
         """
         from dagster_project.definitions import defs  # noqa: PLC0415 - not where nothing is new
 
-        first = self.growing.state.number + 1
+        first = self.appended.state.number + 1
         result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=self.instance,
             asset_selection=list(ASSETS),
@@ -94,12 +94,12 @@ class Demo:
         )
         for version in self.versions:
             version.refresh()
-        ours = self._told(result.run_id)
-        taker = self._taker(landed, first) if landed is not None else None
-        if not taker or taker == ours.run_id:
-            return ours
-        self.say(f"  The sensor of make ui was faster: run {taker[:_SHORT_ID]} appended it.")
-        return self._told(taker).over(ours)
+        own_run = self._load_run(result.run_id)
+        run_id = self._find_appending_run(landed, first) if landed is not None else None
+        if not run_id or run_id == own_run.run_id:
+            return own_run
+        self.say(f"  The sensor of make ui was faster: run {run_id[:_SHORT_ID]} appended it.")
+        return self._load_run(run_id).over(own_run)
 
     def audit(self) -> DemoRun:
         """Audit every byte of the history."""
@@ -113,77 +113,88 @@ class Demo:
             },
             raise_on_error=False,
         )
-        return self._told(result.run_id)
+        return self._load_run(result.run_id)
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line with paths relative to the working directory."""
         self.console.print(relativize_paths(text), style=style, soft_wrap=True)
 
-    def show(self, ran: DemoRun) -> None:
+    def show(self, run: DemoRun) -> None:
         """Print the materializations and the check results of a run."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for key in ASSETS:
-            told = ran.made.get(key)
+            metadata = run.materializations.get(key)
             name = Text(f"  {key.to_user_string()}", "bold")
-            table.add_row(name, *(_format_materialization(told) if told else _format_failure(ran)))
-            for check, verdict in ran.verdicts.items():
+            table.add_row(
+                name, *(_format_materialization(metadata) if metadata else _format_failure(run))
+            )
+            for check, evaluation in run.evaluations.items():
                 if check.asset_key == key:
-                    said = Text(relativize_paths(verdict.description or ""))
-                    table.add_row(f"    {check.name}", _format_verdict(verdict), said)
+                    description = Text(relativize_paths(evaluation.description or ""))
+                    table.add_row(f"    {check.name}", _format_verdict(evaluation), description)
         self.console.print(table)
-        published = ", ".join(str(one.published()) for one in self.versions if _has_snapshot(one))
-        self.say(f"  Published: {published or 'nothing'}. Run {ran.run_id[:_SHORT_ID]}.", "dim")
+        published = ", ".join(
+            str(version.published()) for version in self.versions if _has_snapshot(version)
+        )
+        self.say(f"  Published: {published or 'nothing'}. Run {run.run_id[:_SHORT_ID]}.", "dim")
 
-    def amiss(self) -> list[str]:
+    def list_problems(self) -> list[str]:
         """Return problems after a run, none if all versions are published and up to date."""
         for version in self.versions:
             if not _has_snapshot(version):
                 return [f"{version.name}: no published snapshot"]
-        base, single = self.growing.published(), self.single.published()
-        found = []
+        base, single = self.appended.published(), self.single.published()
+        problems = []
         if base.records < DIGITS:
-            found.append(f"{base}: {base.records} rows, expected {DIGITS} or more")
-        each_two = base.records * (base.records - 1) // 2
-        wanted = {self.single: base.records, self.extended: base.records, self.pairs: each_two}
-        for version, rows in wanted.items():
-            made = version.published()
-            inputs = version.log.entry(made.entry).inputs
-            if any(self.growing.snapshot(one.snapshot).content != base.content for one in inputs):
-                found.append(f"{made}: not derived from {base}")
-            if made.records != rows:
-                found.append(f"{made} with input {base}: {made.records} rows, expected {rows}")
+            problems.append(f"{base}: {base.records} rows, expected {DIGITS} or more")
+        pairs = base.records * (base.records - 1) // 2
+        expected_rows = {self.single: base.records, self.extended: base.records, self.pairs: pairs}
+        for version, rows in expected_rows.items():
+            snapshot = version.published()
+            inputs = version.log.entry(snapshot.entry).inputs
+            if any(
+                self.appended.snapshot(upstream.snapshot).content != base.content
+                for upstream in inputs
+            ):
+                problems.append(f"{snapshot}: not derived from {base}")
+            if snapshot.records != rows:
+                problems.append(
+                    f"{snapshot} with input {base}: {snapshot.records} rows, expected {rows}"
+                )
         exported = read_export(EXPORT)
         if exported is None or not EXPORT.is_file() or exported.content != single.content:
-            found.append(f"{EXPORT}: does not contain {single}")
-        return found
+            problems.append(f"{EXPORT}: does not contain {single}")
+        return problems
 
-    def is_told(self) -> bool:
+    def is_materialized(self) -> bool:
         """Return True if this instance has materialized all assets."""
         return all(self.instance.get_latest_materialization_event(key) for key in ASSETS)
 
-    def _taker(self, landed: Path, first: int) -> str | None:
+    def _find_appending_run(self, landed: Path, first: int) -> str | None:
         """Return the run that appended a source, of whatever instance."""
         path = landed.resolve().as_posix()
-        for entry in self.growing.log.entries(first):
+        for entry in self.appended.log.entries(first):
             if any(source.path == path for source in entry.sources):
                 return entry.maker.run
         return None
 
-    def _told(self, run_id: str) -> DemoRun:
-        made: dict[dg.AssetKey, Mapping[str, Any]] = {}
-        verdicts: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation] = {}
+    def _load_run(self, run_id: str) -> DemoRun:
+        materializations: dict[dg.AssetKey, Mapping[str, Any]] = {}
+        evaluations: dict[dg.AssetCheckKey, dg.AssetCheckEvaluation] = {}
         success = self._ended_well(run_id)
         for event in self._events(run_id):
             if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
-                told = event.step_materialization_data.materialization
-                made[told.asset_key] = {name: one.value for name, one in told.metadata.items()}
+                materialization = event.step_materialization_data.materialization
+                materializations[materialization.asset_key] = {
+                    name: value.value for name, value in materialization.metadata.items()
+                }
             else:
-                verdict = event.asset_check_evaluation_data
-                verdicts[verdict.asset_check_key] = verdict
-        return DemoRun(run_id, success, made, verdicts)
+                evaluation = event.asset_check_evaluation_data
+                evaluations[evaluation.asset_check_key] = evaluation
+        return DemoRun(run_id, success, materializations, evaluations)
 
     def _events(self, run_id: str) -> Iterator[dg.DagsterEvent]:
         for record in self.instance.get_records_for_run(run_id, of_type=_EVENTS).records:
@@ -213,29 +224,32 @@ def relativize_paths(text: str) -> str:
     return text.replace(f"{Path.cwd()}/", "")
 
 
-def _format_verdict(verdict: dg.AssetCheckEvaluation) -> Text:
-    if verdict.passed:
+def _format_verdict(evaluation: dg.AssetCheckEvaluation) -> Text:
+    if evaluation.passed:
         return Text("passed", "green")
-    if verdict.severity == dg.AssetCheckSeverity.WARN:
+    if evaluation.severity == dg.AssetCheckSeverity.WARN:
         return Text("warning", "yellow")
     return Text("FAILED", "bold red")
 
 
-def _format_materialization(told: Mapping[str, Any]) -> tuple[Text, str]:
-    moved = told.get(keys.ADDED_SHARDS, told.get(keys.IS_WRITTEN))
-    word = Text("made", "cyan") if moved else Text("stands")
-    rows, size = format_count(told["dagster/row_count"], "row"), format_bytes(told[keys.BYTES])
-    if keys.FILE in told:
-        return word, relativize_paths(f"{told[keys.FILE]}: {rows}, {size}")
-    came = f"{told[keys.ADDED_ROWS]:+,}" if told[keys.ADDED_ROWS] else "none new"
-    line = f"snapshot {told[keys.SNAPSHOT]}: {rows} ({came}), {size}"
-    if moved and keys.COMPUTED_SHARDS in told:
-        computed = format_count(told[keys.COMPUTED_SHARDS], "shard")
-        line += f"; {computed} computed, {told[keys.REUSED_SHARDS]} reused"
-    return word, line
+def _format_materialization(metadata: Mapping[str, Any]) -> tuple[Text, str]:
+    is_new = metadata.get(keys.ADDED_SHARDS, metadata.get(keys.IS_WRITTEN))
+    label = Text("made", "cyan") if is_new else Text("stands")
+    rows, size = (
+        format_count(metadata["dagster/row_count"], "row"),
+        format_bytes(metadata[keys.BYTES]),
+    )
+    if keys.FILE in metadata:
+        return label, relativize_paths(f"{metadata[keys.FILE]}: {rows}, {size}")
+    added = f"{metadata[keys.ADDED_ROWS]:+,}" if metadata[keys.ADDED_ROWS] else "none new"
+    line = f"snapshot {metadata[keys.SNAPSHOT]}: {rows} ({added}), {size}"
+    if is_new and keys.COMPUTED_SHARDS in metadata:
+        computed = format_count(metadata[keys.COMPUTED_SHARDS], "shard")
+        line += f"; {computed} computed, {metadata[keys.REUSED_SHARDS]} reused"
+    return label, line
 
 
-def _format_failure(ran: DemoRun) -> tuple[Text, str]:
-    if ran.failed:
+def _format_failure(run: DemoRun) -> tuple[Text, str]:
+    if run.failed:
         return Text("skipped", "yellow"), "an upstream check failed"
     return Text("FAILED", "bold red"), "see the run below in make ui"

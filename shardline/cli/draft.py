@@ -121,7 +121,7 @@ def main(
         raise CommandError(ShardlineError(message, code="system-error")) from None
     _print_suite(suite)
     click.echo(
-        f"{format_count(len(suite.expectations), 'expectation')} from {snapshot}, {taken.said}."
+        f"{format_count(len(suite.expectations), 'expectation')} from {snapshot}, {taken.extent}."
     )
     click.echo(f"Now edit {path}: a draft knows what was seen, not what is right.")
 

@@ -86,12 +86,12 @@ def validate_declarations(declared: tuple[VersionDefs, ...]) -> None:
             version=name,
         )
     for version in declared:
-        for given in version.inputs:
-            if given not in names:
+        for upstream in version.inputs:
+            if upstream not in names:
                 raise DeclarationError(
-                    f"{version.name}: undeclared input {given}",
+                    f"{version.name}: undeclared input {upstream}",
                     code="undeclared-input",
-                    hint=Hint.of(f"declare {given}, or name one of {', '.join(sorted(names))}"),
+                    hint=Hint.of(f"declare {upstream}, or name one of {', '.join(sorted(names))}"),
                     version=version.name,
                 )
     validate_exports(declared)

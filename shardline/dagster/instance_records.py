@@ -33,9 +33,9 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     Raises DagsterRecordMissingError instead of creating an instance, as Dagster would.
     """
     config = home / "dagster.yaml"
-    told = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else None
-    elsewhere = isinstance(told, dict) and not _STORAGE_KEYS.isdisjoint(told)
-    if not elsewhere and not (home / "history").is_dir():
+    settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else None
+    is_external = isinstance(settings, dict) and not _STORAGE_KEYS.isdisjoint(settings)
+    if not is_external and not (home / "history").is_dir():
         raise DagsterRecordMissingError(
             f"{home}: no Dagster records, neither a history folder nor storage in dagster.yaml",
             hint=Hint.of("name the DAGSTER_HOME of the instance that materialized the datasets"),
@@ -83,15 +83,17 @@ def _list_materializations(
 
 
 def _parse_materialization(
-    made: dg.AssetMaterialization | None, time: float
+    materialization: dg.AssetMaterialization | None, time: float
 ) -> RecordedMaterialization | None:
-    if made is None:
+    if materialization is None:
         return None
-    metadata: dict[str, Any] = {key: value.value for key, value in made.metadata.items()}
+    metadata: dict[str, Any] = {key: value.value for key, value in materialization.metadata.items()}
     snapshot = metadata.get(keys.SNAPSHOT)
     if not isinstance(snapshot, int):
         return None
-    content = (made.tags or {}).get(_DATA_VERSION) or metadata.get(keys.CONTENT_DIGEST) or ""
+    content = (
+        (materialization.tags or {}).get(_DATA_VERSION) or metadata.get(keys.CONTENT_DIGEST) or ""
+    )
     entry = metadata.get(keys.ENTRY)
     return RecordedMaterialization(
         snapshot,
@@ -99,7 +101,7 @@ def _parse_materialization(
         str(content),
         metadata.get(keys.ENTRY_DIGEST),
         str(metadata.get("dagster/uri") or ""),
-        tuple(_parse_upstream(made.metadata.get(keys.UPSTREAM_SNAPSHOTS))),
+        tuple(_parse_upstream(materialization.metadata.get(keys.UPSTREAM_SNAPSHOTS))),
         time,
     )
 
@@ -149,7 +151,7 @@ class AssetEvents:
     metadata: Mapping[str, Any] | None = None
     run_id: str = ""
 
-    def told(self, name: str) -> object:
+    def get_metadata(self, name: str) -> object:
         """Return a value of the latest materialization's metadata, None if it is missing."""
         value = (self.metadata or {}).get(name)
         return None if value is None else value.value
@@ -179,13 +181,15 @@ def list_blocking_checks(
     Checks that only the step of the asset can run are left out.
     """
     graph = repository.asset_graph
-    found = {}
+    blocking = {}
     for check in sorted(graph.get(key).check_keys):
-        together = graph.get_execution_set_asset_and_check_keys(check)
-        checks = frozenset(one for one in together if isinstance(one, dg.AssetCheckKey))
-        if graph.get(check).blocking and checks == frozenset(together):
-            found[check] = checks
-    return found
+        execution_set = graph.get_execution_set_asset_and_check_keys(check)
+        checks = frozenset(
+            member for member in execution_set if isinstance(member, dg.AssetCheckKey)
+        )
+        if graph.get(check).blocking and checks == frozenset(execution_set):
+            blocking[check] = checks
+    return blocking
 
 
 def get_check_results(
@@ -214,21 +218,21 @@ async def _result(loading: LoadingContext, check: dg.AssetCheckKey) -> CheckResu
     return CheckResult(state, record.event.timestamp if evaluated and record.event else 0.0)
 
 
-def asset_events(
+def get_asset_events(
     instance: dg.DagsterInstance, keys: Collection[dg.AssetKey]
 ) -> dict[dg.AssetKey, AssetEvents]:
     """Return the recorded events of some assets."""
-    found = dict.fromkeys(keys, AssetEvents())
+    events = dict.fromkeys(keys, AssetEvents())
     for record in instance.get_asset_records(list(keys)):
         entry = record.asset_entry
         latest = entry.last_materialization_record
-        made = None if latest is None else latest.asset_materialization
-        found[entry.asset_key] = AssetEvents(
+        materialization = None if latest is None else latest.asset_materialization
+        events[entry.asset_key] = AssetEvents(
             0 if latest is None else latest.storage_id,
-            None if made is None else made.metadata,
+            None if materialization is None else materialization.metadata,
             entry.last_run_id or "",
         )
-    return found
+    return events
 
 
 def is_unfinished(instance: dg.DagsterInstance, run_id: str) -> bool:
@@ -261,8 +265,8 @@ def count_runs(instance: dg.DagsterInstance, tag: str, value: str) -> int:
 
 def get_reported_snapshot(event: dg.EventLogEntry | None) -> int | None:
     """Return the snapshot of a materialization event, None if it names none."""
-    told = None if event is None else event.asset_materialization
-    value = None if told is None else told.metadata.get(keys.SNAPSHOT)
+    materialization = None if event is None else event.asset_materialization
+    value = None if materialization is None else materialization.metadata.get(keys.SNAPSHOT)
     number = None if value is None else value.value
     return number if isinstance(number, int) else None
 

@@ -64,5 +64,5 @@ REPORTS_PATH = "/reports"
 
 def get_page_link(page: Path, reports: Path) -> str:
     """Return the path of a report page on the web server."""
-    place = page.resolve().relative_to(reports.resolve())
-    return f"{REPORTS_PATH}/{quote(place.as_posix())}"
+    relative = page.resolve().relative_to(reports.resolve())
+    return f"{REPORTS_PATH}/{quote(relative.as_posix())}"

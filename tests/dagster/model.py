@@ -14,7 +14,7 @@ import dagster as dg
 
 from shardline.api import Version
 from shardline.dagster.checks.log_checks import get_publication
-from shardline.dagster.checks.version_checks import required_checks
+from shardline.dagster.checks.version_checks import get_required_checks
 from shardline.dagster.definitions import build_definitions
 from shardline.dagster.instance_records import CheckState, get_check_results
 from shardline.dagster.resources import ShardlineResource
@@ -163,7 +163,7 @@ class Model:
 
     @property
     def required(self) -> Any:  # noqa: ANN401 - the checks of the log
-        return required_checks(("expectations",) if self.has_suite else ())
+        return get_required_checks(("expectations",) if self.has_suite else ())
 
     @property
     def has_snapshot(self) -> bool:
@@ -312,7 +312,7 @@ class Model:
                 continue
             number = version.state.snapshot
             publication = get_publication(
-                version, number, self.required if key == GROWING else required_checks(())
+                version, number, self.required if key == GROWING else get_required_checks(())
             )
             assert publication.unchecked == (), f"{version.name}@{number} is stuck"
             states = self._states(key)

@@ -12,7 +12,7 @@ import shardline
 from shardline.cli.draft import main
 from shardline.dagster.expectations.sample import NumberSummary, take_sample
 from shardline.dagster.expectations.suite import read_suite
-from shardline.dagster.expectations.suite_check import judge
+from shardline.dagster.expectations.suite_check import check_expectations
 from shardline.dagster.expectations.suite_draft import _round_outward, _widen_range, draft_suite
 from tests.dagster.rows import NAME, append_rows, digit, digits, snapshot_of
 
@@ -28,11 +28,13 @@ def test_a_drafted_suite_passes_on_its_snapshot_and_fails_on_shifted_data(tmp_pa
     version = append_rows(tmp_path / "root", digits(0, 200))
     path = tmp_path / "suite.json"
     assert draft(tmp_path, "--output", str(path)).exit_code == 0
-    verdict = judge(version.latest(), path, docs=None)
+    verdict = check_expectations(version.latest(), path, docs=None)
     assert verdict.passed, verdict.description
     shifted = [digit(number, weight=5.0, writer="eve", scan=b"x" * 99) for number in range(200)]
     append_rows(tmp_path / "root", shifted)
-    verdict = judge(shardline.Version(tmp_path / "root", NAME).latest(), path, docs=None)
+    verdict = check_expectations(
+        shardline.Version(tmp_path / "root", NAME).latest(), path, docs=None
+    )
     assert (verdict.passed, verdict.warns) == (False, True)
     records = verdict.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
     failed = [one for one in records if not one.data["passed"]]

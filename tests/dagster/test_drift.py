@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 import shardline
-from shardline.dagster.checks.drift import DriftThresholds, drift
+from shardline.dagster.checks.drift import DriftThresholds, check_drift
 from shardline.dagster.expectations.sample import Sample, take_sample
 from tests.dagster.rows import append_rows, digit, digits
 
@@ -62,7 +62,7 @@ def found_in(verdict: CheckOutcome) -> dict[str, str]:
 
 
 def test_rows_like_those_before_have_not_drifted(tmp_path: Path) -> None:
-    verdict = drift(*samples(tmp_path, digits(0, 300), digits(300, 400)))
+    verdict = check_drift(*samples(tmp_path, digits(0, 300), digits(300, 400)))
     assert (verdict.passed, verdict.warns) == (True, False)
     assert re.findall(r"\d+", verdict.description) == ["13", "100", "300"]
     assert verdict.metadata["shardline/max_drift"] == pytest.approx(0, abs=0.2)
@@ -82,7 +82,7 @@ def test_chance_alone_is_no_drift(tmp_path: Path, count: int) -> None:
             random_rows(count, 100 + seed),
             schema=MANY,
         )
-        verdict = drift(*taken)
+        verdict = check_drift(*taken)
         assert verdict.passed, verdict.description
 
 
@@ -101,7 +101,7 @@ def test_chance_alone_is_no_drift(tmp_path: Path, count: int) -> None:
 def test_what_moved_is_told_and_warns_only(
     tmp_path: Path, other: dict[str, object], column: str, told: str
 ) -> None:
-    verdict = drift(*samples(tmp_path, digits(0, 300), digits(300, 400, **other)))
+    verdict = check_drift(*samples(tmp_path, digits(0, 300), digits(300, 400, **other)))
     assert (verdict.passed, verdict.warns) == (False, True)
     assert told in found_in(verdict)[column]
     assert float(str(verdict.metadata["shardline/max_drift"])) > 1
@@ -111,38 +111,38 @@ def test_what_moved_is_told_and_warns_only(
 
 def test_lengths_of_texts_that_are_no_categories_are_compared(tmp_path: Path) -> None:
     new = [{**row, "text": "y" * 900 + str(row["text"])} for row in random_rows(200, 2)]
-    verdict = drift(*samples(tmp_path, random_rows(1000, 1), new, schema=MANY))
+    verdict = check_drift(*samples(tmp_path, random_rows(1000, 1), new, schema=MANY))
     assert "length" in found_in(verdict)["text"]
 
 
 def test_a_value_that_never_differed_and_now_does_is_drift(tmp_path: Path) -> None:
     old = [digit(number, weight=2.5) for number in range(100)]
-    verdict = drift(*samples(tmp_path, old, digits(0, 50)))
+    verdict = check_drift(*samples(tmp_path, old, digits(0, 50)))
     assert "weight" in found_in(verdict)
     assert verdict.metadata["shardline/max_drift"] == 100.0, "as far as it is told"
 
 
 def test_the_thresholds_can_be_set(tmp_path: Path) -> None:
     taken = samples(tmp_path, digits(0, 300), digits(300, 400, writer="ada"))
-    assert not drift(*taken).passed
-    assert drift(*taken, thresholds=DriftThresholds(shares=0.8)).passed
+    assert not check_drift(*taken).passed
+    assert check_drift(*taken, thresholds=DriftThresholds(shares=0.8)).passed
     shifted = samples(tmp_path / "b", digits(0, 300), digits(300, 400, weight=1.4))
-    assert drift(*shifted, thresholds=DriftThresholds(mean=1.0)).passed
-    assert not drift(*shifted, thresholds=DriftThresholds(mean=0.05)).passed
+    assert check_drift(*shifted, thresholds=DriftThresholds(mean=1.0)).passed
+    assert not check_drift(*shifted, thresholds=DriftThresholds(mean=0.05)).passed
 
 
 def test_no_category_is_named(tmp_path: Path) -> None:
     old, new = (
         [digit(number, writer=f"canary-{side}") for number in range(100)] for side in ("a", "b")
     )
-    verdict = drift(*samples(tmp_path, old, new))
+    verdict = check_drift(*samples(tmp_path, old, new))
     assert "writer" in found_in(verdict)
     assert "canary" not in verdict.description + repr(dict(verdict.metadata))
 
 
 def test_without_a_published_snapshot_there_is_nothing_to_compare_with(tmp_path: Path) -> None:
     new, _ = samples(tmp_path, digits(0, 10), digits(10, 30))
-    verdict = drift(new, None)
+    verdict = check_drift(new, None)
     assert (verdict.passed, verdict.warns) == (True, False)
     assert "shardline/published_rows" not in verdict.metadata
     assert verdict.metadata["shardline/max_drift"] == 0.0
@@ -151,7 +151,7 @@ def test_without_a_published_snapshot_there_is_nothing_to_compare_with(tmp_path:
 
 def test_nor_without_new_rows(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 10))
-    verdict = drift(take_sample(version.latest(), shards=[]), take_sample(version.latest()))
+    verdict = check_drift(take_sample(version.latest(), shards=[]), take_sample(version.latest()))
     assert verdict.passed
     assert (
         verdict.metadata["shardline/new_rows"],
@@ -162,9 +162,9 @@ def test_nor_without_new_rows(tmp_path: Path) -> None:
 
 def test_a_column_that_only_one_side_has_is_drift(tmp_path: Path) -> None:
     snapshot = append_rows(tmp_path, digits(0, 50)).latest()
-    verdict = drift(take_sample(snapshot), take_sample(snapshot, columns=["label", "weight"]))
+    verdict = check_drift(take_sample(snapshot), take_sample(snapshot, columns=["label", "weight"]))
     assert "only in added" in found_in(verdict)["age"]
-    verdict = drift(take_sample(snapshot, columns=["label"]), take_sample(snapshot))
+    verdict = check_drift(take_sample(snapshot, columns=["label"]), take_sample(snapshot))
     assert "only in published" in found_in(verdict)["weight"]
 
 
@@ -172,7 +172,7 @@ def test_constant_that_moves_has_no_standard_deviations(tmp_path: Path) -> None:
     old, new = (
         [{**row, "text": f"{i:0{n}}"} for i, row in enumerate(random_rows(500, n))] for n in (3, 5)
     )
-    verdict = drift(*samples(tmp_path, old, new, schema=MANY))
+    verdict = check_drift(*samples(tmp_path, old, new, schema=MANY))
     assert verdict.warns
     assert "always 3" in found_in(verdict)["text"]
     assert "standard deviations" not in found_in(verdict)["text"]

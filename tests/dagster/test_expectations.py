@@ -14,7 +14,7 @@ import pytest
 import shardline.dagster.expectations.suite
 from shardline.dagster.expectations.data_docs import write_page
 from shardline.dagster.expectations.suite import SuiteError, get_suite_path, read_suite
-from shardline.dagster.expectations.suite_check import judge
+from shardline.dagster.expectations.suite_check import check_expectations
 from tests.dagster.rows import digit, digits, snapshot_of
 from tests.errors import raises
 
@@ -48,7 +48,7 @@ def suite_of(tmp_path: Path, *expectations: object) -> Path:
 
 
 def judged(snapshot: Snapshot, tmp_path: Path, *expectations: object) -> CheckOutcome:
-    return judge(snapshot, suite_of(tmp_path, *expectations), docs=None)
+    return check_expectations(snapshot, suite_of(tmp_path, *expectations), docs=None)
 
 
 def rows_of(verdict: CheckOutcome) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def test_no_value_of_the_data_is_told_anywhere(snapshot: Snapshot, tmp_path: Pat
         expect("compound_columns_to_be_unique", column_list=["writer", "label"]),
     ]
     suite = suite_of(tmp_path, *expectations)
-    verdict = judge(snapshot, suite, docs=tmp_path / "docs")
+    verdict = check_expectations(snapshot, suite, docs=tmp_path / "docs")
     assert verdict.metadata["shardline/failed_expectations"] == len(expectations)
     page = tmp_path / "docs" / "digits_v1" / "1" / "expectations.html"
     told = verdict.description + repr(dict(verdict.metadata)) + page.read_text()
@@ -168,7 +168,9 @@ def test_no_value_of_the_data_is_told_anywhere(snapshot: Snapshot, tmp_path: Pat
 def test_a_page_of_data_docs_is_written_that_needs_no_network(
     snapshot: Snapshot, tmp_path: Path
 ) -> None:
-    verdict = judge(snapshot, suite_of(tmp_path, ROWS_EXIST, LABELS_LOW), docs=tmp_path / "docs")
+    verdict = check_expectations(
+        snapshot, suite_of(tmp_path, ROWS_EXIST, LABELS_LOW), docs=tmp_path / "docs"
+    )
     path = verdict.metadata["shardline/data_docs"]
     assert isinstance(path, dg.PathMetadataValue)
     assert path.path == str(tmp_path / "docs" / "digits_v1" / "1" / "expectations.html")
@@ -191,7 +193,7 @@ def test_the_pages_of_old_snapshots_go(snapshot: Snapshot, tmp_path: Path) -> No
     result = ExpectationSuiteValidationResult(
         success=True, results=[], suite_name="digits_v1", statistics={}, meta={}
     )
-    write_page(result, snapshot, "all 100 rows", tmp_path, kept=3)
+    write_page(result, snapshot, "all 100 rows", tmp_path, max_pages=3)
     left = sorted(folder.name for folder in (tmp_path / "digits_v1").iterdir())
     assert left == ["1", "10", "11", "9", "no snapshot"], "the page just written stays"
 
@@ -200,7 +202,7 @@ def test_a_page_that_cannot_be_written_does_not_fail_the_check(
     snapshot: Snapshot, tmp_path: Path
 ) -> None:
     (tmp_path / "docs").write_text("a file where a folder should be")
-    verdict = judge(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=tmp_path / "docs")
+    verdict = check_expectations(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=tmp_path / "docs")
     assert verdict.passed
     assert not isinstance(verdict.metadata["shardline/data_docs"], dg.PathMetadataValue)
     assert str(tmp_path / "docs") in str(verdict.metadata["shardline/data_docs"])
@@ -210,7 +212,7 @@ def test_several_threads_may_judge_at_once(snapshot: Snapshot, tmp_path: Path) -
     suite = suite_of(tmp_path, LABELS_LOW)
 
     def one(chunk_rows: int) -> tuple[object, str]:
-        verdict = judge(snapshot, suite, docs=tmp_path / "docs", chunk_rows=chunk_rows)
+        verdict = check_expectations(snapshot, suite, docs=tmp_path / "docs", chunk_rows=chunk_rows)
         return verdict.metadata["shardline/checked_rows"], rows_of(verdict)[0]["problem"]
 
     with ThreadPoolExecutor(5) as pool:
@@ -224,7 +226,7 @@ def test_a_suite_that_is_not_there_is_named_with_the_command_that_drafts_it(
 ) -> None:
     path = tmp_path / "none.json"
     with raises(SuiteError, "suite-not-found", path=str(path)) as caught:
-        judge(snapshot, path, docs=None)
+        check_expectations(snapshot, path, docs=None)
     command = f"`python -m shardline.cli.draft digits/v1 --output {path}`"
     assert command in str(caught.value.hint)
 
@@ -271,7 +273,7 @@ def test_an_expectation_that_cannot_be_is_named(
 ) -> None:
     path = suite_of(tmp_path, ROWS_EXIST, bad)
     with raises(SuiteError, code, path=str(path), expectation=2) as caught:
-        judge(snapshot, path, docs=None)
+        check_expectations(snapshot, path, docs=None)
     assert bad["type"] in str(caught.value)
     assert named in str(caught.value)
 

@@ -12,7 +12,7 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
 from shardline.dagster.resources import get_page_link
-from shardline.dagster.web.guard import loopback_origins, parse_origin
+from shardline.dagster.web.guard import get_loopback_origins, parse_origin
 from shardline.errors import InvalidArgumentError
 from tests.dagster.web_page import LAUNCH, SECONDS, WebPage, launch_of, web_page
 from tests.errors import raises
@@ -375,7 +375,7 @@ def test_what_is_no_address_is_refused(told: str) -> None:
 
 
 def test_the_default_port_is_not_part_of_an_origin() -> None:
-    assert loopback_origins(80) == {"http://127.0.0.1", "http://localhost", "http://[::1]"}
+    assert get_loopback_origins(80) == {"http://127.0.0.1", "http://localhost", "http://[::1]"}
 
 
 def test_reports_are_served_apart_from_the_page(

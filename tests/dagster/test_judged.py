@@ -56,7 +56,7 @@ def check(tmp_path: Path, version: Version, number: int | None = None) -> CheckO
     no_folder = suite  # so that no time goes into a page
     selected = ("integrity", "schema", EXPECTATIONS)
     examination = CheckRun(version, snapshot, suite, no_folder, 1000, selected)
-    verdict = [examination.verdict(name) for name in selected][-1]
+    verdict = [examination.run(name) for name in selected][-1]
     version.refresh()
     return verdict
 
@@ -230,7 +230,7 @@ def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
     version.check()
     snapshot = version.latest()
     examination = CheckRun(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
-    verdict = examination.verdict("drift")
+    verdict = examination.run("drift")
     assert (verdict.passed, verdict.warns) == (False, True)
     names = (
         "shardline/new_rows",
@@ -239,5 +239,5 @@ def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
         "shardline/compared_published_rows",
     )
     assert [verdict.metadata[name] for name in names] == [12, 12, 1000, 50]
-    told = examination.verdict("volume").metadata
+    told = examination.run("volume").metadata
     assert (told["shardline/added_rows"], told["shardline/rows"]) == (12, 1012)

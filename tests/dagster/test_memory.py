@@ -28,12 +28,12 @@ import sys
 from pathlib import Path
 import shardline.dagster.expectations.tallies
 from benchmarks.memory import peak_bytes
-from shardline.dagster.expectations.suite_check import judge
+from shardline.dagster.expectations.suite_check import check_expectations
 from shardline import Version
 
 shardline.dagster.expectations.tallies.create_tally.__defaults__ = (256 * 1024,)
 for name in ("notes/small", "notes/large"):
-    verdict = judge(
+    verdict = check_expectations(
         Version(sys.argv[1], name).latest(), Path(sys.argv[2]), docs=None, chunk_rows=5_000
     )
     assert verdict.passed, verdict.description

@@ -34,7 +34,9 @@ NOTES = VersionView(
     content="c3",
     materialization=17,
 )
-FOLLOWER = DependentView("notes_single", ("notes/v1",), made_of={"notes/v1": "c3"}, attempted=90.0)
+FOLLOWER = DependentView(
+    "notes_single", ("notes/v1",), input_contents={"notes/v1": "c3"}, attempted=90.0
+)
 
 
 def planned(*versions: VersionView, attempts: int = 0) -> ReconcilePlan:
@@ -138,9 +140,9 @@ def test_requests_are_capped() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"is_missing": True, "made_of": {}},
+        {"is_missing": True, "input_contents": {}},
         {"is_broken": True},
-        {"made_of": {"notes/v1": "c2"}},
+        {"input_contents": {"notes/v1": "c2"}},
     ],
 )
 def test_follower_is_requested_at_the_second_look(change: dict[str, object]) -> None:
@@ -159,7 +161,7 @@ def test_follower_is_requested_at_the_second_look(change: dict[str, object]) -> 
 
 
 @pytest.mark.parametrize(
-    "follower",
+    "dependent",
     [
         FOLLOWER,
         replace(FOLLOWER, is_missing=True, attempted=101.0),
@@ -167,9 +169,9 @@ def test_follower_is_requested_at_the_second_look(change: dict[str, object]) -> 
         replace(FOLLOWER, is_missing=True, inputs=("notes/v1", "faces/v1")),
     ],
 )
-def test_follower_is_left_alone(follower: DependentView) -> None:
+def test_follower_is_left_alone(dependent: DependentView) -> None:
     seen = {"notes_single": "notes_single from notes/v1@3"}
-    assert plan_requests([NOTES], [follower], seen, lambda _: 0).requests == ()
+    assert plan_requests([NOTES], [dependent], seen, lambda _: 0).requests == ()
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def damage(snapshot: Snapshot, shard: int) -> str:
 
 def test_all_rows_come_up_to_the_limit_in_flat_columns(tmp_path: Path) -> None:
     taken = take_sample(snapshot_of(tmp_path, digits(0, 30), digits(30, 60)), limit=60)
-    assert (taken.rows, taken.of, taken.whole, taken.said) == (60, 60, True, "all 60 rows")
+    assert (taken.rows, taken.of, taken.whole, taken.extent) == (60, 60, True, "all 60 rows")
     assert {name: str(kind) for name, kind in taken.frame.dtypes.items()} == {
         "age": "Int64",
         "label": "int64",
@@ -171,7 +171,7 @@ def test_a_sample_over_the_limit_is_the_same_for_the_same_seed(tmp_path: Path) -
     assert len(snapshot.shards) > 10
     taken = take_sample(snapshot, limit=500, seed=3)
     assert (taken.rows, taken.of, taken.whole) == (500, 3000, False)
-    assert "500 of 3,000" in taken.said
+    assert "500 of 3,000" in taken.extent
     assert len(set(numbers_in(taken))) == 500
     assert numbers_in(take_sample(snapshot, limit=500, seed=3)) == numbers_in(taken)
     assert numbers_in(take_sample(snapshot, limit=500, seed=4)) != numbers_in(taken)
@@ -275,7 +275,7 @@ def test_some_shards_only(tmp_path: Path) -> None:
         range(30, 90)
     )
     none = take_sample(version.latest(), shards=[])
-    assert (none.rows, none.whole, none.said) == (0, True, "0 rows")
+    assert (none.rows, none.whole, none.extent) == (0, True, "0 rows")
     assert list(none.frame.columns) == list(taken.frame.columns)
     fields = {"path": added[0].name, "version": "digits/v1", "snapshot": 1}
     with raises(InvalidArgumentError, "shard-not-found", **fields):

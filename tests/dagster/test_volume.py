@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import shardline
-from shardline.dagster.checks.log_checks import volume
+from shardline.dagster.checks.log_checks import check_volume
 from tests.dagster.rows import NAME, append_rows, digits
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def volume_of(root: Path, *counts: int) -> CheckOutcome:
     version = append_rows(root, *[digits(0, count) for count in counts])
-    return volume(version, version.latest())
+    return check_volume(version, version.latest())
 
 
 def test_the_first_append_is_as_usual(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_two_appends_are_too_few_to_know_what_is_usual(tmp_path: Path) -> None:
 def test_twenty_appends_are_looked_at_and_none_after_the_snapshot(tmp_path: Path) -> None:
     counts = [100, *[5] * 11, *[7] * 11, 9]
     version = append_rows(tmp_path, *[digits(0, count) for count in counts])
-    verdict = volume(version, version.snapshot(23))
+    verdict = check_volume(version, version.snapshot(23))
     assert verdict.metadata["shardline/compared_appends"] == 20
     assert (verdict.metadata["shardline/added_rows"], verdict.metadata["shardline/usual_rows"]) == (
         7,
@@ -76,7 +76,7 @@ def test_what_was_rejected_is_not_usual(tmp_path: Path) -> None:
     version.reject(4, reason="for this test")
     append_rows(tmp_path, digits(0, 13))
     version = shardline.Version(tmp_path, NAME)
-    verdict = volume(version, version.latest())
+    verdict = check_volume(version, version.latest())
     assert (
         verdict.metadata["shardline/compared_appends"],
         verdict.metadata["shardline/usual_rows"],
@@ -87,7 +87,7 @@ def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
     version.check()
     version.rebuild()
-    verdict = volume(version, version.latest())
+    verdict = check_volume(version, version.latest())
     assert verdict.passed
     assert "rebuild" in verdict.description
     assert verdict.metadata["shardline/added_rows"] == 0
@@ -97,4 +97,4 @@ def test_the_log_alone_is_read(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
     for shard in (tmp_path / "digits" / "shards").iterdir():
         shard.unlink()
-    assert volume(version, version.latest()).metadata["shardline/added_rows"] == 30
+    assert check_volume(version, version.latest()).metadata["shardline/added_rows"] == 30

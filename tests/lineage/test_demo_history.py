@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from assets.digit_fields import label_names, seen_in_image
+from assets.digit_udfs import label_names, measure_image
 from assets.digits import SCHEMA
 from dagster_project.demo_batches import Batch
 from shardline.api import Version
@@ -53,7 +53,7 @@ class Sources:
 
 def derive(root: Path, base: Version) -> None:
     """Everything that is made of the digits, from what is published."""
-    extend(base, [seen_in_image, label_names], Version(root, "digits/v2"))
+    extend(base, [measure_image, label_names], Version(root, "digits/v2"))
     rebuild(base, into=Version(root, "digits/single"))
     migrate(
         base, Version(root, "digits/v3"), MigrationSpec(rename={"label": "digit"}, drop=["path"])

@@ -69,37 +69,37 @@ def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
         reports = Path(shardline.reports)
         reports.mkdir(parents=True, exist_ok=True)
         page = write_page(catalog, reports / _PAGE, findings=report.findings)
-        told = {
+        links = {
             keys.REPORT: dg.MetadataValue.url(get_page_link(page, reports)),
             keys.FILE: dg.MetadataValue.path(str(page.resolve())),
         }
         yield dg.MaterializeResult(
-            metadata={**told, **_count_findings(report)},
-            check_results=[_build_check_result(report, told)],
+            metadata={**links, **_count_findings(report)},
+            check_results=[_build_check_result(report, links)],
         )
 
     return lineage_audit
 
 
 def _count_findings(report: "AuditReport") -> dict[str, int]:
-    found = Counter(finding.severity for finding in report.findings)
+    counts = Counter(finding.severity for finding in report.findings)
     return {
         keys.VERSIONS: len(report.versions),
         keys.ENTRIES: int(report.entries),
         keys.SHARDS: int(report.shards),
-        keys.ERRORS: found["error"],
-        keys.WARNINGS: found["warning"],
-        keys.NOTES: found["note"],
+        keys.ERRORS: counts["error"],
+        keys.WARNINGS: counts["warning"],
+        keys.NOTES: counts["note"],
     }
 
 
 def _build_check_result(
-    report: "AuditReport", told: dict[str, dg.MetadataValue[str]]
+    report: "AuditReport", links: dict[str, dg.MetadataValue[str]]
 ) -> dg.AssetCheckResult:
     if not report.findings:
         description = "no findings"
         return dg.AssetCheckResult(
-            passed=True, check_name=AUDIT_CHECK, description=description, metadata=dict(told)
+            passed=True, check_name=AUDIT_CHECK, description=description, metadata=dict(links)
         )
     errors = any(finding.severity == "error" for finding in report.findings)
     return dg.AssetCheckResult(
@@ -107,7 +107,7 @@ def _build_check_result(
         check_name=AUDIT_CHECK,
         severity=dg.AssetCheckSeverity.ERROR if errors else dg.AssetCheckSeverity.WARN,
         description=f"{format_count(len(report.findings), 'finding')}, see the report page",
-        metadata={**told, keys.FINDINGS: _build_table(report.findings)},
+        metadata={**links, keys.FINDINGS: _build_table(report.findings)},
     )
 
 

@@ -21,15 +21,15 @@ def build_follow_condition() -> dg.AutomationCondition[Any]:
     input that lacks partitions does not hold the asset back.
     """
     condition = dg.AutomationCondition
-    moved = condition.any_deps_match(
+    changed = condition.any_deps_match(
         (condition.data_version_changed() & ~condition.executed_with_root_target())
         | condition.will_be_requested()
     )
     # Only a request handles a change of an input, because a request waits until the inputs are
     # published. A materialization does not: its run may have started before the change.
-    handled = condition.newly_requested() & ~moved
+    handled = condition.newly_requested() & ~changed
     return (
-        (condition.newly_missing() | moved).since(condition.initial_evaluation() | handled)
+        (condition.newly_missing() | changed).since(condition.initial_evaluation() | handled)
         & ~condition.any_deps_in_progress()
         & ~condition.in_progress()
         & condition.all_deps_blocking_checks_passed()

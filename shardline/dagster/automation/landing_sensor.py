@@ -56,9 +56,9 @@ def build_append_schedule(
     def schedule(
         context: dg.ScheduleEvaluationContext, shardline: ShardlineResource
     ) -> dg.RunRequest | dg.SkipReason:
-        found = scan_landing_folders(shardline.version(version), folders)
-        if not found.new:
-            return dg.SkipReason(format_skip_reason(version, folders, found))
+        scan = scan_landing_folders(shardline.version(version), folders)
+        if not scan.new:
+            return dg.SkipReason(format_skip_reason(version, folders, scan))
         return dg.RunRequest(
             run_key=f"{get_asset_name(version)}_append:{context.scheduled_execution_time.isoformat()}"
         )
@@ -91,12 +91,12 @@ def build_landing_sensor(
             # A run key of an earlier generation would return no run, so the latest run starts a new
             # one.
             cursor = LandingCursor(_find_latest_run(context.instance, name, _LAUNCHED) or "")
-        found = scan_landing_folders(shardline.version(version), folders)
-        step = cursor.advance(found.new)
+        scan = scan_landing_folders(shardline.version(version), folders)
+        step = cursor.advance(scan.new)
         if not step.chosen:
-            reason = _format_wait_reason(version, folders, found, step.cursor)
+            reason = _format_wait_reason(version, folders, scan, step.cursor)
             return dg.SensorResult(skip_reason=reason, cursor=step.cursor.to_text())
-        paths = [arrival.path for arrival in step.chosen]
+        paths = [file.path for file in step.chosen]
         request = dg.RunRequest(
             run_key=f"{name}_landing:{step.run_key}",
             run_config={"ops": {name: {"config": {"files": paths}}}},
@@ -107,15 +107,15 @@ def build_landing_sensor(
     return sensor
 
 
-def format_skip_reason(version: str, folders: Sequence[LandingFolder], found: LandingScan) -> str:
+def format_skip_reason(version: str, folders: Sequence[LandingFolder], scan: LandingScan) -> str:
     """Return the reason why there is nothing to append."""
     where = ", ".join(folder.where for folder in folders)
     missing = [folder.where for folder in folders if folder.is_missing]
     if missing:
         return f"{version}: landing folder not found: {', '.join(missing)}"
-    settling = f", {len(found.settling)} still being written" if found.settling else ""
-    skipped = f"; skipped {format_count(len(found.skipped), 'file')}" if found.skipped else ""
-    known = format_count(found.known, "source")
+    settling = f", {len(scan.settling)} still being written" if scan.settling else ""
+    skipped = f"; skipped {format_count(len(scan.skipped), 'file')}" if scan.skipped else ""
+    known = format_count(scan.known, "source")
     return f"{version}: nothing new in {where}: {known} known{settling}{skipped}"
 
 
@@ -129,13 +129,13 @@ class LandingCursor:
     Attributes:
         generation: Changes with each reset of the cursor.
         requests: Number of requests in this generation.
-        asked: Files of the latest request.
+        requested: Files of the latest request.
         failed: Number of runs in which a file was not appended.
     """
 
     generation: str
     requests: int = 0
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     failed: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -146,7 +146,7 @@ class LandingCursor:
             return cls(
                 str(payload["generation"]),
                 int(payload["requests"]),
-                tuple(_split_digests(payload["asked"])),
+                tuple(_split_digests(payload["requested"])),
                 {
                     digest: tries
                     for tries, digests in enumerate(payload["failed"], 1)
@@ -165,7 +165,7 @@ class LandingCursor:
         payload = {
             "generation": self.generation,
             "requests": self.requests,
-            "asked": "".join(self.asked),
+            "requested": "".join(self.requested),
             "failed": failed,
         }
         return json.dumps(payload, separators=(",", ":"))
@@ -181,26 +181,26 @@ class LandingCursor:
         A file of that request that is still new has failed again. Files that never failed come
         first, unless the cursor has no room for the failures of another run.
         """
-        tracked = set(self.asked).union(self.failed)
-        digests = [_get_digest(arrival) for arrival in new] if tracked else []
-        asked = set(self.asked)
+        tracked = set(self.requested).union(self.failed)
+        digests = [_get_digest(file) for file in new] if tracked else []
+        requested = set(self.requested)
         failed = {
-            digest: min(self.failed.get(digest, 0) + (digest in asked), MAX_ATTEMPTS)
+            digest: min(self.failed.get(digest, 0) + (digest in requested), MAX_ATTEMPTS)
             for digest in digests
             if digest in tracked
         }
         room = min(MAX_FILES, max(MAX_FAILED - len(failed), 0))
         fresh = _select_first(new, digests, failed, room)
-        again = [
-            arrival
-            for arrival, digest in zip(new, digests, strict=False)
+        retries = [
+            file
+            for file, digest in zip(new, digests, strict=False)
             if 0 < failed.get(digest, 0) < MAX_ATTEMPTS
         ]
-        chosen = [*fresh, *again][:MAX_FILES]
-        after = replace(self, asked=(), failed=failed)
+        chosen = [*fresh, *retries][:MAX_FILES]
+        after = replace(self, requested=(), failed=failed)
         if chosen:
-            wanted = tuple(_get_digest(arrival) for arrival in chosen)
-            after = replace(after, requests=self.requests + 1, asked=wanted)
+            digests_to_request = tuple(_get_digest(file) for file in chosen)
+            after = replace(after, requests=self.requests + 1, requested=digests_to_request)
         return LandingStep(chosen, after)
 
 
@@ -215,27 +215,27 @@ class LandingStep:
     def run_key(self) -> str:
         """Run key of files and cursor, so that a repeated tick requests nothing twice."""
         cursor = self.cursor
-        payload = [cursor.generation, cursor.requests, *sorted(cursor.asked)]
+        payload = [cursor.generation, cursor.requests, *sorted(cursor.requested)]
         return hashlib.sha256(json.dumps(payload).encode()).hexdigest()[:_KEY_DIGITS]
 
 
 def _select_first(
-    new: Sequence[LandingFile], digests: Sequence[str], failed: Collection[str], most: int
+    new: Sequence[LandingFile], digests: Sequence[str], failed: Collection[str], limit: int
 ) -> list[LandingFile]:
     """Return the first files that have not failed."""
     if not failed:
-        return list(new[:most])
+        return list(new[:limit])
     fresh: list[LandingFile] = []
-    for arrival, digest in zip(new, digests, strict=True):
-        if len(fresh) == most:
+    for file, digest in zip(new, digests, strict=True):
+        if len(fresh) == limit:
             break
         if digest not in failed:
-            fresh.append(arrival)
+            fresh.append(file)
     return fresh
 
 
-def _get_digest(arrival: LandingFile) -> str:
-    text = f"{arrival.path}\0{arrival.stamp}"
+def _get_digest(file: LandingFile) -> str:
+    text = f"{file.path}\0{file.stamp}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_FILE_DIGITS]
 
 
@@ -254,10 +254,10 @@ def _find_latest_run(
 
 
 def _format_wait_reason(
-    version: str, folders: Sequence[LandingFolder], found: LandingScan, cursor: LandingCursor
+    version: str, folders: Sequence[LandingFolder], scan: LandingScan, cursor: LandingCursor
 ) -> str:
-    if not found.new:
-        return format_skip_reason(version, folders, found)
+    if not scan.new:
+        return format_skip_reason(version, folders, scan)
     failed = format_count(cursor.given_up, "source")
     return (
         f"{failed} not appended in {MAX_ATTEMPTS} runs. Fix what those runs report, then reset the "

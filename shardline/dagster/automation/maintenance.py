@@ -45,9 +45,9 @@ def build_verify_job(versions: Sequence[str]) -> dg.JobDefinition:
             if not version.exists or not version.state.snapshot:
                 context.log.info("%s: no snapshot yet", name)
                 continue
-            found = verify_and_attest(version)
-            context.log.info("%s: %d problems", version.latest(), len(found))
-            problems += found
+            rows = verify_and_attest(version)
+            context.log.info("%s: %d problems", version.latest(), len(rows))
+            problems += rows
         if problems:
             columns = [dg.TableColumn(name) for name in ("version", "where", "problem")]
             table = dg.MetadataValue.table(problems[:_SHOWN], dg.TableSchema(columns))
@@ -80,16 +80,18 @@ def verify_and_attest(version: Version) -> list[dg.TableRecord]:
         lambda shard: inspect_shard(version.store, version.shard_name(shard), shard),
         list(shards.values()),
     )
-    bad = [(one.shard.name, "; ".join(one.problems)) for one in reports if one.problems]
-    if bad:
+    corrupt = [
+        (report.shard.name, "; ".join(report.problems)) for report in reports if report.problems
+    ]
+    if corrupt:
         version.attest(
             Attestation(INTEGRITY, passed=False, shards=(name,), detail=problem[:_MAX_DETAIL])
-            for name, problem in bad
+            for name, problem in corrupt
         )
-    found = [(f"entry {problem.entry}", problem.detail) for problem in entries] + bad
+    findings = [(f"entry {problem.entry}", problem.detail) for problem in entries] + corrupt
     return [
         dg.TableRecord({"version": version.name, "where": where, "problem": problem})
-        for where, problem in found
+        for where, problem in findings
     ]
 
 

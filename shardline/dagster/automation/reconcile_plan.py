@@ -70,15 +70,15 @@ class VersionView:
 class DependentView:
     """An asset that is derived from versions: a derived version or an exported file.
 
-    `made_of` has the content digest of each input, by version. `attempted` is when the latest run
-    started the asset's step, 0 if that step did not end.
+    `input_contents` has the content digest of each input, by version. `attempted` is when the
+    latest run started the asset's step, 0 if that step did not end.
     """
 
     asset: str
     inputs: tuple[str, ...]
     is_missing: bool = False
     is_broken: bool = False
-    made_of: Mapping[str, str] = field(default_factory=dict)
+    input_contents: Mapping[str, str] = field(default_factory=dict)
     attempted: float = 0.0
     is_waiting: str = ""
 
@@ -111,7 +111,7 @@ class ReconcilePlan:
 
 def plan_requests(
     versions: Sequence[VersionView],
-    followers: Sequence[DependentView],
+    dependents: Sequence[DependentView],
     seen: Mapping[str, str],
     attempts: Callable[[str], int],
 ) -> ReconcilePlan:
@@ -119,32 +119,32 @@ def plan_requests(
 
     Args:
         versions: Every declared version that could be read.
-        followers: Every asset that is derived from versions.
-        seen: The followers that were outdated in the previous tick, with the subject of the
-            request. A follower is requested in the second tick, so that automation comes first.
+        dependents: Every asset that is derived from versions.
+        seen: The dependents that were outdated in the previous tick, with the subject of the
+            request. A dependent is requested in the second tick, so that automation comes first.
         attempts: Returns the number of runs that were requested for a subject.
     """
     requests: list[ReconcileRequest] = []
     notes: list[str] = []
-    behind: dict[str, str] = {}
+    outdated: dict[str, str] = {}
     for version in versions:
         _plan_checks(version, requests, notes, attempts)
     by_name = {version.name: version for version in versions}
-    for follower in followers:
-        subject = _find_request_subject(follower, by_name, notes)
+    for dependent in dependents:
+        subject = _find_request_subject(dependent, by_name, notes)
         if not subject:
             continue
         if attempts(subject):
-            notes.append(f"{follower.asset}: requested before, see that run")
+            notes.append(f"{dependent.asset}: requested before, see that run")
             continue
-        behind[follower.asset] = subject
-        if seen.get(follower.asset) == subject:
-            requests.append(ReconcileRequest(follower.asset, (), subject))
+        outdated[dependent.asset] = subject
+        if seen.get(dependent.asset) == subject:
+            requests.append(ReconcileRequest(dependent.asset, (), subject))
         else:
-            notes.append(f"{follower.asset}: outdated, waiting for automation first")
+            notes.append(f"{dependent.asset}: outdated, waiting for automation first")
     if len(requests) > MAX_REQUESTS:
         notes.append(f"{len(requests) - MAX_REQUESTS} requests left for the next tick")
-    return ReconcilePlan(tuple(requests[:MAX_REQUESTS]), behind, tuple(notes))
+    return ReconcilePlan(tuple(requests[:MAX_REQUESTS]), outdated, tuple(notes))
 
 
 def _plan_checks(
@@ -154,7 +154,7 @@ def _plan_checks(
     attempts: Callable[[str], int],
 ) -> None:
     """Request checks that lack a result, or whose results in Dagster and in the log differ."""
-    shown = f"{version.name}@{version.latest}"
+    label = f"{version.name}@{version.latest}"
     if version.is_waiting:
         notes.append(f"{version.name}: {version.is_waiting}")
         return
@@ -162,19 +162,19 @@ def _plan_checks(
         notes.append(f"{version.name}: no snapshot yet")
         return
     if any(version.result(check).state is CheckState.RUNNING for check in version.blocking):
-        notes.append(f"{shown}: checks are running")
+        notes.append(f"{label}: checks are running")
         return
     checks, subject, tries = _find_missing_checks(version)
     if not checks:
-        notes.append(f"{shown}: {'published' if version.is_open else 'not published'}")
+        notes.append(f"{label}: {'published' if version.is_open else 'not published'}")
         return
-    made = attempts(subject)
-    if made >= tries:
+    count = attempts(subject)
+    if count >= tries:
         notes.append(
-            f"{shown}: {made} runs of its checks gave no result, execute the checks manually"
+            f"{label}: {count} runs of its checks gave no result, execute the checks manually"
         )
         return
-    requests.append(ReconcileRequest(version.asset, checks, subject, made + 1))
+    requests.append(ReconcileRequest(version.asset, checks, subject, count + 1))
 
 
 def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, int]:
@@ -186,15 +186,15 @@ def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, in
         ours = [states.get(check) for check in version.checks if check in states]
         red = all(state is CheckState.FAILED for state in ours)
         return () if red else everything, f"{version.name} corrupt {version.corruption}", 1
-    shown = f"{version.name}@{version.latest}"
+    label = f"{version.name}@{version.latest}"
     if version.unchecked:
-        return everything, f"{shown} unchecked", TRIES
+        return everything, f"{label} unchecked", TRIES
     differs = (states.get(PUBLISHED) is CheckState.PASSED) != version.is_open
     if not stale and not differs:
         return (), "", 0
-    what = "open" if version.is_open else "closed"
+    publication = "open" if version.is_open else "closed"
     after = "after" if version.is_reported else "at"
-    subject = f"{shown} {what} {after} {version.materialization}"
+    subject = f"{label} {publication} {after} {version.materialization}"
     # If a check of ours lacks a result, so do those of ours that do not block.
     if any(check in version.checks for check in stale):
         return everything, subject, TRIES
@@ -202,25 +202,29 @@ def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, in
 
 
 def _find_request_subject(
-    follower: DependentView, versions: Mapping[str, VersionView], notes: list[str]
+    dependent: DependentView, versions: Mapping[str, VersionView], notes: list[str]
 ) -> str:
-    """Return the subject of a request for a follower, empty if none is needed now."""
-    if follower.is_waiting:
-        notes.append(f"{follower.asset}: {follower.is_waiting}")
+    """Return the subject of a request for a dependent, empty if none is needed now."""
+    if dependent.is_waiting:
+        notes.append(f"{dependent.asset}: {dependent.is_waiting}")
         return ""
-    inputs = [versions.get(name) for name in follower.inputs]
+    inputs = [versions.get(name) for name in dependent.inputs]
     known = [version for version in inputs if version is not None]
     if len(known) < len(inputs) or not all(version.is_green for version in known):
-        notes.append(f"{follower.asset}: waiting for an input to be published")
+        notes.append(f"{dependent.asset}: waiting for an input to be published")
         return ""
-    outdated = any(follower.made_of.get(version.name) != version.content for version in known)
-    if not (follower.is_missing or follower.is_broken or outdated):
-        notes.append(f"{follower.asset}: up to date")
+    outdated = any(
+        dependent.input_contents.get(version.name) != version.content for version in known
+    )
+    if not (dependent.is_missing or dependent.is_broken or outdated):
+        notes.append(f"{dependent.asset}: up to date")
         return ""
-    if follower.attempted > max(version.result(PUBLISHED).time for version in known):
-        notes.append(f"{follower.asset}: failed after its input was published, see its latest run")
+    if dependent.attempted > max(version.result(PUBLISHED).time for version in known):
+        notes.append(f"{dependent.asset}: failed after its input was published, see its latest run")
         return ""
-    return f"{follower.asset} from " + ", ".join(f"{one.name}@{one.published}" for one in known)
+    return f"{dependent.asset} from " + ", ".join(
+        f"{version.name}@{version.published}" for version in known
+    )
 
 
 class EntryView(NamedTuple):
@@ -274,10 +278,10 @@ def plan_reports(
         known: Returns snapshot and entry digest of the materializations that Dagster knows.
         is_unfinished: Returns True for a run of this instance that has not ended.
     """
-    told = known() if entries else set()
+    known_commits = known() if entries else set()
     new: list[EntryView] = []
     for entry in entries:
-        if entry.is_rejection or (entry.snapshot, entry.digest) in told:
+        if entry.is_rejection or (entry.snapshot, entry.digest) in known_commits:
             continue
         if is_unfinished(entry.run):
             return ReportPlan(
@@ -286,14 +290,14 @@ def plan_reports(
         if len(new) == REPORTS_AT_ONCE:
             return ReportPlan(tuple(new), new[-1].number, tuple(new), is_complete=False)
         new.append(entry)
-    found = ReportPlan(tuple(new), head, tuple(new))
+    plan = ReportPlan(tuple(new), head, tuple(new))
     if head < latest.number:
-        return found._replace(is_complete=False)
+        return plan._replace(is_complete=False)
     if latest in new or (not new and reported == (latest.snapshot, latest.digest)):
-        return found
+        return plan
     if is_unfinished(latest.run):
-        return found._replace(unfinished=latest.run, is_complete=False)
-    return found._replace(entries=(*new, latest))
+        return plan._replace(unfinished=latest.run, is_complete=False)
+    return plan._replace(entries=(*new, latest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +311,9 @@ class ReconcileCursor:
     def parse(cls, text: str | None) -> "ReconcileCursor":
         """Parse a cursor. An invalid cursor counts as empty."""
         try:
-            told = json.loads(text or "{}")
-            entries = {str(name): int(number) for name, number in told["entries"].items()}
-            return cls(entries, {str(asset): str(subject) for asset, subject in told["seen"]})
+            payload = json.loads(text or "{}")
+            entries = {str(name): int(number) for name, number in payload["entries"].items()}
+            return cls(entries, {str(asset): str(subject) for asset, subject in payload["seen"]})
         except (ValueError, TypeError, KeyError, AttributeError):
             return cls()
 
@@ -318,12 +322,12 @@ class ReconcileCursor:
         return json.dumps({"entries": self.entries, "seen": sorted(self.seen.items())})
 
 
-def format_notes(notes: Sequence[str], shown: int = 20) -> str:
+def format_notes(notes: Sequence[str], limit: int = 20) -> str:
     """Return the skip reason of a tick."""
-    return "; ".join(_shorten_notes(notes, shown)) or "no versions declared"
+    return "; ".join(_shorten_notes(notes, limit)) or "no versions declared"
 
 
-def _shorten_notes(notes: Sequence[str], shown: int) -> Iterator[str]:
-    yield from notes[:shown]
-    if len(notes) > shown:
-        yield f"and {len(notes) - shown} more"
+def _shorten_notes(notes: Sequence[str], limit: int) -> Iterator[str]:
+    yield from notes[:limit]
+    if len(notes) > limit:
+        yield f"and {len(notes) - limit} more"

@@ -37,12 +37,12 @@ from shardline.dagster.automation.reconcile_plan import (
     plan_requests,
 )
 from shardline.dagster.checks.log_checks import get_publication
-from shardline.dagster.checks.version_checks import required_checks
+from shardline.dagster.checks.version_checks import get_required_checks
 from shardline.dagster.instance_records import (
     AssetEvents,
     CheckResult,
-    asset_events,
     count_runs,
+    get_asset_events,
     get_check_results,
     get_step_time,
     is_unfinished,
@@ -120,13 +120,13 @@ class _ReconcilerTick:
         }
         self._results = get_check_results(self._instance, list(self._blocking))
         keys = [key for version in declared for key in (version.key, *version.exports)]
-        self._events = asset_events(self._instance, keys)
+        self._events = get_asset_events(self._instance, keys)
         self._reports: list[dg.AssetMaterialization] = []
 
     def run(self) -> dg.SensorResult:
         versions = [self._version_view(version) for version in self._declared]
-        followers = list(self._follower_views())
-        plan = plan_requests(versions, followers, self._cursor.seen, self._attempts)
+        dependents = list(self._list_dependent_views())
+        plan = plan_requests(versions, dependents, self._cursor.seen, self._attempts)
         cursor = ReconcileCursor(self._cursor.entries, dict(plan.seen))
         idle = not plan.requests
         return dg.SensorResult(
@@ -174,19 +174,19 @@ class _ReconcilerTick:
             materialization=events.storage_id,
         )
         try:
-            return self._looked_at(declared, view, events)
+            return self._read_version(declared, view, events)
         except CorruptLogError as error:
             self._log_fault(declared.name, error.describe())
             return replace(view, corruption=f"{error.entry} {error.kind}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-            why = error.describe() if isinstance(error, ShardlineError) else repr(error)
-            self._log_fault(declared.name, why)
+            reason = error.describe() if isinstance(error, ShardlineError) else repr(error)
+            self._log_fault(declared.name, reason)
             return replace(view, is_waiting=f"cannot be read ({type(error).__name__})")
 
-    def _log_fault(self, name: str, why: str) -> None:
-        self._context.log.error("%s: %s", name, why)
+    def _log_fault(self, name: str, reason: str) -> None:
+        self._context.log.error("%s: %s", name, reason)
 
-    def _looked_at(
+    def _read_version(
         self, declared: ReconciledVersion, view: VersionView, events: AssetEvents
     ) -> VersionView:
         version = self._open(declared.name)
@@ -198,7 +198,7 @@ class _ReconcilerTick:
             return replace(view, is_waiting=f"run {reports.unfinished} is in progress")
         if not reports.is_complete:
             return replace(view, is_waiting="the next tick reports more commits")
-        declared_checks = required_checks(declared.checks)
+        declared_checks = get_required_checks(declared.checks)
         publication = get_publication(version, state.snapshot, declared_checks, self._open)
         published = publication.published
         return replace(
@@ -241,42 +241,48 @@ class _ReconcilerTick:
         while True:
             page = self._instance.fetch_materializations(key, limit=limit, cursor=cursor)
             for record in page.records:
-                made = record.asset_materialization
-                reported = None if made is None else _parse_reported_snapshot(made.metadata)
+                materialization = record.asset_materialization
+                reported = (
+                    None
+                    if materialization is None
+                    else _parse_reported_snapshot(materialization.metadata)
+                )
                 known |= set() if reported is None else {reported}
             if not everything or not page.has_more:
                 return known
             cursor = page.cursor
 
-    def _follower_views(self) -> Iterator[DependentView]:
+    def _list_dependent_views(self) -> Iterator[DependentView]:
         for declared in self._declared:
             if declared.inputs:
-                yield self._follower_view(
-                    declared.key, declared.inputs, partial(self._made, declared)
+                yield self._create_dependent_view(
+                    declared.key, declared.inputs, partial(self._read_derived_version, declared)
                 )
             for export in declared.exports:
-                yield self._follower_view(
+                yield self._create_dependent_view(
                     export,
                     (declared.name,),
-                    partial(self._exported, declared, export),
+                    partial(self._read_export, declared, export),
                 )
 
-    def _follower_view(
+    def _create_dependent_view(
         self,
         key: dg.AssetKey,
         inputs: tuple[str, ...],
-        look: Callable[[DependentView], DependentView],
+        read_view: Callable[[DependentView], DependentView],
     ) -> DependentView:
         view = DependentView(key.to_user_string(), inputs)
         run = self._events[key].run_id
         if is_unfinished(self._instance, run):
             return replace(view, is_waiting=f"run {run} is in progress")
         try:
-            return look(replace(view, attempted=get_step_time(self._instance, run, key)))
+            return read_view(replace(view, attempted=get_step_time(self._instance, run, key)))
         except Exception as error:  # noqa: BLE001 - the version's own view has logged it
             return replace(view, is_waiting=f"cannot be read ({type(error).__name__})")
 
-    def _made(self, declared: ReconciledVersion, view: DependentView) -> DependentView:
+    def _read_derived_version(
+        self, declared: ReconciledVersion, view: DependentView
+    ) -> DependentView:
         """Read from the log of a derived version which inputs it has."""
         version = self._open(declared.name)
         if not version.exists or not version.state.snapshot:
@@ -284,24 +290,24 @@ class _ReconcilerTick:
         number = version.state.snapshot
         broken = list_broken_dependencies(version, number, self._open)
         entry = find_deriving_entry(version, number)
-        made_of = {
-            given.shown: self._content(given.shown, given.snapshot)
-            for given in (() if entry is None else entry.inputs)
+        input_contents = {
+            upstream.shown: self._content(upstream.shown, upstream.snapshot)
+            for upstream in (() if entry is None else entry.inputs)
         }
-        return replace(view, is_broken=bool(broken), made_of=made_of)
+        return replace(view, is_broken=bool(broken), input_contents=input_contents)
 
     def _content(self, name: str, snapshot: int) -> str:
         state = self._open(name).state
         known = 1 <= snapshot <= state.snapshot
         return state.timeline.moment(snapshot).content if known else ""
 
-    def _exported(
+    def _read_export(
         self, declared: ReconciledVersion, key: dg.AssetKey, view: DependentView
     ) -> DependentView:
         """Read from the latest materialization of an exported file which content it has."""
         events = self._events[key]
-        made_of = {declared.name: str(events.told(keys.CONTENT_DIGEST) or "")}
-        return replace(view, is_missing=not events.storage_id, made_of=made_of)
+        input_contents = {declared.name: str(events.get_metadata(keys.CONTENT_DIGEST) or "")}
+        return replace(view, is_missing=not events.storage_id, input_contents=input_contents)
 
 
 def _create_entry_view(entry: Entry) -> EntryView:
@@ -314,8 +320,8 @@ def _parse_reported_snapshot(
     metadata: Mapping[str, dg.MetadataValue[Any]] | None,
 ) -> tuple[int, str] | None:
     """Return snapshot and entry digest of a materialization, None if it lacks them."""
-    told = {} if metadata is None else {name: value.value for name, value in metadata.items()}
-    snapshot, digest = told.get(keys.SNAPSHOT), told.get(keys.ENTRY_DIGEST)
+    values = {} if metadata is None else {name: value.value for name, value in metadata.items()}
+    snapshot, digest = values.get(keys.SNAPSHOT), values.get(keys.ENTRY_DIGEST)
     if not isinstance(snapshot, int) or not isinstance(digest, str):
         return None
     return snapshot, digest

@@ -18,8 +18,8 @@ from shardline.dagster.checks.log_checks import (
     SOURCES,
     check_published,
     check_sources,
+    check_volume,
     get_publication,
-    volume,
 )
 from shardline.dagster.checks.shard_checks import check_shards
 from shardline.dagster.expectations.suite import read_suite
@@ -76,7 +76,7 @@ class CheckRun:
         """Find the published snapshot to compare with, before any attestation of this run."""
         self._last = find_last_published(self.version, self.snapshot)
 
-    def verdict(self, check: str) -> CheckOutcome:
+    def run(self, check: str) -> CheckOutcome:
         """Run a check and attest its outcome. A check that raises has failed."""
         runs: dict[str, Callable[[], CheckOutcome]] = {
             INTEGRITY: self._integrity,
@@ -127,38 +127,44 @@ class CheckRun:
         number = self.snapshot.number
         return check_published(self.version, get_publication(self.version, number, self.declared))
 
-    def _not_passed(self) -> str:
+    def _find_pending_check(self) -> str:
         """Return the first shard check that has not passed on the snapshot, empty if all have."""
         missing = list_pending_checks(self.version, self.snapshot)
         return next((check for check in SHARD_CHECKS if check in missing), "")
 
     def _expectations(self) -> CheckOutcome:
-        from shardline.dagster.expectations.suite_check import judge  # noqa: PLC0415 - loads Great Expectations
+        from shardline.dagster.expectations.suite_check import check_expectations  # noqa: PLC0415 - loads Great Expectations
 
-        if self._not_passed():
-            return _create_unevaluated_outcome(self.snapshot, self._not_passed(), warns=False)
+        if self._find_pending_check():
+            return _create_unevaluated_outcome(
+                self.snapshot, self._find_pending_check(), warns=False
+            )
         if self.suite is None:
             raise InvalidArgumentError(
                 f"{self.version.name}: no expectation suite", version=self.version.name
             )
         digest = read_suite(self.suite, self.version.name).digest
         added = list_unchecked_shards(self.version, self.snapshot, digest)
-        verdict = judge(self.snapshot, self.suite, docs=self.reports / "expectations", added=added)
-        # The file may have been edited since: the outcome names the suite that was evaluated.
-        passed = verdict.passed or verdict.warns
-        detail = format_suite_detail(
-            str(verdict.metadata[keys.SUITE_DIGEST]), "" if passed else verdict.description
+        outcome = check_expectations(
+            self.snapshot, self.suite, docs=self.reports / "expectations", added=added
         )
-        told = Attestation(EXPECTATIONS, passed, content=self.snapshot.content, detail=detail)
-        rejected = [] if passed else self._to_reject(self.suite, added)
+        # The file may have been edited since: the outcome names the suite that was evaluated.
+        passed = outcome.passed or outcome.warns
+        detail = format_suite_detail(
+            str(outcome.metadata[keys.SUITE_DIGEST]), "" if passed else outcome.description
+        )
+        attestation = Attestation(
+            EXPECTATIONS, passed, content=self.snapshot.content, detail=detail
+        )
+        rejected = [] if passed else self._list_snapshots_to_reject(self.suite, added)
         if not rejected:
-            self.version.attest([told])
+            self.version.attest([attestation])
         for number in rejected:
-            attestations = [told] if number == rejected[0] else []
+            attestations = [attestation] if number == rejected[0] else []
             self.version.reject(number, attestations, reason="expectations failed")
-        return verdict
+        return outcome
 
-    def _to_reject(self, suite: Path, added: Sequence[Shard]) -> list[int]:
+    def _list_snapshots_to_reject(self, suite: Path, added: Sequence[Shard]) -> list[int]:
         """Return the snapshots that added failing rows and never passed the suite.
 
         Rows that were published before are kept, whatever a new suite says: readers rely on them.
@@ -166,39 +172,45 @@ class CheckRun:
         from shardline.dagster.expectations.suite_check import has_failing_rows  # noqa: PLC0415 - loads Great Expectations
 
         number = self.snapshot.number
-        moment = self.version.state.timeline.moment(number)
-        if is_in(self.version, moment.passed, EXPECTATIONS) or self.snapshot.rejected:
+        row = self.version.state.timeline.moment(number)
+        if is_in(self.version, row.passed, EXPECTATIONS) or self.snapshot.rejected:
             return []
         known = {shard.name for shard in self._last.shards} if self._last is not None else set()
         names = {shard.name for shard in added}
-        brought: dict[int, list[Shard]] = {}
-        for stay in self.version.state.stays.at(number):
-            if stay.shard.name in names:
-                by = 0 if stay.shard.name in known else get_introducing_snapshot(self.version, stay)
-                brought.setdefault(by, []).append(stay.shard)
-        if set(brought) <= {number}:
+        shards_by_snapshot: dict[int, list[Shard]] = {}
+        for interval in self.version.state.stays.at(number):
+            if interval.shard.name in names:
+                introduced = (
+                    0
+                    if interval.shard.name in known
+                    else get_introducing_snapshot(self.version, interval)
+                )
+                shards_by_snapshot.setdefault(introduced, []).append(interval.shard)
+        if set(shards_by_snapshot) <= {number}:
             return [number]
-        found = [
-            by
-            for by, part in sorted(brought.items())
-            if has_failing_rows(self.snapshot, suite, part)
+        failing = [
+            introduced
+            for introduced, shards in sorted(shards_by_snapshot.items())
+            if has_failing_rows(self.snapshot, suite, shards)
         ]
-        return [by for by in found if by] if found else [number]
+        return [introduced for introduced in failing if introduced] if failing else [number]
 
-    def _noted(self, check: str, verdict: CheckOutcome) -> CheckOutcome:
+    def _collect(self, check: str, outcome: CheckOutcome) -> CheckOutcome:
         """Collect an outcome that gates nothing, so that one entry attests all of these."""
-        detail = "" if verdict.passed else verdict.description[:_MAX_DETAIL]
+        detail = "" if outcome.passed else outcome.description[:_MAX_DETAIL]
         content = self.snapshot.content
-        self._notes.append(Attestation(check, verdict.passed, content=content, detail=detail))
-        return verdict
+        self._notes.append(Attestation(check, outcome.passed, content=content, detail=detail))
+        return outcome
 
     def _drift(self) -> CheckOutcome:
-        if self._not_passed():
-            return _create_unevaluated_outcome(self.snapshot, self._not_passed(), warns=True)
-        return self._noted(DRIFT, self._compare_with_last())
+        if self._find_pending_check():
+            return _create_unevaluated_outcome(
+                self.snapshot, self._find_pending_check(), warns=True
+            )
+        return self._collect(DRIFT, self._compare_with_last())
 
     def _compare_with_last(self) -> CheckOutcome:
-        from shardline.dagster.checks.drift import drift  # noqa: PLC0415 - loads pandas
+        from shardline.dagster.checks.drift import check_drift  # noqa: PLC0415 - loads pandas
         from shardline.dagster.expectations.sample import take_sample  # noqa: PLC0415 - loads pandas
 
         if self._last is None:
@@ -210,20 +222,20 @@ class CheckRun:
         if not new:
             return CheckOutcome(passed=True, description=f"no new rows since {self._last}")
         limit = self.sample_rows
-        return drift(
+        return check_drift(
             take_sample(self.snapshot, shards=new, limit=limit),
             take_sample(self._last, limit=limit),
         )
 
     def _volume(self) -> CheckOutcome:
-        return self._noted(VOLUME, volume(self.version, self.snapshot))
+        return self._collect(VOLUME, check_volume(self.version, self.snapshot))
 
 
 def find_last_published(version: Version, snapshot: Snapshot) -> Snapshot | None:
     """Return the latest published snapshot before this one."""
-    newest = version.state.published
-    if newest is not None and newest < snapshot.number:
-        return version.snapshot(newest)
+    published = version.state.published
+    if published is not None and published < snapshot.number:
+        return version.snapshot(published)
     for number in range(snapshot.number - 1, 0, -1):
         older = version.snapshot(number)
         if older.published:
@@ -231,18 +243,18 @@ def find_last_published(version: Version, snapshot: Snapshot) -> Snapshot | None
     return None
 
 
-def create_failed_outcome(check: str, what: str, error: Exception) -> CheckOutcome:
+def create_failed_outcome(check: str, problem: str, error: Exception) -> CheckOutcome:
     """Return the outcome of a check that raised an error."""
     # Messages of other errors may contain values of the data.
-    why = f"{type(error).__name__}, see the log of the step"
+    reason = f"{type(error).__name__}, see the log of the step"
     metadata = {}
     if isinstance(error, ShardlineError):
-        why, metadata = error.describe(), {keys.ERROR_CODE: error.code}
+        reason, metadata = error.describe(), {keys.ERROR_CODE: error.code}
     elif isinstance(error, OSError):
-        why = str(error)
+        reason = str(error)
     return CheckOutcome(
         passed=False,
-        description=f"{what}: {why}",
+        description=f"{problem}: {reason}",
         metadata=metadata,
         warns=check in REPORTING,
     )
@@ -269,20 +281,20 @@ def list_unchecked_shards(version: Version, snapshot: Snapshot, digest: str) -> 
     before = _find_attested_snapshot(version, snapshot, digest)
     if before is None or before.schema != snapshot.schema:
         return snapshot.shards
-    judged = {(shard.name, shard.content) for shard in before.shards}
-    return tuple(s for s in snapshot.shards if (s.name, s.content) not in judged)
+    evaluated = {(shard.name, shard.content) for shard in before.shards}
+    return tuple(shard for shard in snapshot.shards if (shard.name, shard.content) not in evaluated)
 
 
 def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -> Snapshot | None:
     """Return the latest earlier snapshot that the suite attested, None if it is too old."""
-    newest = version.state.number
-    told: set[str] = set()
-    for number in range(newest, max(newest - _MAX_ENTRIES, 0), -1):
+    latest = version.state.number
+    seen: set[str] = set()
+    for number in range(latest, max(latest - _MAX_ENTRIES, 0), -1):
         for attestation in version.log.entry(number).attestations:
             content = attestation.content
-            if attestation.check != EXPECTATIONS or content is None or content in told:
+            if attestation.check != EXPECTATIONS or content is None or content in seen:
                 continue
-            told.add(
+            seen.add(
                 content
             )  # the latest attestation of this content; earlier ones no longer count
             if not attestation.passed or parse_suite_digest(attestation.detail) != digest:
@@ -297,7 +309,7 @@ def _find_same_content(version: Version, content: str, below: int) -> Snapshot |
     """Return the latest earlier snapshot with this content that passed expectations."""
     timeline = version.state.timeline
     for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
-        moment = timeline.moment(number)
-        if moment.content == content:
-            return version.snapshot(number) if is_in(version, moment.passed, EXPECTATIONS) else None
+        row = timeline.moment(number)
+        if row.content == content:
+            return version.snapshot(number) if is_in(version, row.passed, EXPECTATIONS) else None
     return None

@@ -52,7 +52,7 @@ class DriftMeasure:
     """The change of one measure of a column: its score, and a description."""
 
     score: float
-    words: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +60,18 @@ class _ColumnDrift:
     name: str
     old: str
     new: str
-    moves: tuple[DriftMeasure, ...]
+    measures: tuple[DriftMeasure, ...]
 
     @property
     def score(self) -> float:
-        return max((move.score for move in self.moves), default=0.0)
+        return max((measure.score for measure in self.measures), default=0.0)
 
     @property
-    def found(self) -> str:
-        return "; ".join(move.words for move in self.moves if move.score > 1)
+    def findings(self) -> str:
+        return "; ".join(measure.description for measure in self.measures if measure.score > 1)
 
 
-def drift(
+def check_drift(
     new: Sample, last: Sample | None, *, thresholds: DriftThresholds = DEFAULT_THRESHOLDS
 ) -> CheckOutcome:
     """Compare new rows with those of the last published snapshot.
@@ -80,20 +80,20 @@ def drift(
     """
     metadata = {keys.MAX_DRIFT: 0.0, keys.DRIFTED_COLUMNS: 0, keys.NEW_ROWS: new.of}
     if last is None or not last.rows:
-        what = "no earlier published snapshot to compare with"
-        return CheckOutcome(passed=True, description=what, metadata=metadata)
+        reason = "no earlier published snapshot to compare with"
+        return CheckOutcome(passed=True, description=reason, metadata=metadata)
     metadata |= {
         keys.PUBLISHED_ROWS: last.of,
         keys.COMPARED_NEW_ROWS: new.rows,
         keys.COMPARED_PUBLISHED_ROWS: last.rows,
     }
     if not new.rows:
-        what = "no new rows to compare"
-        return CheckOutcome(passed=True, description=what, metadata=metadata)
+        reason = "no new rows to compare"
+        return CheckOutcome(passed=True, description=reason, metadata=metadata)
     columns = _compare_columns(profile_sample(new), profile_sample(last), thresholds)
     columns.sort(key=lambda column: -column.score)
     drifted = [column for column in columns if column.score > 1]
-    compared = f"{new.said} added, {last.said} published"
+    compared = f"{new.extent} added, {last.extent} published"
     metadata[keys.MAX_DRIFT] = round(max((column.score for column in columns), default=0.0), 3)
     metadata[keys.DRIFTED_COLUMNS] = len(drifted)
     return CheckOutcome(
@@ -111,14 +111,14 @@ def _compare_columns(
     for name in dict.fromkeys((*old, *new)):
         if name not in new or name not in old:
             side = "added rows" if name in new else "published rows"
-            told = (_format_column(old.get(name)), _format_column(new.get(name)))
+            descriptions = (_format_column(old.get(name)), _format_column(new.get(name)))
             columns.append(
-                _ColumnDrift(name, *told, (DriftMeasure(_MAX_SCORE, f"only in {side}"),))
+                _ColumnDrift(name, *descriptions, (DriftMeasure(_MAX_SCORE, f"only in {side}"),))
             )
             continue
-        moves = tuple(_measure_column(old[name], new[name], thresholds))
+        measures = tuple(_measure_column(old[name], new[name], thresholds))
         columns.append(
-            _ColumnDrift(name, _format_column(old[name]), _format_column(new[name]), moves)
+            _ColumnDrift(name, _format_column(old[name]), _format_column(new[name]), measures)
         )
     return columns
 
@@ -129,8 +129,8 @@ def _measure_column(
     less = new.presence - old.presence
     pooled = (old.present + new.present) / (old.rows + new.rows)
     chance = math.sqrt(pooled * (1 - pooled)) * _estimate_noise(old.rows, new.rows)
-    words = f"{abs(less):.1%} {'fewer' if less < 0 else 'more'} rows have a value"
-    yield _create_measure(abs(less), thresholds.presence + chance, words)
+    description = f"{abs(less):.1%} {'fewer' if less < 0 else 'more'} rows have a value"
+    yield _create_measure(abs(less), thresholds.presence + chance, description)
     if not old.present or not new.present:
         return
     if old.is_category:
@@ -143,42 +143,46 @@ def _measure_column(
 
 
 def _measure_numbers(
-    old: NumberSummary, new: NumberSummary, thresholds: DriftThresholds, what: str
+    old: NumberSummary, new: NumberSummary, thresholds: DriftThresholds, measure: str
 ) -> Iterator[DriftMeasure]:
     # Values that never differed have no spread: any other value scores the maximum.
     spread = max(old.spread, 1e-9 * max(abs(old.mean), 1.0))
     sds = (new.mean - old.mean) / spread
-    words = (
-        f"the {what} moved by {_format_number(sds)} standard deviations"
+    description = (
+        f"the {measure} moved by {_format_number(sds)} standard deviations"
         if old.spread > 0
         else (
-            f"the {what} was always {_format_number(old.mean)}, now "
+            f"the {measure} was always {_format_number(old.mean)}, now "
             f"{_format_number(new.mean)} on average"
         )
     )
-    yield _create_measure(abs(sds), thresholds.mean + _estimate_noise(old.count, new.count), words)
+    yield _create_measure(
+        abs(sds), thresholds.mean + _estimate_noise(old.count, new.count), description
+    )
     width = old.high - old.low
     outside = max(old.low - new.low, new.high - old.high, 0.0)
     if width > 0:
-        words = f"values exceed the old range by {_format_number(outside / width)} of its width"
-        yield _create_measure(outside / width, thresholds.reach, words)
+        description = (
+            f"values exceed the old range by {_format_number(outside / width)} of its width"
+        )
+        yield _create_measure(outside / width, thresholds.reach, description)
 
 
 def _measure_categories(
     old: ColumnProfile, new: ColumnProfile, thresholds: DriftThresholds
 ) -> Iterator[DriftMeasure]:
     before, after = old.shares, new.shares
-    moved = sum(abs(after.get(v, 0.0) - before.get(v, 0.0)) for v in {**before, **after}) / 2
+    distance = sum(abs(after.get(v, 0.0) - before.get(v, 0.0)) for v in {**before, **after}) / 2
     noise = _estimate_noise(old.present, new.present)
     # Twice the mean distance between samples of the same distribution.
     chance = sum(math.sqrt(2 / math.pi * p * (1 - p)) for p in before.values()) * noise / _BY_CHANCE
-    words = f"the shares of categories moved by {moved:.0%} of the rows"
-    yield _create_measure(moved, thresholds.shares + chance, words)
-    fresh, gone = len(after.keys() - before.keys()), len(before.keys() - after.keys())
+    description = f"the shares of categories moved by {distance:.0%} of the rows"
+    yield _create_measure(distance, thresholds.shares + chance, description)
+    fresh, vanished = len(after.keys() - before.keys()), len(before.keys() - after.keys())
     unseen = sum(share for value, share in after.items() if value not in before)
     noun = "category" if fresh == 1 else "categories"
-    words = f"{fresh:,} new {noun} in {unseen:.1%} of the rows, {gone:,} vanished"
-    yield _create_measure(unseen, thresholds.unseen + _BY_CHANCE / new.present, words)
+    description = f"{fresh:,} new {noun} in {unseen:.1%} of the rows, {vanished:,} vanished"
+    yield _create_measure(unseen, thresholds.unseen + _BY_CHANCE / new.present, description)
 
 
 def _estimate_noise(old: int, new: int) -> float:
@@ -186,28 +190,30 @@ def _estimate_noise(old: int, new: int) -> float:
     return _BY_CHANCE * math.sqrt(1 / max(old, 1) + 1 / max(new, 1))
 
 
-def _create_measure(found: float, allowed: float, words: str) -> DriftMeasure:
-    if found <= 0:
-        return DriftMeasure(0.0, words)
-    return DriftMeasure(_MAX_SCORE if allowed <= 0 else min(found / allowed, _MAX_SCORE), words)
+def _create_measure(change: float, allowed: float, description: str) -> DriftMeasure:
+    if change <= 0:
+        return DriftMeasure(0.0, description)
+    return DriftMeasure(
+        _MAX_SCORE if allowed <= 0 else min(change / allowed, _MAX_SCORE), description
+    )
 
 
 def _format_column(column: ColumnProfile | None) -> str:
     """Return a short description of a column, with no values but the minimum and the maximum."""
     if column is None:
         return "missing"
-    there = f"{column.presence:.0%} present"
+    present = f"{column.presence:.0%} present"
     if column.is_category:
         noun = "category" if len(column.counts) == 1 else "categories"
-        return f"{len(column.counts)} {noun}, {there}"
+        return f"{len(column.counts)} {noun}, {present}"
     if column.numbers is None:
-        return there
-    told = column.numbers
-    what = "length " if column.kind == "text" else ""
+        return present
+    numbers = column.numbers
+    prefix = "length " if column.kind == "text" else ""
     return (
-        f"{what}{_format_number(told.low)} to {_format_number(told.high)}, mean "
-        f"{_format_number(told.mean)} "
-        f"± {_format_number(told.spread)}, {there}"
+        f"{prefix}{_format_number(numbers.low)} to {_format_number(numbers.high)}, mean "
+        f"{_format_number(numbers.mean)} "
+        f"± {_format_number(numbers.spread)}, {present}"
     )
 
 
@@ -220,7 +226,7 @@ def _format_description(
 ) -> str:
     if not drifted:
         return f"none of {len(columns)} columns drifted: {compared}"
-    named = ". ".join(f"{column.name}: {column.found}" for column in drifted[:_MAX_NAMES])
+    named = ". ".join(f"{column.name}: {column.findings}" for column in drifted[:_MAX_NAMES])
     more = f". And {len(drifted) - _MAX_NAMES} more" if len(drifted) > _MAX_NAMES else ""
     return f"{len(drifted)} of {len(columns)} columns drifted ({compared}). {named}{more}"
 
@@ -233,7 +239,7 @@ def _build_table(columns: list[_ColumnDrift]) -> dg.TableMetadataValue:
                     "column": column.name,
                     "published": column.old,
                     "added": column.new,
-                    "change": column.found,
+                    "change": column.findings,
                     "drift": round(column.score, 3),
                 }
             )

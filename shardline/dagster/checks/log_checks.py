@@ -68,16 +68,16 @@ def get_publication(
     is_final = False
     if not version.snapshot(number).published:
         rejection = ""
-        for found in iter_blockers(version, number):
-            detail = strip_suite(found.detail)
-            if found.kind == "rejected":
+        for blocker in iter_blockers(version, number):
+            detail = strip_suite(blocker.detail)
+            if blocker.kind == "rejected":
                 rejection = detail
             # A rejection names the failure that caused it.
-            if found.kind != "failed" or not detail or detail not in rejection:
-                said = f": {detail}" if detail else ""
-                reasons.append(f"{found.check or 'snapshot'} {found.kind}{said}")
-            if found.kind == "missing":
-                unchecked[found.check] = None
+            if blocker.kind != "failed" or not detail or detail not in rejection:
+                suffix = f": {detail}" if detail else ""
+                reasons.append(f"{blocker.check or 'snapshot'} {blocker.kind}{suffix}")
+            if blocker.kind == "missing":
+                unchecked[blocker.check] = None
             else:
                 is_final = True
     for check, has_failed in _list_unrequired_checks(version, number, declared):
@@ -87,7 +87,7 @@ def get_publication(
         else:
             unchecked[check] = None
     broken = list_broken_dependencies(version, number, open_version)
-    reasons += [str(found) for found in broken]
+    reasons += [str(blocker) for blocker in broken]
     published = version.state.published or 0
     return Publication(
         number,
@@ -143,14 +143,14 @@ def _list_unrequired_checks(
     needed = state.checks_of(number)
     of_shards = [check for check in declared.shard if check not in needed.shard]
     of_snapshots = [check for check in declared.snapshot if check not in needed.snapshot]
-    stays = state.stays.at(number) if of_shards else []
+    intervals = state.stays.at(number) if of_shards else []
     for check in of_shards:
-        if not all(is_in(version, stay.passed, check) for stay in stays):
-            yield check, any(is_in(version, stay.failed, check) for stay in stays)
+        if not all(is_in(version, interval.passed, check) for interval in intervals):
+            yield check, any(is_in(version, interval.failed, check) for interval in intervals)
     for check in of_snapshots:
-        moment = state.timeline.moment(number)
-        if not is_in(version, moment.passed, check):
-            yield check, is_in(version, moment.failed, check)
+        row = state.timeline.moment(number)
+        if not is_in(version, row.passed, check):
+            yield check, is_in(version, row.failed, check)
 
 
 _MAX_APPENDS = 20
@@ -159,7 +159,7 @@ _MIN_APPENDS = 3
 _FACTOR = 10
 
 
-def volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
+def check_volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
     """Compare the rows that a snapshot added with those of recent appends.
 
     Rejected appends do not count.
@@ -167,18 +167,18 @@ def volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
     entry = version.log.entry(snapshot.entry)
     totals: dict[str, int | float] = {keys.ADDED_ROWS: 0, keys.ROWS: snapshot.records}
     if entry.operation != "append":
-        what = f"{snapshot}: not an append but a {entry.operation}"
-        return CheckOutcome(passed=True, description=what, metadata=totals)
+        reason = f"{snapshot}: not an append but a {entry.operation}"
+        return CheckOutcome(passed=True, description=reason, metadata=totals)
     added = _count_rows(entry)
     before = _list_appended_rows(version, snapshot.number)
     metadata = {**totals, keys.ADDED_ROWS: added, keys.COMPARED_APPENDS: len(before)}
-    told = f"{added:,} {'row was' if added == 1 else 'rows were'} added"
+    description = f"{added:,} {'row was' if added == 1 else 'rows were'} added"
     if before:
         usual = float(median(before))
         metadata[keys.USUAL_ROWS] = usual
         metadata[keys.USUAL_SPREAD] = float(median(abs(rows - usual) for rows in before))
-        told += f", usual are {usual:,.0f} ({min(before):,} to {max(before):,}"
-        told += (
+        description += f", usual are {usual:,.0f} ({min(before):,} to {max(before):,}"
+        description += (
             f" in the last {len(before)} appends)"
             if len(before) > 1
             else " in the previous append)"
@@ -186,7 +186,7 @@ def volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
     warning = _format_warning(added, before)
     return CheckOutcome(
         passed=not warning,
-        description=f"{warning}: {told}" if warning else told,
+        description=f"{warning}: {description}" if warning else description,
         metadata=metadata,
         warns=bool(warning),
     )
@@ -208,22 +208,22 @@ def _format_warning(added: int, before: list[int]) -> str:
 def _list_appended_rows(version: Version, number: int) -> list[int]:
     """Return the rows of earlier appends, latest first."""
     timeline = version.state.timeline
-    found: list[int] = []
+    counts: list[int] = []
     for earlier in range(number - 1, max(number - 1 - _MAX_ENTRIES, 0), -1):
-        moment = timeline.moment(earlier)
-        if moment.rejected:
+        row = timeline.moment(earlier)
+        if row.rejected:
             continue
-        entry = version.log.entry(moment.entry)
+        entry = version.log.entry(row.entry)
         if entry.operation == "append":
-            found.append(_count_rows(entry))
-        if len(found) == _MAX_APPENDS:
+            counts.append(_count_rows(entry))
+        if len(counts) == _MAX_APPENDS:
             break
-    return found
+    return counts
 
 
 def _count_rows(entry: Entry) -> int:
     # Shards without a source are what a replacement kept of earlier ones.
-    return sum(one.shard.records for one in entry.added if one.shard.source is not None)
+    return sum(added.shard.records for added in entry.added if added.shard.source is not None)
 
 
 SOURCES = "sources_accepted"
@@ -254,10 +254,10 @@ def check_sources(version: Version) -> CheckOutcome:
     `shardline dismiss` closes it.
     """
     version.refresh()
-    found = open_sources(version)
-    rejected, duplicates = found.rejected, found.duplicates
+    sources = open_sources(version)
+    rejected, duplicates = sources.rejected, sources.duplicates
     return CheckOutcome(
-        passed=not found.all,
+        passed=not sources.all,
         description=_format_sources(version.name, rejected, duplicates),
         metadata={
             keys.REJECTED_SOURCES: len(rejected),
@@ -293,15 +293,15 @@ def _build_rejected_table(rejected: tuple[RejectedSource, ...]) -> dg.TableMetad
     rows = [
         dg.TableRecord(
             {
-                "source": one.source.shown,
-                "reason": _format_reason(one),
-                "record": one.record,
-                "offset": one.offset,
-                "entry": one.entry,
-                "since": one.time.strftime(_TIME),
+                "source": source.source.shown,
+                "reason": _format_reason(source),
+                "record": source.record,
+                "offset": source.offset,
+                "entry": source.entry,
+                "since": source.time.strftime(_TIME),
             }
         )
-        for one in rejected[:MAX_SOURCES]
+        for source in rejected[:MAX_SOURCES]
     ]
     return dg.MetadataValue.table(rows, _REJECTED)
 
@@ -310,12 +310,12 @@ def _build_duplicate_table(duplicates: tuple[DuplicateSource, ...]) -> dg.TableM
     rows = [
         dg.TableRecord(
             {
-                "source": one.source.shown,
-                "first": one.first,
-                "entry": one.entry,
-                "since": one.time.strftime(_TIME),
+                "source": source.source.shown,
+                "first": source.first,
+                "entry": source.entry,
+                "since": source.time.strftime(_TIME),
             }
         )
-        for one in duplicates[:MAX_SOURCES]
+        for source in duplicates[:MAX_SOURCES]
     ]
     return dg.MetadataValue.table(rows, _DUPLICATES)

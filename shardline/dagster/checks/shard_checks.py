@@ -39,18 +39,18 @@ class ShardFinding:
     record: int | None = None
     offset: int | None = None
     field: str | None = None
-    why: str = ""
+    text: str = ""
 
     def __str__(self) -> str:
-        if self.why:
-            return self.why
-        place = [
+        if self.text:
+            return self.text
+        parts = [
             f"record {self.record}" if self.record is not None else "",
             f"offset {self.offset}" if self.offset is not None else "",
             f"field {self.field!r}" if self.field is not None else "",
         ]
-        where = ", ".join(part for part in place if part)
-        return f"{self.shard}{f' at {where}' if where else ''}: {self.problem}"
+        position = ", ".join(part for part in parts if part)
+        return f"{self.shard}{f' at {position}' if position else ''}: {self.problem}"
 
 
 def list_shard_findings(report: CheckReport, check: str) -> list[ShardFinding]:
@@ -59,12 +59,16 @@ def list_shard_findings(report: CheckReport, check: str) -> list[ShardFinding]:
     for shard in report.shards:
         if check == INTEGRITY:
             if shard.problems:
-                at = shard.damaged_at or (None, None)
-                findings.append(ShardFinding(shard.shard.name, "; ".join(shard.problems), *at))
+                position = shard.damaged_at or (None, None)
+                findings.append(
+                    ShardFinding(shard.shard.name, "; ".join(shard.problems), *position)
+                )
         else:
             findings += [
-                ShardFinding(shard.shard.name, one.detail, one.record, None, one.feature)
-                for one in shard.violations
+                ShardFinding(
+                    shard.shard.name, violation.detail, violation.record, None, violation.feature
+                )
+                for violation in shard.violations
             ]
     return findings
 
@@ -77,7 +81,7 @@ def check_shards(
     Shards that were not read have an attestation in the log, whose entry and time are given.
     """
     snapshot = report.snapshot
-    found = list_shard_findings(report, check)
+    findings = list_shard_findings(report, check)
     unread = _list_unread_shards(version, report) if check == SCHEMA else []
     read = len(report.shards)
     read_bytes = sum(shard.shard.bytes for shard in report.shards)
@@ -87,7 +91,7 @@ def check_shards(
         keys.SHARDS_READ: read,
         keys.BYTES_READ: read_bytes,
         keys.ATTESTED_SHARDS: snapshot.totals.shards - read,
-        keys.PROBLEMS: len(found) + len(unread),
+        keys.PROBLEMS: len(findings) + len(unread),
     }
     extent = (
         f"{format_count(read, 'shard')} ({format_bytes(read_bytes)}) {'re' if reread else ''}read"
@@ -100,25 +104,25 @@ def check_shards(
             extent += f" (latest in entry {entry.number}, {entry.time:%Y-%m-%d %H:%M} UTC)"
             metadata[keys.ATTESTED_ENTRY] = entry.number
             metadata[keys.ATTESTED_TIME] = dg.MetadataValue.timestamp(entry.time)
-    problems = [*found, *unread]
+    problems = [*findings, *unread]
     if problems:
         metadata[keys.FIRST_PROBLEMS] = _build_table(check, problems)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         description = f"{snapshot}: {problems[0]}{more}; {extent}"
         return CheckOutcome(passed=False, description=description, metadata=metadata)
-    held = "match the log" if check == INTEGRITY else "fit the schema"
+    result = "match the log" if check == INTEGRITY else "fit the schema"
     amount = (
         f"{format_count(snapshot.records, 'record')} in "
         f"{format_count(snapshot.totals.shards, 'shard')}"
     )
     return CheckOutcome(
-        passed=True, description=f"{snapshot}: {amount} {held}; {extent}", metadata=metadata
+        passed=True, description=f"{snapshot}: {amount} {result}; {extent}", metadata=metadata
     )
 
 
 def _list_unread_shards(version: Version, report: CheckReport) -> list[ShardFinding]:
     """Return the shards whose schema is unknown, because they could not be read to the end."""
-    names = [one.shard.name for one in report.shards if not one.read and not one.violations]
+    names = [check.shard.name for check in report.shards if not check.read and not check.violations]
     known = version.state.stays.named(names) if names else {}
     return [
         ShardFinding(name, "not evaluated: the shard is unreadable")
@@ -132,8 +136,12 @@ def find_last_attestation(version: Version, check: str, shards: Collection[str])
     latest = version.state.number
     for number in range(latest, max(0, latest - _MAX_ENTRIES), -1):
         entry = version.log.entry(number)
-        for told in entry.attestations:
-            if told.check == check and told.passed and not set(told.shards).isdisjoint(shards):
+        for attestation in entry.attestations:
+            if (
+                attestation.check == check
+                and attestation.passed
+                and not set(attestation.shards).isdisjoint(shards)
+            ):
                 return entry
     return None
 
@@ -141,7 +149,7 @@ def find_last_attestation(version: Version, check: str, shards: Collection[str])
 def _build_table(check: str, findings: Sequence[ShardFinding]) -> dg.TableMetadataValue:
     columns = _COLUMNS[check]
     rows = [
-        dg.TableRecord({column.name: getattr(one, column.name) for column in columns.columns})
-        for one in findings[:MAX_FINDINGS]
+        dg.TableRecord({column.name: getattr(finding, column.name) for column in columns.columns})
+        for finding in findings[:MAX_FINDINGS]
     ]
     return dg.MetadataValue.table(rows, columns)

@@ -83,7 +83,7 @@ class VersionChecks:
     @property
     def required(self) -> Checks:
         """Checks that the log requires before a snapshot is published."""
-        return required_checks(self.names)
+        return get_required_checks(self.names)
 
     def definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as a Dagster definition."""
@@ -106,13 +106,13 @@ class VersionChecks:
             shardline: ShardlineResource,
         ) -> Iterator[dg.AssetCheckResult]:
             selected = {check.name for check in context.selected_asset_check_keys}
-            for name, verdict in self._verdicts(context, config, shardline, selected):
-                context.log.info("%s: %s", name, verdict.description)
-                yield verdict.result(key, name)
+            for name, outcome in self._run_checks(context, config, shardline, selected):
+                context.log.info("%s: %s", name, outcome.description)
+                yield outcome.result(key, name)
 
         return checks
 
-    def _verdicts(
+    def _run_checks(
         self,
         context: dg.AssetCheckExecutionContext,
         config: CheckConfig,
@@ -136,12 +136,12 @@ class VersionChecks:
                 )
             return
         if snapshot is None:
-            nothing = f"{self.version}: no snapshot yet"
+            description = f"{self.version}: no snapshot yet"
             for name in names:
-                verdict = CheckOutcome(passed=name != PUBLISHED, description=nothing)
-                yield name, check_sources(version) if name == SOURCES else verdict
+                outcome = CheckOutcome(passed=name != PUBLISHED, description=description)
+                yield name, check_sources(version) if name == SOURCES else outcome
             return
-        examination = CheckRun(
+        run = CheckRun(
             version,
             snapshot,
             self.suite,
@@ -153,10 +153,10 @@ class VersionChecks:
             context.log.error,
         )
         for name in names:
-            yield name, examination.verdict(name)
-        examination.finish()
+            yield name, run.run(name)
+        run.finish()
 
 
-def required_checks(names: Collection[str]) -> Checks:
+def get_required_checks(names: Collection[str]) -> Checks:
     """Return the checks that the log requires before a snapshot is published."""
     return Checks((INTEGRITY, SCHEMA), (EXPECTATIONS,) if EXPECTATIONS in names else ())

@@ -46,47 +46,48 @@ class FlatColumn:
 
     name: str
     feature: Feature
-    tells: str = ""
+    measure: str = ""
 
     @property
     def labels(self) -> tuple[str, ...] | None:
         """Labels that its values may have, None if none are declared."""
         meaning = self.feature.meaning
-        return meaning.labels if isinstance(meaning, Category) and not self.tells else None
+        return meaning.labels if isinstance(meaning, Category) and not self.measure else None
 
 
-def flat_columns(features: Sequence[Feature]) -> list[FlatColumn]:
+def list_flat_columns(features: Sequence[Feature]) -> list[FlatColumn]:
     """Return the columns of these features, in order. Without features, that of opaque records."""
     if not features:
         return [FlatColumn("record__bytes", Feature("record", "bytes"), "bytes")]
     context = {feature.name for feature in features if not feature.sequence}
     themselves = {feature.name for feature in features if _is_flat(feature)}
-    made = []
+    columns = []
     for feature in features:
         stem = feature.name
         if feature.sequence and stem in context:
             stem = f"{stem}__steps"
         if _is_flat(feature):
-            made.append(FlatColumn(stem, feature))
+            columns.append(FlatColumn(stem, feature))
             continue
         derived = [
-            FlatColumn(f"{stem}__{tells}", feature, tells) for tells in _list_measures(feature)
+            FlatColumn(f"{stem}__{measure}", feature, measure)
+            for measure in _list_measures(feature)
         ]
-        made += [column for column in derived if column.name not in themselves]
-    return made
+        columns += [column for column in derived if column.name not in themselves]
+    return columns
 
 
 def flatten(features: Sequence[Feature], batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Return the flat columns of a batch with these features, in order."""
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
-    told = {}
+    arrays_by_feature = {}
     for feature, array in zip(features, batch.columns, strict=True):
-        told[feature.key] = (
+        arrays_by_feature[feature.key] = (
             {"": array} if _is_flat(feature) else dict(_compute_measures(feature, array))
         )
-    columns = flat_columns(features)
-    arrays = [told[column.feature.key][column.tells] for column in columns]
+    columns = list_flat_columns(features)
+    arrays = [arrays_by_feature[column.feature.key][column.measure] for column in columns]
     fields = [
         pa.field(column.name, array.type, nullable=_is_nullable(column))
         for column, array in zip(columns, arrays, strict=True)
@@ -94,11 +95,11 @@ def flatten(features: Sequence[Feature], batch: "pa.RecordBatch") -> "pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def sizes(lengths: "NDArray[np.int64]") -> "pa.RecordBatch":
+def create_size_batch(lengths: "NDArray[np.int64]") -> "pa.RecordBatch":
     """Return the single column of opaque records."""
     import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
-    (column,) = flat_columns(())
+    (column,) = list_flat_columns(())
     field = pa.field(column.name, pa.int64(), nullable=False)
     return pa.RecordBatch.from_arrays([pa.array(lengths)], schema=pa.schema([field]))
 
@@ -141,7 +142,7 @@ def _list_measures(feature: Feature) -> tuple[str, ...]:
 
 def _is_nullable(column: FlatColumn) -> bool:
     """Return True if a column may contain nulls. The minimum of an empty list is null as well."""
-    return not column.feature.required or column.tells in {"min", "max", "mean"}
+    return not column.feature.required or column.measure in {"min", "max", "mean"}
 
 
 def _compute_measures(feature: Feature, array: "pa.Array") -> Iterator[tuple[str, "pa.Array"]]:
@@ -162,8 +163,10 @@ def _compute_measures(feature: Feature, array: "pa.Array") -> Iterator[tuple[str
         sums = np.concatenate([[0], np.cumsum(pc.binary_length(values), dtype=np.int64)])
         yield "bytes", pa.array(np.diff(sums[ends]), mask=missing)
         return
-    for tells, numbers, none in _summarize_values(values.to_numpy(zero_copy_only=False), ends):
-        yield tells, pa.array(numbers, mask=missing | none)
+    for measure, numbers, is_empty in _summarize_values(
+        values.to_numpy(zero_copy_only=False), ends
+    ):
+        yield measure, pa.array(numbers, mask=missing | is_empty)
 
 
 def _split_values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
@@ -190,21 +193,21 @@ def _summarize_values(
     real = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), np.bool_)
     counts = np.zeros(len(filled), np.int64)
     sums = np.zeros(len(filled))
-    least, most = (np.zeros(len(filled), values.dtype) for _ in range(2))
+    minima, maxima = (np.zeros(len(filled), values.dtype) for _ in range(2))
     if len(starts):
         counts[filled] = np.add.reduceat(real, starts, dtype=np.int64)
         sums[filled] = np.add.reduceat(np.where(real, values, 0), starts, dtype=np.float64)
-        least[filled] = np.fmin.reduceat(values, starts)
-        most[filled] = np.fmax.reduceat(values, starts)
-    none = counts == 0
-    yield "min", least, none
-    yield "max", most, none
-    yield "mean", sums / np.maximum(counts, 1), none
+        minima[filled] = np.fmin.reduceat(values, starts)
+        maxima[filled] = np.fmax.reduceat(values, starts)
+    is_empty = counts == 0
+    yield "min", minima, is_empty
+    yield "max", maxima, is_empty
+    yield "mean", sums / np.maximum(counts, 1), is_empty
 
 
 def get_flat_columns(schema: Schema) -> list[FlatColumn]:
     """Return the flat columns of a schema."""
-    return flat_columns([] if schema.payload == "opaque" else list(schema.features))
+    return list_flat_columns([] if schema.payload == "opaque" else list(schema.features))
 
 
 def create_empty_frame(schema: Schema) -> "pd.DataFrame":
@@ -236,19 +239,19 @@ def read_chunks(
         return
     part = restrict_snapshot(snapshot, shards)
     names = [column.name for column in columns]
-    held: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in _flat_batches(part, columns):
         batch = whole.select(names)
         for first in range(0, batch.num_rows, chunk_rows):
             piece = batch.slice(first, chunk_rows)
-            if held and (rows + piece.num_rows > chunk_rows or size > chunk_bytes):
-                yield to_frame(held)
-                held, rows, size = [], 0, 0
-            held.append(piece)
+            if batches and (rows + piece.num_rows > chunk_rows or size > chunk_bytes):
+                yield to_frame(batches)
+                batches, rows, size = [], 0, 0
+            batches.append(piece)
             rows, size = rows + piece.num_rows, size + piece.nbytes
-    if held:
-        yield to_frame(held)
+    if batches:
+        yield to_frame(batches)
 
 
 def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
@@ -269,9 +272,9 @@ def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["
 def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> StoredSnapshot:
     """Return the snapshot with only these shards, in its own order."""
     names = {shard.name for shard in shards}
-    kept = tuple(shard for shard in snapshot.shards if shard.name in names)
-    if len(kept) < len(names):
-        foreign = min(names - {shard.name for shard in kept})
+    shards_left = tuple(shard for shard in snapshot.shards if shard.name in names)
+    if len(shards_left) < len(names):
+        foreign = min(names - {shard.name for shard in shards_left})
         raise InvalidArgumentError(
             f"{snapshot}: unknown shard {foreign}",
             code="shard-not-found",
@@ -279,7 +282,7 @@ def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> St
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    return replace(snapshot, list_shards=lambda: kept, totals=Totals.of(kept))
+    return replace(snapshot, list_shards=lambda: shards_left, totals=Totals.of(shards_left))
 
 
 def create_empty_batch(features: Sequence[Feature]) -> "pa.RecordBatch":
@@ -290,7 +293,7 @@ def create_empty_batch(features: Sequence[Feature]) -> "pa.RecordBatch":
     from shardline.schema.arrow_types import schema_of  # noqa: PLC0415 - only when data is read
 
     if not features:
-        return sizes(np.zeros(0, np.int64))
+        return create_size_batch(np.zeros(0, np.int64))
     return flatten(features, pa.RecordBatch.from_pylist([], schema=schema_of(features)))
 
 
@@ -298,6 +301,6 @@ def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
     """Yield the sizes of opaque records."""
     from shardline.tfrecord.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
 
-    for one in records:
-        for block in one.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
-            yield sizes(block.lengths)
+    for shard in records:
+        for block in shard.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
+            yield create_size_batch(block.lengths)

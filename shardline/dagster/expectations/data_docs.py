@@ -55,10 +55,10 @@ a { color: inherit; text-decoration: none; }
 def write_page(
     result: "ExpectationSuiteValidationResult",
     snapshot: Snapshot,
-    said: str,
+    extent: str,
     docs: Path,
     *,
-    kept: int = MAX_PAGES,
+    max_pages: int = MAX_PAGES,
 ) -> Path:
     """Write the page of a validation below `docs`, by version and snapshot. Returns its path.
 
@@ -68,15 +68,17 @@ def write_page(
     version = docs / snapshot.version.replace("/", "_")
     page = version / str(snapshot.number) / "expectations.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    text = _render_page(result, snapshot, said)
+    text = _render_page(result, snapshot, extent)
     # Two runs may write the page at once: a reader sees a complete one.
     with DurableFile(page, overwrite=True, synced=False) as file:
         file.write(text.encode())
-    _delete_old_pages(version, snapshot.number, kept)
+    _delete_old_pages(version, snapshot.number, max_pages)
     return page
 
 
-def _render_page(result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said: str) -> str:
+def _render_page(
+    result: "ExpectationSuiteValidationResult", snapshot: Snapshot, extent: str
+) -> str:
     from great_expectations.render.renderer.page_renderer import (  # noqa: PLC0415 - takes seconds
         ValidationResultsPageRenderer,
     )
@@ -84,7 +86,7 @@ def _render_page(result: "ExpectationSuiteValidationResult", snapshot: Snapshot,
     result.meta = {
         "run_id": {"run_name": str(snapshot), "run_time": datetime.now(UTC).isoformat()},
         "great_expectations_version": result.meta.get("great_expectations_version"),
-        "batch_spec": {"data_asset_name": said},
+        "batch_spec": {"data_asset_name": extent},
     }
     document = ValidationResultsPageRenderer(run_info_at_end=True).render(result)
     page: str = _get_view().render(document)  # type: ignore[no-untyped-call]
@@ -102,10 +104,10 @@ def _get_view() -> "DefaultJinjaPageView":
     return DefaultJinjaPageView()
 
 
-def _delete_old_pages(version: Path, current: int, kept: int) -> None:
+def _delete_old_pages(version: Path, current: int, max_pages: int) -> None:
     """Delete the pages of old snapshots. Another run may be doing the same."""
-    numbers = sorted(int(f.name) for f in version.iterdir() if _NUMBER.fullmatch(f.name))
-    for number in numbers[:-kept]:
+    numbers = sorted(int(path.name) for path in version.iterdir() if _NUMBER.fullmatch(path.name))
+    for number in numbers[:-max_pages]:
         if number != current:
             with suppress(OSError):
                 shutil.rmtree(version / str(number))

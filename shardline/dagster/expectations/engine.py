@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
 
 
-PLACE = "shardline_place"
+INDEX = "shardline_index"
 """Key in the meta of an expectation with its position in the suite."""
 
 _FORMAT = {"result_format": "SUMMARY", "partial_unexpected_count": 0}
@@ -46,7 +46,9 @@ class RuleEngine:
             )
 
         self._path = path
-        self._rules = [_create_rule(path, place, one) for place, one in enumerate(expectations)]
+        self._rules = [
+            _create_rule(path, index, expected) for index, expected in enumerate(expectations)
+        ]
         self._context = gx.get_context(mode="ephemeral")
         self._context.enable_analytics(enable=False)
         self._context.variables.progress_bars = ProgressBarsConfig(globally=False)
@@ -60,10 +62,10 @@ class RuleEngine:
         if not places:
             return {}
         suite = gx.ExpectationSuite(name="rules")
-        suite.expectations = [self._rules[place] for place in places]
+        suite.expectations = [self._rules[index] for index in places]
         try:
             batch = self._context.data_sources.pandas_default.read_dataframe(frame)
-            result = batch.validate(suite, result_format=dict(_FORMAT))
+            validation = batch.validate(suite, result_format=dict(_FORMAT))
         except Exception as error:
             # The message may contain values of the data.
             raise SuiteError(
@@ -72,60 +74,60 @@ class RuleEngine:
                 hint=Hint.of("remove expectations one by one to find the one that fails"),
             ) from error
         return {
-            one.expectation_config.meta[PLACE]: one
-            for one in result.results
-            if one.expectation_config is not None
+            result.expectation_config.meta[INDEX]: result
+            for result in validation.results
+            if result.expectation_config is not None
         }
 
-    def decide(self, place: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
+    def decide(self, index: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
         """Let a rule decide on metrics that were computed elsewhere."""
         from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
             ExpectationValidationResult,
         )
 
-        rule = self._rules[place]
+        rule = self._rules[index]
         # The method that Great Expectations itself calls with the metrics that it computed.
-        told = rule._validate(  # noqa: SLF001
+        verdict = rule._validate(  # noqa: SLF001
             metrics=dict(metrics), runtime_configuration={"result_format": dict(_FORMAT)}
         )
-        if isinstance(told, ExpectationValidationResult):
-            told.expectation_config = rule.configuration
-            return told
+        if isinstance(verdict, ExpectationValidationResult):
+            verdict.expectation_config = rule.configuration
+            return verdict
         return ExpectationValidationResult(
-            success=told["success"],
-            result=told.get("result", {}),
+            success=verdict["success"],
+            result=verdict.get("result", {}),
             expectation_config=rule.configuration,
             meta={},
             exception_info=_create_exception_info(""),
         )
 
-    def add_up(
-        self, place: int, results: Sequence["ExpectationValidationResult"]
+    def combine_results(
+        self, index: int, results: Sequence["ExpectationValidationResult"]
     ) -> "ExpectationValidationResult":
         """Decide a rule on rows from its results on chunks.
 
         Counts add up. Results without counts must all hold.
         """
-        for one in results:
-            if _has_raised(one.exception_info):
-                return one
-        told = [one.result or {} for one in results]
-        if any(one.get("element_count") is None for one in told):
-            return next((one for one in results if not one.success), results[0])
+        for result in results:
+            if _has_raised(result.exception_info):
+                return result
+        counts = [result.result or {} for result in results]
+        if any(result.get("element_count") is None for result in counts):
+            return next((result for result in results if not result.success), results[0])
         elements, missing, unexpected = (
-            sum(int(one.get(name) or 0) for one in told)
+            sum(int(result.get(name) or 0) for result in counts)
             for name in ("element_count", "missing_count", "unexpected_count")
         )
-        name = getattr(self._rules[place], "map_metric", "")
+        name = getattr(self._rules[index], "map_metric", "")
         metrics = {
             "table.row_count": elements,
             "column_values.nonnull.unexpected_count": missing,
             f"{name}.filtered_row_count": elements - missing,
             f"{name}.unexpected_count": unexpected,
         }
-        return self.decide(place, metrics)
+        return self.decide(index, metrics)
 
-    def raised(self, place: int, error: Exception) -> "ExpectationValidationResult":
+    def create_raised_result(self, index: int, error: Exception) -> "ExpectationValidationResult":
         """Return the result of a rule that could not be evaluated."""
         from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
             ExpectationValidationResult,
@@ -134,7 +136,7 @@ class RuleEngine:
         return ExpectationValidationResult(
             success=False,
             result={},
-            expectation_config=self._rules[place].configuration,
+            expectation_config=self._rules[index].configuration,
             meta={},
             exception_info=_create_exception_info(type(error).__name__),
         )
@@ -156,7 +158,7 @@ def build_suite_result(
         ExpectationSuiteValidationResult,
     )
 
-    passed = sum(bool(one.success) for one in results)
+    passed = sum(bool(result.success) for result in results)
     return ExpectationSuiteValidationResult(
         success=passed == len(results),
         results=list(results),
@@ -173,11 +175,11 @@ def build_suite_result(
 
 def get_raised_class(info: Mapping[str, Any] | None) -> str:
     """Return the class of a raised error, empty if none was raised."""
-    told = info or {}
-    for one in (told, *told.values()):
-        if isinstance(one, Mapping) and one.get("raised_exception"):
-            last = str(one.get("exception_traceback") or "").strip().split("\n")[-1]
-            return last.partition(":")[0].rpartition(".")[2] or "an error"
+    infos = info or {}
+    for entry in (infos, *infos.values()):
+        if isinstance(entry, Mapping) and entry.get("raised_exception"):
+            line = str(entry.get("exception_traceback") or "").strip().split("\n")[-1]
+            return line.partition(":")[0].rpartition(".")[2] or "an error"
     return ""
 
 
@@ -193,7 +195,7 @@ def _create_exception_info(name: str) -> dict[str, Any]:
     }
 
 
-def _create_rule(path: Path, place: int, expected: ExpectationSpec) -> "Expectation":
+def _create_rule(path: Path, index: int, expected: ExpectationSpec) -> "Expectation":
     """Return the expectation of Great Expectations. Raises SuiteError if it rejects the rule."""
     from great_expectations.exceptions.exceptions import (  # noqa: PLC0415 - takes seconds to load
         ExpectationNotFoundError,
@@ -203,27 +205,27 @@ def _create_rule(path: Path, place: int, expected: ExpectationSpec) -> "Expectat
         ExpectationConfiguration,
     )
 
-    what = f"expectation {place + 1} ({expected.type})"
-    told = expected.to_dict()
-    told["meta"] = {**(told.get("meta") or {}), PLACE: place}
+    subject = f"expectation {index + 1} ({expected.type})"
+    payload = expected.to_dict()
+    payload["meta"] = {**(payload.get("meta") or {}), INDEX: index}
     try:
-        return ExpectationConfiguration(**told).to_domain_obj()
+        return ExpectationConfiguration(**payload).to_domain_obj()
     except ExpectationNotFoundError:
         raise SuiteError(
-            f"{what}: unknown type",
+            f"{subject}: unknown type",
             path=path,
             code="unknown-expectation",
             hint=Hint.of("correct its name, or remove it"),
-            expectation=place + 1,
+            expectation=index + 1,
             rule=expected.type,
         ) from None
     except (GreatExpectationsError, TypeError, ValueError) as error:
-        why = "; ".join(str(error).split("\n")[1:]) or str(error)
+        reason = "; ".join(str(error).split("\n")[1:]) or str(error)
         raise SuiteError(
-            f"{what}: rejected by Great Expectations: {why}",
+            f"{subject}: rejected by Great Expectations: {reason}",
             path=path,
             code="invalid-expectation",
-            expectation=place + 1,
+            expectation=index + 1,
             rule=expected.type,
         ) from None
 

@@ -62,7 +62,7 @@ class EvaluationExtent:
 class _SnapshotRule:
     """A rule on the whole snapshot. After its tally raised an `error`, it is skipped."""
 
-    place: int
+    index: int
     tally: Tally
     error: Exception | None = None
 
@@ -85,9 +85,9 @@ class Evaluator:
         with tempfile.TemporaryDirectory(prefix="shardline-expectations-") as folder:
             results = self._results(Path(folder))
         added = sum(shard.records for shard in self.added)
-        took = time.perf_counter() - start
-        extent = EvaluationExtent(self.snapshot.records, added, self._read, took)
-        return [results[place] for place in range(len(self.expectations))], extent
+        seconds = time.perf_counter() - start
+        extent = EvaluationExtent(self.snapshot.records, added, self._read, seconds)
+        return [results[index] for index in range(len(self.expectations))], extent
 
     def _results(self, folder: Path) -> dict[int, "ExpectationValidationResult"]:
         empty = create_empty_frame(self.snapshot.schema)
@@ -95,24 +95,28 @@ class Evaluator:
         by_kind = self._places(known)
         on_rows = by_kind.get(Evaluation.ROWS, [])
         whole = [
-            _SnapshotRule(place, create_tally(self.expectations[place], folder, str(place)))
+            _SnapshotRule(index, create_tally(self.expectations[index], folder, str(index)))
             for kind, places in by_kind.items()
             if kind not in {Evaluation.ROWS, Evaluation.COLUMNS, Evaluation.TOTAL}
-            for place in places
+            for index in places
         ]
         # An empty frame decides rules that need no rows, and rules that name a missing column.
-        absent = [p for p, one in enumerate(self.expectations) if set(one.columns) - known]
-        without_rows = dict.fromkeys([*by_kind.get(Evaluation.COLUMNS, []), *absent])
+        missing_columns = [
+            number
+            for number, expected in enumerate(self.expectations)
+            if set(expected.columns) - known
+        ]
+        without_rows = dict.fromkeys([*by_kind.get(Evaluation.COLUMNS, []), *missing_columns])
         results = self.engine.run(empty, list(without_rows))
         self._read_rows(on_rows, whole)
-        for place in by_kind.get(Evaluation.TOTAL, []):
-            results[place] = self._decide(place, {"table.row_count": self.snapshot.records})
+        for index in by_kind.get(Evaluation.TOTAL, []):
+            results[index] = self._decide(index, {"table.row_count": self.snapshot.records})
         for rule in whole:
-            results[rule.place] = self._finish(rule)
-        missing = [place for place in on_rows if place not in self._partial]
+            results[rule.index] = self._finish(rule)
+        missing = [index for index in on_rows if index not in self._partial]
         results |= self.engine.run(empty[self._needed(missing)], missing) if missing else {}
-        for place, partial in self._partial.items():
-            results[place] = self.engine.add_up(place, partial)
+        for index, partial in self._partial.items():
+            results[index] = self.engine.combine_results(index, partial)
         return results
 
     def _places(self, known: set[str]) -> dict[Evaluation, list[int]]:
@@ -120,23 +124,23 @@ class Evaluator:
 
         Rules about columns are included, because they are about missing columns.
         """
-        found: dict[Evaluation, list[int]] = {}
-        for place, one in enumerate(self.expectations):
-            kind = get_evaluation(one.type)
-            if kind is not Evaluation.COLUMNS and set(one.columns) - known:
+        by_evaluation: dict[Evaluation, list[int]] = {}
+        for index, expected in enumerate(self.expectations):
+            kind = get_evaluation(expected.type)
+            if kind is not Evaluation.COLUMNS and set(expected.columns) - known:
                 continue
-            found.setdefault(kind, []).append(place)
-        return found
+            by_evaluation.setdefault(kind, []).append(index)
+        return by_evaluation
 
     def _read_rows(self, on_rows: Sequence[int], whole: Sequence[_SnapshotRule]) -> None:
         """Feed added rows to all rules, and the other rows to rules on the whole snapshot."""
-        everywhere = self._needed([rule.place for rule in whole])
+        everywhere = self._needed([rule.index for rule in whole])
         new = {shard.name for shard in self.added}
         older = [shard for shard in self.snapshot.shards if shard.name not in new]
         needed = [*dict.fromkeys([*everywhere, *self._needed(on_rows)])]
         for frame in self._frames(self.added, needed):
-            for place, result in self.engine.run(frame, on_rows).items():
-                self._keep(place, result)
+            for index, result in self.engine.run(frame, on_rows).items():
+                self._keep(index, result)
             _add_chunk(whole, frame)
         for frame in self._frames(older if whole else (), everywhere):
             _add_chunk(whole, frame)
@@ -148,33 +152,33 @@ class Evaluator:
 
     def _needed(self, places: Sequence[int]) -> list[str]:
         """Return the columns that rules need, in the order of the schema."""
-        named = {name for place in places for name in self.expectations[place].columns}
-        texts = [get_condition_text(self.expectations[place].kwargs) for place in places]
+        named = {name for index in places for name in self.expectations[index].columns}
+        texts = [get_condition_text(self.expectations[index].kwargs) for index in places]
         return [
             column.name
             for column in get_flat_columns(self.snapshot.schema)
             if column.name in named or any(column.name in text for text in texts)
         ]
 
-    def _keep(self, place: int, result: "ExpectationValidationResult") -> None:
+    def _keep(self, index: int, result: "ExpectationValidationResult") -> None:
         """Add a result on a chunk. The memory per rule does not grow with the chunks."""
-        partial = self._partial.setdefault(place, [])
+        partial = self._partial.setdefault(index, [])
         partial.append(result)
         if len(partial) > 1:
-            self._partial[place] = [self.engine.add_up(place, partial)]
+            self._partial[index] = [self.engine.combine_results(index, partial)]
 
-    def _decide(self, place: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
+    def _decide(self, index: int, metrics: Mapping[str, Any]) -> "ExpectationValidationResult":
         try:
-            return self.engine.decide(place, metrics)
+            return self.engine.decide(index, metrics)
         except _EVALUATION_ERRORS:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a rule raises, it does not hold
-            return self.engine.raised(place, error)
+            return self.engine.create_raised_result(index, error)
 
     def _finish(self, rule: _SnapshotRule) -> "ExpectationValidationResult":
         if rule.error is not None:
-            return self.engine.raised(rule.place, rule.error)
-        return self._decide(rule.place, rule.tally.metrics())
+            return self.engine.create_raised_result(rule.index, rule.error)
+        return self._decide(rule.index, rule.tally.metrics())
 
 
 def _add_chunk(whole: Sequence[_SnapshotRule], frame: "pd.DataFrame") -> None:

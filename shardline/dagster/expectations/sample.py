@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from shardline.dagster.expectations.columns import (
     FlatColumn,
     create_empty_batch,
-    flat_columns,
+    create_size_batch,
     flatten,
+    list_flat_columns,
     read_sizes,
     restrict_snapshot,
-    sizes,
     to_frame,
 )
 from shardline.errors import InvalidArgumentError
@@ -60,7 +60,7 @@ class Sample:
         return self.rows == self.of
 
     @property
-    def said(self) -> str:
+    def extent(self) -> str:
         """Description of the extent, such as `all 1,797 rows`."""
         noun = "row" if self.of == 1 else "rows"
         if self.whole:
@@ -90,35 +90,35 @@ def take_sample(
         raise InvalidArgumentError(
             f"invalid limit {limit}: expected 1 or more", code="out-of-range"
         )
-    part = snapshot if shards is None else restrict_snapshot(snapshot, shards)
+    restricted = snapshot if shards is None else restrict_snapshot(snapshot, shards)
     features: list[Feature] = []
     if snapshot.schema.payload != "opaque" or columns is not None:
         features = select_columns(snapshot.schema, columns, _RAW)
-    records = list_records(part, features or None)
-    wanted = _limit_rows(records, limit, limit_bytes)
+    records = list_records(restricted, features or None)
+    count = _limit_rows(records, limit, limit_bytes)
     batches = [create_empty_batch(features)]
-    if wanted < part.records:
-        batches += _read_some_rows(records, features, wanted, seed)
+    if count < restricted.records:
+        batches += _read_some_rows(records, features, count, seed)
     elif features:
-        batches += (flatten(features, batch) for batch in to_arrow(part, columns))
+        batches += (flatten(features, batch) for batch in to_arrow(restricted, columns))
     else:
         batches += read_sizes(records)
     frame = to_frame(batches)
-    return Sample(frame, len(frame), part.records, tuple(flat_columns(features)))
+    return Sample(frame, len(frame), restricted.records, tuple(list_flat_columns(features)))
 
 
 def _limit_rows(records: Sequence["Records"], limit: int, limit_bytes: int) -> int:
     from shardline.readers.records import count_read_bytes  # noqa: PLC0415 - only when data is read
 
-    count, size = sum(one.shard.records for one in records), count_read_bytes(records)
-    wanted = min(count, limit)
-    if wanted * size > limit_bytes * count:
+    count, size = sum(shard.shard.records for shard in records), count_read_bytes(records)
+    rows = min(count, limit)
+    if rows * size > limit_bytes * count:
         return max(limit_bytes * count // size, 1)
-    return wanted
+    return rows
 
 
 def _read_some_rows(
-    records: Sequence["Records"], features: Sequence[Feature], wanted: int, seed: int
+    records: Sequence["Records"], features: Sequence[Feature], rows: int, seed: int
 ) -> Iterator["pa.RecordBatch"]:
     import numpy as np  # noqa: PLC0415 - only when data is read
 
@@ -126,19 +126,17 @@ def _read_some_rows(
 
     rng = np.random.default_rng(seed)
     batches = BatchBuilder(features)
-    counts = [one.shard.records for one in records]
-    for place, count in _choose_shards(counts, wanted, rng).items():
-        one = records[place]
-        for picked in one.pick(_choose_records(one, count, rng)):
+    counts = [shard.shard.records for shard in records]
+    for index, count in _choose_shards(counts, rows, rng).items():
+        shard = records[index]
+        for picked in shard.pick(_choose_records(shard, count, rng)):
             if features:
-                yield flatten(features, batches.of(one, picked))
+                yield flatten(features, batches.of(shard, picked))
             else:
-                yield sizes(picked.lengths)
+                yield create_size_batch(picked.lengths)
 
 
-def _choose_shards(
-    records: Sequence[int], wanted: int, rng: "np.random.Generator"
-) -> dict[int, int]:
+def _choose_shards(records: Sequence[int], rows: int, rng: "np.random.Generator") -> dict[int, int]:
     """Return the positions of some shards, in order, with the number of records to take of each.
 
     Points are set at even distances in the concatenated records. A shard is chosen if it contains a
@@ -149,23 +147,25 @@ def _choose_shards(
 
     counts = np.array(records, np.int64)
     ends = np.cumsum(counts)
-    points = min(_SHARDS, wanted)
+    points = min(_SHARDS, rows)
     while True:
-        at = (np.arange(points) + rng.random()) * (int(ends[-1]) / points)
-        hit = np.searchsorted(ends, np.minimum(at.astype(np.int64), ends[-1] - 1), "right")
-        places, hits = np.unique(hit, return_counts=True)
-        if counts[places].sum() >= wanted:
+        positions = (np.arange(points) + rng.random()) * (int(ends[-1]) / points)
+        shard_of_point = np.searchsorted(
+            ends, np.minimum(positions.astype(np.int64), ends[-1] - 1), "right"
+        )
+        chosen, hits = np.unique(shard_of_point, return_counts=True)
+        if counts[chosen].sum() >= rows:
             break
         points *= 2
-    taken = {}
-    left, hits_left = wanted, points
+    counts_by_shard = {}
+    left, hits_left = rows, points
     # Shards with the least room per point come first. Others take the rest of their share.
-    for one in np.argsort(counts[places] / hits, kind="stable").tolist():
-        share = left * int(hits[one]) // hits_left
-        taken[int(places[one])] = min(int(counts[places[one]]), share)
-        left -= taken[int(places[one])]
-        hits_left -= int(hits[one])
-    return {place: taken[place] for place in sorted(taken)}
+    for order in np.argsort(counts[chosen] / hits, kind="stable").tolist():
+        share = left * int(hits[order]) // hits_left
+        counts_by_shard[int(chosen[order])] = min(int(counts[chosen[order]]), share)
+        left -= counts_by_shard[int(chosen[order])]
+        hits_left -= int(hits[order])
+    return {index: counts_by_shard[index] for index in sorted(counts_by_shard)}
 
 
 def _choose_records(
@@ -228,7 +228,7 @@ class ColumnProfile:
     @property
     def is_declared(self) -> bool:
         """True if the schema declares its values as categories."""
-        return isinstance(self.column.feature.meaning, Category) and not self.column.tells
+        return isinstance(self.column.feature.meaning, Category) and not self.column.measure
 
     @property
     def is_category(self) -> bool:
@@ -253,20 +253,20 @@ def profile_sample(taken: Sample) -> dict[str, ColumnProfile]:
 def _profile_column(column: FlatColumn, series: Any) -> ColumnProfile:  # noqa: ANN401 - pandas has no types
     import pandas as pd  # noqa: PLC0415 - takes a second to load
 
-    there = series.dropna()
+    present = series.dropna()
     kind: Kind = "text"
     if pd.api.types.is_float_dtype(series.dtype):
         kind = "real"
     elif pd.api.types.is_integer_dtype(series.dtype):
         kind = "whole"
-    counted = kind != "real" and not column.tells
+    counted = kind != "real" and not column.measure
     return ColumnProfile(
         column,
         kind,
         len(series),
-        len(there),
-        _summarize_numbers(there.str.len() if kind == "text" else there),
-        there.value_counts(sort=False).to_dict() if counted else {},
+        len(present),
+        _summarize_numbers(present.str.len() if kind == "text" else present),
+        present.value_counts(sort=False).to_dict() if counted else {},
     )
 
 

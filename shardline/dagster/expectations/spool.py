@@ -109,14 +109,14 @@ class KeyCounts:
     def add(self, frame: "pd.DataFrame") -> None:
         """Count the rows of a frame. A single column must not contain nulls."""
         columns = [frame[name] for name in frame.columns]
-        keys = self.keys_of(columns[0]) if len(columns) == 1 else self._row_keys(columns)
+        keys = self.hash_values(columns[0]) if len(columns) == 1 else self._hash_rows(columns)
         counted = _merge_keys(keys)
         self._blocks.append(counted)
         self._in_memory += counted.nbytes
         if self._in_memory > self._budget:
             self._spill()
 
-    def keys_of(self, series: "pd.Series[Any]") -> "NDArray[Any]":
+    def hash_values(self, series: "pd.Series[Any]") -> "NDArray[Any]":
         """Return the key of each value of a column without nulls, each with the count 1."""
         keys = np.zeros(len(series), _COUNTED)
         keys["count"] = 1
@@ -126,7 +126,7 @@ class KeyCounts:
         import pandas as pd  # noqa: PLC0415 - takes a second to load
 
         codes, texts = pd.factorize(series.to_numpy(object))
-        hashed = self._hashed([str(text).encode() for text in texts])
+        hashed = self._hash([str(text).encode() for text in texts])
         keys["high"], keys["low"] = hashed[codes, 0], hashed[codes, 1]
         return keys
 
@@ -140,24 +140,26 @@ class KeyCounts:
         elif self._blocks:
             yield _merge_keys(np.concatenate(self._blocks))
 
-    def _row_keys(self, columns: Sequence["pd.Series[Any]"]) -> "NDArray[Any]":
+    def _hash_rows(self, columns: Sequence["pd.Series[Any]"]) -> "NDArray[Any]":
         """Return a key for each row. Nulls of a column are equal."""
         parts = []
         for series in columns:
             missing = series.isna().to_numpy(bool)
             part = np.zeros((len(series), 3), np.uint64)
-            keys = self.keys_of(series[~missing])
+            keys = self.hash_values(series[~missing])
             part[~missing, 0], part[~missing, 1] = keys["high"], keys["low"]
             part[:, 2] = missing
             parts.append(part)
         rows = np.ascontiguousarray(np.concatenate(parts, axis=1))
         data, width = rows.tobytes(), rows.shape[1] * 8
-        hashed = self._hashed([data[at : at + width] for at in range(0, len(data), width)])
+        hashed = self._hash(
+            [data[offset : offset + width] for offset in range(0, len(data), width)]
+        )
         keys = np.ones(len(rows), _COUNTED)
         keys["high"], keys["low"] = hashed[:, 0], hashed[:, 1]
         return keys
 
-    def _hashed(self, values: Sequence[bytes]) -> "NDArray[np.uint64]":
+    def _hash(self, values: Sequence[bytes]) -> "NDArray[np.uint64]":
         digests = (blake2b(v, digest_size=_HASH_BYTES, key=self._secret).digest() for v in values)
         return np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
 
@@ -170,12 +172,12 @@ class KeyCounts:
         block = _merge_keys(np.concatenate(self._blocks)) if self._blocks else np.zeros(0, _COUNTED)
         self._blocks, self._in_memory = [], 0
         self._written += block.nbytes
-        wanted = len(self._parts) or 8
-        while wanted * self._budget < 2 * self._written:
-            wanted *= 8
-        if wanted > len(self._parts):
+        part_count = len(self._parts) or 8
+        while part_count * self._budget < 2 * self._written:
+            part_count *= 8
+        if part_count > len(self._parts):
             old = self._parts
-            self._parts = [Path(f"{self._stem}.{wanted}.{part}") for part in range(wanted)]
+            self._parts = [Path(f"{self._stem}.{part_count}.{part}") for part in range(part_count)]
             for path in old:
                 if path.exists():
                     self._divide(np.fromfile(path, _COUNTED))

@@ -65,8 +65,8 @@ class ExpectationSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize to the JSON of a suite file."""
-        told = {"type": self.type, "kwargs": dict(self.kwargs), "severity": self.severity}
-        return {**told, **self.more}
+        payload = {"type": self.type, "kwargs": dict(self.kwargs), "severity": self.severity}
+        return {**payload, **self.more}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,17 @@ class Suite:
     @property
     def digest(self) -> str:
         """SHA-256 of the rules: types, arguments and severities, in order."""
-        rules = [[one.type, dict(one.kwargs), one.severity] for one in self.expectations]
+        rules = [
+            [expected.type, dict(expected.kwargs), expected.severity]
+            for expected in self.expectations
+        ]
         return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()
 
     def to_text(self) -> str:
         """Return the text of the suite file."""
-        lines = ",\n".join(f"    {json.dumps(one.to_dict())}" for one in self.expectations)
+        lines = ",\n".join(
+            f"    {json.dumps(expected.to_dict())}" for expected in self.expectations
+        )
         head = f'  "name": {json.dumps(self.name)},\n  "meta": {json.dumps(dict(self.meta))},\n'
         return f'{{\n{head}  "expectations": [\n{lines}\n  ]\n}}\n'
 
@@ -102,67 +107,72 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
     Expectations validates the arguments when the suite is used. `version` is named in the hint that
     drafts a missing suite.
     """
-    drafts = Hint.of(f"to draft one, run `python -m shardline.cli.draft {version} --output {path}`")
+    draft_hint = Hint.of(
+        f"to draft one, run `python -m shardline.cli.draft {version} --output {path}`"
+    )
     try:
-        told = json.loads(path.read_bytes())
+        payload = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise SuiteError(
-            "suite not found", path=path, code="suite-not-found", hint=drafts
+            "suite not found", path=path, code="suite-not-found", hint=draft_hint
         ) from None
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
+        position = f"line {error.lineno}, column {error.colno}"
         raise SuiteError(
-            f"invalid JSON at {where}: {error.msg}", path=path, code="invalid-json"
+            f"invalid JSON at {position}: {error.msg}", path=path, code="invalid-json"
         ) from None
     except (UnicodeDecodeError, RecursionError):
         raise SuiteError(
-            "invalid JSON, or nested too deeply", path=path, code="invalid-json", hint=drafts
+            "invalid JSON, or nested too deeply", path=path, code="invalid-json", hint=draft_hint
         ) from None
     except OSError as error:
         raise SuiteError(
             f"cannot be read: {error.strerror}", path=path, code="system-error"
         ) from None
-    if not isinstance(told, dict) or not isinstance(told.get("expectations"), list):
+    if not isinstance(payload, dict) or not isinstance(payload.get("expectations"), list):
         raise SuiteError(
-            "expected an object with 'name' and a list of 'expectations'", path=path, hint=drafts
+            "expected an object with 'name' and a list of 'expectations'",
+            path=path,
+            hint=draft_hint,
         )
-    if not told["expectations"]:
-        raise SuiteError("no expectations", path=path, code="suite-empty", hint=drafts)
-    name, meta = told.get("name", path.stem), told.get("meta") or {}
+    if not payload["expectations"]:
+        raise SuiteError("no expectations", path=path, code="suite-empty", hint=draft_hint)
+    name, meta = payload.get("name", path.stem), payload.get("meta") or {}
     if not isinstance(name, str) or not name or not isinstance(meta, dict):
         raise SuiteError("'name' must be text and 'meta' an object", path=path)
     read = [
-        _parse_expectation(path, place, one) for place, one in enumerate(told["expectations"], 1)
+        _parse_expectation(path, number, expectation)
+        for number, expectation in enumerate(payload["expectations"], 1)
     ]
     return Suite(name, tuple(read), meta)
 
 
 def validate_columns(path: Path, suite: Suite, columns: Collection[str]) -> None:
     """Raise SuiteError for an expectation on an unknown column."""
-    for place, expected in enumerate(suite.expectations, 1):
+    for number, expected in enumerate(suite.expectations, 1):
         for column in expected.columns:
             if column not in columns:
                 raise SuiteError(
-                    f"expectation {place} ({expected.type}): unknown column {column!r}",
+                    f"expectation {number} ({expected.type}): unknown column {column!r}",
                     path=path,
                     code="unknown-column",
                     hint=Hint.nearest(column, columns, "columns"),
-                    expectation=place,
+                    expectation=number,
                     rule=expected.type,
                 )
 
 
-def _parse_expectation(path: Path, place: int, told: object) -> ExpectationSpec:
-    if not isinstance(told, dict) or not isinstance(told.get("type"), str):
+def _parse_expectation(path: Path, number: int, payload: object) -> ExpectationSpec:
+    if not isinstance(payload, dict) or not isinstance(payload.get("type"), str):
         raise SuiteError(
-            f"expectation {place}: missing 'type'",
+            f"expectation {number}: missing 'type'",
             path=path,
             code="invalid-expectation",
             hint=Hint.of("add a type such as expect_column_to_exist"),
-            expectation=place,
+            expectation=number,
         )
-    unknown = sorted(set(told) - {*_KEYS, "id", "rendered_content"})
-    kwargs, severity = told.get("kwargs", {}), told.get("severity", SEVERITIES[0])
+    unknown = sorted(set(payload) - {*_KEYS, "id", "rendered_content"})
+    kwargs, severity = payload.get("kwargs", {}), payload.get("severity", SEVERITIES[0])
     hint = None
     if unknown:
         problem, hint = (
@@ -174,29 +184,29 @@ def _parse_expectation(path: Path, place: int, told: object) -> ExpectationSpec:
     elif severity not in SEVERITIES:
         problem = f"invalid severity: expected {_format_names(SEVERITIES)}"
     else:
-        more = {key: told[key] for key in _KEYS[3:] if told.get(key)}
-        expected = ExpectationSpec(told["type"], kwargs, severity, more)
-        _validate_rule(path, place, expected)
+        more = {key: payload[key] for key in _KEYS[3:] if payload.get(key)}
+        expected = ExpectationSpec(payload["type"], kwargs, severity, more)
+        _validate_rule(path, number, expected)
         return expected
     raise SuiteError(
-        f"expectation {place} ({told['type']}): {problem}",
+        f"expectation {number} ({payload['type']}): {problem}",
         path=path,
         code="invalid-expectation",
         hint=hint,
-        expectation=place,
+        expectation=number,
     )
 
 
-def _validate_rule(path: Path, place: int, expected: ExpectationSpec) -> None:
+def _validate_rule(path: Path, number: int, expected: ExpectationSpec) -> None:
     """Raise SuiteError for a rule that is unknown or cannot be evaluated on all rows."""
-    what = f"expectation {place} ({expected.type})"
+    subject = f"expectation {number} ({expected.type})"
     if expected.type not in EVALUATIONS:
         raise SuiteError(
-            f"{what}: unknown type",
+            f"{subject}: unknown type",
             path=path,
             code="unknown-expectation",
             hint=Hint.nearest(expected.type, EVALUATIONS, "types"),
-            expectation=place,
+            expectation=number,
             rule=expected.type,
         )
     refusal = find_unsupported_rule(expected.type, expected.kwargs)
@@ -204,11 +214,11 @@ def _validate_rule(path: Path, place: int, expected: ExpectationSpec) -> None:
         return
     advice = f"use {' or '.join(refusal.alternatives)}" if refusal.alternatives else "remove it"
     raise SuiteError(
-        f"{what}: {refusal.reason}",
+        f"{subject}: {refusal.reason}",
         path=path,
         code="unsupported-expectation",
         hint=Hint.of(advice),
-        expectation=place,
+        expectation=number,
         rule=expected.type,
         alternatives=refusal.alternatives,
     )

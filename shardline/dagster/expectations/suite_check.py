@@ -18,7 +18,7 @@ from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.dagster.expectations.columns import CHUNK_ROWS, get_flat_columns
 from shardline.dagster.expectations.data_docs import write_page
 from shardline.dagster.expectations.engine import (
-    PLACE,
+    INDEX,
     build_suite_result,
     get_raised_class,
     open_engine,
@@ -59,10 +59,10 @@ class ExpectationOutcome:
     passed: bool
     observed: str = ""
     unexpected: float | None = None
-    wrong: str = ""
+    problem: str = ""
 
 
-def judge(
+def check_expectations(
     snapshot: Snapshot,
     suite: Path,
     *,
@@ -77,15 +77,15 @@ def judge(
     SuiteError if the suite is missing or invalid, and the errors of readers for a corrupt or
     missing shard.
     """
-    told = read_suite(suite, snapshot.version)
+    parsed = read_suite(suite, snapshot.version)
     shards = snapshot.shards if added is None else added
     page: dict[str, Any] = {}
-    with open_engine(suite, told.expectations) as engine:
-        evaluator = Evaluator(engine, told.expectations, snapshot, shards, chunk_rows)
+    with open_engine(suite, parsed.expectations) as engine:
+        evaluator = Evaluator(engine, parsed.expectations, snapshot, shards, chunk_rows)
         results, extent = evaluator.run()
-        result = build_suite_result(told.name, results)
+        result = build_suite_result(parsed.name, results)
         outcomes = _list_outcomes(
-            told, result, {column.name for column in get_flat_columns(snapshot.schema)}
+            parsed, result, {column.name for column in get_flat_columns(snapshot.schema)}
         )
         if docs is not None:
             page = _write_page(result, snapshot, str(extent), docs)
@@ -99,7 +99,7 @@ def judge(
         keys.CHECKED_ROWS: extent.added,
         keys.ROWS_PER_SECOND: round(extent.rate),
         keys.CHECKED: str(extent),
-        keys.SUITE_DIGEST: told.digest,
+        keys.SUITE_DIGEST: parsed.digest,
         keys.EXPECTATION_RESULTS: _build_table(outcomes),
         **page,
     }
@@ -114,9 +114,9 @@ def judge(
 def has_failing_rows(snapshot: Snapshot, suite: Path, shards: Collection[Shard]) -> bool:
     """Return True if rows of some shards fail a critical rule on rows."""
     rules = [
-        one
-        for one in read_suite(suite, snapshot.version).expectations
-        if one.severity == "critical" and get_evaluation(one.type) is Evaluation.ROWS
+        expected
+        for expected in read_suite(suite, snapshot.version).expectations
+        if expected.severity == "critical" and get_evaluation(expected.type) is Evaluation.ROWS
     ]
     with open_engine(suite, rules) as engine:
         results, _ = Evaluator(engine, rules, snapshot, shards).run()
@@ -124,14 +124,14 @@ def has_failing_rows(snapshot: Snapshot, suite: Path, shards: Collection[Shard])
 
 
 def _write_page(
-    result: "ExpectationSuiteValidationResult", snapshot: Snapshot, said: str, docs: Path
+    result: "ExpectationSuiteValidationResult", snapshot: Snapshot, extent: str, docs: Path
 ) -> dict[str, Any]:
     """Write the page. A failure is noted in the metadata and does not fail the check."""
     try:
-        page = write_page(result, snapshot, said, docs)
+        page = write_page(result, snapshot, extent, docs)
     except Exception as error:  # noqa: BLE001 - whatever drawing a page may raise
-        why = getattr(error, "strerror", None) or type(error).__name__
-        return {keys.DATA_DOCS: f"page not written below {docs}: {why}"}
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        return {keys.DATA_DOCS: f"page not written below {docs}: {reason}"}
     return {keys.DATA_DOCS: dg.MetadataValue.path(str(page.resolve()))}
 
 
@@ -142,12 +142,15 @@ def _list_outcomes(
 
     The result is redacted in place, because the page is drawn from it.
     """
-    for one in result.results:
-        if one.expectation_config is not None and one.expectation_config.meta is not None:
-            one.expectation_config.meta.pop(PLACE, None)
+    for expectation_result in result.results:
+        if (
+            expectation_result.expectation_config is not None
+            and expectation_result.expectation_config.meta is not None
+        ):
+            expectation_result.expectation_config.meta.pop(INDEX, None)
     return [
-        _create_outcome(expected, one, columns)
-        for expected, one in zip(suite.expectations, result.results, strict=True)
+        _create_outcome(expected, expectation_result, columns)
+        for expected, expectation_result in zip(suite.expectations, result.results, strict=True)
     ]
 
 
@@ -155,60 +158,60 @@ def _create_outcome(
     expected: ExpectationSpec, result: "ExpectationValidationResult", columns: set[str]
 ) -> ExpectationOutcome:
     passed, raised = bool(result.success), get_raised_class(result.exception_info)
-    told = _redact_result(expected, result.result or {})
-    wrong = "" if passed else _format_failure(expected, told, raised, columns)
-    result.result = told
+    redacted = _redact_result(expected, result.result or {})
+    problem = "" if passed else _format_failure(expected, redacted, raised, columns)
+    result.result = redacted
     result.exception_info = {
         "raised_exception": bool(raised),
-        "exception_message": wrong if raised else None,
-        "exception_traceback": wrong if raised else None,
+        "exception_message": problem if raised else None,
+        "exception_traceback": problem if raised else None,
     }
-    share = told.get("unexpected_percent")
-    observed = told.get("observed_value")
+    share = redacted.get("unexpected_percent")
+    observed = redacted.get("observed_value")
     return ExpectationOutcome(
         expected,
         passed,
         "" if observed is None else _format_observed(observed),
         None if share is None else float(share) / 100,
-        wrong,
+        problem,
     )
 
 
-def _redact_result(expected: ExpectationSpec, told: Mapping[str, Any]) -> dict[str, Any]:
+def _redact_result(expected: ExpectationSpec, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return only the numbers of a result: lists, texts and messages may contain values."""
-    kept = {name: told[name] for name in _COUNTS if told.get(name) is not None}
-    if "unexpected_percent" not in kept:
-        kept.pop("unexpected_count", None)
-    observed: Any = told.get("observed_value")
+    redacted = {name: values[name] for name in _COUNTS if values.get(name) is not None}
+    if "unexpected_percent" not in redacted:
+        redacted.pop("unexpected_count", None)
+    observed: Any = values.get("observed_value")
     if hasattr(observed, "item"):
         observed = observed.item()
     if isinstance(observed, bool | int | float) or (
         isinstance(observed, str) and expected.type in _OBSERVES_A_TYPE
     ):
-        kept["observed_value"] = observed
-    return kept
+        redacted["observed_value"] = observed
+    return redacted
 
 
 def _format_failure(
-    expected: ExpectationSpec, told: Mapping[str, Any], raised: str, columns: set[str]
+    expected: ExpectationSpec, values: Mapping[str, Any], raised: str, columns: set[str]
 ) -> str:
     absent = [name for name in expected.columns if name not in columns]
     if absent:
         return f"unknown column {absent[0]!r}"
     if raised:
         return f"not evaluated: {raised}"
-    bad, of = told.get("unexpected_count"), told.get("element_count")
-    if bad is not None and of is not None:
-        missing = int(told.get("missing_count", 0))
-        beside = f", {missing:,} missing" if missing and bad != missing else ""
-        return f"{int(bad):,} of {int(of):,} values are unexpected{beside}"
-    if "observed_value" not in told:
+    unexpected, total = values.get("unexpected_count"), values.get("element_count")
+    if unexpected is not None and total is not None:
+        missing = int(values.get("missing_count", 0))
+        suffix = f", {missing:,} missing" if missing and unexpected != missing else ""
+        return f"{int(unexpected):,} of {int(total):,} values are unexpected{suffix}"
+    if "observed_value" not in values:
         return "does not hold"
     low, high = (expected.kwargs.get(name) for name in ("min_value", "max_value"))
-    bounds = [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)]
-    wanted = " and ".join(filter(None, bounds))
-    observed = _format_observed(told["observed_value"])
-    return f"got {observed}, expected {wanted}" if wanted else f"got {observed}"
+    parts = [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)]
+    bounds = " and ".join(filter(None, parts))
+    observed = _format_observed(values["observed_value"])
+    return f"got {observed}, expected {bounds}" if bounds else f"got {observed}"
 
 
 def _format_observed(observed: bool | float | str) -> str:  # noqa: FBT001 - a value
@@ -218,44 +221,47 @@ def _format_observed(observed: bool | float | str) -> str:  # noqa: FBT001 - a v
 
 
 def _format_description(
-    outcomes: Sequence[ExpectationOutcome], failed: Sequence[ExpectationOutcome], said: str
+    outcomes: Sequence[ExpectationOutcome], failed: Sequence[ExpectationOutcome], extent: str
 ) -> str:
     if not failed:
-        return f"all {len(outcomes)} expectations hold on {said}"
+        return f"all {len(outcomes)} expectations hold on {extent}"
     ordered = sorted(failed, key=lambda outcome: SEVERITIES.index(outcome.expected.severity))
     named = "; ".join(
-        f"{one.expected.severity}: {one.expected.type}"
-        f"{f' of {_format_expectation(one.expected)}' if one.expected.columns else ''}: {one.wrong}"
-        for one in ordered[:_MAX_NAMES]
+        f"{outcome.expected.severity}: {_format_rule(outcome.expected)}: {outcome.problem}"
+        for outcome in ordered[:_MAX_NAMES]
     )
     more = f"; and {len(failed) - _MAX_NAMES} more" if len(failed) > _MAX_NAMES else ""
-    return f"{len(failed)} of {len(outcomes)} expectations failed on {said}. {named}{more}"
+    return f"{len(failed)} of {len(outcomes)} expectations failed on {extent}. {named}{more}"
 
 
-def _format_expectation(expected: ExpectationSpec) -> str:
-    return ", ".join(expected.columns)
+def _format_rule(expected: ExpectationSpec) -> str:
+    columns = ", ".join(expected.columns)
+    return f"{expected.type} of {columns}" if columns else expected.type
 
 
 def _build_table(outcomes: Sequence[ExpectationOutcome]) -> dg.TableMetadataValue:
     """Return a table with failed expectations first, by severity."""
     ordered = sorted(
         outcomes,
-        key=lambda one: (one.passed, not one.passed and SEVERITIES.index(one.expected.severity)),
+        key=lambda outcome: (
+            outcome.passed,
+            not outcome.passed and SEVERITIES.index(outcome.expected.severity),
+        ),
     )
     return dg.MetadataValue.table(
         [
             dg.TableRecord(
                 {
-                    "expectation": one.expected.type,
-                    "column": _format_expectation(one.expected),
-                    "severity": one.expected.severity,
-                    "passed": one.passed,
-                    "observed": one.observed,
-                    "unexpected": "" if one.unexpected is None else f"{one.unexpected:.2%}",
-                    "problem": one.wrong,
+                    "expectation": outcome.expected.type,
+                    "column": ", ".join(outcome.expected.columns),
+                    "severity": outcome.expected.severity,
+                    "passed": outcome.passed,
+                    "observed": outcome.observed,
+                    "unexpected": "" if outcome.unexpected is None else f"{outcome.unexpected:.2%}",
+                    "problem": outcome.problem,
                 }
             )
-            for one in ordered[:_MAX_ROWS]
+            for outcome in ordered[:_MAX_ROWS]
         ],
         dg.TableSchema(
             [

@@ -27,52 +27,52 @@ _PRESENCE_ROOM = 0.05
 _SDS = 0.5
 
 
-def draft_suite(snapshot: StoredSnapshot, taken: Sample) -> Suite:
+def draft_suite(snapshot: StoredSnapshot, sample: Sample) -> Suite:
     """Return a suite that holds on the sampled rows, to be edited."""
     expectations = [ExpectationSpec("expect_table_row_count_to_be_between", {"min_value": 1})]
-    for told in profile_sample(taken).values():
-        expectations += _draft_expectations(told.column, told)
+    for profile in profile_sample(sample).values():
+        expectations += _draft_expectations(profile.column, profile)
     name = snapshot.version.replace("/", "_")
-    return Suite(name, tuple(expectations), {"drafted_from": f"{snapshot}, {taken.said}"})
+    return Suite(name, tuple(expectations), {"drafted_from": f"{snapshot}, {sample.extent}"})
 
 
-def _draft_expectations(column: FlatColumn, told: ColumnProfile) -> Iterator[ExpectationSpec]:
+def _draft_expectations(column: FlatColumn, profile: ColumnProfile) -> Iterator[ExpectationSpec]:
     name, feature = column.name, column.feature
     yield ExpectationSpec("expect_column_to_exist", {"column": name})
-    if column.tells in {"", "len", "bytes"}:
-        yield from _expect_presence(column, told)
-    if column.tells == "len" and feature.shape and _is_fixed(feature):
+    if column.measure in {"", "len", "bytes"}:
+        yield from _expect_presence(column, profile)
+    if column.measure == "len" and feature.shape and _is_fixed(feature):
         values = shapes.unit(feature.shape)
         yield _expect_between(name, values, values, "critical")
         return
     if column.labels is not None:
         yield _expect_labels(name, feature, column.labels)
         return
-    if not told.present or told.numbers is None:
+    if not profile.present or profile.numbers is None:
         return
-    if told.is_category and len(told.counts) <= MAX_SET:
-        yield _expect_one_of(name, sorted(told.counts), "warning")
-    elif told.kind == "text":
-        yield _expect_lengths(name, *_widen_counts(told.numbers), "warning")
-    elif column.tells in {"len", "bytes"}:
-        yield _expect_between(name, *_widen_counts(told.numbers))
+    if profile.is_category and len(profile.counts) <= MAX_SET:
+        yield _expect_one_of(name, sorted(profile.counts), "warning")
+    elif profile.kind == "text":
+        yield _expect_lengths(name, *_widen_counts(profile.numbers), "warning")
+    elif column.measure in {"len", "bytes"}:
+        yield _expect_between(name, *_widen_counts(profile.numbers))
     else:
-        yield _expect_between(name, *_widen_range(told.numbers, whole=told.kind == "whole"))
-        if column.tells in {"", "mean"} and told.numbers.spread > 0:
-            yield _expect_mean(name, told.numbers)
+        yield _expect_between(name, *_widen_range(profile.numbers, whole=profile.kind == "whole"))
+        if column.measure in {"", "mean"} and profile.numbers.spread > 0:
+            yield _expect_mean(name, profile.numbers)
 
 
 def _is_fixed(feature: Feature) -> bool:
     return not feature.sequence and shapes.is_fixed(feature.shape)
 
 
-def _expect_presence(column: FlatColumn, told: ColumnProfile) -> Iterator[ExpectationSpec]:
+def _expect_presence(column: FlatColumn, profile: ColumnProfile) -> Iterator[ExpectationSpec]:
     """Yield a rule for values in all rows, or in about the observed share of rows."""
     kwargs: dict[str, str | float] = {"column": column.name}
-    if column.feature.required and not (column.feature.nan and not column.tells):
+    if column.feature.required and not (column.feature.nan and not column.measure):
         yield ExpectationSpec("expect_column_values_to_not_be_null", kwargs)
         return
-    mostly = math.floor((told.presence - _PRESENCE_ROOM) * 100) / 100
+    mostly = math.floor((profile.presence - _PRESENCE_ROOM) * 100) / 100
     if mostly > 0:
         kwargs["mostly"] = mostly
         yield ExpectationSpec("expect_column_values_to_not_be_null", kwargs, "warning")
@@ -105,23 +105,25 @@ def _expect_between(
     return ExpectationSpec("expect_column_values_to_be_between", kwargs, severity)
 
 
-def _expect_mean(name: str, told: NumberSummary) -> ExpectationSpec:
-    low, high = _round_outward(told.mean - _SDS * told.spread, told.mean + _SDS * told.spread)
+def _expect_mean(name: str, summary: NumberSummary) -> ExpectationSpec:
+    low, high = _round_outward(
+        summary.mean - _SDS * summary.spread, summary.mean + _SDS * summary.spread
+    )
     kwargs = {"column": name, "min_value": low, "max_value": high}
     return ExpectationSpec("expect_column_mean_to_be_between", kwargs, "warning")
 
 
-def _widen_counts(told: NumberSummary) -> tuple[int, int]:
+def _widen_counts(summary: NumberSummary) -> tuple[int, int]:
     """Return half of the minimum and twice the maximum."""
-    return math.ceil(told.low / 2), int(2 * told.high)
+    return math.ceil(summary.low / 2), int(2 * summary.high)
 
 
-def _widen_range(told: NumberSummary, *, whole: bool) -> tuple[float, float]:
+def _widen_range(summary: NumberSummary, *, whole: bool) -> tuple[float, float]:
     """Return the range with room at both ends. It does not cross zero unless values do."""
-    room = _ROOM * (told.high - told.low) or _ROOM * abs(told.low) or 1.0
-    low, high = _round_outward(told.low - room, told.high + room)
-    low = max(low, 0.0) if told.low >= 0 else low
-    high = min(high, 0.0) if told.high <= 0 > told.low else high
+    room = _ROOM * (summary.high - summary.low) or _ROOM * abs(summary.low) or 1.0
+    low, high = _round_outward(summary.low - room, summary.high + room)
+    low = max(low, 0.0) if summary.low >= 0 else low
+    high = min(high, 0.0) if summary.high <= 0 > summary.low else high
     return (math.floor(low), math.ceil(high)) if whole else (low, high)
 
 
@@ -131,6 +133,6 @@ def _round_outward(low: float, high: float) -> tuple[float, float]:
         return low, high  # no number between them at this magnitude
     digits = 2 - math.ceil(math.log10(high - low))
     step = 10.0**-digits
-    least = round(math.floor(low / step) * step, digits)
-    most = round(math.ceil(high / step) * step, digits)
-    return min(least, low), max(most, high)
+    lower = round(math.floor(low / step) * step, digits)
+    upper = round(math.ceil(high / step) * step, digits)
+    return min(lower, low), max(upper, high)

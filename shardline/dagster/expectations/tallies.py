@@ -100,8 +100,8 @@ class NumberTally:
     def __init__(self, column: str, *, numeric: bool) -> None:
         self._column, self._numeric = column, numeric
         self._rows = self._present = 0
-        self._least: Any = None
-        self._most: Any = None
+        self._minimum: Any = None
+        self._maximum: Any = None
         self._whole = 0
         self._sums: list[float] = []
         self._is_float = False
@@ -110,17 +110,17 @@ class NumberTally:
     def add(self, frame: "pd.DataFrame") -> None:
         """Add a chunk of rows."""
         series = frame[self._column]
-        there = series.dropna()
+        present = series.dropna()
         self._rows += len(series)
-        if len(there):
-            least, most = there.min(), there.max()
-            self._least = least if self._least is None else min(self._least, least)
-            self._most = most if self._most is None else max(self._most, most)
+        if len(present):
+            minimum, maximum = present.min(), present.max()
+            self._minimum = minimum if self._minimum is None else min(self._minimum, minimum)
+            self._maximum = maximum if self._maximum is None else max(self._maximum, maximum)
         if is_number(series):
-            self._add_numbers(convert_numbers(there))
+            self._add_numbers(convert_numbers(present))
         elif self._numeric:
             raise NotNumbersError(self._column)
-        self._present += len(there)
+        self._present += len(present)
 
     def _add_numbers(self, values: "NDArray[Any]") -> None:
         import numpy as np  # noqa: PLC0415 - only when data is read
@@ -149,8 +149,8 @@ class NumberTally:
         if self._present > 1 and not math.isnan(self._squares):
             deviation = math.sqrt(self._squares / (self._present - 1))
         return {
-            "column.min": self._least,
-            "column.max": self._most,
+            "column.min": self._minimum,
+            "column.max": self._maximum,
             "column.sum": total,
             "column.mean": total / self._present if self._present else None,
             "column.standard_deviation": deviation,
@@ -191,13 +191,13 @@ class RankTally:
     def _quantile(self, share: float) -> float:
         import numpy as np  # noqa: PLC0415 - only when data is read
 
-        place = (self._spool.count - 1) * (share * 100 / 100)
-        below, above = math.floor(place), math.ceil(place)
+        position = (self._spool.count - 1) * (share * 100 / 100)
+        lower, upper = math.floor(position), math.ceil(position)
         if self._how == "nearest":
-            return float(self._spool.at_rank(round(place)))
-        ends = [float(self._spool.at_rank(rank)) for rank in (below, above)]
+            return float(self._spool.at_rank(round(position)))
+        ends = [float(self._spool.at_rank(rank)) for rank in (lower, upper)]
         method: Any = self._how
-        return float(np.quantile(ends, place - below if above > below else 0.0, method=method))
+        return float(np.quantile(ends, position - lower if upper > lower else 0.0, method=method))
 
 
 class ValueTally:
@@ -339,7 +339,7 @@ class CountTally:
         if not fitting:
             return {}
         kind = object if self._is_text else "float64" if self._is_float else "int64"
-        keys = self._keys.keys_of(pd.Series(fitting, dtype=kind))
+        keys = self._keys.hash_values(pd.Series(fitting, dtype=kind))
         return {
             (int(key["high"]), int(key["low"])): value
             for key, value in zip(keys, fitting, strict=True)
@@ -360,7 +360,7 @@ class RowTally:
 
     def __init__(self, columns: Sequence[str], ignored: str, keys: KeyCounts) -> None:
         self._columns, self._ignored, self._keys = list(columns), ignored, keys
-        self._rows = self._looked_at = 0
+        self._rows = self._counted = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
         """Add a chunk of rows."""
@@ -370,7 +370,7 @@ class RowTally:
         elif self._ignored == _ANY_MISSING:
             rows = rows.dropna(how="any")
         self._rows += len(frame)
-        self._looked_at += len(rows)
+        self._counted += len(rows)
         if len(rows):
             self._keys.add(rows)
 
@@ -379,7 +379,7 @@ class RowTally:
         parts = (part["count"] for part in self._keys.sum_up())
         return {
             "table.row_count": self._rows,
-            "compound_columns.unique.filtered_row_count": self._looked_at,
+            "compound_columns.unique.filtered_row_count": self._counted,
             "compound_columns.unique.unexpected_count": sum(
                 int(counts[counts > 1].sum()) for counts in parts
             ),
@@ -393,8 +393,8 @@ def _contains_key(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
     high, low = map(np.uint64, key)
     first, last = (int(np.searchsorted(keys["high"], high, side)) for side in _SIDES)
     lows = keys["low"][first:last]
-    at = int(np.searchsorted(lows, low))
-    return at < len(lows) and bool(lows[at] == low)
+    position = int(np.searchsorted(lows, low))
+    return position < len(lows) and bool(lows[position] == low)
 
 
 def _sum_floats(values: "Sequence[float] | NDArray[np.float64]") -> float:

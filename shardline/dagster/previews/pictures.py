@@ -44,15 +44,15 @@ _SLOTS = 6
 def draw_rows_chart(rows: Sequence[int], rejected: Sequence[bool], last: int) -> bytes:
     """Draw the rows of the last snapshots, up to number `last`."""
     numbers = range(last - len(rows) + 1, last + 1)
-    some = any(rejected)
+    has_rejected = any(rejected)
     figure, axes = _create_figure(
         "Rows by snapshot",
-        f"{rows[-1]:,} in snapshot {last}" + ("; rejected hatched in red" if some else ""),
+        f"{rows[-1]:,} in snapshot {last}" + ("; rejected hatched in red" if has_rejected else ""),
     )
     fills = [_PALE] * (len(rows) - 1) + [_BLUE]
     bars = axes.bar(numbers, rows, width=0.8, color=fills, linewidth=0)
-    for bar, bad in zip(bars, rejected, strict=True):
-        if bad:
+    for bar, is_rejected in zip(bars, rejected, strict=True):
+        if is_rejected:
             bar.set(facecolor=_WHITE, edgecolor=_RED, hatch="/////", linewidth=0.8)
     axes.set_xlim(numbers[0] - 0.7, max(last, numbers[0] + _SLOTS - 1) + 0.7)
     axes.set_xticks(numbers[:: -(-len(numbers) // _TICKS)])
@@ -86,19 +86,19 @@ def draw_sizes_chart(sizes: "NDArray[np.int64]", note: str) -> bytes:
 def draw_shares_chart(name: str, shares: Sequence[tuple[str, float]], note: str) -> bytes:
     """Draw the share of the rows that each value of a feature has."""
     figure, axes = _create_figure(f"Shares of {_shorten_name(name)}", note)
-    places = range(len(shares))
-    axes.barh(places, [share for _, share in shares], height=0.72, color=_BLUE, linewidth=0)
+    positions = range(len(shares))
+    axes.barh(positions, [share for _, share in shares], height=0.72, color=_BLUE, linewidth=0)
     size = 7.5 if len(shares) <= 10 else 6.5
-    most = max(share for _, share in shares) or 1.0
-    for place, (_, share) in zip(places, shares, strict=True):
+    largest = max(share for _, share in shares) or 1.0
+    for position, (_, share) in zip(positions, shares, strict=True):
         axes.text(
-            share + most * 0.015, place, f"{share:.1%}", va="center", size=size, color=_FAINT,
+            share + largest * 0.015, position, f"{share:.1%}", va="center", size=size, color=_FAINT,
             family=_FONT,
         )  # fmt: skip
-    axes.set_xlim(0, most * 1.16)
+    axes.set_xlim(0, largest * 1.16)
     axes.set_ylim(max(len(shares), _SLOTS) - 0.5, -0.5)
     axes.set_xticks([])
-    axes.set_yticks(places, [_shorten_name(label) for label, _ in shares])
+    axes.set_yticks(positions, [_shorten_name(label) for label, _ in shares])
     for label in axes.get_yticklabels():
         # A label is data: a dollar sign must not start a formula.
         label.set(parse_math=False, size=size, color=_INK, family=_FONT)
@@ -113,9 +113,9 @@ def _create_figure(title: str, note: str) -> "tuple[Figure, Axes]":
     figure = Figure(figsize=_INCHES, dpi=_DPI, facecolor=_WHITE, layout="constrained")
     layout: Any = figure.get_layout_engine()
     layout.set(rect=(0.015, 0.02, 0.965, 0.79), w_pad=0.02, h_pad=0.02)
-    words: dict[str, Any] = {"family": _FONT, "va": "top", "parse_math": False}
-    figure.text(0.03, 0.965, title, size=9, weight="bold", color=_INK, **words)
-    figure.text(0.03, 0.875, note, size=7.5, color=_FAINT, **words)
+    style: dict[str, Any] = {"family": _FONT, "va": "top", "parse_math": False}
+    figure.text(0.03, 0.965, title, size=9, weight="bold", color=_INK, **style)
+    figure.text(0.03, 0.875, note, size=7.5, color=_FAINT, **style)
     axes = figure.add_subplot(facecolor=_WHITE)
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
@@ -157,10 +157,10 @@ def _format_bytes(value: float) -> str:
 
 def _shorten_name(text: str) -> str:
     """Return a name without unprintable characters, shortened in the middle."""
-    shown = "".join(char if char.isprintable() else "·" for char in text)
-    if len(shown) <= _MAX_NAME_LENGTH:
-        return shown
-    return f"{shown[: _MAX_NAME_LENGTH - 8]}…{shown[-7:]}"
+    printable = "".join(char if char.isprintable() else "·" for char in text)
+    if len(printable) <= _MAX_NAME_LENGTH:
+        return printable
+    return f"{printable[: _MAX_NAME_LENGTH - 8]}…{printable[-7:]}"
 
 
 def _encode_png(figure: "Figure") -> bytes:
@@ -169,9 +169,9 @@ def _encode_png(figure: "Figure") -> bytes:
 
     canvas: Any = FigureCanvasAgg(figure)  # its methods are not annotated
     canvas.draw()
-    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     out = io.BytesIO()
-    drawn.quantize(_COLORS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    image.quantize(_COLORS, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return out.getvalue()
 
 
@@ -216,12 +216,12 @@ def draw_contact_sheet(
     grey = f"; {damaged} could not be decoded (grey)" if damaged else ""
     draw.text((_MARGIN, 28), note(len(tiles)) + grey, _FAINT, _load_font("DejaVuSans.ttf", 10.5))
     small = _load_font("DejaVuSans.ttf", 9)
-    for place, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
-        left = _MARGIN + place % _COLUMNS * (_TILE + _GAP)
-        top = _HEAD + place // _COLUMNS * row
+    for position, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
+        left = _MARGIN + position % _COLUMNS * (_TILE + _GAP)
+        top = _HEAD + position // _COLUMNS * row
         _paste_tile(sheet, draw, tile, left, top)
-        shown = _shorten_label(label, small)
-        draw.text((left + _TILE / 2, top + _TILE + 2), shown, _FAINT, small, anchor="ma")
+        caption = _shorten_label(label, small)
+        draw.text((left + _TILE / 2, top + _TILE + 2), caption, _FAINT, small, anchor="ma")
     data, mime = _encode_sheet(sheet, most_bytes)
     return ContactSheet(data, mime, len(tiles), damaged)
 
@@ -299,12 +299,12 @@ def _load_font(name: str, size: float) -> "FreeTypeFont":
 
 
 def _shorten_label(label: str, font: "FreeTypeFont") -> str:
-    shown = "".join(char if char.isprintable() else "·" for char in label[:_TILE])
-    if font.getlength(shown) <= _TILE:
-        return shown
-    while shown and font.getlength(shown + "…") > _TILE:
-        shown = shown[:-1]
-    return shown + "…"
+    printable = "".join(char if char.isprintable() else "·" for char in label[:_TILE])
+    if font.getlength(printable) <= _TILE:
+        return printable
+    while printable and font.getlength(printable + "…") > _TILE:
+        printable = printable[:-1]
+    return printable + "…"
 
 
 def _encode_sheet(sheet: "Image.Image", most_bytes: int) -> tuple[bytes, str]:

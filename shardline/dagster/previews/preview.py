@@ -16,7 +16,7 @@ from shardline.text import format_bytes, format_count
 
 if TYPE_CHECKING:
     from shardline import Snapshot, Version
-    from shardline.dagster.previews.preview_sample import Look
+    from shardline.dagster.previews.preview_sample import PreviewSample
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
 
@@ -34,13 +34,13 @@ def render_preview(version: "Version", snapshot: "Snapshot", entry: "Entry") -> 
     """Return the preview of a snapshot, which `entry` of its log committed, as Markdown."""
     page = _PreviewPage()
     page.attempt("rows by snapshot", lambda: _draw_rows(page, version, snapshot))
-    brought = page.attempt("shards", lambda: _find_added_shards(snapshot, entry))
-    if brought is not None:
-        page.attempt("record sizes", lambda: _draw_sizes(page, snapshot, brought))
-        look = page.attempt("rows", lambda: _take_sample(page, snapshot, brought))
-        if look is not None:
-            page.attempt("label shares", lambda: _draw_shares(page, look, brought))
-            page.attempt("images", lambda: _draw_sheet(page, look, brought))
+    added = page.attempt("shards", lambda: _find_added_shards(snapshot, entry))
+    if added is not None:
+        page.attempt("record sizes", lambda: _draw_sizes(page, snapshot, added))
+        sample = page.attempt("rows", lambda: _take_sample(page, snapshot, added))
+        if sample is not None:
+            page.attempt("label shares", lambda: _draw_shares(page, sample, added))
+            page.attempt("images", lambda: _draw_sheet(page, sample, added))
     return page.text()
 
 
@@ -51,19 +51,19 @@ class _AddedShards:
     shards: Sequence["Shard"]
     noun: str
 
-    def shown(self, looked: int) -> str:
+    def format_extent(self, sampled: int) -> str:
         """Return the extent, such as `600 added rows` or `4,096 of 120,000 added rows`."""
         total = sum(shard.records for shard in self.shards)
         rows = format_count(total, self.noun)
-        return f"{looked:,} of {rows}" if looked < total else rows
+        return f"{sampled:,} of {rows}" if sampled < total else rows
 
 
 def _find_added_shards(snapshot: "Snapshot", entry: "Entry") -> _AddedShards:
     # Shards without a source are what a replacement kept of earlier ones.
-    left = set() if entry.operation != "append" else {None}
-    brought = [one.shard for one in entry.added if one.shard.source not in left]
-    if brought:
-        return _AddedShards(brought, "added row")
+    ignored_sources = set() if entry.operation != "append" else {None}
+    shards = [added.shard for added in entry.added if added.shard.source not in ignored_sources]
+    if shards:
+        return _AddedShards(shards, "added row")
     return _AddedShards(snapshot.shards, "row")
 
 
@@ -75,21 +75,21 @@ class _PreviewPage:
     charts: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
-    def attempt(self, what: str, make: Callable[[], Result]) -> Result | None:
+    def attempt(self, part: str, draw: Callable[[], Result]) -> Result | None:
         """Run a part of the work. A failure becomes a note in the preview."""
         try:
-            return make()
+            return draw()
         except Exception as error:  # noqa: BLE001 - a picture is no reason to fail
-            self.note(what, error)
+            self.note(part, error)
         return None
 
-    def note(self, what: str, error: Exception) -> None:
+    def note(self, part: str, error: Exception) -> None:
         """Note what could not be drawn. Messages of other errors may contain values of the data."""
         if isinstance(error, ShardlineError):
-            why = error.describe()
+            reason = error.describe()
         else:
-            why = str(error) if isinstance(error, ImportError) else type(error).__name__
-        self.remarks.append(f"*Not drawn: {what}.* {_escape_markdown(why)}")
+            reason = str(error) if isinstance(error, ImportError) else type(error).__name__
+        self.remarks.append(f"*Not drawn: {part}.* {_escape_markdown(reason)}")
 
     def room(self) -> int:
         """Return the remaining size of a picture in bytes, before base64 encoding."""
@@ -111,21 +111,23 @@ def _draw_rows(page: _PreviewPage, version: "Version", snapshot: "Snapshot") -> 
     rejected: list[bool] = (timeline.column("rejected")[first:last] > 0).tolist()
     if len(rows) < 2:
         return
-    bad = [str(first + place) for place, is_bad in enumerate(rejected, 1) if is_bad]
+    rejected_numbers = [
+        str(first + number) for number, is_rejected in enumerate(rejected, 1) if is_rejected
+    ]
     alt = (
         f"Bar chart: rows of snapshots {first + 1} to {last}, from {rows[0]:,} to {rows[-1]:,}"
-        + (f"; rejected: {', '.join(bad)}" if bad else "")
+        + (f"; rejected: {', '.join(rejected_numbers)}" if rejected_numbers else "")
     )
     page.charts.append(_render_image(draw_rows_chart(rows, rejected, last), "image/png", alt))
 
 
-def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards) -> None:
+def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", added: _AddedShards) -> None:
     import numpy as np  # noqa: PLC0415
 
     from shardline.dagster.previews.pictures import draw_sizes_chart  # noqa: PLC0415
     from shardline.dagster.previews.preview_sample import read_record_sizes, select_shards  # noqa: PLC0415 - it loads Arrow
 
-    shards = select_shards(snapshot, brought.shards)
+    shards = select_shards(snapshot, added.shards)
     if not shards:
         return
     sizes = np.concatenate([read_record_sizes(records) for records in shards])
@@ -134,47 +136,49 @@ def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards)
         page.remarks.append(f"All {len(sizes):,} sampled records have {format_count(low, 'byte')}.")
         return
     middle = format_bytes(float(np.median(sizes)))
-    note = f"median {middle}, in {brought.shown(len(sizes))}"
+    note = f"median {middle}, in {added.format_extent(len(sizes))}"
     alt = f"Histogram: record sizes from {format_bytes(low)} to {format_bytes(high)}, {note}"
     page.charts.append(_render_image(draw_sizes_chart(sizes, note), "image/png", alt))
 
 
-def _take_sample(page: _PreviewPage, snapshot: "Snapshot", brought: _AddedShards) -> "Look | None":
+def _take_sample(
+    page: _PreviewPage, snapshot: "Snapshot", added: _AddedShards
+) -> "PreviewSample | None":
     from shardline.dagster.previews.preview_sample import take_preview_sample  # noqa: PLC0415 - it loads Arrow
 
-    look = take_preview_sample(snapshot, brought.shards)
-    for error in look.failures if look is not None else ():
+    sample = take_preview_sample(snapshot, added.shards)
+    for error in sample.failures if sample is not None else ():
         page.note("some rows", error)
-    return look
+    return sample
 
 
-def _draw_shares(page: _PreviewPage, look: "Look", brought: _AddedShards) -> None:
+def _draw_shares(page: _PreviewPage, sample: "PreviewSample", added: _AddedShards) -> None:
     from shardline.dagster.previews.pictures import draw_shares_chart  # noqa: PLC0415
 
-    if look.label is None or not look.values:
+    if sample.label is None or not sample.values:
         return
-    name, shares = _shorten(look.label.name), look.shares()
-    scope = brought.shown(len(look.values))
+    name, shares = _shorten(sample.label.name), sample.count_shares()
+    scope = added.format_extent(len(sample.values))
     if len(shares) == 1:
         ((only, _),) = shares
         page.remarks.append(_escape_markdown(f"In {scope}, {name} is always {_shorten(only)}."))
         return
-    told = ", ".join(f"{_shorten(value)} {share:.1%}" for value, share in shares)
-    alt = f"Bar chart: shares of {name} in {scope}: {told}"
+    parts = ", ".join(f"{_shorten(value)} {share:.1%}" for value, share in shares)
+    alt = f"Bar chart: shares of {name} in {scope}: {parts}"
     chart = draw_shares_chart(name, shares, f"in {scope}")
     page.charts.append(_render_image(chart, "image/png", alt))
 
 
-def _draw_sheet(page: _PreviewPage, look: "Look", brought: _AddedShards) -> None:
+def _draw_sheet(page: _PreviewPage, sample: "PreviewSample", added: _AddedShards) -> None:
     from shardline.dagster.previews.pictures import draw_contact_sheet  # noqa: PLC0415
 
-    images = look.some_images()
-    if look.image is None or not images:
+    images = sample.select_images()
+    if sample.image is None or not images:
         return
-    name = _shorten(look.image.name)
-    made = draw_contact_sheet(images, name, brought.shown, min(_SHEET_BYTES, page.room()))
-    alt = f"Contact sheet: {format_count(made.images, 'image')} of {name}"
-    page.sheet = _render_image(made.data, made.mime, alt)
+    name = _shorten(sample.image.name)
+    sheet = draw_contact_sheet(images, name, added.format_extent, min(_SHEET_BYTES, page.room()))
+    alt = f"Contact sheet: {format_count(sheet.images, 'image')} of {name}"
+    page.sheet = _render_image(sheet.data, sheet.mime, alt)
 
 
 def _render_image(data: bytes, mime: str, alt: str) -> str:

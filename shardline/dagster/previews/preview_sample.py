@@ -34,7 +34,7 @@ _USUAL_LABELS = frozenset({"label", "class", "category", "target", "y"})
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PreviewSample:
     """Sampled rows: the value of the feature `label` and the bytes of `image` in each.
 
     Either feature may be None. `failures` are the errors of unreadable shards.
@@ -46,7 +46,7 @@ class Look:
     images: Sequence[bytes | None]
     failures: Sequence[ShardlineError]
 
-    def shares(self) -> list[tuple[str, float]]:
+    def count_shares(self) -> list[tuple[str, float]]:
         """Return the share of each value: numbers in order, other values by size."""
         counts = Counter(self.values)
         labels = _get_labels(self.label)
@@ -56,71 +56,75 @@ class Look:
         elif all(_is_number(name) for name in counts if name != _MISSING):
             counts = Counter({name: counts[name] for name in sorted(counts, key=_get_sort_number)})
         else:
-            counts = Counter(dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))))
+            counts = Counter(dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))))
         if len(counts) > _BARS:
             largest = counts.most_common(_BARS - 1)
             rest = sum(counts.values()) - sum(count for _, count in largest)
             counts = Counter({**dict(largest), f"{len(counts) - len(largest):,} others": rest})
         return [(name, count / len(self.values)) for name, count in counts.items()]
 
-    def some_images(self) -> list[tuple[bytes, str]]:
+    def select_images(self) -> list[tuple[bytes, str]]:
         """Return images with their labels, evenly spread, for a contact sheet."""
-        there = [place for place, image in enumerate(self.images) if image is not None]
-        chosen = np.linspace(0, len(there) - 1, min(MAX_IMAGES, len(there))).round().astype(int)
-        places = [there[place] for place in chosen.tolist()]
+        present = [index for index, image in enumerate(self.images) if image is not None]
+        positions = (
+            np.linspace(0, len(present) - 1, min(MAX_IMAGES, len(present))).round().astype(int)
+        )
+        chosen_rows = [present[index] for index in positions.tolist()]
         labels = self.values if self.label is not None else [""] * len(self.images)
-        return [(self.images[place] or b"", labels[place]) for place in places]
+        return [(self.images[index] or b"", labels[index]) for index in chosen_rows]
 
 
-def take_preview_sample(snapshot: Snapshot, shards: Sequence[Shard]) -> Look | None:
+def take_preview_sample(snapshot: Snapshot, shards: Sequence[Shard]) -> PreviewSample | None:
     """Return a sample of rows, None if the schema has neither labels nor images."""
     image, candidates = (
         _find_image_feature(snapshot.schema),
         _list_label_candidates(snapshot.schema),
     )
-    wanted = [*([image] if image is not None else []), *candidates]
-    looked = select_shards(snapshot, shards, wanted) if wanted else []
-    if not looked:
+    features = [*([image] if image is not None else []), *candidates]
+    readers = select_shards(snapshot, shards, features) if features else []
+    if not readers:
         return None
     tables, failures = [], []
-    for records in looked:
+    for records in readers:
         try:
             tables.append(
-                read_some_rows(records, wanted, _ROWS // len(looked), _BYTES // len(looked))
+                read_some_rows(records, features, _ROWS // len(readers), _BYTES // len(readers))
             )
         except ShardlineError as error:
             failures.append(error)
     if not tables:
-        return Look(None, (), None, (), failures)
+        return PreviewSample(None, (), None, (), failures)
     table = pa.concat_tables(tables)
-    label = next((one for one in candidates if _is_label(one, table[one.name])), None)
+    label = next(
+        (feature for feature in candidates if _is_label(feature, table[feature.name])), None
+    )
     values = [""] * table.num_rows if label is None else _format_values(label, table[label.name])
     images = [None] * table.num_rows if image is None else table[image.name].to_pylist()
-    return Look(label, values, image, images, failures)
+    return PreviewSample(label, values, image, images, failures)
 
 
 def _find_image_feature(schema: Schema) -> Feature | None:
     """Return the first image feature, by logical type or by the name that folder sources use."""
-    found = [
+    features = [
         feature
         for feature in _list_single_features(schema)
         if isinstance(feature.meaning, Image)
         or (feature.name == "image" and feature.kind == "bytes" and feature.meaning is None)
     ]
-    return found[0] if found else None
+    return features[0] if features else None
 
 
 def _list_label_candidates(schema: Schema) -> list[Feature]:
     """Return features that may distinguish classes, the likeliest first."""
     single = _list_single_features(schema)
     categories = [feature for feature in single if isinstance(feature.meaning, Category)]
-    numbers = [one for one in single if one.kind == "int64" and one.meaning is None]
+    numbers = [feature for feature in single if feature.kind == "int64" and feature.meaning is None]
     numbers.sort(key=lambda feature: feature.name.lower() not in _USUAL_LABELS)
     return [*categories, *numbers][:_CANDIDATES]
 
 
 def _list_single_features(schema: Schema) -> list[Feature]:
-    return [one for one in schema.features if not one.sequence and not one.shape]
+    return [feature for feature in schema.features if not feature.sequence and not feature.shape]
 
 
 def _is_label(feature: Feature, column: pa.ChunkedArray) -> bool:
@@ -170,8 +174,8 @@ def select_shards(
 ) -> list[Records]:
     """Return some shards, evenly spread, as readers of these features or of whole records."""
     full = [shard for shard in shards if shard.records]
-    places = np.linspace(0, len(full) - 1, min(MAX_SHARDS, len(full))).round().astype(int)
-    chosen = tuple(full[place] for place in places.tolist())
+    positions = np.linspace(0, len(full) - 1, min(MAX_SHARDS, len(full))).round().astype(int)
+    chosen = tuple(full[index] for index in positions.tolist())
     return list_records(replace(snapshot, list_shards=lambda: chosen), features)
 
 
@@ -204,7 +208,9 @@ def read_some_rows(records: Records, features: Sequence[Feature], rows: int, siz
         numbers = _choose_records(sizes, rows, size)
     batches = BatchBuilder(features)
     picked = records.pick(numbers, limits=_LIMITS)
-    return pa.Table.from_batches([batches.of(records, some) for some in picked], batches.schema)
+    return pa.Table.from_batches(
+        [batches.of(records, rows_of_batch) for rows_of_batch in picked], batches.schema
+    )
 
 
 def _read_sizes(records: Records) -> "IntArray | None":
@@ -215,8 +221,8 @@ def _read_sizes(records: Records) -> "IntArray | None":
     if records.shard.virtual:
         return None
     sizes = [_read_file_sizes(file) for file in records.files]
-    found = [one for one in sizes if one is not None]
-    return np.sum(found, axis=0) if len(found) == len(sizes) else None
+    known = [file_sizes for file_sizes in sizes if file_sizes is not None]
+    return np.sum(known, axis=0) if len(known) == len(sizes) else None
 
 
 def _read_file_sizes(file: "ShardFile") -> "IntArray | None":
@@ -241,11 +247,11 @@ def _estimate_pair_bytes(records: Records) -> float:
 def _choose_records(sizes: "IntArray", rows: int, size: int) -> "IntArray":
     """Return the records to read, evenly spread, within the budget."""
     count = _limit_rows(float(sizes.mean()), len(sizes), rows, size)
-    places = _spread_evenly(len(sizes), count)
-    places = places[sizes[places] <= _MAX_RECORD_BYTES]
-    within = np.cumsum(sizes[places]) <= size
+    numbers = _spread_evenly(len(sizes), count)
+    numbers = numbers[sizes[numbers] <= _MAX_RECORD_BYTES]
+    within = np.cumsum(sizes[numbers]) <= size
     within[:1] = True
-    return places[within]
+    return numbers[within]
 
 
 def _spread_evenly(total: int, count: int) -> "IntArray":

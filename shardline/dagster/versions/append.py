@@ -202,10 +202,10 @@ class _Append(VersionOperation[AppendConfig]):
         results = (report.appended, report.skipped, report.rejected)
         record_scan(version, scan, [result.source for group in results for result in group])
         _log_report(context, report)
-        made = _create_step_report(version, report, seconds) or get_latest_report(
+        step_report = _create_step_report(version, report, seconds) or get_latest_report(
             version, context.instance, context.asset_key
         )
-        if made is None:
+        if step_report is None:
             if report.rejected:
                 raise dg.Failure(
                     f"{self.name}: no snapshot yet, all sources were rejected: "
@@ -214,7 +214,7 @@ class _Append(VersionOperation[AppendConfig]):
                 )
             return None
         return replace(
-            made,
+            step_report,
             rejected_sources=len(report.rejected),
             duplicate_sources=len(report.duplicates),
         )

@@ -85,7 +85,9 @@ def validate_option_names(factory: Callable[..., object], options: Iterable[str]
     """Raise UnknownArgumentError for a keyword argument that a factory does not take."""
     parameters = signature(factory).parameters
     (typed,) = get_args(parameters["options"].annotation)
-    own = [name for name, one in parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
+    own = [
+        name for name, parameter in parameters.items() if parameter.kind is Parameter.KEYWORD_ONLY
+    ]
     known = [*own, *typed.__annotations__]
     for name in options:
         if name not in known:

@@ -169,9 +169,9 @@ def format_column_type(feature: "Feature") -> str:
 
 
 def _build_column(feature: "Feature") -> dg.TableColumn:
-    words = [] if feature.meaning is None else [str(feature.meaning)]
-    words.append("required" if feature.required else "optional")
-    details = ", ".join(words)
+    notes = [] if feature.meaning is None else [str(feature.meaning)]
+    notes.append("required" if feature.required else "optional")
+    details = ", ".join(notes)
     return dg.TableColumn(
         feature.name,
         format_column_type(feature),

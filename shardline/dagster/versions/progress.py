@@ -54,9 +54,9 @@ def create_logging_executor(
 class _LoggingExecutor:
     """An executor that knows all tasks of a step before they run."""
 
-    def __init__(self, executor: "Executor", telling: "_StepLog") -> None:
+    def __init__(self, executor: "Executor", step_log: "_StepLog") -> None:
         self._executor = executor
-        self._telling = telling
+        self._step_log = step_log
 
     def run(
         self,
@@ -68,14 +68,14 @@ class _LoggingExecutor:
         if tasks:
             sizes = [task.size for task in tasks]
             known = sum(size or 0 for size in sizes)
-            self._telling.begin(tasks[0].step, None if None in sizes else known)
+            self._step_log.begin(tasks[0].step, None if None in sizes else known)
 
-        def hear(told: "Progress") -> None:
-            self._telling.hear(told)
+        def report_progress(update: "Progress") -> None:
+            self._step_log.hear(update)
             if progress is not None:
-                progress(told)
+                progress(update)
 
-        yield from self._executor.run(work, tasks, hear)
+        yield from self._executor.run(work, tasks, report_progress)
 
 
 class _StepLog:
@@ -102,12 +102,12 @@ class _StepLog:
         self._step, self._began, self._tasks = step, self._clock(), {}
         self._total, self._known = None, False
 
-    def hear(self, told: "Progress") -> None:
+    def hear(self, update: "Progress") -> None:
         """Update the progress of a task, and log if a line is due."""
         with self._lock:
-            if told.step != self._step:
-                self._begin(told.step)
-            self._tasks[told.task] = told
+            if update.step != self._step:
+                self._begin(update.step)
+            self._tasks[update.task] = update
             now = self._clock()
             due = self._began + _FIRST_SECONDS
             if self._last is not None:

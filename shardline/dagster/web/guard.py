@@ -61,23 +61,23 @@ _READ_ONLY = DeniedRequest(401, "This server is read-only.")
 _NOT_JSON = DeniedRequest(415, "A POST must have the content type application/json.")
 
 
-def parse_origin(told: str) -> str:
+def parse_origin(address: str) -> str:
     """Return the origin that a browser sends for an address. The default scheme is https.
 
     Raises InvalidArgumentError for anything but a scheme, a name and a port.
     """
-    scheme, _, rest = told.strip().lower().rpartition("://")
+    scheme, _, rest = address.strip().lower().rpartition("://")
     scheme, authority = scheme or "https", rest.removesuffix("/")
     if scheme not in _DEFAULT_PORTS or not _AUTHORITY.fullmatch(authority):
         raise InvalidArgumentError(
-            f"invalid server address {told!r}",
+            f"invalid server address {address!r}",
             code="invalid-location",
             hint=Hint.of("write NAME, NAME:PORT or http://NAME:PORT, as the browser shows it"),
         )
     return f"{scheme}://{authority.removesuffix(f':{_DEFAULT_PORTS[scheme]}')}"
 
 
-def loopback_origins(port: int) -> frozenset[str]:
+def get_loopback_origins(port: int) -> frozenset[str]:
     """Return the origins of a port on this machine."""
     return frozenset(parse_origin(f"http://{name}:{port}") for name in _LOOPBACK_NAMES)
 
@@ -151,8 +151,8 @@ def _is_foreign(headers: Headers) -> bool:
 
 def _is_navigation(headers: Headers) -> bool:
     """Return True for a navigation in the address bar: links from a chat or an issue must work."""
-    wanted = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
-    return wanted == ("navigate", "document")
+    fetch_headers = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest"))
+    return fetch_headers == ("navigate", "document")
 
 
 def _is_json(headers: Headers) -> bool:

@@ -28,7 +28,7 @@ from shardline.dagster.private import (
     run_code_servers,
 )
 from shardline.dagster.resources import shardline_resource
-from shardline.dagster.web.guard import LOOPBACK, Guard, ReportPages, loopback_origins
+from shardline.dagster.web.guard import LOOPBACK, Guard, ReportPages, get_loopback_origins
 from shardline.dagster.web.process_group import end_group_from_outside, handle_signals
 from shardline.storage.temporary_files import scratch_folder
 
@@ -39,7 +39,7 @@ _END_DAEMON_SECONDS = 10
 
 
 @contextlib.contextmanager
-def code_servers(instance: dg.DagsterInstance, workspace: Path) -> Iterator[Path]:
+def open_code_servers(instance: dg.DagsterInstance, workspace: Path) -> Iterator[Path]:
     """Run a code server per code location. Yields the workspace file that points to them.
 
     The web server and the daemon share the code servers, which are restarted if they end.
@@ -55,7 +55,7 @@ def code_servers(instance: dg.DagsterInstance, workspace: Path) -> Iterator[Path
 
 
 @contextlib.contextmanager
-def daemon_process(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+def run_daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the daemon, which launches queued, scheduled and sensed runs, and end it."""
     command = Path(sysconfig.get_path("scripts"), "dagster-daemon")
     # On a new instance it warns that there is no history yet.
@@ -74,7 +74,7 @@ def daemon_process(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
             daemon.wait()
 
 
-def web_server(
+def create_web_server(
     context: WorkspaceProcessContext, port: int, origins: Iterable[str], *, read_only: bool
 ) -> uvicorn.Server:
     """Return the Dagster web server inside the guard. It prints its address when it is ready."""
@@ -86,7 +86,7 @@ def web_server(
 
     app = make_web_app(context, _UI_POLLS_MILLISECONDS, lifespan)
     with_reports = ReportPages(app, Path(shardline_resource().reports))
-    known = loopback_origins(port).union(origins)
+    known = get_loopback_origins(port).union(origins)
     return uvicorn.Server(
         uvicorn.Config(
             Guard(with_reports, known, read_only=read_only),
@@ -109,11 +109,11 @@ def serve(
     with contextlib.ExitStack() as stack:
         instance = stack.enter_context(dg.DagsterInstance.get())
         optimize_for_webserver(instance)
-        pointing = stack.enter_context(code_servers(instance, workspace))
-        daemon = stack.enter_context(daemon_process(pointing)) if with_daemon else None
+        pointing = stack.enter_context(open_code_servers(instance, workspace))
+        daemon = stack.enter_context(run_daemon(pointing)) if with_daemon else None
         context = stack.enter_context(open_workspace(instance, pointing, read_only=read_only))
         port = listener.getsockname()[1]
-        server = web_server(context, port, origins, read_only=read_only)
+        server = create_web_server(context, port, origins, read_only=read_only)
         if daemon is not None:
             threading.Thread(target=_end_with, args=(daemon, server), daemon=True).start()
         server.run(sockets=[listener])

@@ -120,9 +120,9 @@ def _end_process(leader: subprocess.Popen[bytes], grace: int) -> None:
         click.echo("warning: some processes did not end in time and were killed", err=True)
 
 
-def _parse_origins(_: click.Context, __: click.Parameter, told: tuple[str, ...]) -> list[str]:
+def _parse_origins(_: click.Context, __: click.Parameter, addresses: tuple[str, ...]) -> list[str]:
     try:
-        return [parse_origin(one) for one in told]
+        return [parse_origin(address) for address in addresses]
     except InvalidArgumentError as error:
         raise CommandUsageError(error) from error
 

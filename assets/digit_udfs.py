@@ -19,7 +19,7 @@ _WHITE = 255
     reads=["image"],
     code="1",
 )
-def seen_in_image(record: dict[str, Any]) -> dict[str, Any]:
+def measure_image(record: dict[str, Any]) -> dict[str, Any]:
     """Return the size and brightness of an image."""
     from PIL import Image, ImageStat  # noqa: PLC0415 - only where something is computed
 
