@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import redirect_stdout
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 
     from shardline.log.entry import Entry
     from shardline.log.model import Source
-    from shardline.log.snapshot import SnapshotDiff, StoredSnapshot
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.inspect_shard import ShardReport
     from shardline.operations.verify_log import LogProblem
     from shardline.schema.comparison import SchemaDiff
 
@@ -82,38 +80,13 @@ def print_json(told: Any) -> None:  # noqa: ANN401 - whatever JSON can tell
 
 
 def serialize_snapshot(snapshot: StoredSnapshot) -> dict[str, Any]:
-    """A snapshot without its list of shards."""
-    return {
-        "version": snapshot.version,
-        "snapshot": snapshot.number,
-        "entry": snapshot.entry,
-        "time": snapshot.time.isoformat(),
-        **snapshot.totals.to_dict(),
-        "content": snapshot.content,
-        "published": snapshot.published,
-        "rejected": snapshot.rejected,
-    }
-
-
-def serialize_diff(diff: SnapshotDiff) -> dict[str, Any]:
-    """What differs between two snapshots."""
-    return {
-        "old": serialize_snapshot(diff.old),
-        "new": serialize_snapshot(diff.new),
-        "added": [shard.to_dict() for shard in diff.added],
-        "removed": [shard.to_dict() for shard in diff.removed],
-        "records": diff.records,
-        "bytes": diff.bytes,
-        "fields": serialize_schema_diff(diff.fields),
-    }
+    """Return a snapshot as JSON, without its shards."""
+    return snapshot.to_dict()
 
 
 def serialize_schema_diff(fields: SchemaDiff) -> dict[str, Any]:
-    """What differs between two schemas."""
-    return {
-        "classification": fields.classification,
-        "changes": [asdict(change) for change in fields.changes],
-    }
+    """Return the difference of two schemas as JSON."""
+    return fields.to_dict()
 
 
 def serialize_entry(entry: Entry | LogProblem) -> dict[str, Any]:
@@ -123,22 +96,6 @@ def serialize_entry(entry: Entry | LogProblem) -> dict[str, Any]:
     if isinstance(entry, Entry):
         return {**entry.to_dict(), "digest": entry.digest}
     return {"number": entry.entry, "error": entry.detail}
-
-
-def serialize_shard_report(report: ShardReport) -> dict[str, Any]:
-    """What was found about one shard; of an overlay also what it lies beside."""
-    base = report.shard.base
-    return {
-        "shard": report.shard.name,
-        **({} if base is None else {"base": base.name}),
-        "records": report.shard.records,
-        "bytes": report.shard.bytes,
-        "ok": report.ok,
-        "problems": list(report.problems),
-        "violations": [asdict(violation) for violation in report.violations],
-        "complete": report.complete,
-        **({"index_problem": report.index_problem} if report.index_problem else {}),
-    }
 
 
 def locate_object(version: StoredVersion, name: str) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import render_command
-from shardline.cli.output import serialize_shard_report, serialize_snapshot
 from shardline.cli.progress import show_byte_progress
 from shardline.cli.references import render_next_command
 from shardline.text import escape_text, format_bytes, format_count, format_list
@@ -72,16 +71,10 @@ def get_snapshot_check(version: StoredVersion, report: CheckReport) -> SnapshotC
 
 def serialize_check(checked: SnapshotCheck) -> dict[str, Any]:
     """What a check found, for machines."""
-    report = checked.report
     return {
-        "ok": report.ok,
-        "snapshot": serialize_snapshot(checked.after),
-        "shards": [serialize_shard_report(shard) for shard in report.shards],
-        "missing": list(report.missing),
-        "failed": list(report.failed),
-        "rejected": list(report.rejected),
+        **checked.report.to_dict(),
+        "snapshot": checked.after.to_dict(),
         "latest": checked.latest.number,
-        "published": report.published,
     }
 
 

@@ -7,12 +7,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from shardline.errors import InvalidTypeError
+from shardline.report import Report
 from shardline.schema.comparison import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from shardline.canonical_json import Json
     from shardline.log.model import Checks, Shard, Totals
     from shardline.schema.comparison import SchemaDiff
     from shardline.schema.schema import Schema
@@ -60,9 +62,22 @@ class StoredSnapshot:
     def __str__(self) -> str:
         return f"{self.version}@{self.number}"
 
+    def to_dict(self) -> Json:
+        """Return the snapshot as JSON values, without its shards."""
+        return {
+            "version": self.version,
+            "snapshot": self.number,
+            "entry": self.entry,
+            "time": self.time.isoformat(),
+            **self.totals.to_dict(),
+            "content": self.content,
+            "published": self.published,
+            "rejected": self.rejected,
+        }
+
 
 @dataclass(frozen=True, slots=True)
-class SnapshotDiff:
+class SnapshotDiff(Report):
     """What differs between two snapshots. `records` and `bytes` are how much there is more."""
 
     old: StoredSnapshot

@@ -1,4 +1,7 @@
-"""Check a snapshot, and say in the log what was found: that is what publishes or rejects it."""
+"""Check: verify the shards of a snapshot and attest the results in the log.
+
+The attestations publish or reject the snapshot.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,13 @@ from shardline.operations.inspect_shard import (
     inspect_shard_size,
     inspect_small_shards,
 )
+from shardline.report import Report
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import TaskContext
     from shardline.log.layers import Layer, Stack
     from shardline.log.model import Shard
@@ -38,13 +43,12 @@ MAX_DETAIL = 500
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What checking a snapshot found, and what became of it.
+class CheckReport(Report):
+    """Result of a check.
 
-    `shards` are those that were read; the others had passed before. `missing` and `failed` are
-    checks that the snapshot needs and that cannot be run here: nobody has run them, or they have
-    failed. `rejected` are the snapshots that were rejected, `published` is the newest published
-    one afterwards.
+    `shards` are the shards that were read; the others have passed before. `missing` and `failed`
+    are required checks of other tools, without a result or with a failure. `rejected` are the
+    snapshots that the check rejected. `published` is the latest published snapshot after it.
     """
 
     snapshot: StoredSnapshot
@@ -57,8 +61,20 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no check that the snapshot needs has failed, here or elsewhere."""
+        """Return True if no required check has failed."""
         return not self.failed and all(shard.ok for shard in self.shards)
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {
+            "ok": self.ok,
+            "snapshot": self.snapshot.to_dict(),
+            "shards": [shard.to_dict() for shard in self.shards],
+            "missing": list(self.missing),
+            "failed": list(self.failed),
+            "rejected": list(self.rejected),
+            "published": self.published,
+        }
 
 
 def check_version(
@@ -66,56 +82,70 @@ def check_version(
     which: str = "latest",
     *,
     recheck: bool = False,
-    look: bool = False,
+    find_missing: bool = False,
     only: Collection[str] = SHARD_CHECKS,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[Shard, int], None] | None = None,
 ) -> CheckReport:
-    """Run the checks on the shards of a snapshot that have not passed them, or on all (`recheck`).
+    """Check the shards of a snapshot that have not passed yet, and attest the results.
 
-    Of the checks of shards, those in `only` are run and attested, and no other. With `look`, shards
-    that have passed integrity are seen to be there and as long as they should be; one that is not
-    is read again. An overlay must belong to its base, whose file is seen to be there:
-    whether that is sound is for the checks of its own version to say, and what they said counts.
+    A shard that fails its first check rejects the snapshot that added it. A shard that passed
+    earlier stays, and its snapshots are unpublished until it is repaired. An overlay must match its
+    base; the checks of the other version cover the content of the base.
 
-    A shard that fails its first check has the snapshot that brought it in rejected. One that had
-    passed before and fails now stays in the list, since its records would be missed there: what
-    holds it is no longer published until it is repaired or an older snapshot is restored. Raises
-    TombstonedShardError if vacuum took a shard: that is no failure of a check.
+    Args:
+        version: Version of the snapshot.
+        which: Snapshot number, tag, "latest" or "published".
+        recheck: Check all shards, also those that have passed.
+        find_missing: Also check passed shards that are missing or have another size.
+        only: Names of the shard checks to run.
+        limits: Limits of records and decompression.
+        workers: Number of threads.
+        progress: Called with a shard and the position in it.
+
+    Raises:
+        TombstonedShardError: Vacuum deleted a shard.
+
+    Example:
+        >>> check_version(version).ok
     """
     refuse_no_version(version=version)
     snapshot = version.find(which)
-    needed = set(version.state.checks_of(snapshot.number).shard) & set(only)
-    left = list_shards_to_check(version, snapshot, recheck=recheck, only=only)
-    if look and not recheck and INTEGRITY in only:
-        left += _list_missing_or_truncated(version, snapshot, left)
-    what = f"snapshot {snapshot.number} cannot be checked: "
-    validate_not_tombstoned(version.state, [stay.shard for stay in left], what)
-    asked = tuple(stay.shard for stay in left)
-    stacks = list_stacks(replace(snapshot, list_shards=lambda: asked))
-    checker = _ShardChecker(version, SCHEMA in needed, limits, progress)
-    groups = [
-        stacks[cut] for cut in group_small_tasks([get_joinable_bytes(one.shard) for one in left])
+    required = set(version.state.checks_of(snapshot.number).shard) & set(only)
+    intervals = list_shards_to_check(version, snapshot, recheck=recheck, only=only)
+    if find_missing and not recheck and INTEGRITY in only:
+        intervals += _list_missing_or_truncated(version, snapshot, intervals)
+    shards = tuple(interval.shard for interval in intervals)
+    validate_not_tombstoned(
+        version.state, shards, f"snapshot {snapshot.number} cannot be checked: "
+    )
+    stacks = list_stacks(replace(snapshot, list_shards=lambda: shards))
+    checker = _ShardChecker(version, SCHEMA in required, limits, progress)
+    sizes = [get_joinable_bytes(shard) for shard in shards]
+    groups = [stacks[group] for group in group_small_tasks(sizes)]
+    reports = [
+        report for group in run_tasks(checker.check, groups, workers=workers) for report in group
     ]
-    found = run_tasks(checker.check, groups, workers=workers)
-    reports = [report for some in found for report in some]
-    attested = {SCHEMA} & needed | {INTEGRITY} & set(only)
-    attestations = tuple(one for one in _make_attestations(reports) if one.check in attested)
-    fresh = [
-        stay
-        for stay, report in zip(left, reports, strict=True)
+    attested = {SCHEMA} & required | {INTEGRITY} & set(only)
+    attestations = tuple(
+        attestation for attestation in _list_attestations(reports) if attestation.check in attested
+    )
+    first_failures = [
+        interval
+        for interval, report in zip(intervals, reports, strict=True)
         if any(
-            not is_in(version, stay.once, check) for check in attested & set(_make_failure(report))
+            not is_in(version, interval.once, check)
+            for check in attested & set(_list_failed_checks(report))
         )
     ]
-    rejected = _record_attestations(version, fresh, attestations)
-    open_checks = sorted(list_pending_checks(version, snapshot) - set(SHARD_CHECKS))
-    failed = tuple(check for check in open_checks if _has_failed(version, snapshot, check))
+    rejected = _record_attestations(version, first_failures, attestations)
+    pending = sorted(list_pending_checks(version, snapshot) - set(SHARD_CHECKS))
+    failed = tuple(check for check in pending if _has_failed(version, snapshot, check))
     return CheckReport(
         snapshot,
         reports,
-        tuple(check for check in open_checks if check not in failed),
+        tuple(check for check in pending if check not in failed),
         failed,
         rejected,
         version.state.published,
@@ -125,7 +155,7 @@ def check_version(
 
 @dataclass(frozen=True, slots=True)
 class _ShardChecker:
-    """Checks shards, each with its layers: small ones together, as long as all are sound."""
+    """Checker of shards with their layers; intact small shards are read together."""
 
     version: StoredVersion
     with_schema: bool
@@ -133,15 +163,15 @@ class _ShardChecker:
     progress: Callable[[Shard, int], None] | None
 
     def check(self, stacks: Sequence[Stack]) -> list[ShardReport]:
-        """Check the shards of a group."""
-        reports = self._check_together(stacks) if len(stacks) > 1 else [None]
+        """Check a group of shards."""
+        reports = self._check_group(stacks) if len(stacks) > 1 else [None]
         return [
-            self._check_alone(stack) if report is None else report
+            self._check_stack(stack) if report is None else report
             for stack, report in zip(stacks, reports, strict=True)
         ]
 
-    def _check_together(self, stacks: Sequence[Stack]) -> list[ShardReport | None]:
-        shards = [(self.version.shard_name(one.top.shard), one.top.shard) for one in stacks]
+    def _check_group(self, stacks: Sequence[Stack]) -> list[ShardReport | None]:
+        shards = [(self.version.shard_name(stack.top.shard), stack.top.shard) for stack in stacks]
         schema = stacks[0].top.schema if self.with_schema else None
         reports = inspect_small_shards(self.version.store, shards, schema, limits=self.limits)
         for report in reports:
@@ -149,7 +179,7 @@ class _ShardChecker:
                 self.progress(report.shard, report.shard.bytes)
         return reports
 
-    def _check_alone(self, stack: Stack) -> ShardReport:
+    def _check_stack(self, stack: Stack) -> ShardReport:
         layer, shard = stack.top, stack.top.shard
         report = inspect_shard(
             self.version.store,
@@ -166,7 +196,7 @@ class _ShardChecker:
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """A snapshot to be checked by an engine, as the last step of an operation."""
+    """Check of a snapshot as a task, the last step of an operation."""
 
     version: StoredVersion
     snapshot: int
@@ -178,25 +208,25 @@ class CheckTask:
     @classmethod
     def of(cls, version: StoredVersion, snapshot: StoredSnapshot, limits: Limits) -> CheckTask:
         """Return the task for a snapshot of a version."""
-        size = sum(stay.shard.bytes for stay in list_shards_to_check(version, snapshot))
+        size = sum(interval.shard.bytes for interval in list_shards_to_check(version, snapshot))
         return cls(version, snapshot.number, size, limits)
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Display label of the snapshot."""
         return f"{self.version.name}@{self.snapshot}"
 
 
 def run_check(task: CheckTask, running: TaskContext) -> CheckReport:
-    """Check a snapshot, and tell how many bytes of all its shards are read."""
-    read: dict[str, int] = {}
+    """Check a snapshot and report the bytes read of all shards as progress."""
+    positions: dict[str, int] = {}
     done, lock = 0, Lock()
 
-    def tell(shard: Shard, position: int) -> None:
+    def add_progress(shard: Shard, position: int) -> None:
         nonlocal done
         with lock:
-            done += position - read.get(shard.name, 0)
-            read[shard.name] = position
+            done += position - positions.get(shard.name, 0)
+            positions[shard.name] = position
         running.report(done, 0)
 
     return check_version(
@@ -204,7 +234,7 @@ def run_check(task: CheckTask, running: TaskContext) -> CheckReport:
         str(task.snapshot),
         limits=task.limits,
         workers=running.workers,
-        progress=tell,
+        progress=add_progress,
     )
 
 
@@ -215,69 +245,78 @@ def list_shards_to_check(
     recheck: bool = False,
     only: Collection[str] = SHARD_CHECKS,
 ) -> list[ShardInterval]:
-    """List the shards of a snapshot that have not passed these checks, or all (`recheck`)."""
-    stays = version.state.stays.at(snapshot.number)
-    needed = [c for c in version.state.checks_of(snapshot.number).shard if c in only]
-    return [s for s in stays if recheck or not all(is_in(version, s.passed, c) for c in needed)]
+    """Return the shards of a snapshot that have not passed all checks, or all with `recheck`."""
+    intervals = version.state.stays.at(snapshot.number)
+    required = [check for check in version.state.checks_of(snapshot.number).shard if check in only]
+    return [
+        interval
+        for interval in intervals
+        if recheck or not all(is_in(version, interval.passed, check) for check in required)
+    ]
 
 
 def _list_missing_or_truncated(
-    version: StoredVersion, snapshot: StoredSnapshot, left: list[ShardInterval]
+    version: StoredVersion, snapshot: StoredSnapshot, selected: list[ShardInterval]
 ) -> list[ShardInterval]:
-    """The shards beside those `left` that are not there, or have another length; or their bases."""
+    """Return other shards that are missing or have another size, or whose base is or has."""
     folder = f"{version.log.dataset}/shards"
     sizes = {info.name: info.size for info in version.store.list(folder)}
-    asked = {stay.shard.name for stay in left}
+    names = {interval.shard.name for interval in selected}
 
     def is_whole(layer: Layer) -> bool:
-        whole = sizes.get(version.shard_name(layer.shard)) == layer.shard.bytes
-        return whole and INTEGRITY not in layer.failed
+        has_size = sizes.get(version.shard_name(layer.shard)) == layer.shard.bytes
+        return has_size and INTEGRITY not in layer.failed
 
-    stays = version.state.stays.at(snapshot.number)
+    intervals = version.state.stays.at(snapshot.number)
     return [
-        stay
-        for stay, stack in zip(stays, list_stacks(snapshot), strict=True)
-        if stay.shard.name not in asked
+        interval
+        for interval, stack in zip(intervals, list_stacks(snapshot), strict=True)
+        if interval.shard.name not in names
         and (stack.misfit is not None or not all(map(is_whole, stack.layers)))
     ]
 
 
 def _list_layer_problems(version: StoredVersion, stack: Stack) -> Iterable[str]:
-    """What is wrong with the layers that a shard lies beside, and with how they fit together."""
+    """Yield the problems of the layers under a shard, and mismatches between layers."""
     if stack.problem:
         yield stack.problem
     for layer in stack.layers[:-1]:
         name = version.shard_name(layer.shard)
         for problem in inspect_shard_size(version.store, name, layer.shard).problems:
-            yield f"its base {layer.shard.name}, of {layer.version}: {problem}"
+            yield f"base {layer.shard.name} of {layer.version}: {problem}"
         if INTEGRITY in layer.failed:
-            yield f"its base {layer.shard.name} has failed {INTEGRITY!r} in {layer.version}"
+            yield f"base {layer.shard.name} failed {INTEGRITY!r} in {layer.version}"
 
 
 def list_pending_checks(version: StoredVersion, snapshot: StoredSnapshot) -> set[str]:
-    """Return the checks that a snapshot needs and that have not passed, on a shard or on itself."""
+    """Return the required checks that have not passed, of the shards or of the snapshot."""
     state = version.state
-    needed, moment = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
-    passed = [stay.passed for stay in state.stays.at(snapshot.number)]
-    missing = {c for c in needed.shard if not all(is_in(version, bits, c) for bits in passed)}
-    return missing | {c for c in needed.snapshot if not is_in(version, moment.passed, c)}
+    required, row = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
+    passed = [interval.passed for interval in state.stays.at(snapshot.number)]
+    pending = {
+        check for check in required.shard if not all(is_in(version, bits, check) for bits in passed)
+    }
+    return pending | {check for check in required.snapshot if not is_in(version, row.passed, check)}
 
 
 def _has_failed(version: StoredVersion, snapshot: StoredSnapshot, check: str) -> bool:
     state = version.state
-    failed = [stay.failed for stay in state.stays.at(snapshot.number)]
+    failed = [interval.failed for interval in state.stays.at(snapshot.number)]
     failed.append(state.timeline.moment(snapshot.number).failed)
     return any(is_in(version, bits, check) for bits in failed)
 
 
-def _make_attestations(reports: list[ShardReport]) -> Iterable[Attestation]:
-    """Passes together, each failure with its reason. A shard not read to its end has no schema."""
-    sound = tuple(report.shard.name for report in reports if not report.problems)
-    fitting = tuple(r.shard.name for r in reports if r.read and not r.violations)
-    if sound:
-        yield Attestation(INTEGRITY, passed=True, shards=sound)
-    if fitting:
-        yield Attestation(SCHEMA, passed=True, shards=fitting)
+def _list_attestations(reports: list[ShardReport]) -> Iterable[Attestation]:
+    """Yield one attestation for all passes, and one with a reason for each failure.
+
+    A shard that was not read to its end has no result for its schema.
+    """
+    intact = tuple(report.shard.name for report in reports if not report.problems)
+    valid = tuple(r.shard.name for r in reports if r.read and not r.violations)
+    if intact:
+        yield Attestation(INTEGRITY, passed=True, shards=intact)
+    if valid:
+        yield Attestation(SCHEMA, passed=True, shards=valid)
     for report in reports:
         name = (report.shard.name,)
         if report.problems:
@@ -285,40 +324,42 @@ def _make_attestations(reports: list[ShardReport]) -> Iterable[Attestation]:
             yield Attestation(INTEGRITY, passed=False, shards=name, detail=detail)
         if report.violations:
             first = report.violations[0]
-            named = "" if first.feature is None else f", feature {first.feature!r}"
-            detail = f"record {first.record}{named}: {first.detail}"[:MAX_DETAIL]
+            feature = "" if first.feature is None else f", feature {first.feature!r}"
+            detail = f"record {first.record}{feature}: {first.detail}"[:MAX_DETAIL]
             yield Attestation(SCHEMA, passed=False, shards=name, detail=detail)
 
 
-def _make_failure(report: ShardReport) -> Iterable[str]:
+def _list_failed_checks(report: ShardReport) -> Iterable[str]:
     if report.problems:
         yield INTEGRITY
     if report.violations:
         yield SCHEMA
 
 
-def get_introducing_snapshot(version: StoredVersion, stay: ShardInterval) -> int:
-    """Return the snapshot that brought a shard in: it landed with it, or was restored by it."""
+def get_introducing_snapshot(version: StoredVersion, interval: ShardInterval) -> int:
+    """Return the snapshot that added or restored a shard."""
     timeline = version.state.timeline
-    if timeline.moment(stay.since).rejected:
-        return timeline.of_entry(stay.landed)
-    restored = version.log.entry(timeline.moment(stay.since).entry).operation == "restore"
-    return stay.since if restored else timeline.of_entry(stay.landed)
+    if timeline.moment(interval.since).rejected:
+        return timeline.of_entry(interval.landed)
+    is_restored = version.log.entry(timeline.moment(interval.since).entry).operation == "restore"
+    return interval.since if is_restored else timeline.of_entry(interval.landed)
 
 
 def _record_attestations(
-    version: StoredVersion, fresh: list[ShardInterval], attestations: tuple[Attestation, ...]
+    version: StoredVersion,
+    first_failures: list[ShardInterval],
+    attestations: tuple[Attestation, ...],
 ) -> tuple[int, ...]:
-    """Write down what was found, and reject the snapshots that brought in what is new and bad."""
+    """Commit the attestations, and reject the snapshots that added shards with a first failure."""
     if not attestations:
         return ()
-    numbers = sorted({get_introducing_snapshot(version, stay) for stay in fresh})
+    numbers = sorted({get_introducing_snapshot(version, shard) for shard in first_failures})
     if not numbers:
         version.attest(attestations)
     rejected = []
     for number in numbers:
-        first = number == numbers[0]
-        entry = version.reject(number, attestations if first else (), reason="a check failed")
-        if entry is not None and entry.rejects == number:  # else it had been rejected before
+        is_first = number == numbers[0]
+        entry = version.reject(number, attestations if is_first else (), reason="a check failed")
+        if entry is not None and entry.rejects == number:  # None: it was rejected before.
             rejected.append(number)
     return tuple(rejected)

@@ -1,4 +1,4 @@
-"""Inspect a shard in one pass: is it the file that was committed, and do its records fit?"""
+"""Shard inspection in one pass: the committed file, and records that fit the schema."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 from shardline import kernel
 from shardline.errors import CorruptFileError, ObjectNotFoundError, ShardlineError
 from shardline.kernel.types import FOOTER_BYTES
+from shardline.report import Report, to_json_value
 from shardline.schema.comparison import compare
-from shardline.schema.validation import Violation, violations
+from shardline.schema.validation import Violation
+from shardline.schema.validation import violations as find_violations
 from shardline.text import format_count
 from shardline.tfrecord.compression import Compression, members_of
 from shardline.tfrecord.hashing import HashedFile
@@ -25,6 +27,7 @@ from shardline.tfrecord.record_block import RecordBlock, whole_block
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.log.model import Shard
     from shardline.pairing.pair_plan import PairPlan
     from shardline.readers.virtual_shard import OpenedPairPlan
@@ -36,16 +39,16 @@ if TYPE_CHECKING:
 
 MAX_VIOLATIONS = 10
 _BYTES_PER_FEATURE = 512
-_MOST_BLOCK_BYTES = 16 * 1024 * 1024
+_MAX_BLOCK_BYTES = 16 * 1024 * 1024
+_SHA256_MISMATCH = "SHA-256 differs from the committed one"
 
 
 @dataclass(frozen=True, slots=True)
-class ShardReport:
-    """What inspecting a shard found: what is wrong with the file, and the first misfit records.
+class ShardReport(Report):
+    """Result of inspecting a shard: problems of the file, and the first schema violations.
 
-    `read` says whether all its records were read, so that no violation means that there is none.
-    `damaged_at` is the record and the offset of the first damage. `index_problem` says what is
-    wrong with the index of an intact shard, if that was compared.
+    `read` is True if all records were read. `corrupt_at` is the record and the offset of the first
+    corruption. `index_problem` is the problem of the index of an intact shard.
     """
 
     shard: Shard
@@ -53,27 +56,42 @@ class ShardReport:
     problems: tuple[str, ...] = ()
     violations: tuple[Violation, ...] = ()
     read: bool = False
-    damaged_at: tuple[int, int] | None = None
+    corrupt_at: tuple[int, int] | None = None
     index_problem: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with it."""
+        """Return True if no problem was found."""
         return not self.problems and not self.violations
 
     @property
     def complete(self) -> bool:
-        """Whether `violations` are all that there are: only so many are listed."""
+        """Return True if `violations` has all violations, not only the first."""
         return self.read and len(self.violations) < MAX_VIOLATIONS
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        base = self.shard.base
+        return {
+            "shard": self.shard.name,
+            **({} if base is None else {"base": base.name}),
+            "records": self.shard.records,
+            "bytes": self.shard.bytes,
+            "ok": self.ok,
+            "problems": list(self.problems),
+            "violations": to_json_value(self.violations),
+            "complete": self.complete,
+            **({"index_problem": self.index_problem} if self.index_problem else {}),
+        }
 
 
 def inspect_shard_size(store: Store, name: str, shard: Shard) -> ShardReport:
-    """See whether a shard is there and as long as it should be, without reading it."""
+    """Inspect the presence and size of a shard, without reading it."""
     info = store.info(name)
     if info is None:
-        return ShardReport(shard, name, ("it is missing",))
+        return ShardReport(shard, name, ("missing",))
     if info.size != shard.bytes:
-        return ShardReport(shard, name, (_format_size_mismatch(info.size, shard),))
+        return ShardReport(shard, name, (_format_mismatch("byte", info.size, shard.bytes),))
     return ShardReport(shard, name)
 
 
@@ -88,30 +106,39 @@ def inspect_shard(
     index: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> ShardReport:
-    """Read a shard once: size, sha256, checksums, count, and with a schema every record.
+    """Read a shard once: size, SHA-256, checksums, count, and with a schema every record.
 
-    With `index`, its index is compared too.
+    The records that a pair plan refers to are not read.
 
-    Of an overlay, the schema has the features that it adds, and `below` are the keys of the others.
-    Of a plan, what it pairs is looked at, and not read.
+    Args:
+        store: Store of the shard.
+        name: Object name of the shard.
+        shard: Committed attributes.
+        schema: Schema of the records; of an overlay the features that it adds.
+        below: Keys of the features under an overlay.
+        limits: Limits of records and decompression.
+        index: Also compare the index with the records.
+        progress: Called with the position in the shard.
     """
     if shard.virtual:
-        wrong, differing, was_read = inspect_pair_plan(store, name, shard, schema)
-        return ShardReport(shard, name, tuple(wrong), tuple(differing), was_read)
+        problems, mismatches, was_read = inspect_pair_plan(store, name, shard, schema)
+        return ShardReport(shard, name, tuple(problems), tuple(mismatches), was_read)
     try:
         file = StoredFile(store, name).open()
     except ObjectNotFoundError:
-        return ShardReport(shard, name, ("it is missing",))
+        return ShardReport(shard, name, ("missing",))
     with closing(file):
-        indexed = IndexCheck(store, name, file, shard.sha256) if index else NoIndexCheck()
-        with closing(indexed):
-            inspection = _Inspection(file, name, shard, schema, below, limits, indexed, progress)
-            return inspection.try_at_once() or inspection.run()
+        index_check = IndexCheck(store, name, file, shard.sha256) if index else NoIndexCheck()
+        with closing(index_check):
+            inspection = _Inspection(
+                file, name, shard, schema, below, limits, index_check, progress
+            )
+            return inspection.try_whole() or inspection.run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Inspection:
-    """The inspection of a shard whose file is open."""
+    """Inspection of an open shard file."""
 
     file: OpenFile
     name: str
@@ -119,11 +146,11 @@ class _Inspection:
     schema: Schema | None
     below: Collection[FeatureKey]
     limits: Limits
-    indexed: IndexCheck | NoIndexCheck
+    index_check: IndexCheck | NoIndexCheck
     progress: Callable[[int], None] | None
 
-    def try_at_once(self) -> ShardReport | None:
-        """Inspect a local plain file that fits a block; None of another, or if it is not sound."""
+    def try_whole(self) -> ShardReport | None:
+        """Inspect an intact, uncompressed local file of one block; None for any other file."""
         shard, size = self.shard, self.file.size
         is_plain = shard.compression == Compression.NONE.value and isinstance(self.file, LocalFile)
         if not is_plain or size != shard.bytes or size > _choose_block_bytes(self.schema):
@@ -134,59 +161,57 @@ class _Inspection:
             return None
         if hashlib.sha256(data).hexdigest() != shard.sha256:
             return None
-        self.indexed.add(block)
-        misfits = tuple(self._misfits(block, MAX_VIOLATIONS))
+        self.index_check.add(block)
+        violations = tuple(self._find_violations(block, MAX_VIOLATIONS))
         if self.progress is not None:
             self.progress(size)
-        wrong_index = self.indexed.finish(size)
-        return ShardReport(shard, self.name, (), misfits, read=True, index_problem=wrong_index)
+        index_problem = self.index_check.finish(size)
+        return ShardReport(shard, self.name, (), violations, read=True, index_problem=index_problem)
 
     def run(self) -> ShardReport:
-        """Inspect the file block by block, as far as it is intact, and tell what is wrong."""
+        """Inspect the file block by block, up to the first corruption."""
         shard, file = self.shard, HashedFile(self.file)
-        problems = [_format_size_mismatch(file.size, shard)] if file.size != shard.bytes else []
-        misfits: list[Violation] = []
-        records, end, read, damaged_at = 0, 0, False, None
+        problems = []
+        if file.size != shard.bytes:
+            problems.append(_format_mismatch("byte", file.size, shard.bytes))
+        violations: list[Violation] = []
+        records, end, read, corrupt_at = 0, 0, False, None
         block_bytes = _choose_block_bytes(self.schema)
-        with RecordFile(file, limits=self.limits, block_bytes=block_bytes) as records_of:
+        with RecordFile(file, limits=self.limits, block_bytes=block_bytes) as record_file:
             try:
-                for block in records_of.blocks():
+                for block in record_file.blocks():
                     records += len(block.starts)
                     end = block.offset + len(block.data)
-                    self.indexed.add(block)
-                    misfits += self._misfits(block, MAX_VIOLATIONS - len(misfits))
+                    self.index_check.add(block)
+                    violations += self._find_violations(block, MAX_VIOLATIONS - len(violations))
                     if self.progress is not None:
-                        self.progress(records_of.stream.position)
+                        self.progress(record_file.stream.position)
                 read = True
             except CorruptFileError as error:
-                where = f"record {error.record}, offset {error.offset}"
-                damaged_at = (error.record, error.offset)
-                problems.append(f"{error.kind} at {where}: {error.detail}")
+                corrupt_at = (error.record, error.offset)
+                location = f"record {error.record}, offset {error.offset}"
+                problems.append(f"{error.kind} at {location}: {error.detail}")
             if read and records != shard.records:
-                expected = shard.records
-                problems.append(
-                    f"it has {format_count(records, 'record')} and should have {expected}"
-                )
-            packed = records_of.compression.value
-            if shard.bytes and packed != shard.compression:
-                problems.append(f"it is packed as {packed} and should be {shard.compression}")
+                problems.append(_format_mismatch("record", records, shard.records))
+            compression = record_file.compression.value
+            if shard.bytes and compression != shard.compression:
+                problems.append(f"compressed as {compression}, expected {shard.compression}")
             if file.finish() != shard.sha256:
-                problems.append("its sha256 is not the one that was committed")
-            members = members_of(records_of.stream)
-            wrong_index = "" if problems else self.indexed.finish(end, members)
+                problems.append(_SHA256_MISMATCH)
+            members = members_of(record_file.stream)
+            index_problem = "" if problems else self.index_check.finish(end, members)
         return ShardReport(
-            shard, self.name, tuple(problems), tuple(misfits), read, damaged_at, wrong_index
+            shard, self.name, tuple(problems), tuple(violations), read, corrupt_at, index_problem
         )
 
-    def _misfits(self, block: RecordBlock, room: int) -> Iterable[Violation]:
-        """Find at most `room` records of a block that do not fit the schema, if there is one."""
-        if self.schema is None or not room:
+    def _find_violations(self, block: RecordBlock, limit: int) -> Iterable[Violation]:
+        if self.schema is None or not limit:
             return ()
-        return violations(self.schema, block, below=self.below, limit=room)
+        return find_violations(self.schema, block, below=self.below, limit=limit)
 
 
 def get_joinable_bytes(shard: Shard) -> int | None:
-    """Return how many bytes a shard has that can be read together with others; None of another."""
+    """Return the size of a shard that can be read together with others, or None."""
     is_plain = shard.compression == Compression.NONE.value and shard.base is None
     return shard.bytes if is_plain and not shard.virtual else None
 
@@ -198,9 +223,9 @@ def inspect_small_shards(
     *,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[ShardReport | None]:
-    """Inspect small plain shards at once; None for all if something is wrong with one of them.
+    """Inspect small uncompressed shards together; None for each if any has a problem.
 
-    Then `inspect_shard` tells what. Each shard comes with its name in the store.
+    `inspect_shard` then finds the problem. `shards` has the object name of each shard.
     """
     contents = store.read_many([name for name, _ in shards])
     is_same = all(
@@ -209,59 +234,57 @@ def inspect_small_shards(
     )
     data = b"".join([content or b"" for content in contents])
     scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
-    wanted = np.cumsum([(shard.records, shard.bytes) for _, shard in shards], axis=0)
+    expected = np.cumsum([(shard.records, shard.bytes) for _, shard in shards], axis=0)
     ends = np.append(0, scan.starts + scan.lengths + FOOTER_BYTES)
-    is_whole = scan.fault is None and len(ends) == wanted[-1, 0] + 1
-    if not is_same or not is_whole or not np.array_equal(ends[wanted[:, 0]], wanted[:, 1]):
+    is_whole = scan.fault is None and len(ends) == expected[-1, 0] + 1
+    if not is_same or not is_whole or not np.array_equal(ends[expected[:, 0]], expected[:, 1]):
         return [None] * len(shards)
     block = RecordBlock(memoryview(data), 0, 0, scan.starts, scan.lengths)
-    if schema is not None and any(violations(schema, block, limit=1)):
+    if schema is not None and any(find_violations(schema, block, limit=1)):
         return [None] * len(shards)
     return [ShardReport(shard, name, read=True) for name, shard in shards]
 
 
 def _choose_block_bytes(schema: Schema | None) -> int:
-    """Return how much to read at once: more if there are many features to judge per block."""
+    """Return the block size: larger for schemas with many features."""
     features = 0 if schema is None else len(schema.features)
-    return min(max(BLOCK_BYTES, features * _BYTES_PER_FEATURE), _MOST_BLOCK_BYTES)
+    return min(max(BLOCK_BYTES, features * _BYTES_PER_FEATURE), _MAX_BLOCK_BYTES)
 
 
-def _format_size_mismatch(size: int, shard: Shard) -> str:
-    return f"it has {format_count(size, 'byte')} and should have {shard.bytes}"
+def _format_mismatch(noun: str, count: int, expected: int) -> str:
+    return f"has {format_count(count, noun)}, expected {expected:,}"
 
 
 def inspect_pair_plan(
     store: Store, name: str, shard: Shard, schema: Schema | None
 ) -> tuple[list[str], list[Violation], bool]:
-    """What is wrong with a plan, how its pairs differ from the schema, and whether it was read.
+    """Return the problems of a pair plan, its schema mismatches, and whether it was read.
 
-    The records that it pairs are not read: that is for the checks of their own versions.
+    The paired records are not read: the checks of their own versions cover them.
     """
-    from shardline.readers.virtual_shard import open_plan  # noqa: PLC0415 - it builds on much
+    from shardline.readers.virtual_shard import open_plan  # noqa: PLC0415 - rarely needed, with many imports
 
     try:
         data = store.read(name)
     except ObjectNotFoundError:
-        return ["it is missing"], [], False
+        return ["missing"], [], False
     problems = []
     if len(data) != shard.bytes:
-        problems.append(f"it has {format_count(len(data), 'byte')} and should have {shard.bytes}")
+        problems.append(_format_mismatch("byte", len(data), shard.bytes))
     if hashlib.sha256(data).hexdigest() != shard.sha256:
-        return [*problems, "its sha256 is not the one that was committed"], [], False
+        return [*problems, _SHA256_MISMATCH], [], False
     try:
         opened = open_plan(store, _decode_plan(data))
     except (ValueError, ShardlineError) as error:
-        return [*problems, f"it does not lead to its pairs: {error}"], [], False
+        return [*problems, f"cannot open its pairs: {error}"], [], False
     problems += _list_missing_files(opened)
     if opened.pairs != shard.records:
-        problems.append(
-            f"it has {format_count(opened.pairs, 'pair')} and should have {shard.records}"
-        )
-    misfits = []
+        problems.append(_format_mismatch("pair", opened.pairs, shard.records))
+    mismatches = []
     if schema is not None and opened.schema.fingerprint != schema.fingerprint:
         differences = "; ".join(compare(schema, opened.schema).lines())
-        misfits.append(Violation(0, None, f"its pairs have another schema: {differences}"))
-    return problems, misfits, True
+        mismatches.append(Violation(0, None, f"pairs have another schema: {differences}"))
+    return problems, mismatches, True
 
 
 def _decode_plan(data: bytes) -> PairPlan:
@@ -271,7 +294,7 @@ def _decode_plan(data: bytes) -> PairPlan:
 
 
 def _list_missing_files(opened: OpenedPairPlan) -> Iterator[str]:
-    """Which of the files are not there, or not as long as they should be."""
+    """Yield the problems of files that are missing or have another size."""
     for file in opened.files:
         try:
             file.look()

@@ -1,4 +1,4 @@
-"""Restore an old snapshot, or see beforehand what that would do."""
+"""Restore: an old snapshot as the new latest snapshot."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from shardline.provenance.dependencies import (
     pin_inputs,
 )
 from shardline.release import __version__
+from shardline.report import Report
 
 if TYPE_CHECKING:
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.snapshot import SnapshotDiff, StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """What restoring a snapshot did, or would do with `dry_run`.
+class RestoreReport(Report):
+    """Result of a restore, or its plan with `dry_run`.
 
-    `entry` is None where the head held the same already. `diff` is from the head as it was to the
-    snapshot that was restored.
+    `entry` is None if the latest snapshot has the same content. `diff` compares the latest snapshot
+    before the restore with the restored one.
     """
 
     restored: StoredSnapshot
@@ -37,71 +39,91 @@ class RestoreReport:
 
     @property
     def published(self) -> bool:
-        """Whether the new head is published at once."""
+        """Return True if the new snapshot is published at once."""
         return self.entry is not None and self.entry.published == self.entry.snapshot
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {
+            "version": self.restored.version,
+            "dry_run": self.dry_run,
+            "restored": self.restored.number,
+            "snapshot": self.entry and self.entry.snapshot,
+            "entry": self.entry and self.entry.number,
+            "published": self.published,
+            "diff": self.diff.to_dict(),
+        }
 
 
 def restore_version(version: StoredVersion, which: str, *, dry_run: bool = False) -> RestoreReport:
-    """Make an old snapshot the head as a new one.
+    """Commit an old snapshot as the latest one, and pin again what it depends on.
 
-    What it is read from in other versions is pinned again. Raises TombstonedShardError, a
-    ConflictError, if vacuum took a shard of it or of those.
+    Args:
+        version: Version of the snapshot.
+        which: Snapshot number, tag or "published".
+        dry_run: Plan without writing.
+
+    Raises:
+        TombstonedShardError: Vacuum deleted a shard of the snapshot or of its dependencies.
+
+    Example:
+        >>> restore_version(version, "3").entry.snapshot
     """
     refuse_no_version(version=version)
-    restored, head = version.find(which), version.latest()
+    restored, latest = version.find(which), version.latest()
     _validate_dependencies(restored)
     if dry_run:
-        made = build_entry(
+        built = build_entry(
             version.state,
-            Restore(restored.number, head.number),
+            Restore(restored.number, latest.number),
             id="",
             now=utc_now(),
             maker=CommitInfo(__version__),
         )
-        entry = made[1] if made else None
+        entry = built[1] if built else None
     else:
         _pin_dependencies(version, restored)
-        entry = version.restore(restored.number, head=head.number)
-    return RestoreReport(restored, diff(head, restored), entry, dry_run)
+        entry = version.restore(restored.number, head=latest.number)
+    return RestoreReport(restored, diff(latest, restored), entry, dry_run)
 
 
 def _validate_dependencies(snapshot: StoredSnapshot) -> None:
-    """Refuse a snapshot that is read from shards of other versions which never come back."""
-    gone = [one for one in list_dependency_layers(snapshot) if one.condemned is not None]
-    if gone:
-        first, more = gone[0], f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+    """Raise TombstonedShardError if a shard of another version was vacuumed or erased."""
+    lost = [layer for layer in list_dependency_layers(snapshot) if layer.condemned is not None]
+    if lost:
+        first, more = lost[0], f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
         raise TombstonedShardError(
             f"{snapshot}: shard {first.shard.name} of {first.version}{more} was vacuumed or erased "
             f"(entry {first.condemned})",
-            tuple(one.shard.name for one in gone),
+            tuple(layer.shard.name for layer in lost),
             version=snapshot.version,
             snapshot=snapshot.number,
         )
 
 
 def _pin_dependencies(version: StoredVersion, snapshot: StoredSnapshot) -> None:
-    """Pin what a snapshot is read from, and what that is read from: vacuum may have let go of it.
+    """Pin the dependencies of a snapshot, and theirs: vacuum may have released these pins.
 
-    Of the snapshots that hold it, the newest is pinned which still can be.
+    For each shard, that is the latest snapshot which contains it and can still be pinned.
     """
     for owner, names in list_direct_dependencies(snapshot).items():
         other = StoredVersion(version.store, owner)
-        left = set(names)
+        missing = set(names)
         for number in range(other.state.snapshot, 0, -1):
-            listed = {stay.shard.name for stay in other.state.stays.at(number)}
-            if not listed & left or any(map(other.state.condemned_in, listed)):
+            listed = {interval.shard.name for interval in other.state.stays.at(number)}
+            if not listed & missing or any(map(other.state.condemned_in, listed)):
                 continue
-            held = other.snapshot(number)
-            pin_inputs(version, [DerivedFrom(other, held)])
-            _pin_dependencies(other, held)
-            left -= listed
-            if not left:
+            candidate = other.snapshot(number)
+            pin_inputs(version, [DerivedFrom(other, candidate)])
+            _pin_dependencies(other, candidate)
+            missing -= listed
+            if not missing:
                 break
-        if left:
+        if missing:
             raise TombstonedShardError(
-                f"{snapshot}: cannot keep shard {min(left)} of {owner} from vacuum: every snapshot "
-                "with it lost other shards",
-                tuple(sorted(left)),
+                f"{snapshot}: cannot pin shard {min(missing)} of {owner}: each snapshot with it "
+                "lost other shards",
+                tuple(sorted(missing)),
                 version=snapshot.version,
                 snapshot=snapshot.number,
             )

@@ -1,4 +1,4 @@
-"""Verify TFRecord files: every byte of every file, without changing anything."""
+"""Verification of standalone TFRecord files, without changing anything."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from shardline.arguments import list_items
 from shardline.errors import CorruptFileError, Fault
 from shardline.execution.threads import divide_workers, run_tasks
+from shardline.report import Report, to_json_value
 from shardline.tfrecord.examples import _example_faults, validate_examples
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Corruption, Limits, RecordFile
@@ -17,15 +18,16 @@ from shardline.tfrecord.record_block import RecordBlock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.tfrecord.compression import Compression
     from shardline.tfrecord.input_file import Source
 
 
 @dataclass(frozen=True, slots=True)
-class FileReport:
-    """What verifying one file found. `bytes` is its size as it lies there.
+class FileReport(Report):
+    """Result of verifying a file. `bytes` is its stored size.
 
-    Of a file with faults, `records` is how many intact records were found: there may be more.
+    Of a file with faults, `records` counts the intact records that were found.
     """
 
     file: str
@@ -36,7 +38,7 @@ class FileReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with the file."""
+        """Return True if the file has no fault."""
         return not self.faults
 
     @property
@@ -44,6 +46,19 @@ class FileReport:
         """The format of a file that is not a TFRecord file; None for TFRecord files."""
         first = self.faults[0] if self.faults else None
         return first.detail if first is not None and first.kind == "not-tfrecord" else None
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {
+            "file": self.file,
+            "records": self.records,
+            "bytes": self.bytes,
+            "compression": self.compression.value,
+            "ok": self.ok,
+            "complete": self.ok,
+            **({"format": self.foreign} if self.foreign else {}),
+            "faults": to_json_value(self.faults),
+        }
 
 
 def verify_file(
@@ -55,10 +70,18 @@ def verify_file(
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> FileReport:
-    """Check both checksums of every record, and with `examples` every payload too.
+    """Verify both checksums of every record.
 
-    Stops at the first fault, and `records` counts those before it; or with `every_fault` goes on
-    behind each, and `records` counts all whose frames are intact.
+    Args:
+        source: Path, or object in a store.
+        examples: Also validate each payload as an Example.
+        every_fault: Report every fault, not only the first.
+        limits: Limits of records and decompression.
+        workers: Number of threads.
+        progress: Called with the position in the file.
+
+    Example:
+        >>> verify_file("train.tfrecord").ok
     """
     source = Path(source) if isinstance(source, str) else source
     with RecordFile(source, limits=limits) as file:
@@ -106,18 +129,21 @@ def verify_files(
     workers: int | None = None,
     progress: Callable[[Path, int], None] | None = None,
 ) -> list[FileReport]:
-    """Verify several files side by side; the reports are in the order of the paths."""
-    paths = list(list_items(paths, "paths"))  # type: ignore[arg-type] # each is checked when opened
-    each = divide_workers(len(paths), workers)
+    """Verify several files in parallel; the reports are in the order of the paths.
 
-    def verify_one(path: Path) -> FileReport:
+    See `verify_file`. `progress` is called with a path and the position in it.
+    """
+    paths = list(list_items(paths, "paths"))  # type: ignore[arg-type] # each is checked when opened
+    file_workers = divide_workers(len(paths), workers)
+
+    def verify_path(path: Path) -> FileReport:
         return verify_file(
             path,
-            workers=each,
+            workers=file_workers,
             examples=examples,
             every_fault=every_fault,
             limits=limits,
             progress=None if progress is None else lambda position: progress(path, position),
         )
 
-    return list(run_tasks(verify_one, [Path(path) for path in paths], workers=workers))
+    return list(run_tasks(verify_path, [Path(path) for path in paths], workers=workers))

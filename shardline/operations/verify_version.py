@@ -1,4 +1,4 @@
-"""Verify a snapshot: the log that tells of it, every byte of its shards, and what they lie on."""
+"""Snapshot verification: the log, every byte of the shards, and the shards they depend on."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from shardline.operations.inspect_shard import (
 from shardline.operations.verify_log import LogReport, verify_log
 from shardline.provenance.dependencies import get_shard_object, list_dependency_layers
 from shardline.readers.shard_file import SMALL_BYTES
+from shardline.report import Report
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.log.layers import Layer, Stack
     from shardline.log.model import Shard
     from shardline.log.snapshot import StoredSnapshot
@@ -33,13 +35,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionReport:
-    """What verifying a snapshot found.
+class VersionReport(Report):
+    """Result of verifying a snapshot.
 
-    `log` is None where only a quick look was asked for, `snapshot` where the log is too damaged
-    to tell of it. `bases` are the shards of other versions that overlays lie beside or that plans
-    pair, each once.
-    `vacuumed` are the shards that are not sound because vacuum deleted them.
+    `log` is None after a quick verification, `snapshot` if the log is too corrupt to read it.
+    `bases` are the shards of other versions that the snapshot depends on. `vacuumed` are shards
+    that vacuum deleted.
     """
 
     snapshot: StoredSnapshot | None
@@ -50,10 +51,21 @@ class VersionReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return True if no problem was found."""
         reports = (*self.shards, *self.bases)
-        sound = all(shard.ok and not shard.index_problem for shard in reports)
-        return sound and not (self.log and self.log.problems)
+        is_intact = all(shard.ok and not shard.index_problem for shard in reports)
+        return is_intact and not (self.log and self.log.problems)
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {
+            "ok": self.ok,
+            "snapshot": self.snapshot and self.snapshot.to_dict(),
+            "log": self.log and self.log.to_dict(),
+            "shards": [shard.to_dict() for shard in self.shards],
+            "bases": [shard.to_dict() for shard in self.bases],
+            "vacuumed": list(self.vacuumed),
+        }
 
 
 def verify_version(
@@ -65,12 +77,22 @@ def verify_version(
     workers: int | None = None,
     progress: Callable[[Shard, int], None] | None = None,
 ) -> VersionReport:
-    """Check the log, and of each shard presence, length, count, sha256 and checksums.
+    """Verify the log and the shards of a snapshot, without changing anything.
 
-    An overlay must belong to its base, and hold the features that its version adds and no others;
-    the base is checked as well, as a file, and so is what a plan pairs. With `quick` only the
-    shards' presence and length is, and that they belong together; the log is then read as far as
-    opening it needs. Nothing is changed.
+    Each shard must have the committed size, record count, SHA-256 and checksums. An overlay must
+    match its base, and hold exactly the features that its version adds. The shards that the
+    snapshot depends on are verified as files.
+
+    Args:
+        version: Version of the snapshot.
+        which: Snapshot number, tag, "latest" or "published".
+        quick: Verify only the presence and size of each shard, and that layers match.
+        limits: Limits of records and decompression.
+        workers: Number of threads.
+        progress: Called with a shard and the position in it.
+
+    Example:
+        >>> verify_version(version, "published").ok
     """
     refuse_no_version(version=version)
     log = None if quick else verify_log(version.log)
@@ -85,28 +107,29 @@ def verify_version(
     stacks = list_stacks(snapshot)
     layers = [*(stack.top for stack in stacks), *_list_dependencies(snapshot, stacks)]
     groups = [
-        layers[cut] for cut in group_small_tasks([get_joinable_bytes(one.shard) for one in layers])
+        layers[group]
+        for group in group_small_tasks([get_joinable_bytes(layer.shard) for layer in layers])
     ]
-    found = [
-        report for some in run_tasks(verifier.verify, groups, workers=workers) for report in some
+    reports = [
+        report for group in run_tasks(verifier.verify, groups, workers=workers) for report in group
     ]
     vacuumed = []
-    for place, layer in enumerate(layers):
-        deleted = _find_vacuum_entry(version, layer)
-        if deleted and not found[place].ok:
-            found[place] = replace(found[place], problems=(deleted,))
+    for index, layer in enumerate(layers):
+        deletion = _describe_vacuum(version, layer)
+        if deletion and not reports[index].ok:
+            reports[index] = replace(reports[index], problems=(deletion,))
             vacuumed.append(layer.shard.name)
-    shards, bases = found[: len(stacks)], found[len(stacks) :]
-    for place, stack in enumerate(stacks):
+    shards, bases = reports[: len(stacks)], reports[len(stacks) :]
+    for index, stack in enumerate(stacks):
         if stack.problem:
-            problems = (*shards[place].problems, stack.problem)
-            shards[place] = replace(shards[place], problems=problems)
+            problems = (*shards[index].problems, stack.problem)
+            shards[index] = replace(shards[index], problems=problems)
     return VersionReport(snapshot, log, shards, bases, tuple(vacuumed))
 
 
 @dataclass(frozen=True, slots=True)
 class _ShardVerifier:
-    """Verifies shards as files: small ones together, as long as all are sound."""
+    """Verifier of shards as files; intact small shards are read together."""
 
     version: StoredVersion
     quick: bool
@@ -114,7 +137,7 @@ class _ShardVerifier:
     progress: Callable[[Shard, int], None] | None
 
     def verify(self, layers: Sequence[Layer]) -> list[ShardReport]:
-        """Verify the shards of a group."""
+        """Verify a group of shards."""
         if self.quick or len(layers) == 1:
             return [self._verify_alone(layer) for layer in layers]
         shards = [(get_shard_object(layer), layer.shard) for layer in layers]
@@ -138,34 +161,34 @@ class _ShardVerifier:
             None if shard.base is None else layer.schema,
             below=layer.below,
             limits=self.limits,
-            # No reader uses the index of a small shard: audit compares these too.
+            # No reader uses the index of a small shard; audit compares these as well.
             index=shard.bytes > SMALL_BYTES,
             progress=None if self.progress is None else partial(self.progress, shard),
         )
 
 
 def _list_dependencies(snapshot: StoredSnapshot, stacks: list[Stack]) -> list[Layer]:
-    """What the shards are read from; of a plan that leads nowhere, its own report tells that."""
-    found: dict[str, Layer] = {}
+    """Return the shards that others depend on; the report of a broken plan covers the rest."""
+    dependencies: dict[str, Layer] = {}
     for stack in stacks:
         try:
             layers = list_dependency_layers(snapshot, [stack])
         except (ShardlineError, ValueError):
             layers = list(stack.layers[:-1])
-        found |= {get_shard_object(layer): layer for layer in layers}
-    return list(found.values())
+        dependencies |= {get_shard_object(layer): layer for layer in layers}
+    return list(dependencies.values())
 
 
-def _find_vacuum_entry(version: StoredVersion, layer: Layer) -> str:
-    """In which entry vacuum announced that it deletes a shard; empty if it did not."""
-    own = layer.version == version.name
-    entry = version.state.condemned_in(layer.shard.name) if own else layer.condemned
+def _describe_vacuum(version: StoredVersion, layer: Layer) -> str:
+    """Return which entry announced the deletion of a shard, or an empty text."""
+    is_own = layer.version == version.name
+    entry = version.state.condemned_in(layer.shard.name) if is_own else layer.condemned
     if entry is None:
         return ""
-    return f"vacuum deleted it in entry {entry}" + ("" if own else f" of {layer.version}")
+    return f"vacuum deleted it in entry {entry}" + ("" if is_own else f" of {layer.version}")
 
 
 def count_bytes_to_verify(snapshot: StoredSnapshot) -> int:
-    """How many bytes verifying a snapshot reads."""
-    below = _list_dependencies(snapshot, list_stacks(snapshot))
-    return snapshot.bytes + sum(layer.shard.bytes for layer in below)
+    """Return the number of bytes that verifying a snapshot reads."""
+    dependencies = _list_dependencies(snapshot, list_stacks(snapshot))
+    return snapshot.bytes + sum(layer.shard.bytes for layer in dependencies)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
+from shardline.report import Report
 from shardline.schema import shapes
 from shardline.schema.logical_types import ITEM_BYTES, Array, Category, Embedding, Text
 
@@ -44,8 +45,10 @@ class SchemaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaDiff:
+class SchemaDiff(Report):
     """All differences between two schemas."""
+
+    JSON_PROPERTIES: ClassVar = ("classification",)
 
     changes: tuple[SchemaChange, ...] = ()
 

@@ -79,7 +79,7 @@ def test_damage_that_came_later_unpublishes_with_code_1(tmp_path: Path) -> None:
     file_of(tmp_path, "two").unlink()
     result = on(tmp_path, "check", NAME, "--recheck")
     assert result.code == 1
-    assert all(words in result.out for words in ("data-crc", "record 0", "offset 0", "sha256"))
+    assert all(words in result.out for words in ("data-crc", "record 0", "offset 0", "SHA-256"))
     assert all(words in result.out for words in ("2 shards checked", "missing"))
     assert result.out.endswith(": none\n")
     version = Version(tmp_path, NAME)

@@ -218,7 +218,7 @@ def test_a_missing_entry_is_told_with_code_1(tmp_path: Path) -> None:
     entry_file(tmp_path, 5).unlink()
     result = on(tmp_path, "log", NAME)
     assert result.code == 1
-    assert "it is missing" in result.out
+    assert "missing" in result.out
 
 
 def test_eighty_columns_are_enough(tmp_path: Path) -> None:

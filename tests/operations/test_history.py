@@ -57,5 +57,4 @@ def test_a_gap_is_told_wherever_it_is(tmp_path: Path, gap: int) -> None:
     log = tagged(tmp_path, 8).log
     log.store.delete(log.entry_name(gap))
     (problem,) = [one for one in read_log_history(log) if isinstance(one, LogProblem)]
-    assert problem.entry == gap
-    assert "it is missing" in problem.detail
+    assert (problem.entry, problem.kind) == (gap, "missing-entry")

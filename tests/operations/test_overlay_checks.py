@@ -98,8 +98,8 @@ def cut(path: Path) -> None:
 
 
 SPOILED: dict[str, tuple[Callable[[Path], None], str]] = {
-    "gone": (gone, "it is missing"),
-    "cut": (cut, "bytes and should have"),
+    "gone": (gone, "missing"),
+    "cut": (cut, "bytes, expected"),
 }
 
 
@@ -117,7 +117,7 @@ def test_a_base_that_is_not_there_or_cut_is_told_by_all(tmp_path: Path, case: st
         assert why in told
         assert [one.name for one in report.bases if not one.ok] == [f"digits/shards/{path.name}"]
     assert check_version(version).shards == [], "all had passed before"
-    looked = check_version(version, look=True)
+    looked = check_version(version, find_missing=True)
     (told,) = told_by(looked.shards)
     assert path.name in told
     assert "digits/v1" in told
@@ -167,10 +167,10 @@ def test_a_base_that_went_to_vacuum_is_told_with_the_entry(tmp_path: Path) -> No
 def test_with_a_look_an_overlay_whose_base_changed_in_the_log_is_read_again(tmp_path: Path) -> None:
     scored(tmp_path)
     version = Version(tmp_path, "digits/v2")
-    assert check_version(version, look=True).shards == []
+    assert check_version(version, find_missing=True).shards == []
     for entry in (tmp_path / "digits" / "v1" / "log").iterdir():
         entry.unlink()
-    report = check_version(version, look=True)
+    report = check_version(version, find_missing=True)
     assert len(report.shards) == len(SIZES)
     assert all("digits/v1" in told for told in told_by(report.shards))
     assert {one.check for one in report.attestations} == {"integrity"}, "no word on the schema"

@@ -9,7 +9,6 @@ import click
 from shardline.cli.comparison import print_schema_changes, print_shard_changes, print_totals
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import serialize_diff
 from shardline.cli.references import (
     Reference,
     find_snapshot,
@@ -49,7 +48,7 @@ def diff(old: str, new: str | None, *, every: bool, root: str | None, as_json: b
     other = version if second.version == first.version else open_version(store, second)
     told = compare(find_snapshot(version, first), find_snapshot(other, second))
     if as_json:
-        click.echo(json.dumps({"ok": True, **serialize_diff(told)}))
+        click.echo(json.dumps({"ok": True, **told.to_dict()}))
         return
     click.echo(f"{told.old} → {told.new}")
     if told.old.content == told.new.content:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from shardline.cli.comparison import print_totals
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import serialize_diff
 from shardline.cli.references import (
     find_snapshot,
     open_root,
@@ -64,23 +63,9 @@ def restore(reference: str, *, dry_run: bool, root: str | None, as_json: bool) -
     number = find_snapshot(version, wanted).number
     report = restore_version(version, str(number), dry_run=dry_run)
     if as_json:
-        click.echo(json.dumps(_serialize_report(report)))
+        click.echo(json.dumps({"ok": True, **report.to_dict()}))
     else:
         _print_report(report)
-
-
-def _serialize_report(report: RestoreReport) -> dict[str, Any]:
-    entry = report.entry
-    return {
-        "ok": True,
-        "version": report.restored.version,
-        "dry_run": report.dry_run,
-        "restored": report.restored.number,
-        "snapshot": entry and entry.snapshot,
-        "entry": entry and entry.number,
-        "published": report.published,
-        "diff": serialize_diff(report.diff),
-    }
 
 
 def _print_report(report: RestoreReport) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardline.cli.errors import UsageError, render_command, render_hint
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
-from shardline.cli.output import add_skipped_files, serialize_shard_report, serialize_snapshot
+from shardline.cli.output import add_skipped_files
 from shardline.cli.progress import show_byte_progress, show_file_progress
 from shardline.cli.references import (
     find_snapshot,
@@ -69,25 +68,6 @@ def verify_reference(
         except VersionNotFoundError:
             raise_not_found(store, reference.version)
     return report, time.perf_counter() - began
-
-
-def serialize_version(reference: Reference, report: VersionReport) -> dict[str, Any]:
-    """What was found, for machines."""
-    log = report.log
-    return {
-        "version": reference.version,
-        "ok": report.ok,
-        "snapshot": report.snapshot and serialize_snapshot(report.snapshot),
-        "log": log
-        and {
-            "entries": log.entries,
-            "checkpoints": log.checkpoints,
-            "problems": [asdict(problem) for problem in log.problems],
-        },
-        "shards": [serialize_shard_report(shard) for shard in report.shards],
-        "bases": [serialize_shard_report(shard) for shard in report.bases],
-        "vacuumed": list(report.vacuumed),
-    }
 
 
 def print_version(reference: Reference, report: VersionReport, seconds: float) -> None:
@@ -285,7 +265,7 @@ def verify(
                 progress=progress,
             )
         told["ok"] = all(report.ok for report in reports)
-        told["files"] = [_serialize_report(report) for report in reports]
+        told["files"] = [report.to_dict() for report in reports]
         if not as_json:
             _print_reports(reports, time.perf_counter() - began)
     for reference in references:
@@ -293,7 +273,8 @@ def verify(
             root, reference, quick=quick, limits=asked, workers=workers
         )
         told["ok"] &= report.ok
-        told.setdefault("versions", []).append(serialize_version(reference, report))
+        versions = told.setdefault("versions", [])
+        versions.append({"version": reference.version, **report.to_dict()})
         if not as_json:
             print_version(reference, report, seconds)
     if as_json:
@@ -320,19 +301,6 @@ def _validate_options(
             ),
             version=references[0].version,
         )
-
-
-def _serialize_report(report: FileReport) -> dict[str, Any]:
-    return {
-        "file": report.file,
-        "records": report.records,
-        "bytes": report.bytes,
-        "compression": report.compression.value,
-        "ok": report.ok,
-        "complete": report.ok,
-        **({"format": report.foreign} if report.foreign else {}),
-        "faults": [asdict(fault) for fault in report.faults],
-    }
 
 
 def _print_reports(reports: list[FileReport], seconds: float) -> None:

@@ -106,7 +106,7 @@ class CheckRun:
                 self.version,
                 str(self.snapshot.number),
                 recheck=self.reread,
-                look=True,
+                find_missing=True,
                 only=[check for check in SHARD_CHECKS if check in self.selected],
             )
         return self._report

@@ -59,7 +59,7 @@ def list_shard_findings(report: CheckReport, check: str) -> list[ShardFinding]:
     for shard in report.shards:
         if check == INTEGRITY:
             if shard.problems:
-                position = shard.damaged_at or (None, None)
+                position = shard.corrupt_at or (None, None)
                 findings.append(
                     ShardFinding(shard.shard.name, "; ".join(shard.problems), *position)
                 )
