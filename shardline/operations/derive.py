@@ -25,8 +25,8 @@ from shardline.log.model import RECEIPT, ROWS, Shard, get_quarantine_name
 from shardline.log.parameters import DerivedParameters, EraseParameters, FunctionDigest
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
 from shardline.operations.shard_writer import find_fresh_attempt, get_stem
-from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import let_go, pin_inputs
+from shardline.provenance.log_index import ERASE
 from shardline.schema.comparison import compare
 from shardline.sidecars.receipt import list_quarantined_rows
 from shardline.sidecars.sidecar_reader import SidecarReader

@@ -31,10 +31,10 @@ from shardline.operations.erasure.erase_plan import (
     sort_bases_first,
 )
 from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
-from shardline.operations.erasure.quarantine_strike import strike_lines
+from shardline.operations.erasure.quarantine import strike_lines
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
-from shardline.provenance.dataset_history import ERASE
 from shardline.provenance.dependencies import pin_inputs, release_erased_pins
+from shardline.provenance.log_index import ERASE
 from shardline.provenance.shard_mapping import collapse_rows
 from shardline.readers.records import list_records
 from shardline.readers.shard_file import open_shard_file
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.operations.check import CheckReport
-    from shardline.operations.erasure.quarantine_search import QuarantineFile
+    from shardline.operations.erasure.quarantine import QuarantineFile
     from shardline.operations.erasure.residual_copies import ResidualCopy
     from shardline.readers.records import Records
     from shardline.storage import RootLocation

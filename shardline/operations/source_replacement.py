@@ -19,8 +19,7 @@ from shardline.log.model import ROWS
 from shardline.log.parameters import RepairParameters
 from shardline.operations.derive import make_fresh_shards
 from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
-from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
-from shardline.provenance.log_index import LogIndex
+from shardline.provenance.log_index import DatasetHistory, LogIndex, VersionHistory
 from shardline.provenance.related_rows import list_mappings, spread_rows
 from shardline.provenance.shard_mapping import MappedRows
 from shardline.readers.shard_file import open_shard_file

@@ -12,8 +12,7 @@ from shardline.log.model import RECEIPT, ROWS
 from shardline.log.parameters import CombineParameters, EraseParameters, RepairParameters
 from shardline.pairing.coverage import has_rule
 from shardline.pairing.pair_grid import PairGrid, RecordExtent
-from shardline.provenance.dataset_history import ERASE
-from shardline.provenance.log_index import TraceGapError
+from shardline.provenance.log_index import ERASE, TraceGapError
 from shardline.provenance.shard_mapping import (
     NO_ROWS,
     AlignedMapping,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
-    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.log_index import DatasetHistory, VersionHistory
     from shardline.provenance.shard_mapping import LayoutMapping, PairMapping, ShardMapping
 
 ShardRows: TypeAlias = "dict[str, IntArray]"

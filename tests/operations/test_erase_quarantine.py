@@ -28,7 +28,7 @@ from shardline.operations.check import check_version
 from shardline.operations.erase import erase, execute_erase_plan, plan_erase
 from shardline.operations.erasure.condition import KeyCondition, WhereCondition
 from shardline.operations.erasure.erasure_proof import prove_erasure
-from shardline.operations.erasure.quarantine_search import search_quarantine
+from shardline.operations.erasure.quarantine import search_quarantine
 from shardline.operations.extend import extend
 from shardline.provenance.log_index import LogIndex
 from shardline.schema.predicate import Predicate

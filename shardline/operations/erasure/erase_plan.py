@@ -11,7 +11,7 @@ from shardline.arguments import list_items
 from shardline.errors import SchemaMismatchError, VersionNotFoundError
 from shardline.execution.executor import ThreadExecutor
 from shardline.operations.erasure.condition import KeyCondition, make_condition
-from shardline.operations.erasure.quarantine_search import make_uncertain_copy, search_quarantine
+from shardline.operations.erasure.quarantine import make_uncertain_copy, search_quarantine
 from shardline.operations.erasure.record_search import list_search_tasks, search, search_pair_plans
 from shardline.operations.erasure.residual_copies import (
     ResidualCopy,
@@ -22,8 +22,7 @@ from shardline.operations.erasure.residual_copies import (
     list_source_copies,
 )
 from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
-from shardline.provenance.dataset_history import ERASE
-from shardline.provenance.log_index import LogIndex
+from shardline.provenance.log_index import ERASE, LogIndex
 from shardline.provenance.related_rows import (
     get_erased_rows,
     list_mappings,
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.model import Shard
     from shardline.operations.erasure.condition import Condition
-    from shardline.operations.erasure.quarantine_search import QuarantineFile
-    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.operations.erasure.quarantine import QuarantineFile
+    from shardline.provenance.log_index import DatasetHistory, VersionHistory
     from shardline.provenance.related_rows import ShardRows
     from shardline.storage import RootLocation
     from shardline.tfrecord.reader import Limits

@@ -13,7 +13,7 @@ from shardline.errors import VersionNotFoundError
 from shardline.log.parameters import EraseParameters
 from shardline.log.version import utc_now
 from shardline.operations.erasure.condition import ReadabilityCondition
-from shardline.operations.erasure.quarantine_search import list_quarantine_copies, search_quarantine
+from shardline.operations.erasure.quarantine import list_quarantine_copies, search_quarantine
 from shardline.operations.erasure.residual_copies import (
     ResidualCopy,
     list_descendant_copies,
@@ -23,8 +23,7 @@ from shardline.operations.erasure.residual_copies import (
     list_source_copies,
 )
 from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
-from shardline.provenance.dataset_history import ERASE
-from shardline.provenance.log_index import LogIndex
+from shardline.provenance.log_index import ERASE, LogIndex
 from shardline.provenance.related_rows import (
     get_erased_rows,
     list_mappings,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.operations.erase import ErasePlan
-    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.log_index import DatasetHistory, VersionHistory
     from shardline.provenance.related_rows import ShardRows
     from shardline.provenance.retainers import Command
     from shardline.storage import RootLocation

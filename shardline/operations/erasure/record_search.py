@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.operations.erasure.condition import Condition
-    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.log_index import DatasetHistory, VersionHistory
     from shardline.readers.records import Records
     from shardline.readers.virtual_shard import OpenedPairPlan
     from shardline.schema.schema import Feature, Key

@@ -12,14 +12,14 @@ import numpy as np
 from shardline.errors import ShardlineError
 from shardline.log.model import DERIVING_OPERATIONS
 from shardline.log.parameters import RejectParameters
-from shardline.operations.erasure.record_ancestry import (
+from shardline.provenance.commands import get_recreate_words
+from shardline.provenance.dependencies import parse_pin_holder
+from shardline.provenance.log_index import ERASE
+from shardline.provenance.record_ancestry import (
     RecordAncestry,
     RemainingRecords,
     list_input_shards,
 )
-from shardline.provenance.commands import get_recreate_words
-from shardline.provenance.dataset_history import ERASE
-from shardline.provenance.dependencies import parse_pin_holder
 from shardline.provenance.related_rows import list_mappings, spread_rows
 from shardline.provenance.retainers import (
     format_consumer_pin,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Source
     from shardline.log.version import StoredVersion
-    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
+    from shardline.provenance.log_index import DatasetHistory, VersionHistory
     from shardline.provenance.related_rows import RelatedRows, ShardRows
     from shardline.provenance.retainers import Command
 

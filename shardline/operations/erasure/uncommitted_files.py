@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from shardline.errors import ObjectNotFoundError, ShardlineError
 from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, HINT
 from shardline.log.model import PLAN, RECEIPT, ROWS, SHARD_NAME
-from shardline.operations.erasure.quarantine_search import search_uncommitted_quarantine
+from shardline.operations.erasure.quarantine import search_uncommitted_quarantine
 from shardline.operations.erasure.record_search import list_views
 from shardline.operations.erasure.residual_copies import ResidualCopy
 from shardline.operations.erasure.row_search import RowSearch
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardline.operations.erasure.condition import Condition
-    from shardline.provenance.dataset_history import DatasetHistory
+    from shardline.provenance.log_index import DatasetHistory
     from shardline.storage import ObjectInfo
     from shardline.tfrecord.reader import Limits
 

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.model import Input, Shard
     from shardline.pairing.pair_grid import PairGrid
-    from shardline.provenance.dataset_history import DatasetHistory, VersionHistory
-    from shardline.provenance.log_index import LogIndex
+    from shardline.provenance.log_index import DatasetHistory, LogIndex, VersionHistory
     from shardline.provenance.related_rows import ShardRows
     from shardline.provenance.shard_mapping import ShardMapping
     from shardline.schema.predicate import Mask

@@ -1,0 +1,551 @@
+"""Search of quarantine files for rows of erased records, and removal of their lines.
+
+Rows that extend or migrate refused are known by the number of their record. Other rows are parsed
+as their source was, and matched by the same condition. A row that cannot be parsed is uncertain.
+
+An entry commits which lines go, by their numbers, and the digest of the file without them. It
+conflicts with another erase that committed such an entry since the file was read. After that the
+file is replaced. A file with an earlier digest lacks committed removals: its writer was stopped, or
+a slow writer replaced a newer file. The next removal completes them by the numbers of the lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardline.errors import ConflictError, StorageError
+from shardline.hints import Hint
+from shardline.log.changes import RewriteSidecars
+from shardline.log.model import RECEIPT, REFUSED
+from shardline.log.parameters import (
+    AppendParameters,
+    EntryParameters,
+    EraseParameters,
+    SidecarRewrite,
+)
+from shardline.log.state import get_name_key
+from shardline.operations.erasure.record_search import list_views
+from shardline.operations.erasure.residual_copies import ResidualCopy
+from shardline.operations.erasure.row_search import RowSearch, guess_format, parse_line
+from shardline.provenance.log_index import VersionHistory
+from shardline.provenance.shard_mapping import collapse_rows
+from shardline.sidecars.receipt import parse_receipt, parse_spans
+from shardline.sidecars.sidecar_reader import (
+    SidecarMismatchError,
+    SidecarReader,
+    sidecar_mismatch,
+)
+from shardline.storage import object_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from shardline.canonical_json import Json
+    from shardline.log.version import StoredVersion
+    from shardline.operations.erasure.condition import Condition
+    from shardline.operations.erasure.record_search import SearchView
+    from shardline.operations.erasure.row_search import QuarantineLine, RowVerdict
+    from shardline.provenance.log_index import DatasetHistory
+    from shardline.provenance.related_rows import ShardRows
+    from shardline.schema.schema import Schema
+    from shardline.storage import Store
+
+
+_READ_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineFile:
+    """A quarantine file with lines that are meant, or of which that cannot be told (`doubtful`).
+
+    Both are digests of lines: another erase may strike out others meanwhile. `sources` are those
+    that the meant ones came from, `doubtful_sources` those of the others.
+    """
+
+    name: str
+    meant: frozenset[bytes]
+    doubtful: frozenset[bytes]
+    sources: frozenset[str] = frozenset()
+    doubtful_sources: frozenset[str] = frozenset()
+
+
+def search_quarantine(
+    history: DatasetHistory,
+    conditions: Sequence[Condition],
+    rows: ShardRows,
+    searched: Collection[str] | None = None,
+) -> Iterator[QuarantineFile]:
+    """The committed quarantine files of a dataset that hold something of what is meant, or may.
+
+    `rows` are the records that are meant of the shards that were `searched`, of all shards if that
+    is None. A file that is not committed is left to its writer, and to vacuum. Raises
+    SidecarMismatchError for a file that differs from the committed file.
+    """
+    makers = dict(_index_origins(history))
+    for file in history.store.list(f"{history.dataset}/quarantine"):
+        if file.name not in history.quarantine or not file.size:
+            continue
+        stem = get_quarantine_stem(file.name)
+        owner = history.versions.get(stem.split(".", 1)[0])
+        made = makers.get(file.name) or makers.get(f"{stem}.tfrecord") or _QuarantineOrigin()
+        if owner is None:
+            continue
+        owner.sidecars.compare(f"{stem}.jsonl")
+        with closing(
+            _QuarantineSearcher(history, owner, made, conditions, rows, searched)
+        ) as asking:
+            found = _search_file(history.store, file.name, asking)
+        if found.meant or found.doubtful:
+            yield found
+
+
+def search_uncommitted_quarantine(
+    history: DatasetHistory, name: str, condition: Condition
+) -> QuarantineFile:
+    """What a quarantine file holds that no entry names; its version must have a log."""
+    owner = history.versions[get_quarantine_stem(name).split(".", 1)[0]]
+    with closing(
+        _QuarantineSearcher(history, owner, _QuarantineOrigin(), [condition], {}, ())
+    ) as asking:
+        return _search_file(history.store, name, asking)
+
+
+def get_quarantine_stem(name: str) -> str:
+    """Return the name of a quarantine file without its folder and suffix."""
+    return name.rpartition("/")[2].removesuffix(".jsonl")
+
+
+def _search_file(store: Store, name: str, asking: _QuarantineSearcher) -> QuarantineFile:
+    meant, doubtful = set[bytes](), set[bytes]()
+    sources: dict[bool, set[str]] = {True: set(), False: set()}
+    for lines in iter_line_groups(store, name):
+        parsed = [parse_line(line) for line in lines]
+        for line, row, verdict in zip(lines, parsed, asking.verdicts(parsed), strict=True):
+            if verdict is not False:
+                (meant if verdict else doubtful).add(get_line_digest(line))
+                sources[bool(verdict)] |= set() if row is None else {row.source}
+    return QuarantineFile(
+        name,
+        frozenset(meant),
+        frozenset(doubtful),
+        frozenset(sources[True]),
+        frozenset(sources[False]),
+    )
+
+
+def iter_line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
+    """The lines of an object with their ends, as many at a time as fit into a few megabytes.
+
+    Raises ConflictError if the object becomes shorter meanwhile.
+    """
+    info = store.info(name)
+    size, left = 0 if info is None else info.size, b""
+    for offset in range(0, size, _READ_BYTES):
+        try:
+            (data,) = store.read_ranges(name, [(offset, min(_READ_BYTES, size - offset))])
+        except StorageError as error:
+            if error.code != "object-mismatch":
+                raise
+            raise make_rewrite_conflict(store, name) from error
+        lines = (left + data).split(b"\n")
+        left = lines.pop()
+        if lines:
+            yield [line + b"\n" for line in lines]
+    if left:
+        yield [left]
+
+
+def make_rewrite_conflict(store: Store, name: str) -> ConflictError:
+    """Build the error for a quarantine file that another erase rewrites."""
+    path = object_uri(store, name)
+    hint = Hint.of("erase again; if the other erase was stopped, run that first")
+    return ConflictError(f"{path}: another erase rewrites the file", hint=hint, path=path)
+
+
+def get_line_digest(line: bytes) -> bytes:
+    """Return the digest by which a line is known."""
+    return hashlib.sha256(line).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class _QuarantineOrigin:
+    """What is known of a quarantine file by the entry that names it.
+
+    `base` is the shard whose records were refused, of a snapshot of the version `of`. `format` is
+    the one that an append was given.
+    """
+
+    base: str | None = None
+    of: str | None = None
+    format: str | None = None
+
+
+def _index_origins(history: DatasetHistory) -> Iterator[tuple[str, _QuarantineOrigin]]:
+    """What entries tell of quarantine files: by the name of the file, or that of its shard."""
+    for version in history.versions.values():
+        for entry in version.entries:
+            if entry.operation in {"extend", "migrate"}:
+                of = entry.inputs[0].shown if entry.inputs else None
+                for one, base in zip(entry.added, entry.bases, strict=False):
+                    yield one.shard.name, _QuarantineOrigin(base, of)
+            elif source_format := entry.read(AppendParameters).format:
+                for rows in entry.read(EntryParameters).quarantine:
+                    for name in rows.files:
+                        yield name, _QuarantineOrigin(format=source_format)
+
+
+@dataclass
+class _QuarantineSearcher:
+    """Asks the lines of one quarantine file."""
+
+    history: DatasetHistory
+    owner: VersionHistory
+    made: _QuarantineOrigin
+    conditions: Sequence[Condition]
+    rows: ShardRows
+    searched: Collection[str] | None
+    _schema: Schema = field(init=False)
+    _searches: list[list[RowSearch]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Bind each condition to the features that the rows have."""
+        one = self._version()
+        self._schema = self.owner.version.schema if one is None else one.version.schema
+        for condition in self.conditions:
+            views: Sequence[SearchView] = (
+                () if one is None else list_views(self.history, one, condition)
+            )
+            self._searches.append([RowSearch(self._schema, view, condition) for view in views])
+
+    def _version(self) -> VersionHistory | None:
+        """The version whose features the rows have."""
+        if self.made.of is None:
+            return self.owner
+        dataset, _, name = self.made.of.partition("/")
+        if dataset == self.history.dataset:
+            return self.history.versions.get(name)
+        version = self.history.index.version(self.made.of)
+        return VersionHistory(version, ()) if version.exists else None
+
+    def close(self) -> None:
+        """End what the conditions have running."""
+        for searches in self._searches:
+            for search in searches:
+                search.close()
+
+    def verdicts(self, rows: Sequence[QuarantineLine | None]) -> list[RowVerdict]:
+        """Whether lines are meant."""
+        base = self.made.base
+        if base is not None and (self.searched is None or base in self.searched):
+            gone = set(self.rows.get(base, np.zeros(0, np.int64)).tolist())
+            return [None if row is None else row.row in gone for row in rows]
+        found = [self._by_itself(row) for row in rows]
+        asked = [(row, at) for at, row in enumerate(rows) if row is not None and found[at]]
+        some = [(row, guess_format(row, self.made.format, self._schema)) for row, _ in asked]
+        told: list[list[RowVerdict]] = [[None if one is None else False] for one in found]
+        for searches in self._searches:
+            each = [search.of_rows(some) for search in searches]
+            for number, (_, at) in enumerate(asked):
+                # Without a view of the features nothing is known of a row.
+                told[at] += [one[number] for one in each] or [None]
+        return [_match_any(verdicts) for verdicts in told]
+
+    @staticmethod
+    def _by_itself(row: QuarantineLine | None) -> RowVerdict:
+        """True if a row is to be asked, False if it holds nothing; None if it cannot be parsed."""
+        if row is None or row.is_file:
+            return None
+        if not row.content:
+            return False
+        return None if row.is_damage else True
+
+
+def _match_any(verdicts: Sequence[RowVerdict]) -> RowVerdict:
+    """Whether a row is meant by one of several verdicts."""
+    if any(verdicts):
+        return True
+    return None if None in verdicts else False
+
+
+def list_quarantine_copies(
+    history: DatasetHistory, files: Iterable[QuarantineFile]
+) -> Iterator[ResidualCopy]:
+    """The quarantine files that hold erased rows, or may: each once, by what is more certain."""
+    for file in files:
+        count = len(file.meant)
+        if not count:
+            yield make_uncertain_copy(history, file)
+            continue
+        more = f", and {len(file.doubtful):,} cannot be searched" if file.doubtful else ""
+        yield ResidualCopy(
+            "quarantine",
+            object_uri(history.store, file.name),
+            f"{count:,} of its lines {'is' if count == 1 else 'are'} of erased records{more}",
+            "the erase was stopped: run it again",
+        )
+
+
+def make_uncertain_copy(history: DatasetHistory, file: QuarantineFile) -> ResidualCopy:
+    """A quarantine file with lines of which it cannot be told whether they are meant."""
+    return ResidualCopy(
+        "quarantine",
+        object_uri(history.store, file.name),
+        f"{len(file.doubtful):,} of its lines cannot be searched",
+        "look into it; or erase again with --quarantine (quarantine=True), which strikes out such "
+        "lines too",
+        (("erase", history.dataset, "--where", "PREDICATE", "--quarantine"),),
+        certain=False,
+    )
+
+
+_ROUNDS = 8
+_MOST_SPANS = 16_384
+"""An entry has at most so many spans of lines. With more, only the same erase can be finished."""
+Spans = tuple[tuple[int, int], ...]
+
+
+def strike_lines(
+    history: DatasetHistory,
+    files: Iterable[QuarantineFile],
+    parameters: EraseParameters,
+    *,
+    doubtful: bool,
+) -> int:
+    """Strike lines out of quarantine files, and return how many.
+
+    `parameters` are those of the entries. Strikes of other erases that were stopped are finished.
+    Raises ConflictError if other writers do not finish theirs.
+    """
+    by_version: dict[StoredVersion, list[QuarantineFile]] = {}
+    for file in files:
+        by_version.setdefault(history.owner(_get_leaf(file.name)).version, []).append(file)
+    count = sum(
+        _strike_version(version, some, parameters, doubtful=doubtful)
+        for version, some in by_version.items()
+    )
+    for version, file in _iter_earlier_strikes(history):
+        with suppress(ConflictError, SidecarMismatchError):  # the audit reports it
+            _strike_version(version, [file], parameters, doubtful=doubtful)
+    return count
+
+
+def _iter_earlier_strikes(
+    history: DatasetHistory,
+) -> Iterator[tuple[StoredVersion, QuarantineFile]]:
+    """Yield the files that earlier erases rewrote, with nothing more to strike out."""
+    for one in history.versions.values():
+        names = {name for entry in one.entries for name in entry.read(EraseParameters).rewrites}
+        for name in sorted(name for name in names if name.endswith(REFUSED)):
+            yield one.version, QuarantineFile(one.sidecars.path(name), frozenset(), frozenset())
+
+
+def _strike_version(
+    version: StoredVersion,
+    files: Sequence[QuarantineFile],
+    parameters: EraseParameters,
+    *,
+    doubtful: bool,
+) -> int:
+    """Strike lines out of the files of a version until nothing is left to do."""
+    count = 0
+    for _ in range(_ROUNDS):
+        version.refresh()
+        with suppress(ConflictError):
+            planned = (_plan_strike(version, file, doubtful=doubtful) for file in files)
+            strikes = [strike for strike in planned if strike is not None]
+            if not strikes:
+                return count
+            _commit(version, strikes, parameters)
+            for strike in strikes:
+                count += strike.carry_out(version.store)
+    raise make_rewrite_conflict(version.store, files[0].name)
+
+
+@dataclass(frozen=True, slots=True)
+class LineStrike:
+    """Lines to strike out of a quarantine file.
+
+    `pending` are strikes of entries that the file lacks: for each, the spans of lines that go, by
+    their numbers in the file before it. `lines` go from the file after those, which has the digest
+    `before`; what is left has the digest `after`. `since` is the entry with the latest digest.
+    `receipts` are those that quote the lines, by path, and what becomes of them.
+    """
+
+    path: str
+    pending: tuple[Spans, ...]
+    lines: Spans
+    before: str
+    after: str
+    since: int | None
+    receipts: Mapping[str, tuple[bytes, bytes]]
+
+    def carry_out(self, store: Store) -> int:
+        """Replace the files, whose digests are committed; return the number of lines that went.
+
+        The receipts go first: the lines that are left show that a stopped erase is not finished.
+        Raises ConflictError if the file changed since it was planned.
+        """
+        for path, (_, after) in self.receipts.items():
+            with store.writer(path, overwrite=True) as file:
+                file.write(after)
+        count, digest = 0, hashlib.sha256()
+        cuts = [_LineCutter(spans) for spans in (*self.pending, self.lines)]
+        with store.writer(self.path, overwrite=True) as file:
+            for lines in iter_line_groups(store, self.path):
+                left = _remove_lines(lines, cuts)
+                count += len(lines) - len(left)
+                digest.update(b"".join(left))
+                file.write(b"".join(left))
+            if digest.hexdigest() != self.after:
+                raise make_rewrite_conflict(store, self.path)
+        return count
+
+
+def _plan_strike(
+    version: StoredVersion, file: QuarantineFile, *, doubtful: bool
+) -> LineStrike | None:
+    """Plan what a file lacks; None if that is nothing.
+
+    Raises SidecarMismatchError for a file or receipt that differs from every committed one, and
+    ConflictError if the file changes meanwhile, or if what it lacks is not known.
+    """
+    store, name = version.store, _get_leaf(file.name)
+    if store.info(file.name) is None:
+        return None
+    sidecars = SidecarReader(version)
+    committed = sidecars.digests([name]).get(name)
+    digest = _sha256(b"".join(group) for group in iter_line_groups(store, file.name))
+    pending = _list_pending(version, file.name, digest) if digest != (committed or digest) else ()
+    gone = file.meant | (file.doubtful if doubtful else frozenset())
+    raw, before, after = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
+    numbers: list[int] = []
+    number = 0
+    cuts = [_LineCutter(spans) for spans in pending]
+    for group in iter_line_groups(store, file.name):
+        raw.update(b"".join(group))
+        for line in _remove_lines(group, cuts):
+            before.update(line)
+            if get_line_digest(line) in gone:
+                numbers.append(number)
+            else:
+                after.update(line)
+            number += 1
+    if raw.hexdigest() != digest or before.hexdigest() != (committed or digest):
+        raise make_rewrite_conflict(store, file.name)
+    if not numbers and not pending:
+        return None
+    return LineStrike(
+        file.name,
+        pending,
+        tuple(collapse_rows(np.array(numbers, np.int64))),
+        before.hexdigest(),
+        after.hexdigest(),
+        version.state.sidecars.get(get_name_key(name)),
+        dict(_iter_cleared_receipts(sidecars, file.name)),
+    )
+
+
+def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans, ...]:
+    """Return the strikes that a file with this digest lacks, by the entries of the log."""
+    name = _get_leaf(path)
+    pending: list[Spans] | None = None
+    for entry in version.log.entries(1):
+        if name not in entry.sidecars:
+            continue
+        rewrite = entry.read(EraseParameters).rewrites.get(name) or SidecarRewrite()
+        if rewrite.before == digest:
+            pending = []
+        if pending is not None:
+            if rewrite.lines is None:
+                raise make_rewrite_conflict(version.store, path)
+            pending.append(parse_spans(list(rewrite.lines), f"the lines of {name}"))
+    if pending is not None:
+        return tuple(pending)
+    if SidecarReader(version).is_committed(name, digest):
+        raise make_rewrite_conflict(version.store, path)  # its entries do not have the lines
+    raise sidecar_mismatch(version.store, path, version.name)
+
+
+def _commit(
+    version: StoredVersion, strikes: Sequence[LineStrike], parameters: EraseParameters
+) -> None:
+    """Commit the digests of files that are about to be rewritten.
+
+    Readers accept both the old and the new file, so that an erase may stop here. Raises
+    ConflictError if another erase committed a digest of such a file since it was read.
+    """
+    rewrites: dict[str, SidecarRewrite] = {}
+    new: Json = {}
+    for strike in strikes:
+        if strike.lines:
+            name = _get_leaf(strike.path)
+            spans = tuple(map(list, strike.lines)) if len(strike.lines) <= _MOST_SPANS else None
+            new[name] = strike.after
+            rewrites[name] = SidecarRewrite(before=strike.before, lines=spans)
+        for path, (before, after) in strike.receipts.items():
+            name = _get_leaf(path)
+            new[name] = _sha256([after])
+            rewrites[name] = SidecarRewrite(before=_sha256([before]))
+    known = SidecarReader(version).digests(new)
+    new = {name: digest for name, digest in new.items() if known.get(name) != digest}
+    if new:
+        changed = replace(parameters, rewrites={name: rewrites[name] for name in new})
+        since = {_get_leaf(strike.path): strike.since for strike in strikes}
+        version.commit(RewriteSidecars(new, changed.to_dict(), since))
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+class _LineCutter:
+    """Takes numbered lines out of groups of lines."""
+
+    def __init__(self, spans: Spans) -> None:
+        self._firsts = np.array([first for first, _ in spans], np.int64)
+        self._lasts = np.array([last for _, last in spans], np.int64)
+        self._number = 0
+
+    def keep(self, lines: Sequence[bytes]) -> list[bytes]:
+        """Return the next lines without those that go."""
+        numbers = np.arange(self._number, self._number + len(lines))
+        self._number += len(lines)
+        span = np.searchsorted(self._firsts, numbers, "right") - 1
+        gone = (span >= 0) & (numbers <= self._lasts[span]) if len(self._lasts) else span >= 0
+        return [line for line, goes in zip(lines, gone.tolist(), strict=True) if not goes]
+
+
+def _remove_lines(lines: Sequence[bytes], cuts: Sequence[_LineCutter]) -> Sequence[bytes]:
+    """Return lines without what goes, by one strike after another."""
+    for cut in cuts:
+        lines = cut.keep(lines)
+    return lines
+
+
+def _get_leaf(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _iter_cleared_receipts(
+    sidecars: SidecarReader, quarantine: str
+) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+    """Yield the receipts that name a quarantine file, with and without the reasons they quote.
+
+    What a function raised may contain what it was given. There may be two receipts: on an object
+    store a large shard has a name that was drawn, and its receipt is also where others look for it.
+    """
+    stem = get_quarantine_stem(quarantine)
+    first = ".".join(stem.split(".")[:2])
+    names = [f"{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
+    for name, data in zip(names, sidecars.read(names), strict=True):
+        receipt = parse_receipt(data)
+        if data and receipt is not None and receipt.told and receipt.quarantine == quarantine:
+            yield sidecars.path(name), (data, replace(receipt, told=()).encode())
