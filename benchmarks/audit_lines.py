@@ -21,7 +21,7 @@ from shardline.log.state import State
 from shardline.operations.append_task import AppendOptions, make_append_identity
 from shardline.operations.shard_slice import make_rebuild_identity
 from shardline.operations.shard_writer import make_stem
-from shardline.operations.transform_version import make_transform_identity
+from shardline.operations.transform import make_transform_identity
 from shardline.provenance.dependencies import get_pin_name
 from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from shardline.operations.transform_version import TransformMode
+    from shardline.operations.transform import TransformMode
 
 _FILES = 4
 _FEW_SMALL = 2_000

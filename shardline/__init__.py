@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shardline.operations.rejected_sources import DismissReport as DismissReport
     from shardline.operations.repair import RepairReport as RepairReport
     from shardline.operations.status import VersionStatus as VersionStatus
-    from shardline.operations.transform_version import TransformReport as TransformReport
+    from shardline.operations.transform import TransformReport as TransformReport
     from shardline.operations.vacuum import VacuumReport as VacuumReport
     from shardline.operations.verify_version import VersionReport as VersionReport
     from shardline.schema.logical_types import Array as Array
@@ -97,7 +97,7 @@ _MODULES = {
     "Text": "shardline.schema.logical_types",
     "ThreadExecutor": "shardline.execution.executor",
     "to_tf_spec": "shardline.schema.tf_spec",
-    "TransformReport": "shardline.operations.transform_version",
+    "TransformReport": "shardline.operations.transform",
     "VacuumReport": "shardline.operations.vacuum",
     "Version": "shardline.api",
     "VersionReport": "shardline.operations.verify_version",

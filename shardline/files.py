@@ -5,11 +5,11 @@ from __future__ import annotations
 from shardline.kernel.types import Column
 from shardline.operations.combine_files import combine_files as combine
 from shardline.operations.example_file import read_examples, write_examples
+from shardline.operations.extend import extend_file as extend
+from shardline.operations.migrate import migrate_file as migrate
 from shardline.operations.preview import preview as head
 from shardline.operations.rebuild_files import rebuild_files as rebuild
 from shardline.operations.salvage import salvage
-from shardline.operations.transform_files import extend_file as extend
-from shardline.operations.transform_files import migrate_file as migrate
 from shardline.operations.verify_files import verify_file, verify_files
 from shardline.schema.file_schema import feature_spec, infer_schema, schema_of
 from shardline.tfrecord import (

@@ -85,7 +85,7 @@ def test_verbs_derive_new_versions(tmp_path: Path) -> None:
         return {"twice": 2 * record["id"]}
 
     base.extend(twice, into=root["notes/v2"])
-    base.migrate(into=root["notes/v3"], steps=shardline.MigrationSpec(rename={"id": "key"}))
+    base.migrate(shardline.MigrationSpec(rename={"id": "key"}), into=root["notes/v3"])
     base.rebuild(into=root["notes/v4"])
     base.combine(
         base, into=root["pairs/v1"], on_collision="prefix", left_prefix="a_", right_prefix="b_"

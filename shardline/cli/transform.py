@@ -63,11 +63,10 @@ if TYPE_CHECKING:
     from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_files import FileTransformReport
-    from shardline.operations.transform_version import (
+    from shardline.operations.transform import (
+        FileTransformReport,
         TransformPlan,
         TransformReport,
-        VersionTransform,
     )
     from shardline.schema.comparison import SchemaDiff
     from shardline.schema.schema import Schema
@@ -172,46 +171,46 @@ _MODE_LABELS = {
 }
 
 
-def validate_target(work: VersionTransform) -> None:
+def validate_target(plan: TransformPlan) -> None:
     """Refuse a version that cannot become what is planned, before anything is done."""
     from shardline.operations.derive import validate_nothing_appended, validate_same_schema
 
     with raise_as_usage_error():
-        validate_same_schema(work.into, work.transform.after)
-    validate_nothing_appended(work.into, work.operation)
+        validate_same_schema(plan.into, plan.transform.after)
+    validate_nothing_appended(plan.into, plan.operation)
 
 
-def serialize_plan(plan: TransformPlan, work: VersionTransform) -> dict[str, Any]:
+def serialize_plan(plan: TransformPlan) -> dict[str, Any]:
     """A plan for machines."""
     return {
         "ok": True,
         "dry_run": True,
-        "version": plan.into,
-        "new": not work.into.exists,
+        "version": plan.into.name,
+        "new": not plan.into.exists,
         "source": serialize_snapshot(plan.source),
         "mode": plan.mode,
-        "fields": serialize_schema_diff(_get_schema_diff(work)),
+        "fields": serialize_schema_diff(_get_schema_diff(plan)),
         "schema": plan.schema.to_dict(),
         "compute_shards": plan.compute,
         "reuse_shards": plan.reuse,
         "records": plan.records,
-        "read_bytes": plan.reads,
+        "read_bytes": plan.read_bytes,
     }
 
 
-def print_plan(plan: TransformPlan, work: VersionTransform, steps: list[str] | None = None) -> None:
+def print_plan(plan: TransformPlan, steps: list[str] | None = None) -> None:
     """A plan for people; a migration is told by its steps first."""
-    new = "" if work.into.exists else ", which is new"
+    new = "" if plan.into.exists else ", which is new"
     click.echo(
-        f"{plan.source} → {plan.into}{new}{_MODE_LABELS[plan.mode] if steps is None else ''}"
+        f"{plan.source} → {plan.into.name}{new}{_MODE_LABELS[plan.mode] if steps is None else ''}"
     )
     if steps is not None:
         print_steps(steps)
-    print_planned_changes(_get_schema_diff(work))
+    print_planned_changes(_get_schema_diff(plan))
     shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
-    size = f"{format_count(plan.records, 'record')}, {format_bytes(plan.reads)} to read"
+    size = f"{format_count(plan.records, 'record')}, {format_bytes(plan.read_bytes)} to read"
     click.echo(f"work: {shards}" + (f"; {size}" if plan.compute else ""))
-    print_unversioned_udfs(work.transform.fields)
+    print_unversioned_udfs(plan.transform.fields)
 
 
 def print_steps(steps: list[str]) -> None:
@@ -222,24 +221,24 @@ def print_steps(steps: list[str]) -> None:
 
 
 def serialize_report(
-    report: TransformReport, work: VersionTransform, checked: SnapshotCheck | None, seconds: float
+    report: TransformReport, plan: TransformPlan, checked: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
     """What was done, for machines."""
-    into = work.into
+    into = plan.into
     after = None if report.snapshot is None else into.snapshot(report.snapshot)
     return {
         "ok": checked is None or checked.ok,
         "dry_run": False,
         "version": report.version,
         "source": serialize_snapshot(report.source),
-        "mode": work.mode,
-        "fields": serialize_schema_diff(_get_schema_diff(work)),
+        "mode": plan.mode,
+        "fields": serialize_schema_diff(_get_schema_diff(plan)),
         "created": report.created,
         "entry": report.entry and report.entry.number,
         "snapshot": after and serialize_snapshot(after),
         "records": report.records,
         "bytes": report.bytes,
-        "shards": [shard.to_dict() for shard in report.made],
+        "shards": [shard.to_dict() for shard in report.written],
         "reused_shards": len(report.reused),
         "quarantine": {
             "rows": report.quarantined_rows,
@@ -251,49 +250,49 @@ def serialize_report(
     }
 
 
-def print_report(report: TransformReport, work: VersionTransform, seconds: float) -> None:
+def print_report(report: TransformReport, plan: TransformPlan, seconds: float) -> None:
     """What was done, before any check."""
     source = report.source
     if report.entry is None:
         click.echo(f"{report.version} follows {source} already: nothing to do")
         return
-    if report.created and work.operation == "migrate":
+    if report.created and plan.operation == "migrate":
         click.echo(f"created {report.version}")  # the plan has told its schema
     elif report.created:
         click.echo(f"created {report.version}, with the schema of {source.version} but for:")
-        print_change_lines(_get_schema_diff(work))
+        print_change_lines(_get_schema_diff(plan))
     made = f"{report.version}@{report.snapshot}"
-    reused = format_reused_shards(report.found, len(report.reused))
-    if not report.made:
+    reused = format_reused_shards(report.recovered, len(report.reused))
+    if not report.written:
         again = format_count(len(report.reused), "shard")
         click.echo(f"{made}: follows {source}, and nothing had to be computed: {again} used again")
     else:
         click.echo(
-            f"{made}: {format_count(len(report.made), 'shard')} computed from {source}{reused}; "
+            f"{made}: {format_count(len(report.written), 'shard')} computed from {source}{reused}; "
             f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)} written"
         )
         click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
-        print_unversioned_udfs(work.transform.fields)
+        print_unversioned_udfs(plan.transform.fields)
     if report.quarantined_rows:
-        _print_quarantine(report, work)
+        _print_quarantine(report, plan)
 
 
-def _get_schema_diff(work: VersionTransform) -> SchemaDiff:
+def _get_schema_diff(plan: TransformPlan) -> SchemaDiff:
     from shardline.schema.comparison import compare
 
-    return compare(work.snapshot.schema, work.transform.after)
+    return compare(plan.source.schema, plan.transform.after)
 
 
-def _print_quarantine(report: TransformReport, work: VersionTransform) -> None:
-    of = report.records + (report.quarantined_rows if work.mode == "rewrite" else 0)
+def _print_quarantine(report: TransformReport, plan: TransformPlan) -> None:
+    of = report.records + (report.quarantined_rows if plan.mode == "rewrite" else 0)
     be = "is" if report.quarantined_rows == 1 else "are"
-    fate = f"{be} {'left out' if work.mode == 'rewrite' else 'without the new fields'}"
+    fate = f"{be} {'left out' if plan.mode == 'rewrite' else 'without the new fields'}"
     click.echo(
         f"{report.quarantined_rows:,} of {format_count(of, 'record')} {fate}, and went to "
         f"quarantine with the reasons ({report.quarantined_rows / max(of, 1):.2%}):"
     )
     for name in report.quarantine_files[:_SHOWN]:
-        click.echo(f"  {escape_text(locate_object(work.into, name))}")
+        click.echo(f"  {escape_text(locate_object(plan.into, name))}")
     if len(report.quarantine_files) > _SHOWN:
         click.echo(f"  … and {len(report.quarantine_files) - _SHOWN:,} more; --json lists all")
 
@@ -301,54 +300,54 @@ def _print_quarantine(report: TransformReport, work: VersionTransform) -> None:
 def transform_version(
     asked: TransformOptions,
     into: str,
-    plan: Callable[[StoredVersion, StoredSnapshot, StoredVersion], VersionTransform],
+    make_plan: Callable[[StoredVersion, StoredSnapshot, StoredVersion], TransformPlan],
     steps: list[str] | None = None,
 ) -> NoReturn:
-    """Do what `plan` makes of a version, the snapshot that is meant, and the one to go into.
+    """Plan and execute a transform of a version, given with its snapshot and the new version.
 
-    A migration is told by its `steps`, which are shown before it is done.
+    The plan of a migration is printed with its `steps`.
     """
     wanted = parse_reference(asked.argument)
     version = open_version(open_root(asked.root), wanted)
     snapshot = find_snapshot(version, wanted, wanted.readable)
     target = open_target_version(version, into)
     with show_activity("planning"), raise_as_usage_error():
-        work = plan(version, snapshot, target)
-        validate_target(work)
-        planned = work.plan() if asked.dry_run or steps is not None else None
+        plan = make_plan(version, snapshot, target)
+        validate_target(plan)
+        is_shown = asked.dry_run or steps is not None
+        if is_shown:
+            plan.tasks  # noqa: B018 - finds wrong options
     more: dict[str, Any] = {} if steps is None else {"steps": steps}
-    if planned is not None and not asked.as_json:
-        print_plan(planned, work, steps)
-        _print_written_estimate(_estimate_written_bytes(asked, planned, work), planned, work)
-    if planned is not None and asked.dry_run:
+    if is_shown and not asked.as_json:
+        print_plan(plan, steps)
+        _print_written_estimate(_estimate_written_bytes(asked, plan), plan)
+    if asked.dry_run:
         if asked.as_json:
-            size = _estimate_written_bytes(asked, planned, work)
-            print_json({**serialize_plan(planned, work), "write_bytes": size, **more})
+            size = _estimate_written_bytes(asked, plan)
+            print_json({**serialize_plan(plan), "write_bytes": size, **more})
         else:
             print_dry_run_notice()
         raise SystemExit(0)
     began = time.perf_counter()
     # What a table is joined by, or a function reads, is looked for when the work begins.
     with raise_as_usage_error(), open_progress_executor(asked.workers) as executor:
-        report = work.done(executor, None)
+        report = plan.execute(executor=executor)
     seconds = time.perf_counter() - began
     if not asked.as_json:
-        print_report(report, work, seconds)
+        print_report(report, plan, seconds)
     checked = None
     if report.snapshot is not None and not asked.no_check:
         checked = check_snapshot(
-            work.into, report.snapshot, limits=asked.limits, workers=asked.workers
+            plan.into, report.snapshot, limits=asked.limits, workers=asked.workers
         )
     if asked.as_json:
-        print_json({**serialize_report(report, work, checked, seconds), **more})
+        print_json({**serialize_report(report, plan, checked, seconds), **more})
     else:
-        print_next_steps(work.into, report.snapshot, checked, plain=work.mode == "rewrite")
+        print_next_steps(plan.into, report.snapshot, checked, plain=plan.mode == "rewrite")
     raise SystemExit(0 if checked is None or checked.ok else 1)
 
 
-def _estimate_written_bytes(
-    asked: TransformOptions, plan: TransformPlan, work: VersionTransform
-) -> int | None:
+def _estimate_written_bytes(asked: TransformOptions, plan: TransformPlan) -> int | None:
     """About how many bytes will be written, None if that cannot be told.
 
     Of a rewrite these are the old fields, of an overlay the new ones, at most.
@@ -356,19 +355,19 @@ def _estimate_written_bytes(
     if plan.mode == "overlay":
         from shardline.schema.schema import estimate_record_bytes
 
-        most = estimate_record_bytes(work.transform.new.features)
+        most = estimate_record_bytes(plan.transform.new.features)
         return None if most is None else asked.writes(most * plan.records)
     # Pairs that were not written take more than the files that they are made of.
-    virtual = any(shard.virtual for shard in work.snapshot.shards)
-    return None if virtual else asked.writes(plan.reads)
+    virtual = any(shard.virtual for shard in plan.source.shards)
+    return None if virtual else asked.writes(plan.read_bytes)
 
 
-def _print_written_estimate(size: int | None, plan: TransformPlan, work: VersionTransform) -> None:
+def _print_written_estimate(size: int | None, plan: TransformPlan) -> None:
     if plan.mode == "overlay" and plan.compute:
         told = "the new fields alone" if size is None else f"at most {format_bytes(size)}"
         click.echo(f"to write: {told}")
     elif size:
-        new = ", and the new fields" if work.operation == "extend" else ""
+        new = ", and the new fields" if plan.operation == "extend" else ""
         click.echo(f"to write: about {format_bytes(size)}{new}")
 
 
@@ -397,7 +396,7 @@ class _FileTransform:
     steps: list[str] | None
 
     def run(self) -> None:
-        from shardline.operations.transform_files import make_empty_transform
+        from shardline.operations.transform import make_empty_transform
         from shardline.udf.transform import validate_side_names
 
         path = expand_pattern(self.asked.argument)
@@ -457,7 +456,7 @@ class _FileTransform:
 
     def _change(self, path: Path, transform: Transform) -> FileTransformReport:
         from shardline.execution.executor import CancellationToken
-        from shardline.operations.transform_files import transform_file
+        from shardline.operations.transform import transform_file
         from shardline.operations.transform_records import FIX_CAST_HINT, FIX_UDF_HINT
 
         cancellation = CancellationToken()
@@ -467,7 +466,7 @@ class _FileTransform:
                 path,
                 self.output,
                 transform,
-                advice=FIX_UDF_HINT if self.steps is None else FIX_CAST_HINT,
+                hint=FIX_UDF_HINT if self.steps is None else FIX_CAST_HINT,
                 compression=self.asked.compression,
                 overwrite=self.asked.overwrite,
                 limits=self.asked.limits,

@@ -1,6 +1,6 @@
-"""Combine: a version of all pairs of the records of two others, or of those pairs that match.
+"""Combine: a version with the pairs of the records of two others, or of the pairs that match.
 
-It follows its inputs: when one of them has grown by a shard, only the pairs of that are made.
+The version follows its inputs: when an input has new shards, only their pairs are computed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,10 @@ from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.model import Checks, Shard
 from shardline.log.version import DerivedFrom, refuse_no_version
-from shardline.operations.combine_task import (
-    CombineTargets,
-    PairPlanTask,
-    make_combined_shard,
-    write_pair_plan,
-)
+from shardline.operations.combine_task import CombineTargets, make_combined_shard
 from shardline.operations.derive import (
     Derivation,
-    WrittenShards,
+    DeriveReport,
     derive,
     validate_not_erased,
     validate_nothing_appended,
@@ -32,6 +27,7 @@ from shardline.operations.derive import (
 from shardline.operations.shard_writer import get_shard_compression
 from shardline.pairing.combine_spec import (
     CombineSpec,
+    SpecOptions,
     bind_spec,
     validate_mode,
     validate_option_names,
@@ -46,41 +42,67 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
-    from shardline.execution.executor import Executor, ProgressListener, TaskContext
-    from shardline.log.entry import Entry
+    from shardline.canonical_json import Json
+    from shardline.execution.executor import Executor, ProgressListener
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.combine_task import AnyCombineTask
-    from shardline.pairing.combine_spec import CombineMode, SpecOptions
+    from shardline.pairing.combine_spec import CombineMode
     from shardline.schema.schema import Schema
-    from shardline.sidecars.receipt import Receipt
     from shardline.tfrecord.reader import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class CombineReport(WrittenShards):
-    """What a combination did. `entry` is None if there was nothing to do.
+class CombineOptions(SpecOptions, total=False):
+    """Keyword arguments of `combine`, besides those that only execute the plan.
 
-    `made` are the shards that were computed, `reused` those that were there. It is not
-    `incremental` if it depends on all records which pairs there are: then it is all made anew
-    whenever an input changes.
+    Attributes:
+        left_snapshot: Snapshot of the left to read: "published", "latest", a number, a tag or a
+            time.
+        right_snapshot: Snapshot of the right to read.
+        target_bytes: Size of a shard.
+        mode: "materialized" writes the pairs. "virtual" writes only a plan and pins the inputs:
+            readers compute the pairs. It has all pairs, or all `unordered` ones.
+        compression: "none" or "gzip". By default that of the new version.
+        limits: Limits of what is read.
     """
 
-    left: StoredSnapshot
-    right: StoredSnapshot
-    version: str
-    entry: Entry | None
-    made: tuple[Shard, ...] = ()
-    reused: tuple[Shard, ...] = ()
-    created: bool = False
+    left_snapshot: str | int
+    right_snapshot: str | int
+    target_bytes: int
+    mode: CombineMode
+    compression: Compression | str | None
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombineReport(DeriveReport):
+    """Result of a combination.
+
+    It is not `incremental` if its options depend on all pairs: a new input shard then changes all.
+    """
+
     incremental: bool = True
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {**super(CombineReport, self).to_dict(), "incremental": self.incremental}
+
+    @property
+    def left(self) -> StoredSnapshot:
+        """The left snapshot."""
+        return self.inputs[0]
+
+    @property
+    def right(self) -> StoredSnapshot:
+        """The right snapshot."""
+        return self.inputs[1]
 
 
 @dataclass(frozen=True, slots=True)
 class CombinePlan:
-    """A planned combination: the schema that it makes, and what it computes for that.
+    """A planned combination, to look at or to execute.
 
-    `estimate` is of the pairs to compute, for `compute` shards. `reuse` shards exist already, and
+    `estimate` counts the pairs to compute, for `compute` shards. `reuse` shards exist already,
     `drop` shards of the version are left out.
     """
 
@@ -92,17 +114,16 @@ class CombinePlan:
     compute: int
     reuse: int
     drop: int
-    _origins: tuple[DerivedFrom, DerivedFrom] = field(repr=False)
     _targets: CombineTargets = field(repr=False)
 
     @property
     def spec(self) -> CombineSpec:
-        """The options of the combination."""
+        """Options of the pairs."""
         return self._targets.bound.spec
 
     @property
     def incremental(self) -> bool:
-        """Return True if a grown input adds pairs, False if it changes all."""
+        """Return True if a new input shard adds pairs, False if it changes all."""
         return self.spec.is_incremental
 
     def execute(
@@ -113,48 +134,39 @@ class CombinePlan:
         executor: Executor | None = None,
         progress: ProgressListener | None = None,
     ) -> CombineReport:
-        """Make the planned shards and commit them.
+        """Write the planned shards and commit them; see `combine`.
 
-        Plans again only if the version has changed since. Raises BudgetError, CorruptFileError and
-        the errors of a commit, as `combine` does.
+        Plans again only if the version has changed since.
         """
-        into, targets = self._targets.into, self._targets
+        targets = self._targets
+        into = targets.into
 
-        def prepare(tasks: Sequence[AnyCombineTask]) -> None:
-            total = sum_estimates(_estimate_task(task) for task in tasks)
+        def validate_tasks(tasks: Sequence[AnyCombineTask]) -> None:
+            total = sum_estimates(task.estimate for task in tasks)
             validate_budget(into.name, total, budget_bytes, spool_folder(into.store))
 
         try:
-            derived = derive(
+            report = derive(
                 Derivation(
                     into=into,
                     operation=COMBINE_OPERATION,
                     schema=self.schema,
                     checks=checks,
-                    origins=self._origins,
-                    wanted=targets.of,
-                    make=_make_task_output,
-                    prepare=prepare,
+                    origins=targets.origins,
+                    plan=targets.plan,
+                    make=make_combined_shard,
+                    prepare=validate_tasks,
                     describe=targets.add_outputs,
                     parameters=targets.parameters(),
-                    pinned=targets.virtual,
-                    makers=self.spec.udfs,
+                    is_pinned=targets.virtual,
+                    udfs=self.spec.udfs,
                 ),
                 executor or ThreadExecutor(),
                 progress,
             )
         finally:
             targets.bound.close()
-        return CombineReport(
-            self.left,
-            self.right,
-            into.name,
-            derived.entry,
-            derived.made,
-            derived.reused,
-            derived.created,
-            self.incremental,
-        )
+        return CombineReport.extend(report, incremental=self.incremental)
 
 
 def combine(
@@ -162,56 +174,44 @@ def combine(
     right: StoredVersion,
     into: StoredVersion,
     *,
-    which_left: str | int = "published",
-    which_right: str | int = "published",
-    target_bytes: int = TARGET_BYTES,
-    mode: CombineMode = "materialized",
-    compression: Compression | str | None = None,
     budget_bytes: int | None = None,
     checks: Checks = Checks(),
-    limits: Limits = DEFAULT_LIMITS,
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
-    **options: Unpack[SpecOptions],
+    **options: Unpack[CombineOptions],
 ) -> CombineReport:
-    """Make records of each record of one snapshot together with each of another.
+    """Write the pairs of the records of two snapshots to another version.
 
-    A pair has the features of the left, then those of the right. What both have is refused unless
-    `on_collision` says otherwise: "prefix" puts `left_prefix` and `right_prefix` before the names
-    of a side, "keep-left" and "keep-right" leave out what the other side has of it. The pairs come
-    by shards: those of the first left shard with the first right one, then with the second, and so
-    on; within, the record of the left is the outer one. New shards have about `target_bytes`.
+    A pair has the features of the left record, then those of the right one. Pairs are ordered by
+    shards: first left shard with first right shard, then with the second, and so on. Within two
+    shards, the left record is the outer loop. With `on`, the order is that of the left records.
 
-    With `on`, only records are paired whose key features are the same, in the order of the left;
-    with `how="left"` a record without a match is there alone. `where` chooses among pairs, a maker
-    of one int64 that is 0 or 1; `fields` make new features of them; both as for `extend`, with the
-    names in the pair. `unordered` pairs the records of one snapshot, each two different ones once.
-    `limit` takes the first pairs, `sample` with a `seed` some of all.
+    When an input has new shards, only their pairs are computed. All pairs are computed again with
+    `limit` or `sample`, with `on` if the right has changed, and with a function without a code
+    version.
 
-    With `mode="virtual"` only the plan is written, and the inputs are pinned: whoever reads makes
-    the pairs. That is for all pairs, or each two `unordered`, as they are.
+    Args:
+        left: The left version to read.
+        right: The right version to read, which may be the left one.
+        into: The version to write, which may be new.
+        budget_bytes: Limit of the bytes to write. By default the free disk space, at most 100 GB.
+        checks: Checks of a new version.
+        executor: Runs the tasks. By default on threads.
+        progress: Called with the progress of each task.
+        **options: See `CombineOptions` and `CombineSpec`.
 
-    When an input has grown, only the pairs of its new shards are made. So it is not with `limit`
-    and `sample`, nor with `on` if the right has changed, nor with a function that has no code
-    version: then all is made anew.
+    Returns:
+        The new entry and its shards.
 
-    Refused with BudgetError if it would write more than `budget_bytes`, which is what the disk has
-    free and at most 100 GB unless told. Raises CorruptFileError at a damaged record; nothing is
-    committed then. A version that is new gets `checks`.
+    Raises:
+        BudgetError: If there is more to write than the budget allows.
+        CorruptFileError: If a record is corrupt. Nothing is committed.
+
+    Example:
+        combine(root["photos/v1"], root["captions/v1"], root["pairs/v1"], on="photo_id")
     """
-    validate_option_names(combine, options)
-    plan = plan_combine(
-        left,
-        right,
-        into,
-        which_left=which_left,
-        which_right=which_right,
-        target_bytes=target_bytes,
-        mode=mode,
-        compression=compression,
-        limits=limits,
-        **options,
-    )
+    validate_option_names(combine, options, CombineOptions.__annotations__)
+    plan = plan_combine(left, right, into, **options)
     return plan.execute(
         budget_bytes=budget_bytes, checks=checks, executor=executor, progress=progress
     )
@@ -222,17 +222,17 @@ def plan_combine(
     right: StoredVersion,
     into: StoredVersion,
     *,
-    which_left: str | int = "published",
-    which_right: str | int = "published",
+    left_snapshot: str | int = "published",
+    right_snapshot: str | int = "published",
     target_bytes: int = TARGET_BYTES,
     mode: CombineMode = "materialized",
     compression: Compression | str | None = None,
     limits: Limits = DEFAULT_LIMITS,
     **options: Unpack[SpecOptions],
 ) -> CombinePlan:
-    """Plan a combination, to look at or to execute.
+    """Plan `combine`, to look at or to execute.
 
-    No record is read, except for the keys that count the pairs of `on`.
+    Reads no record, except for the keys that count the pairs of `on`.
     """
     validate_option_names(plan_combine, options)
     refuse_no_version(left=left, right=right, into=into)
@@ -249,13 +249,11 @@ def plan_combine(
                 version=side.name,
             )
     left.refresh()
-    origins = [DerivedFrom(left, left.find(which_left))]
-    if right.name == left.name and which_left == which_right:
-        origins.append(origins[0])
-    else:
+    left_origin = right_origin = DerivedFrom(left, left.find(left_snapshot))
+    if right.name != left.name or right_snapshot != left_snapshot:
         right.refresh()
-        origins.append(DerivedFrom(right, right.find(which_right)))
-    snapshots = [origin.snapshot for origin in origins]
+        right_origin = DerivedFrom(right, right.find(right_snapshot))
+    snapshots = left_origin.snapshot, right_origin.snapshot
     if spec.unordered and str(snapshots[0]) != str(snapshots[1]):
         raise InvalidArgumentError(
             f"unordered: both sides must be one snapshot, got {snapshots[0]} and {snapshots[1]}",
@@ -264,43 +262,27 @@ def plan_combine(
         )
     bound, schema = bind_spec(spec.settle(), snapshots[0].schema, snapshots[1].schema)
     bound.refuse_same_names()
+    origins = left_origin, right_origin
     validate_not_erased(origins)
     into.refresh()
     validate_same_schema(into, schema)
     validate_nothing_appended(into, COMBINE_OPERATION)
-    both = (origins[0], origins[1])
-    packing = get_shard_compression(into, compression) or Compression.NONE
+    parsed = get_shard_compression(into, compression) or Compression.NONE
     targets = CombineTargets(
-        into, both, bound, packing, target_bytes, limits, virtual=mode == "virtual"
+        into, origins, bound, parsed, target_bytes, limits, virtual=mode == "virtual"
     )
     state = into.state
-    wanted = targets.of(state)
-    tasks = [task for task in wanted if not isinstance(task, Shard)]
-    reused = {shard.name for shard in wanted if isinstance(shard, Shard)}
+    planned = targets.plan(state)
+    tasks = [target for target in planned if not isinstance(target, Shard)]
+    reused = {target.name for target in planned if isinstance(target, Shard)}
     live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
     return CombinePlan(
-        snapshots[0],
-        snapshots[1],
+        *snapshots,
         into.name,
         schema,
-        sum_estimates(_estimate_task(task) for task in tasks),
+        sum_estimates(task.estimate for task in tasks),
         len(tasks),
         len(reused),
         sum(name not in reused for name in live),
-        both,
         targets,
     )
-
-
-def _estimate_task(task: AnyCombineTask) -> PairEstimate:
-    """How many pairs a task makes, and how many bytes it writes."""
-    if isinstance(task, PairPlanTask):
-        return PairEstimate(task.pairs.pairs, len(task.pairs.encode()))
-    return task.estimate
-
-
-def _make_task_output(task: AnyCombineTask, running: TaskContext) -> Receipt:
-    """Do one task."""
-    if isinstance(task, PairPlanTask):
-        return write_pair_plan(task, running)
-    return make_combined_shard(task, running)

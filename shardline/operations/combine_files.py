@@ -276,7 +276,9 @@ class CombineFilesPlan:
         encoder = PairEncoder(self._bound, self._limits.max_record_bytes, self._workers)
         try:
             with ExitStack() as stack:
-                for framed in encoder.records(self._lots(stack, out.parent), self.spec.limit):
+                for framed in encoder.encode_frames(
+                    self._list_batches(stack, out.parent), self.spec.limit
+                ):
                     sink.add(framed.data, framed.starts, framed.lengths)
                     if progress is not None:
                         progress(sink.records, self.estimate.pairs)
@@ -285,11 +287,11 @@ class CombineFilesPlan:
             self._bound.close()
         return WrittenFilesReport((out,), written.records, written.bytes, packing)
 
-    def _lots(self, stack: ExitStack, folder: Path) -> Iterator[PairBatch]:
+    def _list_batches(self, stack: ExitStack, folder: Path) -> Iterator[PairBatch]:
         left, right = self._sides
         groups = [UnitGroup(right.units)]
         sides = PairSides(left.units, groups, self._bound, self._limits, stack, folder)
         if self.spec.sample is None:
-            return sides.lots()
+            return sides.list_batches()
         places = self._grid.sample(self.spec.sample, self.spec.seed or 0)
-        return sides.sampled(*self._grid.locate(places))
+        return sides.list_batches(self._grid.locate(places))

@@ -1,4 +1,4 @@
-"""Make one shard of a combination: the pairs that it covers, or find it made already."""
+"""Plan and write the shards of a combination."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import secrets
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 
-_UNFORESEEN = 32
-_UNFORESEEN_EACH = 8
-"""Bytes that a pair, and each feature of it, may have beyond the estimate: sizes of sizes."""
+_PAIR_OVERHEAD_BYTES = 32
+_FEATURE_OVERHEAD_BYTES = 8
+"""Bytes that a pair, and each of its features, may have beyond the estimate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CombineTask:
-    """One shard of a combination. `identity` is what its name is a hash of.
+    """A shard of a combination to write. Its name is a hash of `identity`.
 
-    It has all pairs of left and right that the spec chooses, or the first of them, `limit`; or
-    those of the records of these `numbers`. `largest` is an estimate that it is not larger than, if
-    there is one. `functions` are source digests of functions.
+    It contains the pairs of the spec: all of them, the first `limit`, or those of the records with
+    these `numbers`. It is not larger than `largest`, if that is known. `functions` are source
+    digests.
     """
 
     store: Store
@@ -86,72 +86,66 @@ class CombineTask:
     functions: tuple[str, ...] = ()
     attempt: int = 0
 
-    step = "combining"
+    step: ClassVar[str] = "combining"
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name for progress and messages."""
         return self.plan.name(self.attempt)
 
     @property
     def size(self) -> int:
-        """How many bytes it makes, about: that is far more than it reads."""
+        """Number of bytes to write, estimated. Reading them takes far less."""
         return self.estimate.bytes
 
     @property
     def plan(self) -> ShardPlan:
-        """The shard."""
+        """Plan of the shard."""
         return ShardPlan(
             self.store,
             self.dataset,
             self.version,
             self.identity,
             self.compression,
-            max_bytes=None if self.largest is None else self._most(self.largest),
+            max_bytes=None if self.largest is None else self._get_largest_bytes(self.largest),
             functions=self.functions,
         )
 
-    def _most(self, found: PairEstimate) -> int:
+    def _get_largest_bytes(self, estimate: PairEstimate) -> int:
         names = self.bound.names
-        each = _UNFORESEEN + _UNFORESEEN_EACH * (len(names.left) + len(names.right))
-        most = found.bytes + each * found.pairs
-        # What cannot be packed gets a little larger by it.
-        return most if self.compression is Compression.NONE else most + most // 64 + 4096
+        features = len(names.left) + len(names.right)
+        overhead = _PAIR_OVERHEAD_BYTES + _FEATURE_OVERHEAD_BYTES * features
+        largest = estimate.bytes + overhead * estimate.pairs
+        # Data that cannot be compressed grows a little.
+        uncompressed = self.compression is Compression.NONE
+        return largest if uncompressed else largest + largest // 64 + 4096
 
     @property
     def number_bytes(self) -> int:
-        """How many bytes the number of a record takes, of either side."""
+        """Number of bytes that the number of a record takes, on either side."""
         return narrow(max(side[-1].first + side[-1].records for side in (self.left, self.right)))
 
     def at(self, attempt: int) -> CombineTask:
-        """The same at another attempt."""
+        """Return the task for another attempt."""
         return replace(self, attempt=attempt)
-
-
-def make_combined_shard(task: CombineTask, running: TaskContext) -> Receipt:
-    """Do one task: make the shard, or find it made."""
-    plan = replace(task.plan, hash_in_thread=running.workers > 1)
-    return make_shard(plan, _PairShardWriter(task, running), attempt=task.attempt)
 
 
 @dataclass(frozen=True, slots=True)
 class _PairShardWriter:
-    """Fills a shard with pairs."""
+    """Writer of the pairs of a shard."""
 
     task: CombineTask
     running: TaskContext
 
     def begin(self) -> None:
-        """Every attempt begins with the first pair."""
+        """Do nothing: every attempt begins with the first pair."""
 
     def fill(self, part: OpenShard) -> bool:
-        """Make all of them. Where there are none, there is a shard that tells just that."""
+        """Write all pairs. Without any, the shard is empty."""
         task, sink = self.task, part.shard
-        laying = PairEncoder(
-            task.bound,
-            task.limits.max_record_bytes,
-            self.running.workers,
-            task.bound.spec.chooses,
+        spec = task.bound.spec
+        encoder = PairEncoder(
+            task.bound, task.limits.max_record_bytes, self.running.workers, spec.chooses
         )
         with ExitStack() as stack:
             sides = PairSides(
@@ -163,42 +157,42 @@ class _PairShardWriter:
                 spool_folder(task.store),
                 task.cover.span,
             )
-            lots = sides.lots() if task.numbers is None else sides.sampled(*task.numbers)
+            batches = sides.list_batches(task.numbers)
 
-            def told() -> Iterator[PairBatch]:
-                for lot in lots:
-                    self._tell(sink.records)
-                    yield lot
+            def report_batches() -> Iterator[PairBatch]:
+                for batch in batches:
+                    self._report(sink.records)
+                    yield batch
 
-            with closing(laying.laid(told(), task.limit)) as made:
-                for laid in made:
-                    sink.add(laid.framed.data, laid.framed.starts, laid.framed.lengths)
-                    if laid.numbers is not None and len(laid):
-                        part.add_origins(*self._counted(laid.numbers), width=task.number_bytes)
+            with closing(encoder.encode(report_batches(), task.limit)) as blocks:
+                for block in blocks:
+                    sink.add(block.framed.data, block.framed.starts, block.framed.lengths)
+                    if block.numbers is not None and len(block):
+                        part.add_origins(*self._renumber(block.numbers), width=task.number_bytes)
         part.end = sink.records
         self.running.report(task.size, part.end)
         return True
 
-    def _counted(self, numbers: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
-        """The numbers as the row map tells them; -1 stays."""
+    def _renumber(self, numbers: tuple[IntArray, IntArray]) -> tuple[IntArray, IntArray]:
+        """Return the numbers of records as the row map stores them; -1 stays."""
         task = self.task
         if not task.bound.spec.is_incremental:
             return numbers
-        # Counted from the first shard that it covers: a shard may stand behind others later on.
+        # From the first shard that is covered: other shards may come before it later.
         left, right = (
-            np.where(some < 0, some, some - side[0].first)
-            for some, side in zip(numbers, (task.left, task.right), strict=True)
+            np.where(column < 0, column, column - side[0].first)
+            for column, side in zip(numbers, (task.left, task.right), strict=True)
         )
         return left, right
 
-    def _tell(self, records: int) -> None:
-        found = self.task.estimate
-        self.running.report(found.bytes * records // max(found.pairs, 1), records)
+    def _report(self, records: int) -> None:
+        estimate = self.task.estimate
+        self.running.report(estimate.bytes * records // max(estimate.pairs, 1), records)
 
 
 @dataclass(frozen=True, slots=True)
 class PairPlanTask:
-    """A plan to be written. `identity` is what its name is a hash of."""
+    """A pair plan to write. Its name is a hash of `identity`."""
 
     store: Store
     dataset: str
@@ -207,35 +201,50 @@ class PairPlanTask:
     identity: Json
     attempt: int = 0
 
-    step = "planning"
+    step: ClassVar[str] = "planning"
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name for progress and messages."""
         return self.plan.name(self.attempt)
 
     @property
     def size(self) -> int:
-        """It reads nothing."""
+        """Number of bytes to read: none."""
         return 0
 
     @property
     def cover(self) -> Coverage:
-        """The pairs of shards that it covers."""
+        """Pairs of shards that the plan covers."""
         return self.pairs.cover
 
     @property
+    def estimate(self) -> PairEstimate:
+        """Number of pairs, and of bytes to write."""
+        return PairEstimate(self.pairs.pairs, len(self.pairs.encode()))
+
+    @property
     def plan(self) -> ShardPlan:
-        """The shard."""
+        """Plan of the shard."""
         return ShardPlan(self.store, self.dataset, self.version, self.identity, suffix=PLAN)
 
     def at(self, attempt: int) -> PairPlanTask:
-        """The same at another attempt."""
+        """Return the task for another attempt."""
         return replace(self, attempt=attempt)
 
 
-def write_pair_plan(task: PairPlanTask, running: TaskContext) -> Receipt:
-    """Write a plan, or find it written; one that someone else put there gets another name."""
+AnyCombineTask: TypeAlias = "CombineTask | PairPlanTask"
+
+
+def make_combined_shard(task: AnyCombineTask, running: TaskContext) -> Receipt:
+    """Write the shard or the pair plan of a task, or find it written."""
+    if isinstance(task, PairPlanTask):
+        return _write_pair_plan(task, running)
+    plan = replace(task.plan, hash_in_thread=running.workers > 1)
+    return make_shard(plan, _PairShardWriter(task, running), attempt=task.attempt)
+
+
+def _write_pair_plan(task: PairPlanTask, running: TaskContext) -> Receipt:
     data = task.pairs.encode()
     attempt = task.attempt
     while True:
@@ -252,38 +261,37 @@ def write_pair_plan(task: PairPlanTask, running: TaskContext) -> Receipt:
         return Receipt((0, task.pairs.pairs), last=True, shard=shard)
 
 
-AnyCombineTask: TypeAlias = "CombineTask | PairPlanTask"
-_ALL = 2**100
-"""More bytes than any pairs have: a plan covers as many as can be told in one."""
+_UNLIMITED_BYTES = 2**100
+"""Target of a pair plan, which covers as many pairs as one coverage can describe."""
 
 
-def make_combine_identity(told: Json, left: Sequence[Shard], right: Sequence[Shard]) -> Json:
-    """What the name of a shard depends on that pairs these, by what its entry tells."""
+def make_combine_identity(parameters: Json, left: Sequence[Shard], right: Sequence[Shard]) -> Json:
+    """Return the identity of a shard with the pairs of these shards."""
     sides = {
         side: [[shard.name, shard.content] for shard in shards]
         for side, shards in (("left", left), ("right", right))
     }
-    return {"operation": COMBINE_OPERATION, **told, **sides}
+    return {"operation": COMBINE_OPERATION, **parameters, **sides}
 
 
 def make_span_identity(cover: Coverage) -> Json:
-    """What is told besides of a pair of shards that was cut."""
+    """Return the part of an identity for a shard that has a span of the left records."""
     return {} if cover.span is None else {"records": list(cover.span)}
 
 
 @dataclass
 class CombineTargets:
-    """The shards of a combination of two snapshots, as they should be.
+    """The shards that a combination of two snapshots is to have.
 
-    `run` stands in for what a function without a code version does: nothing that another run made
-    is used again.
+    `run` replaces the identity of a function without a code version, so that no other run reuses
+    its shards.
     """
 
     into: StoredVersion
     origins: tuple[DerivedFrom, DerivedFrom]
     bound: BoundCombineSpec
-    packing: Compression
-    target: int
+    compression: Compression
+    target_bytes: int
     limits: Limits
     virtual: bool = False
     run: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -292,159 +300,168 @@ class CombineTargets:
 
     @cached_property
     def sides(self) -> tuple[CombinationSide, CombinationSide]:
-        """The shards of both."""
+        """Shards of both inputs."""
         left, right = (origin.snapshot for origin in self.origins)
         names = self.bound.names
         return get_combination_side(left, names.left), get_combination_side(right, names.right)
 
     @cached_property
     def functions(self) -> tuple[str, ...]:
-        """The source digests of the functions that choose or compute."""
+        """Source digests of the functions."""
         return get_checked_digests(self.bound.spec.udfs)
 
     @cached_property
     def grid(self) -> PairGrid:
-        """How many pairs the shards have."""
+        """Number of pairs of each two shards."""
         left, right = self.sides
         return PairGrid(left.extents, right.extents, self.bound.spec.unordered)
 
     @cached_property
-    def _shared_parameters(self) -> Json:
-        """Parameters that an entry must share if its shards are to be reused."""
+    def _required_parameters(self) -> Json:
+        """Parameters that an entry must have for its shards to be reused."""
         rule = self.bound.spec.get_rule(self.run)
         if self.virtual:
             return {"mode": "virtual", "rule": rule}
-        return {"rule": rule, "compression": self.packing.value}
+        return {"rule": rule, "compression": self.compression.value}
 
     def parameters(self) -> CombineParameters:
-        """Return the parameters of the entry, without what its shards cover."""
+        """Return the parameters of the entry, without the coverage of its shards."""
         spec = self.bound.spec
         if self.virtual:
-            return CombineParameters.from_dict(self._shared_parameters)
-        stored = {**self._shared_parameters, **spec.get_parameters()}
+            return CombineParameters.from_dict(self._required_parameters)
+        stored = {**self._required_parameters, **spec.get_parameters()}
         return replace(
             CombineParameters.from_dict(stored),
-            target_bytes=self.target,
+            target_bytes=self.target_bytes,
             is_incremental=spec.is_incremental,
         )
 
-    def of(self, state: State) -> list[Shard | AnyCombineTask]:
-        """Return the shards, or tasks to make them: what is kept, then what is new.
-
-        They are planned once for a state of the log.
-        """
+    def plan(self, state: State) -> list[Shard | AnyCombineTask]:
+        """Return the shards to reuse, then the tasks. Each state of the log is planned once."""
         if self._planned is None or self._planned[0] != state.number:
             self._planned = state.number, self._plan(state)
         return self._planned[1]
 
     def _plan(self, state: State) -> list[Shard | AnyCombineTask]:
         spec = self.bound.spec
-        kept: list[Shard] = []
+        covering: list[Shard] = []
+        tasks: list[AnyCombineTask] = []
         if spec.is_incremental:
-            covered = CoveredPairs.nothing(self.grid)
-            matched = bool(spec.on)
-            kept = list_covering_shards(
-                self.into, state, self.origins, self._shared_parameters, covered, matched=matched
+            covered = CoveredPairs.empty(self.grid)
+            covering = list_covering_shards(
+                self.into,
+                state,
+                self.origins,
+                self._required_parameters,
+                covered,
+                matched=bool(spec.on),
             )
-            tasks: list[AnyCombineTask] = [self._task_of(*one) for one in self._missing(covered)]
+            tasks += [self._make_task(*missing) for missing in self._list_missing(covered)]
         elif spec.sample is not None:
-            tasks = list(self._sampled(spec.sample, spec.seed or 0))
+            tasks += self._list_sample_tasks(spec.sample, spec.seed or 0)
         else:
-            tasks = list(self._first(spec.limit or 0))
+            tasks += self._list_first_tasks(spec.limit or 0)
         self._covers = {task.plan.stem: task.cover for task in tasks}
-        return [*kept, *reuse_shards(state, tasks)]
+        return [*covering, *reuse_shards(state, tasks)]
 
     def add_outputs(
         self, parameters: CombineParameters, added: Sequence[Added]
     ) -> CombineParameters:
-        """Return the parameters with what each added shard covers."""
+        """Return the parameters with the coverage of each added shard."""
         if not self.bound.spec.is_incremental:
             return parameters
-        stems = (get_stem(one.shard.name) for one in added)
+        stems = (get_stem(item.shard.name) for item in added)
         return replace(parameters, outputs=tuple(self._covers[stem].to_json() for stem in stems))
 
-    def _missing(self, covered: CoveredPairs) -> Iterator[tuple[Coverage, PairEstimate]]:
+    def _list_missing(self, covered: CoveredPairs) -> Iterator[tuple[Coverage, PairEstimate]]:
         if self.bound.spec.on:
-            return self._missing_matches(covered)
-        return list_missing_coverages(covered, _ALL if self.virtual else self.target)
+            return self._list_missing_matches(covered)
+        target = _UNLIMITED_BYTES if self.virtual else self.target_bytes
+        return list_missing_coverages(covered, target)
 
-    def _missing_matches(self, covered: CoveredPairs) -> Iterator[tuple[Coverage, PairEstimate]]:
-        rows = list_missing_rows(covered)
-        if not rows:
+    def _list_missing_matches(
+        self, covered: CoveredPairs
+    ) -> Iterator[tuple[Coverage, PairEstimate]]:
+        gaps = list_missing_rows(covered)
+        if not gaps:
             return
         left, right = self.sides
-        places = sorted({row for row, _ in rows})
-        units = [left.units[row] for row in places]
-        counts = count_matches(units, right.units, self.bound, self.limits)
-        found = dict(zip(places, counts, strict=True))
-        meant = (
-            (row, gap, found[row] * (gap[1] - gap[0]) // left.units[row].records)
-            for row, gap in rows
+        rows = sorted({row for row, _ in gaps})
+        units = [left.units[row] for row in rows]
+        matches = count_matches(units, right.units, self.bound, self.limits)
+        counts = dict(zip(rows, matches, strict=True))
+        counted_gaps = (
+            (row, gap, counts[row] * (gap[1] - gap[0]) // left.units[row].records)
+            for row, gap in gaps
         )
-        yield from list_matched_coverages(self.grid, meant, self.target)
+        yield from list_matched_coverages(self.grid, counted_gaps, self.target_bytes)
 
-    def _first(self, limit: int) -> Iterator[CombineTask]:
-        """Tasks for the first pairs; where these are chosen, it takes one that looks at all."""
+    def _list_first_tasks(self, limit: int) -> Iterator[CombineTask]:
+        """List tasks for the first pairs: a single one if an option chooses among pairs."""
         spec = self.bound.spec
         if not self.grid.pairs:
             return
         if spec.on or spec.where is not None:
             pairs = min(limit, self.grid.pairs)
-            found = PairEstimate(pairs, self.grid.bytes_of(pairs), most=True)
-            yield self._task(self._whole, found, limit=limit)
+            estimated = PairEstimate(pairs, self.grid.bytes_of(pairs), most=True)
+            yield self._make_pair_task(self._whole, estimated, limit=limit)
             return
-        covers = list_missing_coverages(CoveredPairs.nothing(self.grid), self.target)
-        for cover, found in list_first_coverages(covers, limit):
-            yield self._task(cover, found, limit=found.pairs)
+        covers = list_missing_coverages(CoveredPairs.empty(self.grid), self.target_bytes)
+        for cover, estimated in list_first_coverages(covers, limit):
+            yield self._make_pair_task(cover, estimated, limit=estimated.pairs)
 
-    def _sampled(self, count: int, seed: int) -> Iterator[CombineTask]:
-        """Tasks for pairs that are drawn from all of them."""
-        places = self.grid.sample(count, seed)
-        if not len(places):
+    def _list_sample_tasks(self, count: int, seed: int) -> Iterator[CombineTask]:
+        """List tasks for pairs that are sampled from all pairs."""
+        positions = self.grid.sample(count, seed)
+        total = len(positions)
+        if not total:
             return
-        each = max(1, self.target * len(places) // max(self.grid.bytes_of(len(places)), 1))
-        for first in range(0, len(places), each):
-            some = places[first : first + each]
-            found = PairEstimate(len(some), self.grid.bytes_of(len(some)))
-            told: Json = {"sample": [count, seed, first, first + len(some)]}
-            yield self._task(self._whole, found, told, numbers=self.grid.locate(some))
+        step = max(1, self.target_bytes * total // max(self.grid.bytes_of(total), 1))
+        for first in range(0, total, step):
+            sampled = positions[first : first + step]
+            last = first + len(sampled)
+            yield self._make_pair_task(
+                self._whole,
+                PairEstimate(len(sampled), self.grid.bytes_of(len(sampled))),
+                {"sample": [count, seed, first, last]},
+                numbers=self.grid.locate(sampled),
+            )
 
-    def _task_of(self, cover: Coverage, found: PairEstimate) -> AnyCombineTask:
-        """The task that makes what a cover covers: the pairs, or the plan of them."""
+    def make_task(self, cover: Coverage) -> AnyCombineTask:
+        """Return the task for a coverage, whether or not its shard exists."""
+        return self._make_task(cover, estimate(self.grid, cover))
+
+    def _make_task(self, cover: Coverage, estimated: PairEstimate) -> AnyCombineTask:
         if not self.virtual:
-            return self._task(cover, found)
+            return self._make_pair_task(cover, estimated)
         left, right = (origin.input() for origin in self.origins)
-        place = (self.into.store, self.into.log.dataset, self.into.log.version)
-        spec = self.bound.spec
-        plan = PairPlan(left, right, cover, spec.naming, spec.unordered, found.pairs)
-        return PairPlanTask(*place, plan, self._identity(cover))
+        spec, log = self.bound.spec, self.into.log
+        plan = PairPlan(left, right, cover, spec.naming, spec.unordered, estimated.pairs)
+        return PairPlanTask(
+            self.into.store, log.dataset, log.version, plan, self._get_identity(cover)
+        )
 
-    def task_for(self, cover: Coverage) -> AnyCombineTask:
-        """The task that makes what a cover covers, whatever is there already."""
-        return self._task_of(cover, estimate(self.grid, cover))
-
-    def _identity(self, cover: Coverage, told: Json | None = None) -> Json:
-        """What a shard of these pairs depends on."""
+    def _get_identity(self, cover: Coverage, sample: Json | None = None) -> Json:
         left, right = (origin.snapshot.shards for origin in self.origins)
         paired = left[slice(*cover.left)], right[slice(*cover.right)]
-        return make_combine_identity({**self._shared_parameters, **(told or {})}, *paired)
+        return make_combine_identity({**self._required_parameters, **(sample or {})}, *paired)
 
     @property
     def _whole(self) -> Coverage:
         return Coverage((0, len(self.grid.left)), (0, len(self.grid.right)))
 
-    def _task(
+    def _make_pair_task(
         self,
         cover: Coverage,
-        found: PairEstimate,
-        told: Json | None = None,
+        estimated: PairEstimate,
+        sample: Json | None = None,
         *,
         limit: int | None = None,
         numbers: tuple[IntArray, IntArray] | None = None,
     ) -> CombineTask:
         left, right = self.sides
         spec = self.bound.spec
-        identity = self._identity(cover, told)
+        identity = self._get_identity(cover, sample)
         identity |= make_span_identity(cover)
         identity |= {} if limit is None else {"limit": limit}
         if not spec.is_incremental:
@@ -457,20 +474,21 @@ class CombineTargets:
             left.units[slice(*cover.left)],
             right.units[slice(*cover.right)],
             cover,
-            replace(found, most=True) if spec.where is not None else found,
-            self.packing,
+            replace(estimated, most=True) if spec.where is not None else estimated,
+            self.compression,
             self.limits,
             identity,
             limit,
             numbers,
-            self._largest(cover) if numbers is None else None,
+            self._get_largest(cover) if numbers is None else None,
             self.functions,
         )
 
-    def _largest(self, cover: Coverage) -> PairEstimate | None:
-        """What a shard has at most; new fields, and what was packed, may have any size.
+    def _get_largest(self, cover: Coverage) -> PairEstimate | None:
+        """Return the upper limit of a shard, None if it is unknown.
 
-        Of some records of a shard it is not known how large these are, so all are counted.
+        It is unknown with new features, and with compressed inputs. The size of a span of records
+        is unknown too, so all records of its shard count.
         """
         if self.bound.spec.fields or any(side.packed for side in self.sides):
             return None

@@ -1,15 +1,14 @@
-"""Make a version of others: keep what it has already, make the rest, and tell it in one entry.
+"""Derive a version from others: reuse its shards, compute the rest, commit one entry.
 
-A derived version follows its inputs. Each time it is planned which shards it should have; one that
-it has, or had, under the name that the plan gives it is used again, since the name is a hash of all
-that its bytes depend on.
+A derived version follows its inputs. The name of a shard is a hash of everything that its bytes
+depend on, so a planned shard that the version has, or had, is reused.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from shardline.errors import (
     ConflictError,
@@ -27,6 +26,7 @@ from shardline.operations.partial_commit import format_entry_label, report_parti
 from shardline.operations.shard_writer import find_fresh_attempt, get_stem
 from shardline.provenance.dependencies import let_go, pin_inputs
 from shardline.provenance.log_index import ERASE
+from shardline.report import Report
 from shardline.schema.comparison import compare
 from shardline.sidecars.receipt import list_quarantined_rows
 from shardline.sidecars.sidecar_reader import SidecarReader
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shardline.log.entry import Entry
     from shardline.log.log import Log
     from shardline.log.model import Added, Checks
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
     from shardline.log.version import DerivedFrom, StoredVersion
     from shardline.operations.shard_writer import ShardPlan
@@ -52,20 +53,20 @@ _RETRY = Hint.of("retry on the latest snapshot")
 
 
 class DerivedTask(ShardTask, Protocol):
-    """A shard of a derived version that is to be made."""
+    """A task that writes a shard of a derived version."""
 
     @property
     def plan(self) -> ShardPlan:
-        """The shard."""
+        """Plan of the shard."""
         ...
 
     @property
     def attempt(self) -> int:
-        """Which attempt at it this is."""
+        """Number of the attempt, which is part of the name of the shard."""
         ...
 
     def at(self, attempt: int) -> Self:
-        """The same at another attempt."""
+        """Return the task for another attempt."""
         ...
 
 
@@ -75,13 +76,22 @@ Parameters = TypeVar("Parameters", bound=DerivedParameters)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derivation(Generic[Task, Parameters]):
-    """What a version is to become. `wanted` gives its shards in order, or tasks that make them.
+    """The content that a version is to have.
 
-    With `pinned` the new shards cannot be read without those of the origins, which are pinned.
-    `accept` may refuse what was made, before anything is committed. `parameters` tells of the
-    operation, and `describe` of the shards that its entry adds; how many shards were computed, used
-    again, or found as a run before left them, is told as well. `makers` are the functions and
-    tables that make the shards: a function must be the one that made what the version has.
+    Attributes:
+        into: The version to write, which may be new.
+        operation: Name of the operation in the log.
+        schema: Schema of the version.
+        checks: Checks of a new version.
+        origins: The snapshots to derive from.
+        plan: Returns the shards for a state of the log, in order: existing ones, or tasks.
+        make: Executes a task.
+        prepare: Validates the tasks before the first is executed.
+        accept: Validates the written shards before the commit.
+        parameters: Parameters of the entry.
+        describe: Returns the parameters with a description of the shards that the entry adds.
+        is_pinned: The shards cannot be read without those of the origins, which are pinned.
+        udfs: Functions and tables that compute the shards. A function must be unchanged.
     """
 
     into: StoredVersion
@@ -89,99 +99,123 @@ class Derivation(Generic[Task, Parameters]):
     schema: Schema
     checks: Checks
     origins: tuple[DerivedFrom, ...]
-    wanted: Callable[[State], Sequence[Shard | Task]]
+    plan: Callable[[State], Sequence[Shard | Task]]
     make: Callable[[Task, TaskContext], Receipt]
     prepare: Callable[[Sequence[Task]], None] | None = None
     accept: Callable[[Sequence[Receipt]], None] | None = None
-    describe: Callable[[Parameters, Sequence[Added]], Parameters] | None = None
     parameters: Parameters
-    pinned: bool = False
-    makers: tuple[UDF, ...] = ()
+    describe: Callable[[Parameters, Sequence[Added]], Parameters] | None = None
+    is_pinned: bool = False
+    udfs: tuple[UDF, ...] = ()
 
 
-class WrittenShards:
-    """What the reports of such operations have in common: an entry, if any, and what was made."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeriveReport(Report):
+    """Result of an operation that derives a version.
 
-    __slots__ = ()
-    entry: Entry | None
-    made: tuple[Shard, ...]
+    `entry` is None if nothing was to do. `written` are the new shards, `reused` those that existed.
+    `inputs` are the snapshots that were read.
+    """
+
+    version: str
+    inputs: tuple[StoredSnapshot, ...] = field(repr=False)
+    entry: Entry | None = None
+    written: tuple[Shard, ...] = ()
+    reused: tuple[Shard, ...] = ()
+    created: bool = False
+    receipts: tuple[Receipt, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def extend(cls, report: DeriveReport, **more: Any) -> Self:  # noqa: ANN401 - fields of a subclass
+        """Return a report of a subclass, with its own fields added."""
+        known = {item.name: getattr(report, item.name) for item in fields(DeriveReport)}
+        return cls(**known, **more)
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {
+            "version": self.version,
+            "created": self.created,
+            "entry": self.entry and self.entry.number,
+            "snapshot": self.snapshot,
+            "records": self.records,
+            "bytes": self.bytes,
+            "shards": [shard.to_dict() for shard in self.written],
+            "reused_shards": len(self.reused),
+        }
+
+    @property
+    def source(self) -> StoredSnapshot:
+        """The snapshot that was read, the left one of two."""
+        return self.inputs[0]
 
     @property
     def snapshot(self) -> int | None:
-        """The snapshot that it made."""
+        """Number of the new snapshot, None without an entry."""
         return None if self.entry is None else self.entry.snapshot
 
     @property
-    def found(self) -> int:
-        """How many of what was made a run before had left, which was stopped."""
+    def recovered(self) -> int:
+        """Number of shards that an interrupted run had written."""
         return 0 if self.entry is None else self.entry.read(DerivedParameters).recovered
 
     @property
     def records(self) -> int:
-        """How many records were made."""
-        return sum(shard.records for shard in self.made)
+        """Number of records in the new shards."""
+        return sum(shard.records for shard in self.written)
 
     @property
     def bytes(self) -> int:
-        """How many bytes were written."""
-        return sum(shard.bytes for shard in self.made)
-
-
-@dataclass(frozen=True, slots=True)
-class DerivationReport:
-    """What became of a derivation. `entry` is None if there was nothing to do."""
-
-    entry: Entry | None
-    made: tuple[Shard, ...] = ()
-    reused: tuple[Shard, ...] = ()
-    receipts: tuple[Receipt, ...] = ()
-    created: bool = False
+        """Number of bytes in the new shards."""
+        return sum(shard.bytes for shard in self.written)
 
 
 def derive(
     work: Derivation[Task, Parameters], executor: Executor, progress: ProgressListener | None = None
-) -> DerivationReport:
-    """Make of a version what it is to become, and commit that.
+) -> DeriveReport:
+    """Write the missing shards of a version and commit its new content.
 
-    Others may commit to it meanwhile: then it is planned again for the difference. Raises
-    SchemaMismatchError if it has another schema, ConflictError if it was appended to.
+    Plans again for the difference if another writer commits meanwhile. Raises SchemaMismatchError
+    if the version has another schema, ConflictError if it contains appended records.
     """
     into = work.into
     created = False
     computed: set[Shard | None] = set()
-    functions = describe_functions(work.makers)
+    functions = describe_functions(work.udfs)
     validate_not_erased(work.origins)
     for _ in range(_ROUNDS):
         into.refresh()
         validate_same_schema(into, work.schema)
         validate_nothing_appended(into, work.operation)
         head = into.state.snapshot
-        target = work.wanted(into.state)
-        tasks = [one for one in target if not isinstance(one, Shard)]
+        targets = work.plan(into.state)
+        tasks = [target for target in targets if not isinstance(target, Shard)]
         if tasks:
-            validate_unchanged_functions(into, work.operation, work.makers)
+            validate_unchanged_functions(into, work.operation, work.udfs)
         if work.prepare is not None:
             work.prepare(tasks)
         receipts = make_fresh_shards(into, tasks, work.make, executor, progress)
         if work.accept is not None:
             work.accept(receipts)
-        given = iter(receipts)
-        shards = [one if isinstance(one, Shard) else next(given).shard for one in target]
+        remaining = iter(receipts)
+        shards = [
+            target if isinstance(target, Shard) else next(remaining).shard for target in targets
+        ]
         added, removed = diff_shards(into.state, [shard for shard in shards if shard is not None])
-        stood = validate_not_erased(work.origins)
-        # Before the pins: a pin whose holder has no log is a sign that the log was lost.
+        seen_entries = validate_not_erased(work.origins)
+        # Before the pins: a pin by a version without a log is a sign that the log was lost.
         created |= not into.exists and into.create(work.schema, work.checks) is not None
-        if work.pinned:
+        if work.is_pinned:
             pin_inputs(into, work.origins)
-            stood = validate_not_erased(work.origins)
-        reused = tuple(one for one in target if isinstance(one, Shard))
-        computed |= {one.shard for one in receipts if not one.found}
-        found = sum(one.found and one.shard not in computed for one in receipts)
+            seen_entries = validate_not_erased(work.origins)
+        reused = tuple(target for target in targets if isinstance(target, Shard))
+        computed |= {receipt.shard for receipt in receipts if not receipt.found}
+        recovered = sum(receipt.found and receipt.shard not in computed for receipt in receipts)
         parameters = replace(
             work.parameters,
-            computed=len(receipts) - found,
+            computed=len(receipts) - recovered,
             reused=len(reused),
-            recovered=found,
+            recovered=recovered,
             functions=functions,
             quarantine=list_quarantined_rows(receipts),
         )
@@ -194,22 +228,30 @@ def derive(
             operation=work.operation,
             parameters=parameters.to_dict(),
             inputs=tuple(origin.input() for origin in work.origins),
-            sidecars=_collect_sidecars(into, [one.shard for one in added], receipts),
+            sidecars=_collect_sidecars(into, [item.shard for item in added], receipts),
         )
         try:
             entry = into.commit(change)
         except (TombstonedShardError, ConflictError):
-            continue  # someone else moved the version on: plan again for the difference
-        made = tuple(one.shard for one in receipts if one.shard is not None)
+            continue  # another writer committed: plan again for the difference
+        written = tuple(receipt.shard for receipt in receipts if receipt.shard is not None)
         with report_partial_commit(
             work.operation, [] if entry is None else [format_entry_label(entry)]
         ):
             if entry is not None:
-                roll_back_erased(into, entry, made, zip(work.origins, stood, strict=True))
-            if work.pinned:
+                roll_back_erased(into, entry, written, zip(work.origins, seen_entries, strict=True))
+            if work.is_pinned:
                 _renew_pins(into, entry, work.origins)
                 let_go(into, work.origins)
-        return DerivationReport(entry, made, reused, tuple(receipts), created)
+        return DeriveReport(
+            version=into.name,
+            inputs=tuple(origin.snapshot for origin in work.origins),
+            entry=entry,
+            written=written,
+            reused=reused,
+            created=created,
+            receipts=tuple(receipts),
+        )
     raise ConflictError(
         f"{into.name}: other writers committed during each of {_ROUNDS} attempts",
         hint=Hint.of("retry when the other writers have finished"),
@@ -220,55 +262,62 @@ def derive(
 def _collect_sidecars(
     into: StoredVersion, added: Sequence[Shard], receipts: Sequence[Receipt]
 ) -> Json:
-    """Return the digests of the sidecars of new shards, and of shards that land again."""
-    made = {name: digest for one in receipts for name, digest in one.sidecars.items()}
-    again = [shard.name for shard in added if into.state.knows(shard.name)]
-    suffixes = (RECEIPT, ROWS)
-    names = [f"{shard}{suffix}" for shard in again for suffix in suffixes]
-    names += [name for name in map(get_quarantine_name, again) if name is not None]
-    return {**SidecarReader(into).digests(names), **made} if names else made
+    """Return the digests of the sidecars of new shards, and of shards that are added again."""
+    new = {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()}
+    known = [shard.name for shard in added if into.state.knows(shard.name)]
+    names = [f"{shard}{suffix}" for shard in known for suffix in (RECEIPT, ROWS)]
+    names += [name for name in map(get_quarantine_name, known) if name is not None]
+    return {**SidecarReader(into).digests(names), **new} if names else new
 
 
 def validate_not_erased(origins: Sequence[DerivedFrom]) -> list[int]:
-    """Refuse what was made of a snapshot of which records were erased meanwhile, or before.
+    """Return the number of the latest entry of each origin.
 
-    Says where the log of each origin stood when it was looked at.
+    Raises TombstonedShardError if records of an origin were erased.
     """
-    stood = []
+    latest_entries = []
     for origin in origins:
         origin.version.refresh()
-        what = f"nothing can be made of snapshot {origin.snapshot.number} any more: "
-        validate_not_tombstoned(origin.version.state, origin.snapshot.shards, what)
-        stood.append(origin.version.state.number)
-    return stood
+        subject = f"nothing can be made of snapshot {origin.snapshot.number} any more: "
+        validate_not_tombstoned(origin.version.state, origin.snapshot.shards, subject)
+        latest_entries.append(origin.version.state.number)
+    return latest_entries
 
 
 def roll_back_erased(
     into: StoredVersion,
     entry: Entry,
-    made: Sequence[Shard],
+    written: Sequence[Shard],
     origins: Iterable[tuple[DerivedFrom, int]],
 ) -> None:
-    """Take back what was committed, if records that it is made of were erased just before it.
+    """Reject what was committed if records that it was derived from were erased meanwhile.
 
-    No commit sees two logs at once: so who derives looks at the origins before and behind its
-    entry, and who erases looks at all versions behind its own. Whoever is second sees the other.
-    Raises TombstonedShardError.
+    No commit sees two logs at once. A derivation reads the logs of its origins before and after
+    its commit, an erasure reads all logs after its own: whichever is second sees the other.
+
+    Args:
+        into: The derived version.
+        entry: The entry of the derivation.
+        written: The shards that it added.
+        origins: Each origin with the number of the latest entry seen before the commit.
+
+    Raises:
+        TombstonedShardError: If a shard of an origin was erased.
     """
-    for origin, stood in origins:
+    for origin, seen_entry in origins:
         names = {shard.name for shard in origin.snapshot.shards}
-        later = origin.version.log.entries(stood + 1)
-        if any(one.operation == ERASE and names & set(one.condemned) for one in later):
+        later = origin.version.log.entries(seen_entry + 1)
+        if any(item.operation == ERASE and names & set(item.condemned) for item in later):
             break
     else:
         return
-    what = f"records of {origin.snapshot} were erased while it was made"
-    into.reject(entry.snapshot, reason=what)
-    gone = tuple(shard.name for shard in made)
-    _record_tombstones(into, gone)
+    reason = f"records of {origin.snapshot} were erased while it was made"
+    into.reject(entry.snapshot, reason=reason)
+    rejected = tuple(shard.name for shard in written)
+    _record_tombstones(into, rejected)
     raise TombstonedShardError(
-        f"{into.name}: {what}: rejected snapshot {entry.snapshot} and its new shards",
-        gone,
+        f"{into.name}: {reason}: rejected snapshot {entry.snapshot} and its new shards",
+        rejected,
         hint=_RETRY,
         version=into.name,
         snapshot=entry.snapshot,
@@ -276,9 +325,9 @@ def roll_back_erased(
 
 
 def _renew_pins(into: StoredVersion, entry: Entry | None, origins: Sequence[DerivedFrom]) -> None:
-    """Pin what a commit needs once more: vacuum may let go of a pin that nothing needs yet.
+    """Pin the origins of a commit again: vacuum may release a pin that nothing needs yet.
 
-    If it came so far as to take the shards, the commit is taken back. Raises TombstonedShardError.
+    Rejects the commit and raises TombstonedShardError if vacuum has deleted the shards.
     """
     try:
         pin_inputs(into, origins)
@@ -296,7 +345,7 @@ def _renew_pins(into: StoredVersion, entry: Entry | None, origins: Sequence[Deri
 
 
 def _record_tombstones(into: StoredVersion, names: Sequence[str]) -> None:
-    """Say that shards never come back: they hold records that were erased where they came from."""
+    """Record that shards never come back: they contain records that were erased in an origin."""
     parameters = EraseParameters(erasure=secrets.token_hex(16)).to_dict()
     for attempt in range(_ROUNDS):
         into.refresh()
@@ -325,16 +374,19 @@ def make_fresh_shards(
     executor: Executor,
     progress: ProgressListener | None,
 ) -> list[Receipt]:
-    """Make shards under names that the version's log does not know."""
+    """Write shards under names that the log of the version does not know."""
     tasks = [_assign_fresh_name(version.state, task) for task in tasks]
     while True:
-        made = list(executor.run(make, tasks, progress))
-        stale = [one.shard is not None and version.state.knows(one.shard.name) for one in made]
-        if not any(stale):
-            return made
+        receipts = list(executor.run(make, tasks, progress))
+        known = [
+            receipt.shard is not None and version.state.knows(receipt.shard.name)
+            for receipt in receipts
+        ]
+        if not any(known):
+            return receipts
         tasks = [
-            _assign_fresh_name(version.state, task.at(task.attempt + known))
-            for task, known in zip(tasks, stale, strict=True)
+            _assign_fresh_name(version.state, task.at(task.attempt + is_known))
+            for task, is_known in zip(tasks, known, strict=True)
         ]
 
 
@@ -343,62 +395,64 @@ def _assign_fresh_name(state: State, task: Task) -> Task:
 
 
 def reuse_shards(state: State, tasks: Sequence[Task]) -> list[Shard | Task]:
-    """Each task, or the shard that it would make if the version has it, or had it before.
-
-    One of which a check says that it is no good is made anew.
-    """
+    """Return each task, or its shard if the version has or had it and no check failed."""
     live = state.stays.at(state.snapshot)
-    there = {get_stem(stay.shard.name): stay.shard for stay in live if not stay.failed}
+    shards = {get_stem(stay.shard.name): stay.shard for stay in live if not stay.failed}
     stems = [task.plan.stem for task in tasks]
-    missing = set(stems) - set(there)
+    missing = set(stems) - set(shards)
     if missing and state.snapshot:
-        there |= _list_former_shards(state, missing)
-    return [there.get(stem, task) for stem, task in zip(stems, tasks, strict=True)]
+        shards |= _list_former_shards(state, missing)
+    return [shards.get(stem, task) for stem, task in zip(stems, tasks, strict=True)]
 
 
 def _list_former_shards(state: State, stems: set[str]) -> dict[str, Shard]:
-    """Shards that were in the list once, and are good: not rejected, nor gone to vacuum."""
+    """Return shards that are not live any more, but neither rejected nor vacuumed."""
     names = [name for name in state.stays.names().to_pylist() if get_stem(name) in stems]
     known = state.stays.named(names) if names else {}
     return {get_stem(name): stay.shard for name, stay in known.items() if not stay.failed}
 
 
-def apply_rebuilds(log: Log, state: State, wanted: Sequence[Shard | Task]) -> list[Shard | Task]:
-    """The same, with shards that were rebuilt in place where those stood that they are made of.
+def apply_rebuilds(log: Log, state: State, targets: Sequence[Shard | Task]) -> list[Shard | Task]:
+    """Return the targets, with shards that were rebuilt in place instead of their inputs.
 
-    Else what follows an input would undo each rebuild of its version.
+    Otherwise a version that follows an input would undo each rebuild in place.
     """
-    stems = [get_stem(o.name) if isinstance(o, Shard) else o.plan.stem for o in wanted]
+    stems = [
+        get_stem(target.name) if isinstance(target, Shard) else target.plan.stem
+        for target in targets
+    ]
     live = {stay.shard.name: stay for stay in state.stays.at(state.snapshot) if not stay.failed}
     others = [stay for name, stay in live.items() if get_stem(name) not in set(stems)]
-    kept = list(wanted)
+    applied = list(targets)
     for number in sorted({stay.landed for stay in others}):
         entry = log.entry(number)
-        rebuilt = [live.get(one.shard.name) for one in entry.added]
-        run = _list_rebuilt_stems(log, state, entry)
-        if not run or None in rebuilt or run[0] not in stems:
+        rebuilt = [live.get(item.shard.name) for item in entry.added]
+        inputs = _list_rebuilt_stems(log, state, entry)
+        if not inputs or None in rebuilt or inputs[0] not in stems:
             continue
-        first = stems.index(run[0])
-        if stems[first : first + len(run)] == run:
-            kept[first : first + len(run)] = [stay.shard for stay in rebuilt if stay is not None]
-            stems[first : first + len(run)] = [""] * len(rebuilt)
-    return kept
+        first = stems.index(inputs[0])
+        if stems[first : first + len(inputs)] == inputs:
+            applied[first : first + len(inputs)] = [
+                stay.shard for stay in rebuilt if stay is not None
+            ]
+            stems[first : first + len(inputs)] = [""] * len(rebuilt)
+    return applied
 
 
 def _list_rebuilt_stems(log: Log, state: State, entry: Entry) -> list[str]:
-    """The stems of the shards that a rebuild in place is made of; none if it is no such entry."""
+    """Return the stems of the inputs of a rebuild in place; none for other entries."""
     if entry.operation != "rebuild" or entry.inputs:
         return []
     stays = state.stays.named(entry.removed)
     stems = []
     for name in entry.removed:
-        landed = log.entry(stays[name].landed)
-        stems += _list_rebuilt_stems(log, state, landed) or [get_stem(name)]
+        added_by = log.entry(stays[name].landed)
+        stems += _list_rebuilt_stems(log, state, added_by) or [get_stem(name)]
     return list(dict.fromkeys(stems))
 
 
 def validate_same_schema(into: StoredVersion, schema: Schema) -> None:
-    """Refuse to make of a version something that does not have its schema."""
+    """Raise SchemaMismatchError if a version exists with another schema."""
     if into.exists and into.schema.fingerprint != schema.fingerprint:
         raise SchemaMismatchError(
             f"{into.name}: the version exists with other features:\n"
@@ -409,7 +463,7 @@ def validate_same_schema(into: StoredVersion, schema: Schema) -> None:
 
 
 def validate_nothing_appended(into: StoredVersion, operation: str) -> None:
-    """Refuse to take out what was appended, be it rebuilt since: nothing would bring it back."""
+    """Raise ConflictError if a version has appended records, which nothing would bring back."""
     if next(into.state.sources.items(), None) is not None:
         raise ConflictError(
             f"{into.name}: cannot {operation} over appended records",
@@ -419,10 +473,21 @@ def validate_nothing_appended(into: StoredVersion, operation: str) -> None:
         )
 
 
-def describe_functions(makers: Iterable[UDF]) -> tuple[FunctionDigest, ...]:
+def validate_same_root(into: StoredVersion, base: StoredVersion) -> None:
+    """Raise InvalidArgumentError if two versions are in different roots."""
+    if into.store.uri != base.store.uri:
+        raise InvalidArgumentError(
+            f"{into.name}: root {into.store.uri} differs from {base.store.uri} of {base.name}",
+            code="root-mismatch",
+            hint=Hint.of(f"write {into.name} into the root of {base.name}, then copy it"),
+            version=into.name,
+        )
+
+
+def describe_functions(udfs: Iterable[UDF]) -> tuple[FunctionDigest, ...]:
     """Return name, code version and source digest of the functions that have them."""
     functions: list[FunctionDigest] = []
-    for udf in makers:
+    for udf in udfs:
         identity = udf.identity()
         digest = getattr(udf, "source_digest", lambda: None)()
         if identity is not None and digest is not None:
@@ -431,32 +496,31 @@ def describe_functions(makers: Iterable[UDF]) -> tuple[FunctionDigest, ...]:
     return tuple(functions)
 
 
-def get_checked_digests(makers: Iterable[UDF]) -> tuple[str, ...]:
-    """Return the source digests of the functions whose source is compared."""
-    checked = [maker for maker in makers if getattr(maker, "check_source", True)]
+def get_checked_digests(udfs: Iterable[UDF]) -> tuple[str, ...]:
+    """Return the source digests of the functions with `check_source`."""
+    checked = [udf for udf in udfs if getattr(udf, "check_source", True)]
     return tuple(function.digest for function in describe_functions(checked))
 
 
-def validate_unchanged_functions(
-    into: StoredVersion, operation: str, makers: Sequence[UDF]
-) -> None:
+def validate_unchanged_functions(into: StoredVersion, operation: str, udfs: Sequence[UDF]) -> None:
     """Raise FieldsError if the latest results of a version came from another source text.
 
-    Older entries that tell no digest are accepted, and so are digests of different methods.
+    Accepts older entries without digests, and digests of other methods.
     """
-    checked = [maker for maker in makers if getattr(maker, "check_source", True)]
-    functions = describe_functions(checked)
+    functions = describe_functions(udf for udf in udfs if getattr(udf, "check_source", True))
     if not functions or not into.state.snapshot:
         return
     known = {
-        (one.function, one.code): one.digest for one in _find_latest_functions(into, operation)
+        (function.function, function.code): function.digest
+        for function in _find_latest_functions(into, operation)
     }
-    for one in functions:
-        before = known.get((one.function, one.code))
-        if before is None or before == one.digest or _method(before) != _method(one.digest):
+    for function in functions:
+        before = known.get((function.function, function.code), function.digest)
+        if before == function.digest or _get_method(before) != _get_method(function.digest):
             continue
         raise FieldsError(
-            f"{into.name}: function {one.function!r} has changed, its code {one.code!r} has not",
+            f"{into.name}: function {function.function!r} has changed, its code "
+            f"{function.code!r} has not",
             code="changed-function",
             hint=Hint.of(
                 "change ",
@@ -469,9 +533,8 @@ def validate_unchanged_functions(
 
 
 def _find_latest_functions(into: StoredVersion, operation: str) -> tuple[FunctionDigest, ...]:
-    """Return the functions of the latest entry of an operation, before rebuilds and the like."""
-    state = into.state
-    for number in state.line():
+    """Return the functions of the latest entry of an operation."""
+    for number in into.state.line():
         entry = into.log.entry(into.snapshot(number).entry)
         if entry.operation == operation:
             functions = entry.read(DerivedParameters).functions
@@ -479,16 +542,5 @@ def _find_latest_functions(into: StoredVersion, operation: str) -> tuple[Functio
     return ()
 
 
-def _method(digest: str) -> str:
+def _get_method(digest: str) -> str:
     return digest.partition(":")[0]
-
-
-def validate_same_root(into: StoredVersion, base: StoredVersion) -> None:
-    """Raise InvalidArgumentError if two versions are in different roots."""
-    if into.store.uri != base.store.uri:
-        raise InvalidArgumentError(
-            f"{into.name}: root {into.store.uri} differs from {base.store.uri} of {base.name}",
-            code="root-mismatch",
-            hint=Hint.of(f"write {into.name} into the root of {base.name}, then copy it"),
-            version=into.name,
-        )

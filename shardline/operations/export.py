@@ -1,7 +1,7 @@
-"""Export: a snapshot as one file under a stable path, which is replaced when the version moves on.
+"""Export: write the records of a snapshot to a single file under a stable path.
 
-Beside the file lies `NAME.export`, which says what is in it, so that nothing is done when nothing
-is new. Whoever reads the file sees the old one or the new one, whole.
+The sidecar `NAME.export` describes the file, so that a repeated export has nothing to do. Readers
+see the old file or the new one, never a part.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from shardline.log.version import refuse_no_version
 from shardline.operations.rebuild import choose_compression, copy_slices
 from shardline.operations.shard_slice import list_whole_slices
 from shardline.readers.records import list_records
+from shardline.report import Report
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.tfrecord.writer import RecordSink
@@ -27,6 +28,7 @@ from shardline.tfrecord.writer import RecordSink
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportRecord(JsonObject):
-    """What an exported file holds, as it is told beside it. `modified` is the file's time."""
+    """Content of an exported file, as its sidecar stores it. `modified` is its time in ns."""
 
     json_label: ClassVar = "an export"
     version: str
@@ -53,20 +55,24 @@ class ExportRecord(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
-    """What is in the file now; `written` is False if it was there already."""
+class ExportReport(Report):
+    """Result of an export: the content of the file. `written` is False if it was current."""
 
     path: Path
     exported: ExportRecord
     written: bool
 
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {"path": str(self.path), "written": self.written, **self.exported.to_dict()}
+
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
-    """A snapshot's shards to be copied into a file.
+    """Shards to copy to a file.
 
-    `claim` is what to say beside it before it has its name, so that it is known as an export even
-    if nothing more can be said.
+    `claim` is stored in the sidecar before the file gets its name, so that an interrupted export
+    can be repeated.
     """
 
     store: Store
@@ -76,49 +82,61 @@ class ExportTask:
     limits: Limits
     claim: ExportRecord | None = None
 
-    step = "exporting"
+    step: ClassVar[str] = "exporting"
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name for progress and messages."""
         return str(self.path)
 
     @property
     def size(self) -> int:
-        """How many bytes it reads."""
-        return sum(piece.bytes for piece in self.slices)
+        """Number of bytes to read."""
+        return sum(part.bytes for part in self.slices)
 
 
 def export(
     version: StoredVersion,
     path: Path | str,
-    which: str | int = "published",
     *,
+    snapshot: str | int = "published",
     compression: Compression | str | None = None,
     overwrite: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> ExportReport:
-    """Write the records of a snapshot to one file, unless it holds just them already.
+    """Write the records of a snapshot to a file, unless it contains them already.
 
-    It is packed as the export before it was, or else as the shards are, unless `compression` is
-    told. A file that is there is replaced if it is an earlier export of the same version,
-    whatever it is if `overwrite` is set, and else refused. Raises CorruptFileError at a damaged
-    record; the file is then as it was.
+    Args:
+        version: The version to read.
+        path: The file to write. An earlier export of the same version is replaced.
+        snapshot: Snapshot to read: "published", "latest", a number, a tag or a time.
+        compression: "none" or "gzip". By default that of the earlier export, else of the shards.
+        overwrite: Replace any existing file.
+        limits: Limits of what is read.
+        executor: Runs the task. By default on threads.
+        progress: Called with the progress of the task.
+
+    Raises:
+        FileExistsAlreadyError: If the file exists and is not an export of the version.
+        CorruptFileError: If a record is corrupt. The file does not change.
+
+    Example:
+        export(root["digits/v1"], "digits.tfrecord")
     """
     refuse_no_version(version=version)
     path = parse_local_path(path)
     version.refresh()
-    snapshot = version.find(which)
+    source = version.find(snapshot)
     before = read_export(path)
     if compression is None and before is not None:
-        compression = before.compression  # whoever reads the path reads it as it was
-    packing = choose_compression(snapshot, compression)
-    if before is not None and _is_current(path, before, snapshot, packing):
+        compression = before.compression
+    packing = choose_compression(source, compression)
+    if before is not None and _is_current(path, before, source, packing):
         return ExportReport(path, before, written=False)
-    ours = before is not None and before.version == version.name
-    if (path.exists() or path.is_symlink()) and not overwrite and not ours:
+    is_own = before is not None and before.version == version.name
+    if (path.exists() or path.is_symlink()) and not overwrite and not is_own:
         raise FileExistsAlreadyError(
             f"{path}: the file exists and is not an export of {version.name}",
             hint=Hint.of("choose another name, or set ", Option("overwrite", value=True)),
@@ -126,21 +144,21 @@ def export(
             version=version.name,
         )
     claim = ExportRecord(
-        version.name, snapshot.number, snapshot.content, packing.value, 0, 0, "", modified=0
+        version.name, source.number, source.content, packing.value, 0, 0, "", modified=0
     )
     task = ExportTask(
         version.store,
-        tuple(list_whole_slices(snapshot)),
+        tuple(list_whole_slices(source)),
         path,
         packing,
         limits,
-        None if ours else claim,
+        None if is_own else claim,
     )
     try:
-        (written,) = (executor or ThreadExecutor()).run(_write, [task], progress)
+        (written,) = (executor or ThreadExecutor()).run(_write_file, [task], progress)
     except ObjectNotFoundError:
-        for records in list_records(snapshot):
-            records.look()  # says what became of the one that is gone
+        for records in list_records(source):
+            records.look()  # raises an error with the reason, if a file was deleted
         raise
     exported = replace(
         claim,
@@ -149,49 +167,55 @@ def export(
         sha256=written.sha256,
         modified=path.stat().st_mtime_ns,
     )
-    _write_record(path, exported)
+    _write_sidecar(path, exported)
     return ExportReport(path, exported, written=True)
 
 
-def _write_record(path: Path, exported: ExportRecord) -> None:
-    with DurableFile(_get_record_path(path), overwrite=True) as told:
-        told.write(canonical.encode(exported.to_dict()) + b"\n")
+def _write_sidecar(path: Path, exported: ExportRecord) -> None:
+    with DurableFile(_get_sidecar_path(path), overwrite=True) as file:
+        file.write(canonical.encode(exported.to_dict()) + b"\n")
 
 
-def _get_record_path(path: Path) -> Path:
+def _get_sidecar_path(path: Path) -> Path:
     return path.with_name(path.name + ".export")
 
 
 def read_export(path: Path) -> ExportRecord | None:
-    """What is told beside a file of what was exported to it; None if nothing is."""
+    """Return the content of the sidecar of an exported file; None if there is no valid one."""
     try:
-        told = canonical.decode(_get_record_path(path).read_bytes().removesuffix(b"\n"))
-        return ExportRecord.from_dict(told)
+        data = _get_sidecar_path(path).read_bytes()
+        return ExportRecord.from_dict(canonical.decode(data.removesuffix(b"\n")))
     except (OSError, ValueError):
         return None
 
 
 def _is_current(
-    path: Path, told: ExportRecord, snapshot: StoredSnapshot, packing: Compression
+    path: Path, exported: ExportRecord, snapshot: StoredSnapshot, compression: Compression
 ) -> bool:
-    """Whether the file is the one that is told of, and holds what is wanted."""
+    """Return True if the file is unchanged and has the records of the snapshot."""
     if not path.is_file():
         return False
     status = path.stat()
-    return (told.bytes, told.modified, told.version, told.content, told.compression) == (
+    return (
+        exported.bytes,
+        exported.modified,
+        exported.version,
+        exported.content,
+        exported.compression,
+    ) == (
         status.st_size,
         status.st_mtime_ns,
         snapshot.version,
         snapshot.content,
-        packing.value,
+        compression.value,
     )
 
 
-def _write(task: ExportTask, running: TaskContext) -> WrittenFile:
+def _write_file(task: ExportTask, running: TaskContext) -> WrittenFile:
     with DurableFile(task.path, overwrite=True) as file:
         with closing(RecordSink(file, task.compression, aside=running.workers > 1)) as sink:
             copy_slices(task.store, task.slices, sink, task.limits, running)
             written = sink.finish()
         if task.claim is not None:
-            _write_record(task.path, task.claim)
+            _write_sidecar(task.path, task.claim)
     return written

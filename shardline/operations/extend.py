@@ -1,7 +1,7 @@
-"""Extend: new fields for old records, in a version of their own.
+"""Extend: add features to the records of a version, in a new version.
 
-As an overlay only the new fields are written, record for record beside the shards of the base,
-which are not copied. As a rewrite, each shard of the base becomes one that holds old and new.
+An overlay stores only the new features, one shard for each shard of the base. A rewrite stores
+whole records.
 """
 
 from __future__ import annotations
@@ -17,106 +17,138 @@ from shardline.errors import (
     SchemaMismatchError,
     UnreadableSnapshotError,
 )
-from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.parameters import ExtendParameters
 from shardline.log.version import refuse_no_version
-from shardline.operations.transform_version import (
+from shardline.operations.transform import (
     TransformMode,
-    VersionTransform,
-    parse_shard_compression,
+    TransformOptions,
+    TransformPlan,
+    parse_options,
+    transform_inferred_file,
 )
 from shardline.schema.schema import get_feature
-from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf.transform import Transform, map_unchanged_names
 from shardline.udf.udf_declaration import describe_udf, is_udf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Unpack
 
     from shardline.execution.executor import Executor, ProgressListener
-    from shardline.log.model import Checks
+    from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_version import TransformReport
+    from shardline.operations.transform import (
+        FileTransformOptions,
+        FileTransformReport,
+        TransformReport,
+    )
     from shardline.schema.schema import Feature, Schema
-    from shardline.tfrecord.compression import Compression
-    from shardline.tfrecord.reader import Limits
     from shardline.udf.udf_declaration import UDF
 
 
+class ExtendOptions(TransformOptions, total=False):
+    """Keyword arguments of `extend`.
+
+    Attributes:
+        mode: "overlay" stores only the new features and pins the base, which must be of the same
+            dataset. "rewrite" stores whole records.
+        replaces: Features that new features of the same name replace, in a rewrite.
+        drop: Features to leave out, in a rewrite.
+    """
+
+    mode: TransformMode
+    replaces: Sequence[str]
+    drop: Sequence[str]
+
+
 def extend(
-    base: StoredVersion,
-    fields: UDF | Iterable[UDF],
+    version: StoredVersion,
+    udfs: UDF | Iterable[UDF],
     into: StoredVersion,
     *,
-    which: str | int = "published",
-    mode: TransformMode = "overlay",
-    replaces: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    compression: Compression | str | None = None,
-    max_quarantined: float = 0.0,
-    checks: Checks | None = None,
-    limits: Limits = DEFAULT_LIMITS,
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
+    **options: Unpack[ExtendOptions],
 ) -> TransformReport:
-    """Give the records of a snapshot new fields, as the content of another version.
+    """Add features to the records of a snapshot, in another version.
 
-    `fields` are made by `record_udf`, `batch_udf`, `tensor_udf` and `table_join`. With
-    mode "overlay" only they are written, and the base is pinned; it must be of the same dataset.
-    With "rewrite" whole records are; some features may be left out (`drop`), and a new field may
-    have the name of an old one (`replaces`). When the base has grown, only what is new in it is
-    computed; that needs a code version of every function. A new version gets `checks`, or those of
-    the base.
+    Later calls compute only what is new in the base. Functions need a code version for that.
 
-    A record for which a function raises, or gives what does not fit, stops it with
-    InvalidRecordsError and nothing is committed; or up to a share of them go to quarantine.
-    They are missing in the new version then. In an overlay they are there without the new
-    fields, which must be optional.
+    Args:
+        version: The version to read.
+        udfs: UDFs that compute the features: `record_udf`, `batch_udf`, `tensor_udf`, `table_join`.
+        into: The version to write, which may be new.
+        executor: Runs the tasks. By default on threads.
+        progress: Called with the progress of each task.
+        **options: See `ExtendOptions` and `TransformOptions`.
+
+    Returns:
+        The new entry and its shards.
+
+    Raises:
+        InvalidRecordsError: If a function fails for more records than may go to quarantine. A
+            rewrite leaves such records out, an overlay only their new features. Nothing is
+            committed.
+        CorruptFileError: If a record is corrupt. Nothing is committed.
+
+    Example:
+        extend(root["digits/v1"], brightness, root["digits/v2"])
     """
-    work = prepare_extend(
-        base,
-        fields,
-        into,
-        which=which,
-        mode=mode,
-        replaces=replaces,
-        drop=drop,
-        compression=compression,
-        max_quarantined=max_quarantined,
-        checks=checks,
-        limits=limits,
-    )
-    return work.done(executor or ThreadExecutor(), progress)
+    plan = plan_extend(version, udfs, into, **options)
+    return plan.execute(executor=executor, progress=progress)
 
 
-def prepare_extend(
-    base: StoredVersion,
-    fields: UDF | Iterable[UDF],
+def plan_extend(
+    version: StoredVersion,
+    udfs: UDF | Iterable[UDF],
     into: StoredVersion,
     *,
-    which: str | int = "published",
     mode: TransformMode = "overlay",
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
-    compression: Compression | str | None = None,
-    max_quarantined: float = 0.0,
-    checks: Checks | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-) -> VersionTransform:
-    """The same, ready to be done: its `plan` tells what it would do."""
+    **options: Unpack[TransformOptions],
+) -> TransformPlan:
+    """Plan `extend`, to look at or to execute. Reads no record."""
     validate_choice("mode", mode, get_args(TransformMode))
-    refuse_no_version(base=base, into=into)
-    makers = settle_udfs(fields)
-    base.refresh()
-    snapshot = base.find(which)
-    if mode == "overlay" and (drop or replaces):
+    refuse_no_version(version=version, into=into)
+    udfs = settle_udfs(udfs)
+    version.refresh()
+    snapshot = version.find(options.get("snapshot", "published"))
+    if mode == "overlay":
+        _validate_overlay(snapshot, udfs, options, drop=drop, replaces=replaces)
+    transform = make_extend_transform(snapshot.schema, udfs, replaces=replaces, drop=drop)
+    parameters = ExtendParameters(
+        mode=mode, udfs=tuple(describe_udf(udf) for udf in udfs), drop=tuple(drop)
+    )
+    return TransformPlan(
+        "extend",
+        version,
+        snapshot,
+        into,
+        transform,
+        mode,
+        parameters,
+        **parse_options(options),
+    )
+
+
+def _validate_overlay(
+    snapshot: StoredSnapshot,
+    udfs: Iterable[UDF],
+    options: TransformOptions,
+    *,
+    drop: Sequence[str],
+    replaces: Sequence[str],
+) -> None:
+    if drop or replaces:
         raise InvalidArgumentError(
             f"mode: an overlay cannot {'drop' if drop else 'replace'} features",
             code="conflicting-arguments",
             hint=Hint.of("set ", Option("mode", "rewrite")),
         )
-    if mode == "overlay" and any(shard.virtual for shard in snapshot.shards):
+    if any(shard.virtual for shard in snapshot.shards):
         raise UnreadableSnapshotError(
             f"{snapshot}: cannot overlay a virtual snapshot",
             code="virtual-snapshot",
@@ -126,8 +158,8 @@ def prepare_extend(
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    transform = make_extend_transform(snapshot.schema, makers, replaces=replaces, drop=drop)
-    if mode == "overlay" and max_quarantined and any(f.required for f in transform.new.features):
+    required = any(feature.required for udf in udfs for feature in udf.features)
+    if options.get("max_quarantined") and required:
         raise InvalidArgumentError(
             "max_quarantined: quarantined records of an overlay lack the required features",
             code="conflicting-arguments",
@@ -138,70 +170,84 @@ def prepare_extend(
                 Option("mode", "rewrite"),
             ),
         )
-    parameters = ExtendParameters(
-        mode=mode, udfs=tuple(describe_udf(udf) for udf in makers), drop=tuple(drop)
-    )
-    return VersionTransform(
-        "extend",
-        base,
-        snapshot,
-        into,
-        transform,
-        mode,
-        parse_shard_compression(compression),
-        max_quarantined,
-        limits,
-        parameters,
-        checks,
-    )
 
 
-def settle_udfs(fields: UDF | Iterable[UDF]) -> tuple[UDF, ...]:
-    """One or several makers of fields, with what lies outside of this process read."""
-    makers: tuple[Any, ...] = (fields,)
-    if not isinstance(fields, str) and isinstance(fields, Iterable):
-        makers = tuple(fields)
-    for one in makers:
-        if not is_udf(one):
+def extend_file(
+    path: Path | str,
+    udfs: UDF | Iterable[UDF],
+    output: Path | str,
+    *,
+    replaces: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    **options: Unpack[FileTransformOptions],
+) -> FileTransformReport:
+    """Add features to the records of a file, in another file.
+
+    A file without records gives an empty file.
+
+    Args:
+        path: The file to read.
+        udfs: UDFs that compute the features, as for `extend`.
+        output: The file to write.
+        replaces: Features that new features of the same name replace.
+        drop: Features to leave out.
+        **options: See `FileTransformOptions`.
+
+    Raises:
+        CorruptFileError: If a record is corrupt. No output is left.
+        InvalidRecordsError: If a function fails for a record. No output is left.
+
+    Example:
+        extend_file("train.tfrecord", brightness, "bright.tfrecord")
+    """
+    udfs = settle_udfs(udfs)
+
+    def plan(schema: Schema) -> Transform:
+        return make_extend_transform(schema, udfs, replaces=replaces, drop=drop)
+
+    return transform_inferred_file(path, output, plan, **options)
+
+
+def settle_udfs(udfs: UDF | Iterable[UDF]) -> tuple[UDF, ...]:
+    """Return one or several UDFs, with their tables read. Raises FieldsError for other objects."""
+    listed: tuple[Any, ...] = (udfs,)
+    if not isinstance(udfs, str) and isinstance(udfs, Iterable):
+        listed = tuple(udfs)
+    for udf in listed:
+        if not is_udf(udf):
             raise FieldsError(
-                f"fields: {type(one).__name__} does not declare its features",
+                f"fields: {type(udf).__name__} does not declare its features",
                 code="undeclared-udf",
                 hint=Hint.of(
                     "wrap a function in record_udf(...), batch_udf(...) or "
                     "tensor_udf(...), and a table in table_join(...)"
                 ),
             )
-    return tuple(one.settled() for one in makers)
+    return tuple(udf.settled() for udf in listed)
 
 
 def make_extend_transform(
-    schema: Schema, fields: Sequence[UDF], *, replaces: Sequence[str], drop: Sequence[str]
+    schema: Schema, udfs: Sequence[UDF], *, replaces: Sequence[str], drop: Sequence[str]
 ) -> Transform:
-    """The transform that adds fields to records of a schema."""
+    """Return the transform that adds features to records of a schema."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
             "opaque records have no features to extend", code="opaque-records"
         )
-    if not fields and drop:
+    if not udfs:
+        dropped = ", ".join(map(repr, drop))
+        migrate_hint = f"to drop features only, migrate with MigrationSpec(drop=[{dropped}])"
         raise InvalidArgumentError(
             "no features to add",
             code="missing-argument",
-            hint=Hint.of(
-                f"to drop features only, migrate with Steps(drop=[{', '.join(map(repr, drop))}])"
-            ),
-        )
-    if not fields:
-        raise InvalidArgumentError(
-            "no features to add",
-            code="missing-argument",
-            hint=Hint.of("see record_udf, batch_udf and table_join"),
+            hint=Hint.of(migrate_hint if drop else "see record_udf, batch_udf and table_join"),
         )
     names = map_unchanged_names(schema)
     for name in drop:
         names[get_feature(schema, name).key] = None
     for name in replaces:
-        names[_find_replaced(schema, name).key] = None
-    new = [feature for one in fields for feature in one.features]
+        names[_find_replaced_feature(schema, name).key] = None
+    new = [feature for udf in udfs for feature in udf.features]
     for name in replaces:
         if name not in {feature.name for feature in new}:
             raise SchemaMismatchError(
@@ -222,13 +268,12 @@ def make_extend_transform(
                 ),
                 feature=feature.name,
             )
-    kept = [feature for feature in schema.features if names[feature.key] is not None]
-    after = replace(schema, features=(*kept, *new))
-    return Transform(schema, after, names, tuple(fields))
+    unchanged = [feature for feature in schema.features if names[feature.key] is not None]
+    after = replace(schema, features=(*unchanged, *new))
+    return Transform(schema, after, names, tuple(udfs))
 
 
-def _find_replaced(schema: Schema, name: str) -> Feature:
-    """The feature whose place a new one takes, in the context."""
+def _find_replaced_feature(schema: Schema, name: str) -> Feature:
     feature = schema.find(name, sequence=False) or schema.feature(name)
     if feature.sequence:
         raise SchemaMismatchError(

@@ -1,7 +1,7 @@
-"""Migrate: the records of a version under another schema, in a version of their own.
+"""Migrate: change the schema of the records of a version, in a new version.
 
-Features are renamed, left out, cast to another kind, or given a value where they are missing. What
-is not named goes on byte for byte.
+Features are renamed, dropped, cast to another type, or given a default. All other bytes of a record
+are copied.
 """
 
 from __future__ import annotations
@@ -16,44 +16,52 @@ import pyarrow.compute as pc
 
 from shardline import canonical_json as canonical
 from shardline.errors import InvalidArgumentError, InvalidTypeError, SchemaMismatchError
-from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.parameters import MigrateParameters
 from shardline.log.version import refuse_no_version
-from shardline.operations.transform_version import VersionTransform, parse_shard_compression
+from shardline.operations.transform import TransformPlan, parse_options, transform_inferred_file
+from shardline.operations.transform_records import FIX_CAST_HINT
 from shardline.schema.arrow_types import column_type, infer_arrow_feature, is_list
 from shardline.schema.conversion import ConvertedColumn, convert_to_feature
 from shardline.schema.logical_types import Array, Image
 from shardline.schema.schema import get_feature, has_feature
-from shardline.tfrecord.reader import DEFAULT_LIMITS
 from shardline.udf.transform import Transform, map_unchanged_names
 from shardline.udf.udf_declaration import BoundUDF
 from shardline.udf.udf_result import UDFResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
     from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener
-    from shardline.log.model import Checks
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_version import TransformReport
+    from shardline.operations.transform import (
+        FileTransformOptions,
+        FileTransformReport,
+        TransformOptions,
+        TransformReport,
+    )
     from shardline.schema.schema import Feature, Kind, Schema
-    from shardline.tfrecord.compression import Compression
-    from shardline.tfrecord.reader import Limits
     from shardline.udf.udf_declaration import UDF
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationSpec:
-    """What a migration changes; every feature is named as the old version calls it.
+    """Changes of a schema. Each feature has the name that it has in the old version.
 
-    Where the context and the feature_lists have the same name, `context:x` and `feature_lists:x`
-    tell them apart.
-    `default` is the value of records that lack the feature, which is required from then on. If no
-    record has it, all get it.
+    If the context and the feature_lists both have a feature `x`, write `context:x` or
+    `feature_lists:x`.
+
+    Attributes:
+        rename: New names by old names.
+        drop: Features to leave out.
+        cast: New types of numbers, "int64" or "float".
+        default: Values for records without the feature, which becomes required. A feature that is
+            not in the schema is added to all records.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -62,11 +70,11 @@ class MigrationSpec:
     default: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take what is to be dropped twice for once."""
+        """Remove duplicates from the features to drop."""
         object.__setattr__(self, "drop", tuple(dict.fromkeys(self.drop)))
 
     def to_parameters(self) -> MigrateParameters:
-        """Return what an entry stores: of default values, only the names."""
+        """Return the parameters of a log entry: of default values, only the names."""
         return MigrateParameters(
             rename=dict(self.rename),
             drop=tuple(self.drop),
@@ -75,7 +83,7 @@ class MigrationSpec:
         )
 
     def lines(self) -> list[str]:
-        """The steps in words, in the order in which they are named here."""
+        """Return the changes as text, one line each."""
         lines = [f"rename {old!r} to {new!r}" for old, new in self.rename.items()]
         lines += [f"drop {name!r}" for name in self.drop]
         lines += [f"cast {name!r} to {kind}" for name, kind in self.cast.items()]
@@ -84,167 +92,186 @@ class MigrationSpec:
 
 
 def migrate(
-    base: StoredVersion,
+    version: StoredVersion,
+    spec: MigrationSpec,
     into: StoredVersion,
-    steps: MigrationSpec,
     *,
-    which: str | int = "published",
-    compression: Compression | str | None = None,
-    max_quarantined: float = 0.0,
-    checks: Checks | None = None,
-    limits: Limits = DEFAULT_LIMITS,
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
+    **options: Unpack[TransformOptions],
 ) -> TransformReport:
-    """Make the records of a snapshot those of another version, with another schema.
+    """Change the schema of the records of a snapshot, in another version.
 
-    What is there already is not made again, so that the new version can follow the old one. A
-    value that the new kind cannot hold stops it with InvalidRecordsError, and nothing is committed;
-    or up to a share of such records go to quarantine, and are missing in the new version. A new
-    version gets `checks`, or those of the base.
+    Later calls rewrite only what is new in the base.
+
+    Args:
+        version: The version to read.
+        spec: Features to rename, drop, cast, or give a default.
+        into: The version to write, which may be new.
+        executor: Runs the tasks. By default on threads.
+        progress: Called with the progress of each task.
+        **options: See `TransformOptions`.
+
+    Returns:
+        The new entry and its shards.
+
+    Raises:
+        InvalidRecordsError: If a value does not fit its new type in more records than may go to
+            quarantine, where they are left out. Nothing is committed.
+        CorruptFileError: If a record is corrupt. Nothing is committed.
+
+    Example:
+        migrate(root["digits/v1"], MigrationSpec(rename={"label": "digit"}), root["digits/v2"])
     """
-    work = prepare_migration(
-        base,
-        into,
-        steps,
-        which=which,
-        compression=compression,
-        max_quarantined=max_quarantined,
-        checks=checks,
-        limits=limits,
-    )
-    return work.done(executor or ThreadExecutor(), progress)
+    plan = plan_migration(version, spec, into, **options)
+    return plan.execute(executor=executor, progress=progress)
 
 
-def prepare_migration(
-    base: StoredVersion,
+def plan_migration(
+    version: StoredVersion,
+    spec: MigrationSpec,
     into: StoredVersion,
-    steps: MigrationSpec,
-    *,
-    which: str | int = "published",
-    compression: Compression | str | None = None,
-    max_quarantined: float = 0.0,
-    checks: Checks | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-) -> VersionTransform:
-    """The same, ready to be done: its `plan` tells what it would do."""
-    refuse_no_version(base=base, into=into)
-    base.refresh()
-    snapshot = base.find(which)
-    return VersionTransform(
+    **options: Unpack[TransformOptions],
+) -> TransformPlan:
+    """Plan `migrate`, to look at or to execute. Reads no record."""
+    refuse_no_version(version=version, into=into)
+    version.refresh()
+    snapshot = version.find(options.get("snapshot", "published"))
+    transform = make_migrate_transform(snapshot.schema, spec)
+    return TransformPlan(
         "migrate",
-        base,
+        version,
         snapshot,
         into,
-        make_migrate_transform(snapshot.schema, steps),
+        transform,
         "rewrite",
-        parse_shard_compression(compression),
-        max_quarantined,
-        limits,
-        steps.to_parameters(),
-        checks,
+        spec.to_parameters(),
+        **parse_options(options),
     )
 
 
-def make_migrate_transform(schema: Schema, steps: MigrationSpec) -> Transform:
-    """The transform that migrates records of a schema. Raises SchemaMismatchError if none can."""
+def migrate_file(
+    path: Path | str,
+    spec: MigrationSpec,
+    output: Path | str,
+    **options: Unpack[FileTransformOptions],
+) -> FileTransformReport:
+    """Change the schema of the records of a file, in another file.
+
+    A file without records gives an empty file.
+
+    Args:
+        path: The file to read.
+        spec: Features to rename, drop, cast, or give a default.
+        output: The file to write.
+        **options: See `FileTransformOptions`.
+
+    Raises:
+        CorruptFileError: If a record is corrupt. No output is left.
+        InvalidRecordsError: If a value does not fit its new type. No output is left.
+
+    Example:
+        migrate_file("old.tfrecord", MigrationSpec(drop=["notes"]), "new.tfrecord")
+    """
+
+    def plan(schema: Schema) -> Transform:
+        return make_migrate_transform(schema, spec)
+
+    return transform_inferred_file(path, output, plan, hint=FIX_CAST_HINT, **options)
+
+
+def make_migrate_transform(schema: Schema, spec: MigrationSpec) -> Transform:
+    """Return the transform that migrates records of a schema. Raises SchemaMismatchError."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
             "opaque records have no features to migrate", code="opaque-records"
         )
-    validate_migration_spec(steps)
+    validate_migration_spec(spec)
     names = map_unchanged_names(schema)
     after = {feature.key: feature for feature in schema.features}
-    fields: list[UDF] = []
-    for old, new in steps.rename.items():
+    udfs: list[UDF] = []
+    for old, new in spec.rename.items():
         feature = get_feature(schema, old)
         names[feature.key] = new
         after[feature.key] = replace(feature, name=new)
-    for name in steps.drop:
+    for name in spec.drop:
         key = get_feature(schema, name).key
         names[key] = None
         del after[key]
-    for name, kind in steps.cast.items():
+    for name, kind in spec.cast.items():
         feature = get_feature(schema, name)
-        cast = CastUdf(_cast(feature, kind, steps.rename.get(name, feature.name)), feature.name)
+        new_name = spec.rename.get(name, feature.name)
+        cast = CastUdf(_cast_feature(feature, kind, new_name), feature.name)
         names[feature.key] = None
         after[feature.key] = cast.feature
-        fields.append(cast)
-    for name, value in steps.default.items():
-        given = _make_default(schema, name, steps.rename.get(name), value)
-        key = (False, given.name) if isinstance(given, FillUdf) else given.feature.key
-        after[key] = replace(given.feature, required=True)
-        fields.append(given)
-    return Transform(schema, replace(schema, features=tuple(after.values())), names, tuple(fields))
+        udfs.append(cast)
+    for name, value in spec.default.items():
+        default = _make_default(schema, name, spec.rename.get(name), value)
+        key = (False, default.name) if isinstance(default, FillUdf) else default.feature.key
+        after[key] = replace(default.feature, required=True)
+        udfs.append(default)
+    return Transform(schema, replace(schema, features=tuple(after.values())), names, tuple(udfs))
 
 
-def validate_migration_spec(steps: MigrationSpec) -> None:
-    """Raise ValueError for steps that change nothing, or that contradict each other."""
-    if not isinstance(steps, MigrationSpec):
-        raise InvalidTypeError(f"steps: expected Steps, got {type(steps).__name__}")
-    if not steps.lines():
+def validate_migration_spec(spec: MigrationSpec) -> None:
+    """Raise an error for a spec without changes, or with changes that contradict each other."""
+    if not isinstance(spec, MigrationSpec):
+        raise InvalidTypeError(f"spec: expected MigrationSpec, got {type(spec).__name__}")
+    if not spec.lines():
+        options = Hint.join(", ", (Hint.of(Option(name)) for name in ("rename", "drop", "cast")))
         raise InvalidArgumentError(
             "nothing to migrate",
             code="missing-argument",
-            hint=Hint.of(
-                "set ",
-                Option("rename"),
-                ", ",
-                Option("drop"),
-                ", ",
-                Option("cast"),
-                " or ",
-                Option("default"),
-            ),
+            hint=Hint.of("set ", options, " or ", Option("default")),
         )
-    for old, new in steps.rename.items():
+    for old, new in spec.rename.items():
         if not new:
-            raise SchemaMismatchError(
-                f"feature {old!r}: the new name is empty", code="invalid-name", feature=old
-            )
-    for name in steps.drop:
-        for other, what in (
-            (steps.rename, "renamed"),
-            (steps.cast, "cast"),
-            (steps.default, "set"),
+            raise _make_feature_error(old, "the new name is empty", "invalid-name")
+    for name in spec.drop:
+        for names, change in (
+            (spec.rename, "renamed"),
+            (spec.cast, "cast"),
+            (spec.default, "set"),
         ):
-            if name in other:
-                raise SchemaMismatchError(
-                    f"feature {name!r}: cannot be both dropped and {what}",
-                    code="conflicting-arguments",
-                    feature=name,
+            if name in names:
+                raise _make_feature_error(
+                    name, f"cannot be both dropped and {change}", "conflicting-arguments"
                 )
-    for name in steps.cast:
-        if name in steps.default:
-            raise SchemaMismatchError(
-                f"feature {name!r}: cannot be both cast and given a default",
-                code="conflicting-arguments",
-                hint=Hint.of("migrate twice"),
-                feature=name,
+    for name in spec.cast:
+        if name in spec.default:
+            raise _make_feature_error(
+                name,
+                "cannot be both cast and given a default",
+                "conflicting-arguments",
+                "migrate twice",
             )
 
 
-def _cast(feature: Feature, kind: Kind, name: str) -> Feature:
-    """The feature with values of another kind."""
+def _make_feature_error(
+    name: str, problem: str, code: str, hint: str | None = None
+) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"feature {name!r}: {problem}",
+        code=code,
+        hint=Hint.of(hint) if hint else None,
+        feature=name,
+    )
+
+
+def _cast_feature(feature: Feature, kind: Kind, name: str) -> Feature:
     if feature.sequence:
-        raise SchemaMismatchError(
-            f"feature {feature.name!r}: cannot cast a feature of the feature_lists",
-            code="unsupported-feature",
-            feature=feature.name,
+        raise _make_feature_error(
+            feature.name, "cannot cast a feature of the feature_lists", "unsupported-feature"
         )
     if "bytes" in {feature.kind, kind}:
-        raise SchemaMismatchError(
-            f"feature {feature.name!r}: cannot cast {feature.kind} to {kind}",
-            code="unsupported-cast",
-            hint=Hint.of("cast int64 to float or float to int64, or compute a new feature"),
-            feature=feature.name,
+        raise _make_feature_error(
+            feature.name,
+            f"cannot cast {feature.kind} to {kind}",
+            "unsupported-cast",
+            "cast int64 to float or float to int64, or compute a new feature",
         )
     if feature.kind == kind:
-        raise SchemaMismatchError(
-            f"feature {feature.name!r} has type {kind} already",
-            code="redundant-cast",
-            feature=feature.name,
-        )
+        raise _make_feature_error(feature.name, f"the type is {kind} already", "redundant-cast")
     meaning = feature.meaning
     if meaning is not None and kind not in meaning.kinds:
         meaning = None
@@ -254,120 +281,115 @@ def _cast(feature: Feature, kind: Kind, name: str) -> Feature:
 def _make_default(
     schema: Schema, old: str, new: str | None, value: object
 ) -> ConstantUdf | FillUdf:
-    """What gives records a value: all of them, or those that lack it."""
+    """Return the UDF that sets a value: in all records, or in those without the feature."""
     if not has_feature(schema, old):
         return ConstantUdf(infer_feature(old, value), value)
     feature = get_feature(schema, old)
-    return FillUdf(_fillable(feature, new or feature.name), feature.name, value)
+    _validate_fillable(feature)
+    return FillUdf(replace(feature, name=new or feature.name), feature.name, value)
 
 
-def _fillable(feature: Feature, name: str) -> Feature:
+def _validate_fillable(feature: Feature) -> None:
+    subject = "cannot give a default to"
     if feature.sequence:
-        raise SchemaMismatchError(
-            f"feature {feature.name!r}: cannot give a default to a feature of the feature_lists",
-            code="unsupported-feature",
-            feature=feature.name,
+        raise _make_feature_error(
+            feature.name, f"{subject} a feature of the feature_lists", "unsupported-feature"
         )
     if feature.required:
-        raise SchemaMismatchError(
-            f"feature {feature.name!r}: cannot give a default to a required feature",
-            code="required-feature",
-            feature=feature.name,
-        )
+        raise _make_feature_error(feature.name, f"{subject} a required feature", "required-feature")
     if isinstance(feature.meaning, Array | Image):
-        raise SchemaMismatchError(
-            f"feature {feature.name!r}: cannot give a default to {feature.meaning}",
-            code="unsupported-feature",
-            hint=Hint.of("compute a new feature"),
-            feature=feature.name,
+        raise _make_feature_error(
+            feature.name,
+            f"{subject} {feature.meaning}",
+            "unsupported-feature",
+            "compute a new feature",
         )
-    return replace(feature, name=name)
 
 
 _INEXACT = "holds a number that a float cannot hold exactly"
 
 
 class _BoundColumnUdf(BoundUDF):
-    """A change of one column, ready for records."""
+    """A bound function that computes one feature from columns."""
 
     def __init__(
         self,
         reads: list[Feature],
         feature: Feature,
-        change: Callable[[pa.RecordBatch], ConvertedColumn],
+        compute: Callable[[pa.RecordBatch], ConvertedColumn],
     ) -> None:
         super().__init__(reads, (feature,))
-        self._change = change
+        self._compute = compute
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:  # noqa: ARG002 - all at once
-        """The column for these records."""
-        return UDFResult([(self.features[0], self._change(batch))])
+        """Compute the feature of these records."""
+        return UDFResult([(self.features[0], self._compute(batch))])
 
 
 @dataclass(frozen=True, slots=True)
 class _SingleFeatureUdf(ABC):
-    """What makes one feature, all of which it declares itself."""
+    """Base of UDFs that compute one feature and need no files."""
 
     feature: Feature
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """What it makes."""
+        """Features that it computes."""
         return (self.feature,)
 
     def settled(self) -> Self:
-        """The same: nothing of it lies elsewhere."""
+        """Return itself: there is nothing to read."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class CastUdf(_SingleFeatureUdf):
-    """A feature's numbers as those of another kind, if it can hold them exactly."""
+    """A cast of numbers to another type that holds them exactly."""
 
     name: str
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What it reads."""
+        """Features that it reads."""
         return (self.name,)
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Label in messages."""
         return f"the cast of {self.name!r}"
 
     def identity(self) -> Json:
-        """All that the result depends on besides the records."""
+        """Return everything the result depends on besides the records."""
         return {"cast": self.name, "feature": self.feature.to_dict()}
 
     def bind(self, schema: Schema) -> BoundUDF:
-        """Make it ready for records of a schema."""
+        """Bind to records of a schema."""
         return _BoundColumnUdf(
             [schema.feature(self.name, sequence=False)], self.feature, self._cast
         )
 
     def _cast(self, batch: pa.RecordBatch) -> ConvertedColumn:
         column = batch.column(0)
-        fitted = convert_to_feature(self.feature, column)
+        converted = convert_to_feature(self.feature, column)
         if self.feature.kind != "float":
-            return fitted
-        values, owners = _flatten_lists(column)
+            return converted
+        values, rows = _flatten_lists(column)
         numbers = np.asarray(pc.fill_null(values, 0))
         rounded = numbers.astype(np.float32).astype(np.float64)
-        # As a float of 64 bits a number may be rounded as well, and to the same.
+        # NumPy compares int64 and float64 as float64, which may round both to the same number.
         inexact = (rounded != numbers) | (rounded >= 2.0**63)
         inexact |= np.where(rounded < 2.0**63, rounded, 0).astype(np.int64) != numbers
-        bad = dict.fromkeys(np.unique(owners[inexact]).tolist(), _INEXACT)
-        return ConvertedColumn(fitted.array, {**bad, **fitted.bad})
+        bad = dict.fromkeys(np.unique(rows[inexact]).tolist(), _INEXACT)
+        return ConvertedColumn(converted.array, {**bad, **converted.bad})
 
 
 def _flatten_lists(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The values in all the lists of a column, and which row each is of."""
-    owners = np.arange(len(array))
+    """Return the values in all lists of a column, and the row of each."""
+    rows = np.arange(len(array))
     while is_list(array.type):
-        owners = owners[np.asarray(pc.list_parent_indices(array))]
+        rows = rows[np.asarray(pc.list_parent_indices(array))]
         array = array.flatten()
-    return array, owners
+    return array, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,47 +400,47 @@ class ConstantUdf(_SingleFeatureUdf):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """It reads nothing."""
+        """Features that it reads: none."""
         return ()
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Label in messages."""
         return f"the value of {self.feature.name!r}"
 
     def identity(self) -> Json:
-        """All that the result depends on besides the records."""
+        """Return everything the result depends on besides the records."""
         return {"constant": self.feature.to_dict(), "value": _digest(self.feature, self.value)}
 
     def bind(self, schema: Schema) -> BoundUDF:  # noqa: ARG002 - it reads nothing
-        """Make it ready for records of a schema."""
-        one = _make_single_value(self.feature, self.value)
+        """Bind to records of a schema."""
+        value = _make_value_array(self.feature, self.value)
 
-        def everywhere(batch: pa.RecordBatch) -> ConvertedColumn:
-            return ConvertedColumn(one.take(pa.array(np.zeros(batch.num_rows, np.int64))))
+        def repeat(batch: pa.RecordBatch) -> ConvertedColumn:
+            return ConvertedColumn(value.take(pa.array(np.zeros(batch.num_rows, np.int64))))
 
-        return _BoundColumnUdf([], self.feature, everywhere)
+        return _BoundColumnUdf([], self.feature, repeat)
 
 
 @dataclass(frozen=True, slots=True)
 class FillUdf(_SingleFeatureUdf):
-    """A value for the records that lack a feature; in the others it stays as it is."""
+    """A value for records without a feature. Other records do not change."""
 
     name: str
     value: Any
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What it reads."""
+        """Features that it reads."""
         return (self.name,)
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Label in messages."""
         return f"the default of {self.name!r}"
 
     def identity(self) -> Json:
-        """All that the result depends on besides the records."""
+        """Return everything the result depends on besides the records."""
         return {
             "filled": self.name,
             "feature": self.feature.to_dict(),
@@ -426,57 +448,54 @@ class FillUdf(_SingleFeatureUdf):
         }
 
     def bind(self, schema: Schema) -> BoundUDF:
-        """Make it ready for records of a schema."""
-        one = _make_single_value(self.feature, self.value)
+        """Bind to records of a schema."""
+        value = _make_value_array(self.feature, self.value)
 
-        def where_missing(batch: pa.RecordBatch) -> ConvertedColumn:
-            there = np.asarray(batch.column(0).is_valid())
-            return ConvertedColumn(one.take(pa.array(np.zeros(len(there), np.int64), mask=there)))
+        def fill(batch: pa.RecordBatch) -> ConvertedColumn:
+            present = np.asarray(batch.column(0).is_valid())
+            rows = pa.array(np.zeros(len(present), np.int64), mask=present)
+            return ConvertedColumn(value.take(rows))
 
         known = schema.feature(self.name, sequence=False)
-        return _BoundColumnUdf([known], self.feature, where_missing)
+        return _BoundColumnUdf([known], self.feature, fill)
 
 
 def infer_feature(name: str, value: object) -> Feature:
-    """The feature that a value suggests."""
-    feature = infer_arrow_feature(name, _array(name, value).type)
+    """Return the feature that contains a value. Raises SchemaMismatchError if none can."""
+    feature = infer_arrow_feature(name, _make_array(name, value).type)
     if feature is None or feature.sequence:
-        raise SchemaMismatchError(
-            f"feature {name!r}: a feature cannot contain the given value",
-            code="invalid-value",
-            hint=Hint.of("give a number, text, bytes, or a list of these"),
-            feature=name,
-        )
+        raise _make_value_error(name)
     return feature
 
 
-def _array(name: str, value: object) -> pa.Array:
+def _make_array(name: str, value: object) -> pa.Array:
     try:
         if isinstance(value, list | tuple) and value:
-            inner = pa.array(list(value))
-            return pa.FixedSizeListArray.from_arrays(inner, len(value))
+            return pa.FixedSizeListArray.from_arrays(pa.array(list(value)), len(value))
         return pa.array([value])
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise SchemaMismatchError(
-            f"feature {name!r}: a feature cannot contain the given value",
-            code="invalid-value",
-            hint=Hint.of("give a number, text, bytes, or a list of these"),
-            feature=name,
-        ) from error
+        raise _make_value_error(name) from error
 
 
-def _make_single_value(feature: Feature, value: object) -> pa.Array:
-    """A column with this value alone; refused if it does not fit."""
-    fitted = convert_to_feature(feature, _array(feature.name, value))
-    if fitted.bad or fitted.array.null_count:
-        why = fitted.bad.get(0, "is missing")
-        raise SchemaMismatchError(
-            f"feature {feature.name!r}: the given value does not fit: it {why}",
-            code="invalid-value",
-            feature=feature.name,
+def _make_value_error(name: str) -> SchemaMismatchError:
+    return _make_feature_error(
+        name,
+        "a feature cannot contain the given value",
+        "invalid-value",
+        "give a number, text, bytes, or a list of these",
+    )
+
+
+def _make_value_array(feature: Feature, value: object) -> pa.Array:
+    """Return a column with a single value. Raises SchemaMismatchError if the value does not fit."""
+    converted = convert_to_feature(feature, _make_array(feature.name, value))
+    if converted.bad or converted.array.null_count:
+        reason = converted.bad.get(0, "is missing")
+        raise _make_feature_error(
+            feature.name, f"the given value does not fit: it {reason}", "invalid-value"
         )
-    return fitted.array.cast(column_type(feature))
+    return converted.array.cast(column_type(feature))
 
 
 def _digest(feature: Feature, value: object) -> str:
-    return canonical.sha256(repr(_make_single_value(feature, value).to_pylist()))
+    return canonical.sha256(repr(_make_value_array(feature, value).to_pylist()))

@@ -1,7 +1,7 @@
-"""Rebuild: the same records in fewer shards, byte for byte and in order, checked while copying.
+"""Rebuild: copy the records of a version into shards of another size, in the same order.
 
-In place, the rebuilt shards stand where those were that they were made of. Into another version,
-that version follows the first: it is planned anew each time, and what it has already is kept.
+In place, the new shards replace those that they were copied from. In another version, they are its
+content, and later rebuilds write only what is new.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardline.log.parameters import RebuildParameters
 from shardline.log.version import DerivedFrom, refuse_no_version
 from shardline.operations.derive import (
     Derivation,
-    WrittenShards,
+    DeriveReport,
     apply_rebuilds,
     derive,
     make_fresh_shards,
@@ -52,8 +52,8 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener, TaskContext
-    from shardline.log.entry import Entry
     from shardline.log.model import Checks, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RebuildTask:
-    """One shard to be rebuilt from slices of others."""
+    """A shard to copy from slices of other shards."""
 
     store: Store
     dataset: str
@@ -82,20 +82,20 @@ class RebuildTask:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name for progress and messages."""
         return self.plan.name(self.attempt)
 
     @property
     def size(self) -> int:
-        """How many bytes it reads."""
-        return sum(piece.bytes for piece in self.output.slices)
+        """Number of bytes to read."""
+        return sum(part.bytes for part in self.output.slices)
 
     @property
     def plan(self) -> ShardPlan:
-        """The shard. How large a packed one is when it is unpacked cannot be told before."""
+        """Plan of the shard. The size of decompressed data is unknown."""
         grows = self.compression is Compression.NONE and any(
-            piece.layered is not None or (piece.span is None and piece.shard.compression != "none")
-            for piece in self.output.slices
+            part.layered is not None or (part.span is None and part.shard.compression != "none")
+            for part in self.output.slices
         )
         return ShardPlan(
             self.store,
@@ -107,30 +107,26 @@ class RebuildTask:
         )
 
     def at(self, attempt: int) -> RebuildTask:
-        """The same at another attempt."""
+        """Return the task for another attempt."""
         return replace(self, attempt=attempt)
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildReport(WrittenShards):
-    """What a rebuild did. `entry` is None if there was nothing to do.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildReport(DeriveReport):
+    """Result of a rebuild. `read_shards` is the number of shards that were copied from."""
 
-    `made` are the shards that were made, of `read` shards of the input.
-    """
+    read_shards: int = 0
 
-    source: StoredSnapshot
-    version: str
-    entry: Entry | None
-    made: tuple[Shard, ...] = ()
-    read: int = 0
-    created: bool = False
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {**super(RebuildReport, self).to_dict(), "read_shards": self.read_shards}
 
 
 def rebuild(
     version: StoredVersion,
-    which: str | int = "published",
-    *,
     into: StoredVersion | None = None,
+    *,
+    snapshot: str | int = "published",
     target_bytes: int | None = None,
     compression: Compression | str | None = None,
     checks: Checks | None = None,
@@ -138,154 +134,186 @@ def rebuild(
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> RebuildReport:
-    """Make one shard of a snapshot, or shards of a target size (of unpacked bytes).
+    """Copy the records of a snapshot into one shard, or into shards of a target size.
 
-    Overlays are folded in, and the pairs of a plan written. Without `into` the new shards replace
-    those of the snapshot in its own version; what was appended behind them stays. With it, they
-    become the content of that version of the same root, which is created if it is not there: with
-    the same schema, and with `checks`, or the same ones. They are packed as the snapshot's shards
-    are, or as `compression` says. Raises CorruptFileError at a damaged record, and WrongShardError
-    at a shard that is not the file that was committed; nothing is committed then.
+    Overlays become whole records, and the pairs of a plan are written. Each record is verified.
+
+    Args:
+        version: The version to read.
+        into: The version to write, which may be new. By default the new shards replace those of
+            the snapshot in `version`; shards that were appended since stay.
+        snapshot: Snapshot to read: "published", "latest", a number, a tag or a time.
+        target_bytes: Size of a shard, before compression. By default there is a single shard.
+        compression: "none" or "gzip". By default that of the version to write, else that of the
+            snapshot.
+        checks: Checks of a new version. By default those of `version`.
+        limits: Limits of what is read.
+        executor: Runs the tasks. By default on threads.
+        progress: Called with the progress of each task.
+
+    Returns:
+        The new entry and its shards.
+
+    Raises:
+        CorruptFileError: If a record is corrupt. Nothing is committed.
+        WrongShardError: If a shard is not the committed file. Nothing is committed.
+
+    Example:
+        rebuild(root["digits/v1"], target_bytes=128 * 1024 * 1024)
     """
     refuse_no_version(version=version, **({} if into is None else {"into": into}))
-    executor = executor or ThreadExecutor()
     version.refresh()
-    snapshot = version.find(which)
-    packing = choose_compression(snapshot, compression, into or version)
+    source = version.find(snapshot)
+    parsed = choose_compression(source, compression, into or version)
     validate_minimum("target_bytes", target_bytes, 1)
     if into is not None:
         validate_same_root(into, version)
-    work = _RebuildRun(version, snapshot, packing, target_bytes, limits, executor, progress, checks)
+    run = _RebuildRun(
+        version,
+        source,
+        parsed,
+        target_bytes,
+        limits,
+        executor or ThreadExecutor(),
+        progress,
+        checks,
+    )
     if into is None or into.name == version.name:
-        return work.in_place()
-    return work.into(into)
+        return run.replace_in_place()
+    return run.derive_into(into)
 
 
 def choose_compression(
-    snapshot: StoredSnapshot, wanted: Compression | str | None, into: StoredVersion | None = None
+    snapshot: StoredSnapshot,
+    compression: Compression | str | None,
+    into: StoredVersion | None = None,
 ) -> Compression:
-    """How to pack: as told, else as all the shards are, of overlays the bases, else not at all.
+    """Return the compression of copied records: the given one, else by default.
 
-    In another version that has data, as that is; of shards that differ, as the version is.
+    The default is that of the version to write if that has shards, or if the shards of the snapshot
+    differ. Otherwise it is that of all shards, or of the bases of overlays.
     """
-    if wanted is not None:
-        packing = parse_compression(wanted)
-        validate_shard_compression(packing)
-        return packing
-    found = {records.files[0].shard.compression for records in list_records(snapshot)}
-    alike = Compression.GZIP if found == {"gzip"} else Compression.NONE
+    if compression is not None:
+        parsed = parse_compression(compression)
+        validate_shard_compression(parsed)
+        return parsed
+    present = {records.files[0].shard.compression for records in list_records(snapshot)}
+    common = Compression.GZIP if present == {"gzip"} else Compression.NONE
     in_place = into is not None and into.name == snapshot.version
-    if into is None or (in_place and len(found) < 2):
-        return alike
+    if into is None or (in_place and len(present) < 2):
+        return common
     into.refresh()
-    return get_shard_compression(into, None, alike) or alike
+    return get_shard_compression(into, None, common) or common
 
 
 @dataclass(frozen=True, slots=True)
 class _RebuildRun:
     version: StoredVersion
     snapshot: StoredSnapshot
-    packing: Compression
-    target: int | None
+    compression: Compression
+    target_bytes: int | None
     limits: Limits
     executor: Executor
     progress: ProgressListener | None
     checks: Checks | None = None
 
-    def in_place(self) -> RebuildReport:
-        """Put the rebuilt shards where those were that they were made of."""
+    def replace_in_place(self) -> RebuildReport:
+        """Replace shards of the version by rebuilt ones."""
         planned = self._plan()
-        changed = [at for at, slices in enumerate(planned) if not self._is_itself(slices)]
-        if not changed:
-            return RebuildReport(self.snapshot, self.version.name, None)
-        outputs = number_outputs(planned[changed[0] : changed[-1] + 1])
-        removed = _list_names(outputs)
-        while True:
-            receipts = self._make(outputs)
-            made = [receipt.shard for receipt in receipts if receipt.shard is not None]
-            sidecars = {n: digest for one in receipts for n, digest in one.sidecars.items()}
+        changed = [index for index, slices in enumerate(planned) if not self._is_unchanged(slices)]
+        outputs = number_outputs(planned[changed[0] : changed[-1] + 1]) if changed else []
+        removed = _list_input_names(outputs)
+        report = RebuildReport(version=self.version.name, inputs=(self.snapshot,))
+        while outputs:
+            receipts = self._write(outputs)
+            written = tuple(receipt.shard for receipt in receipts if receipt.shard is not None)
             change = Replace(
                 removed=removed,
-                added=made,
+                added=written,
                 parameters=self._parameters().to_dict(),
-                sidecars=sidecars,
+                sidecars={
+                    name: digest
+                    for receipt in receipts
+                    for name, digest in receipt.sidecars.items()
+                },
             )
             try:
                 entry = self.version.commit(change)
             except TombstonedShardError:
-                continue  # vacuum took what a rebuild before this one had left: make it anew
-            return RebuildReport(self.snapshot, self.version.name, entry, tuple(made), len(removed))
+                continue  # vacuum deleted shards of an interrupted rebuild: write them again
+            return replace(report, entry=entry, written=written, read_shards=len(removed))
+        return report
 
-    def into(self, into: StoredVersion) -> RebuildReport:
-        """Make the rebuilt shards the content of another version, and keep what it has of them."""
-        tasks = [self._task(into, output) for output in number_outputs(self._plan())]
-        schema = self.snapshot.schema
-        done = derive(
+    def derive_into(self, into: StoredVersion) -> RebuildReport:
+        """Derive another version from the rebuilt shards."""
+        tasks = [self._make_task(into, output) for output in number_outputs(self._plan())]
+        report = derive(
             Derivation(
                 into=into,
                 operation="rebuild",
-                schema=schema,
+                schema=self.snapshot.schema,
                 checks=self.checks or self.version.state.checks_of(self.snapshot.number),
                 origins=(DerivedFrom(self.version, self.snapshot),),
-                wanted=lambda state: apply_rebuilds(into.log, state, reuse_shards(state, tasks)),
-                prepare=self._verify_cut,
+                plan=lambda state: apply_rebuilds(into.log, state, reuse_shards(state, tasks)),
+                prepare=self._verify_cut_shards,
                 make=make_rebuilt_shard,
                 parameters=self._parameters(),
             ),
             self.executor,
             self.progress,
         )
-        kept = {get_stem(shard.name) for shard in done.reused}
-        read = len(_list_names([task.output for task in tasks if task.plan.stem not in kept]))
-        return RebuildReport(self.snapshot, into.name, done.entry, done.made, read, done.created)
+        reused = {get_stem(shard.name) for shard in report.reused}
+        inputs = _list_input_names(task.output for task in tasks if task.plan.stem not in reused)
+        return RebuildReport.extend(report, read_shards=len(inputs))
 
     def _plan(self) -> list[tuple[ShardSlice, ...]]:
         inputs = list_whole_slices(self.snapshot)
-        return plan_rebuild(self.version.store, inputs, self.target, self.limits)
+        return plan_rebuild(self.version.store, inputs, self.target_bytes, self.limits)
 
-    def _is_itself(self, slices: tuple[ShardSlice, ...]) -> bool:
-        """Whether a rebuilt shard would be the one that is there."""
-        (piece, *others) = slices
-        same = piece.shard.compression == self.packing.value and piece.layered is None
-        return not others and piece.span is None and same
+    def _is_unchanged(self, slices: tuple[ShardSlice, ...]) -> bool:
+        (first, *others) = slices
+        is_same_file = first.shard.compression == self.compression.value and first.layered is None
+        return not others and first.span is None and is_same_file
 
-    def _task(self, into: StoredVersion, output: RebuildOutput) -> RebuildTask:
-        place = (into.store, into.log.dataset, into.log.version)
-        return RebuildTask(*place, output, self.packing, self.limits)
+    def _make_task(self, into: StoredVersion, output: RebuildOutput) -> RebuildTask:
+        log = into.log
+        return RebuildTask(
+            into.store, log.dataset, log.version, output, self.compression, self.limits
+        )
 
-    def _make(self, outputs: Sequence[RebuildOutput]) -> list[Receipt]:
-        """Make shards of this version, under names that its log does not know."""
+    def _write(self, outputs: Sequence[RebuildOutput]) -> list[Receipt]:
+        """Write shards of this version under names that its log does not know."""
         self.version.refresh()
-        tasks = [self._task(self.version, output) for output in outputs]
-        self._verify_cut(tasks)
+        tasks = [self._make_task(self.version, output) for output in outputs]
+        self._verify_cut_shards(tasks)
         return make_fresh_shards(
             self.version, tasks, make_rebuilt_shard, self.executor, self.progress
         )
 
-    def _verify_cut(self, tasks: Sequence[RebuildTask]) -> None:
-        """Read the shards whole that are not copied whole."""
+    def _verify_cut_shards(self, tasks: Sequence[RebuildTask]) -> None:
+        """Verify all of each shard of which only a part is copied."""
         slices = (task.output.slices for task in tasks)
         cut = list_cut_tasks(self.version.store, slices, self.limits)
         list(self.executor.run(verify_cut_shard, cut, self.progress))
 
     def _parameters(self) -> RebuildParameters:
         return RebuildParameters(
-            compression=self.packing.value,
+            compression=self.compression.value,
             snapshot=self.snapshot.number,
-            target_bytes=self.target,
+            target_bytes=self.target_bytes,
         )
 
 
-def _list_names(outputs: Sequence[RebuildOutput]) -> list[str]:
-    """The shards that outputs are made of, in order, each once."""
-    return list(dict.fromkeys(piece.shard.name for output in outputs for piece in output.slices))
+def _list_input_names(outputs: Iterable[RebuildOutput]) -> list[str]:
+    """Return the shards that outputs are copied from, in order and without duplicates."""
+    return list(dict.fromkeys(part.shard.name for output in outputs for part in output.slices))
 
 
 def make_rebuilt_shard(task: RebuildTask, running: TaskContext) -> Receipt:
-    """Do one task: copy the slices into one shard, or find that made already."""
-    filling = SliceShardWriter(task.store, task.output.slices, task.limits, running)
+    """Copy the slices of a task into a shard, or find it written."""
+    writer = SliceShardWriter(task.store, task.output.slices, task.limits, running)
     plan = replace(task.plan, hash_in_thread=running.workers > 1)
-    receipt = make_shard(plan, filling, attempt=task.attempt)
+    receipt = make_shard(plan, writer, attempt=task.attempt)
     if receipt.shard is None:
         raise LogError(f"{task.label}: a rebuilt shard cannot be empty", code="plan-mismatch")
     return receipt
@@ -293,7 +321,7 @@ def make_rebuilt_shard(task: RebuildTask, running: TaskContext) -> Receipt:
 
 @dataclass(frozen=True, slots=True)
 class SliceShardWriter:
-    """Fills a shard with slices of others. Those that are cut have been verified."""
+    """Writer of slices of other shards. Shards that are copied in part are verified before."""
 
     store: Store
     slices: tuple[ShardSlice, ...]
@@ -301,10 +329,10 @@ class SliceShardWriter:
     running: TaskContext
 
     def begin(self) -> None:
-        """Every attempt begins with the first slice."""
+        """Do nothing: every attempt begins with the first slice."""
 
     def fill(self, part: OpenShard) -> bool:
-        """Copy all of them."""
+        """Copy all slices."""
         part.end += copy_slices(self.store, self.slices, part.shard, self.limits, self.running)
         return True
 
@@ -316,40 +344,38 @@ def copy_slices(
     limits: Limits,
     running: TaskContext,
 ) -> int:
-    """Copy the records of slices one behind the other, and say how many."""
+    """Copy the records of slices in order. Returns the number of records."""
     done = records = 0
-    for piece in slices:
+    for part in slices:
 
         def tell(read: int, count: int, done: int = done, before: int = records) -> None:
             running.report(done + read, before + count)
 
-        records += _copy_slice(
-            store, piece, sink, limits=limits, workers=running.workers, tell=tell
-        )
-        done += piece.bytes
+        records += _copy_slice(store, part, sink, limits=limits, workers=running.workers, tell=tell)
+        done += part.bytes
     return records
 
 
 def _copy_slice(
     store: Store,
-    piece: ShardSlice,
+    part: ShardSlice,
     sink: RecordSink,
     *,
     limits: Limits,
     workers: int,
     tell: Callable[[int, int], None],
 ) -> int:
-    if piece.layered is not None:
-        return fold_layers(piece.layered, sink, limits, tell)
-    source, shard = StoredFile(store, piece.name), piece.shard
-    if piece.span is not None:
-        return copy_span(source, piece.span, sink, limits=limits, tell=tell)
+    if part.layered is not None:
+        return fold_layers(part.layered, sink, limits, tell)
+    source, shard = StoredFile(store, part.name), part.shard
+    if part.span is not None:
+        return copy_span(source, part.span, sink, limits=limits, tell=tell)
     return copy_file(
         source,
         sink,
         sha256=shard.sha256,
         records=shard.records,
-        fingerprint=read_fingerprint(store, piece.name, shard.bytes, shard.sha256),
+        fingerprint=read_fingerprint(store, part.name, shard.bytes, shard.sha256),
         limits=limits,
         workers=workers,
         tell=tell,
@@ -358,7 +384,7 @@ def _copy_slice(
 
 @dataclass(frozen=True, slots=True)
 class VerifyCutTask:
-    """A shard of which spans are to be copied."""
+    """A shard to verify, because only spans of it are copied."""
 
     store: Store
     name: str
@@ -370,47 +396,44 @@ class VerifyCutTask:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name for progress and messages."""
         return self.shard.name
 
     @property
     def size(self) -> int:
-        """How many bytes it reads."""
+        """Number of bytes to read."""
         return self.shard.bytes
 
 
 def list_cut_tasks(
     store: Store, outputs: Iterable[Sequence[ShardSlice]], limits: Limits
 ) -> list[VerifyCutTask]:
-    """The shards of which these outputs take a part, each once."""
+    """Return a task for each shard of which only a part is copied."""
     spans: dict[str, list[Span]] = {}
     shards: dict[str, Shard] = {}
-    for piece in (piece for output in outputs for piece in output):
-        if piece.span is not None:
-            spans.setdefault(piece.name, []).append(piece.span)
-            shards[piece.name] = piece.shard
+    for part in (part for output in outputs for part in output):
+        if part.span is not None:
+            spans.setdefault(part.name, []).append(part.span)
+            shards[part.name] = part.shard
     return [VerifyCutTask(store, name, shards[name], tuple(spans[name]), limits) for name in spans]
 
 
 def verify_cut_shard(task: VerifyCutTask, running: TaskContext) -> None:
-    """Refuse a shard that is damaged, or not the one that was committed, or cut elsewhere.
-
-    Raises CorruptFileError or WrongShardError.
-    """
+    """Verify a shard and the ends of its spans. Raises CorruptFileError or WrongShardError."""
     source = StoredFile(task.store, task.name)
     file = HashedFile(source.open())
-    borders = _SpanBorders(task.spans)
+    ends = _SpanEnds(task.spans)
     count = end = 0
     with RecordFile(file, limits=task.limits) as read:
         for block in read.blocks():
-            borders.compare(block)
+            ends.compare(block)
             count += len(block.starts)
             end = block.offset + len(block.data)
             running.report(read.stream.position, count)
         validate_copied_content(
             source, file.finish(), count, sha256=task.shard.sha256, records=task.shard.records
         )
-    if not borders.are_right(count, end):
+    if not ends.match(count, end):
         raise WrongShardError(
             f"{source}.index: the index does not match its shard, which is intact",
             code="index-mismatch",
@@ -419,21 +442,21 @@ def verify_cut_shard(task: VerifyCutTask, running: TaskContext) -> None:
         )
 
 
-class _SpanBorders:
-    """Where spans begin and end, compared with where the records really do."""
+class _SpanEnds:
+    """Offsets where spans begin and end, compared with those of the records."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
-        told = {(span.first, span.start_byte) for span in spans}
-        self._left = sorted(told | {(span.end, span.end_byte) for span in spans}, reverse=True)
-        self._right = True
+        starts = {(span.first, span.start_byte) for span in spans}
+        self._remaining = sorted(starts | {(span.end, span.end_byte) for span in spans})[::-1]
+        self._is_correct = True
 
     def compare(self, block: RecordBlock) -> None:
-        """Look at those at which a record of the block begins."""
-        while self._left and self._left[-1][0] < block.record + len(block.starts):
-            record, byte = self._left.pop()
-            begins = block.offset + int(block.starts[record - block.record]) - HEADER_BYTES
-            self._right &= begins == byte
+        """Compare the ends that are in a block."""
+        while self._remaining and self._remaining[-1][0] < block.record + len(block.starts):
+            record, offset = self._remaining.pop()
+            start = block.offset + int(block.starts[record - block.record]) - HEADER_BYTES
+            self._is_correct &= start == offset
 
-    def are_right(self, records: int, end: int) -> bool:
-        """Whether all were; one may be left, at the end of the shard."""
-        return self._right and self._left in ([], [(records, end)])
+    def match(self, records: int, end: int) -> bool:
+        """Return True if all ends are correct. The end of the file may not have been compared."""
+        return self._is_correct and self._remaining in ([], [(records, end)])

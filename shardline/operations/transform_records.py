@@ -1,7 +1,7 @@
-"""Records become what a transform says, block by block.
+"""Apply a transform to records, block by block.
 
-Only what a function reads is decoded. All else goes on as the bytes that it is, behind which the
-new features are put: on the wire that is all there is to a record.
+Only the features that a function reads are decoded. All other bytes of a record are copied, and the
+new features are added after them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 _NO_BYTES = memoryview(b"")
 _GATHERED_ROWS = 2048
 _GATHERED_BYTES = 4 * 1024 * 1024
-"""So many records, or bytes of columns, that what is done once for each batch does not show."""
+"""Minimum size of a batch: some costs occur once for each batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransformedBlock:
-    """What became of a block of records: frames to write, and the records that gave none.
+    """The transformed records of a block, and the records that were refused.
 
-    `end` is the number of the record behind the block.
+    `end` is the number of the record after the block. `error` is what a function raised.
     """
 
     framed: Framed
@@ -59,54 +59,60 @@ class TransformedBlock:
 def transform_records(
     path: str,
     blocks: Iterator[RecordBlock],
-    makers: BoundUDFs,
+    udfs: BoundUDFs,
     *,
     alone: bool,
     every: bool,
     max_record_bytes: int,
     workers: int = 1,
 ) -> Iterator[TransformedBlock]:
-    """The records of `path` as they become, block by block and in order.
+    """Transform the records of `path`, block by block and in order.
 
-    With `alone`, only the new features of each record are given, and none where they were refused.
-    With `every`, all records of a block that are refused are told, else maybe the first only.
+    Args:
+        path: The file, for messages.
+        blocks: The records.
+        udfs: The functions, with their transform.
+        alone: Return only the new features of each record, without features if it was refused.
+        every: List every refused record of a block, not only the first ones.
+        max_record_bytes: Limit of a record.
+        workers: Number of threads.
     """
-    work = _BlockTransformer(
-        path, makers, alone=alone, every=every, max_record_bytes=max_record_bytes
+    transformer = _BlockTransformer(
+        path, udfs, alone=alone, every=every, max_record_bytes=max_record_bytes
     )
-    ready = work.with_fields(blocks, workers=workers)
-    yield from run_tasks(lambda one: work.finish(*one), ready, workers=workers)
+    computed = transformer.compute(blocks, workers=workers)
+    yield from run_tasks(lambda item: transformer.finish(*item), computed, workers=workers)
 
 
 @dataclass(frozen=True, slots=True)
 class _SourceBlock:
-    """A block of records. `walked` if it was decoded, and all features are set and stay."""
+    """A block of records. `walked` if it was decoded and all features are set and unchanged."""
 
     block: RecordBlock
     walked: bool = False
 
 
 class _BlockTransformer:
-    """What is the same for all blocks of a file, worked out once."""
+    """Transformer of the blocks of a file."""
 
     def __init__(
-        self, path: str, makers: BoundUDFs, *, alone: bool, every: bool, max_record_bytes: int
+        self, path: str, udfs: BoundUDFs, *, alone: bool, every: bool, max_record_bytes: int
     ) -> None:
         self._path = path
-        self._bound = makers.bound()
-        self._reads = makers.reads()
+        self._bound = udfs.bound()
+        self._reads = udfs.reads()
         self._types = schema_of(self._reads)
-        self._names = makers.transform.names
-        self._staying = {key for key, name in self._names.items() if name == key[1]}
-        self._new = makers.transform.new
+        self._names = udfs.transform.names
+        self._unchanged = {key for key, name in self._names.items() if name == key[1]}
+        self._new = udfs.transform.new
         self._alone = alone
         self._every = every
         self._max_record_bytes = max_record_bytes
 
-    def with_fields(
+    def compute(
         self, blocks: Iterator[RecordBlock], *, workers: int
     ) -> Iterator[tuple[_SourceBlock, Sequence[UDFResult]]]:
-        """Each block with what the functions made of it."""
+        """Compute the new features of each block."""
         if not self._bound:
             for block in blocks:
                 yield _SourceBlock(block), ()
@@ -114,161 +120,167 @@ class _BlockTransformer:
         waiting: deque[_SourceBlock] = deque()
 
         def columns() -> Iterator[pa.RecordBatch]:
-            decoded = run_tasks(self._decoded, blocks, workers=workers)
-            for held, batch in _gather_blocks(decoded) if self._forgets else decoded:
-                waiting.append(held)
+            decoded = run_tasks(self._decode, blocks, workers=workers)
+            for source, batch in _gather_blocks(decoded) if self._needs_columns_only else decoded:
+                waiting.append(source)
                 yield batch
 
-        places = {feature.key: at for at, feature in enumerate(self._reads)}
+        positions = {feature.key: index for index, feature in enumerate(self._reads)}
         streams = [
-            one.stream(
-                _select_positions(
-                    batches, one.reads, [places[feature.key] for feature in one.reads]
+            udf.stream(
+                _select_columns(
+                    batches, udf.reads, [positions[feature.key] for feature in udf.reads]
                 ),
                 every=self._every,
                 workers=workers,
             )
-            for one, batches in zip(
+            for udf, batches in zip(
                 self._bound, share_stream(columns(), len(self._bound)), strict=True
             )
         ]
         try:
-            for made in zip(*streams, strict=True):
-                yield waiting.popleft(), made
+            for results in zip(*streams, strict=True):
+                yield waiting.popleft(), results
         except BatchMismatchError as error:
             block = waiting[0].block
             raise make_batch_error(self._path, block.record, error) from error.__cause__
 
     @property
-    def _forgets(self) -> bool:
-        """Whether nothing but the columns is needed of a block, once they are decoded."""
+    def _needs_columns_only(self) -> bool:
         return self._alone and not self._every and bool(self._reads)
 
-    def _decoded(self, block: RecordBlock) -> tuple[_SourceBlock, pa.RecordBatch]:
-        """A block with the features of it that are read. A new one must not be there already."""
+    def _decode(self, block: RecordBlock) -> tuple[_SourceBlock, pa.RecordBatch]:
+        """Decode the features that are read. A record must not have a new feature already."""
         met: set[Key] = set()
         unset: set[str] = set()
         new = self._new.features if self._alone else ()
-        asked = [column_of(feature) for feature in self._reads]
-        asked += [Column(feature.name, feature.kind, "variable") for feature in new]
+        columns = [column_of(feature) for feature in self._reads]
+        columns += [Column(feature.name, feature.kind, "variable") for feature in new]
         try:
             decoded = kernel.decode(
-                block.data, block.starts, block.lengths, asked, met, unset=unset
+                block.data, block.starts, block.lengths, columns, met, unset=unset
             )
             if unset and self._alone:
-                self._refuse_merging(block, unset)
+                self._validate_unset(block, unset)
             for feature, buffers in zip(new, decoded[len(self._reads) :], strict=True):
                 if buffers.valid.any():
-                    at = int(np.argmax(buffers.valid))
+                    row = int(np.argmax(buffers.valid))
                     detail = "the record has the feature, the schema does not"
-                    raise ColumnError(at, feature.name, detail, code="undeclared-feature")
-            arrays = [to_column(*one) for one in zip(self._reads, decoded, strict=False)]
+                    raise ColumnError(row, feature.name, detail, code="undeclared-feature")
+            arrays = [
+                to_column(feature, buffers)
+                for feature, buffers in zip(self._reads, decoded, strict=False)
+            ]
         except (ExampleError, ColumnError) as error:
             raise add_location(self._path, block, error) from None
-        held = _SourceBlock(block, walked=met <= self._staying and not unset)
+        source = _SourceBlock(block, walked=met <= self._unchanged and not unset)
         if arrays:
-            return held, pa.RecordBatch.from_arrays(arrays, schema=self._types)
-        nothing = pa.array([{}] * len(block.starts), pa.struct([]))
-        return held, pa.RecordBatch.from_struct_array(nothing)
+            return source, pa.RecordBatch.from_arrays(arrays, schema=self._types)
+        empty_rows = pa.array([{}] * len(block.starts), pa.struct([]))
+        return source, pa.RecordBatch.from_struct_array(empty_rows)
 
-    def _refuse_merging(self, block: RecordBlock, unset: set[str]) -> None:
-        """Refuse an overlay over unset features that an overlay may add to.
+    def _validate_unset(self, block: RecordBlock, unset: set[str]) -> None:
+        """Raise ColumnError if a record has an unset feature that an overlay may add.
 
-        These are all that the schema does not declare: an overlay over this one may add any of
-        them, and need not read the base for that.
+        These are all features that the schema does not declare: an overlay over this overlay may
+        add any of them without reading the base.
         """
-        merging = unset - {name for sequence, name in self._names if not sequence}
-        for at in range(len(block.starts)) if merging else ():
-            here: set[str] = set()
-            span = (block.starts[at : at + 1], block.lengths[at : at + 1])
-            kernel.decode(block.data, *span, (), unset=here)
-            if here & merging:
+        undeclared = unset - {name for sequence, name in self._names if not sequence}
+        for row in range(len(block.starts)) if undeclared else ():
+            unset_here: set[str] = set()
+            span = (block.starts[row : row + 1], block.lengths[row : row + 1])
+            kernel.decode(block.data, *span, (), unset=unset_here)
+            names = unset_here & undeclared
+            if names:
                 detail = "unset and not in the schema, so an overlay could merge with it"
                 hint = Hint.of("set ", Option("mode", "rewrite"))
-                raise ColumnError(at, min(here & merging), detail, code="unset-feature", hint=hint)
+                raise ColumnError(row, min(names), detail, code="unset-feature", hint=hint)
 
-    def finish(self, held: _SourceBlock, made: Sequence[UDFResult]) -> TransformedBlock:
-        """Lay old and new together."""
-        block = held.block
+    def finish(self, source: _SourceBlock, results: Sequence[UDFResult]) -> TransformedBlock:
+        """Join old and new features."""
+        block = source.block
         end = block.record + len(block.starts)
-        if not made:
+        if not results:
             rows = np.arange(len(block.starts))
-            return TransformedBlock(kernel.join([self._old(held)], [rows]), end)
-        frames = self._made(block, made)
-        error = next((one.error for one in made if one.error is not None), None)
-        kept = frames.rows - block.record
+            return TransformedBlock(kernel.join([self._parse_old(source)], [rows]), end)
+        frames = self._encode_new(block, results)
+        error = next((result.error for result in results if result.error is not None), None)
+        accepted = frames.rows - block.record
         if self._alone and not frames.refused:
             framed = Framed(bytes(frames.data), frames.starts, frames.lengths)
         elif self._alone:
             rows = np.full(len(block.starts), -1, np.int64)
-            rows[kept] = np.arange(len(kept))
-            framed = kernel.join([self._laid(frames)], [rows])
+            rows[accepted] = np.arange(len(accepted))
+            framed = kernel.join([self._parse_new(frames)], [rows])
         else:
-            parts = [self._old(held), self._laid(frames)]
-            framed = kernel.join(parts, [kept, np.arange(len(kept))])
+            parts = [self._parse_old(source), self._parse_new(frames)]
+            framed = kernel.join(parts, [accepted, np.arange(len(accepted))])
             large = np.flatnonzero(framed.lengths > self._max_record_bytes)
             if len(large):
-                refused = self._too_large(block, kept[large], framed.lengths[large])
-                left = np.delete(np.arange(len(kept)), large)
-                framed = kernel.join(parts, [kept[left], left])
-                told = sorted((*frames.refused, *refused), key=lambda one: one.row)
-                return TransformedBlock(framed, end, tuple(told), error)
+                refused = self._refuse_large(block, accepted[large], framed.lengths[large])
+                rest = np.delete(np.arange(len(accepted)), large)
+                framed = kernel.join(parts, [accepted[rest], rest])
+                refused = sorted((*frames.refused, *refused), key=lambda row: row.row)
+                return TransformedBlock(framed, end, tuple(refused), error)
         return TransformedBlock(framed, end, frames.refused, error)
 
-    def _too_large(
-        self, block: RecordBlock, places: IntArray, sizes: IntArray
+    def _refuse_large(
+        self, block: RecordBlock, positions: IntArray, sizes: IntArray
     ) -> list[QuarantinedRow]:
-        """Why records are refused that get too large by what is new."""
         new = ", ".join(feature.name for feature in self._new.features)
-        rows = self._rows(block)
-        most = self._max_record_bytes
+        rows = self._list_rows(block)
+        limit = self._max_record_bytes
         return [
             QuarantinedRow(
-                int(rows.numbers[at]),
-                rows.where(at),
+                int(rows.numbers[index]),
+                rows.where(index),
                 new,
-                f"the record would take {size} bytes with it, over the limit of {most}",
-                rows.content(at)[:KEPT_BYTES],
+                f"the record would take {size} bytes with it, over the limit of {limit}",
+                rows.content(index)[:KEPT_BYTES],
                 format=rows.format,
             )
-            for at, size in zip(places.tolist(), sizes.tolist(), strict=True)
+            for index, size in zip(positions.tolist(), sizes.tolist(), strict=True)
         ]
 
-    def _old(self, held: _SourceBlock) -> Insides:
-        block = held.block
-        found = (block.data, block.starts, block.lengths)
+    def _parse_old(self, source: _SourceBlock) -> Insides:
+        block = source.block
+        frames = (block.data, block.starts, block.lengths)
         try:
-            return kernel.insides(*found, self._names, walked=held.walked)
+            return kernel.insides(*frames, self._names, walked=source.walked)
         except (ExampleError, ColumnError) as error:
             raise add_location(self._path, block, error) from None
 
-    def _laid(self, frames: EncodedRows) -> Insides:
-        found = (frames.data, frames.starts, frames.lengths)
+    def _parse_new(self, rows: EncodedRows) -> Insides:
+        frames = (rows.data, rows.starts, rows.lengths)
         if any(feature.sequence for feature in self._new.features):
-            return kernel.insides(*found, map_unchanged_names(self._new))
-        return encoded_insides(*found)
+            return kernel.insides(*frames, map_unchanged_names(self._new))
+        return encoded_insides(*frames)
 
-    def _made(self, block: RecordBlock, made: Sequence[UDFResult]) -> EncodedRows:
-        """The new features as records of their own; those that do not fit are left out."""
-        reasons = {at: why for one in reversed(made) for at, why in one.reasons.items()}
-        columns = [column for one in made for column in one.columns]
-        tried = min(reasons, default=len(block.starts))
+    def _encode_new(self, block: RecordBlock, results: Sequence[UDFResult]) -> EncodedRows:
+        """Encode the new features as records of their own, without those that do not fit."""
+        reasons = {
+            row: reason for result in reversed(results) for row, reason in result.reasons.items()
+        }
+        columns = [column for result in results for column in result.columns]
+        first_refused = min(reasons, default=len(block.starts))
         frames = build_frames(
-            self._new, columns, self._rows(block), reasons, self._max_record_bytes
+            self._new, columns, self._list_rows(block), reasons, self._max_record_bytes
         )
         if self._every or not frames.refused:
             return frames
-        # Behind the first that gave nothing, others may not have been tried at all.
-        told = tuple(one for one in frames.refused if one.row <= block.record + tried)
-        return replace(frames, refused=told)
+        # After the first refused record, a function may not have tried the others.
+        last = block.record + first_refused
+        return replace(frames, refused=tuple(row for row in frames.refused if row.row <= last))
 
     @staticmethod
-    def _rows(block: RecordBlock) -> Rows:
+    def _list_rows(block: RecordBlock) -> Rows:
         first = block.record
         return Rows(
             np.arange(first, first + len(block.starts)),
-            lambda at: f"record {first + at}",
-            lambda at: bytes(block.data[block.starts[at] : block.starts[at] + block.lengths[at]]),
+            lambda row: f"record {first + row}",
+            lambda row: bytes(
+                block.data[block.starts[row] : block.starts[row] + block.lengths[row]]
+            ),
             "tfrecord",
         )
 
@@ -276,12 +288,12 @@ class _BlockTransformer:
 def _gather_blocks(
     decoded: Iterator[tuple[_SourceBlock, pa.RecordBatch]],
 ) -> Iterator[tuple[_SourceBlock, pa.RecordBatch]]:
-    """The columns of several blocks together, and those blocks as one that has lost its bytes."""
+    """Join the columns of several blocks, and the blocks as one without its bytes."""
     blocks: list[RecordBlock] = []
     batches: list[pa.RecordBatch] = []
     rows = size = 0
-    for held, batch in decoded:
-        blocks.append(replace(held.block, data=_NO_BYTES))
+    for source, batch in decoded:
+        blocks.append(replace(source.block, data=_NO_BYTES))
         batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
@@ -302,16 +314,16 @@ def _join_columns(
     return _SourceBlock(replace(blocks[0], starts=starts, lengths=lengths)), batch
 
 
-def _select_positions(
-    batches: Iterator[pa.RecordBatch], reads: Sequence[Feature], places: Sequence[int]
+def _select_columns(
+    batches: Iterator[pa.RecordBatch], reads: Sequence[Feature], positions: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """The columns at these places."""
     schema = schema_of(reads)
     for batch in batches:
-        if not places:
-            yield batch.select([])
+        if positions:
+            columns = [batch.column(index) for index in positions]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
         else:
-            yield pa.RecordBatch.from_arrays([batch.column(at) for at in places], schema=schema)
+            yield batch.select([])
 
 
 _MAX_REASONS = 10
@@ -321,35 +333,34 @@ FIX_UDF_HINT = Hint.of(
     " or ",
     Option("on_missing", "absent"),
 )
-"""What to do where a record cannot become what it should."""
 FIX_CAST_HINT = Hint.of("leave the cast out, or compute a new feature with extend")
-"""The same of a migration, where nothing but a cast depends on values."""
 QUARANTINE_HINT = Hint.of("quarantine such records by raising ", Option("max_quarantined"))
-"""What else to do where some may be missing."""
 
 
-def raise_invalid_records(what: str, path: str, changed: TransformedBlock, advice: Hint) -> None:
-    """Refuse to go on where a record cannot become what it should; `advice` is what to do."""
-    if not changed.refused:
+def raise_invalid_records(subject: str, path: str, block: TransformedBlock, hint: Hint) -> None:
+    """Raise InvalidRecordsError if records of a block were refused."""
+    if not block.refused:
         return
-    told = tuple(f"{path}, {one}" for one in changed.refused[:_MAX_REASONS])
-    bad, rows = len(changed.refused), changed.end
-    found = f"{format_count_of(bad, rows, 'record', complete=False)} refused"
-    error = _make_invalid_records_error(f"{what}: {found}", told, bad, rows, advice, complete=False)
+    reasons = tuple(f"{path}, {row}" for row in block.refused[:_MAX_REASONS])
+    bad, rows = len(block.refused), block.end
+    problem = f"{format_count_of(bad, rows, 'record', complete=False)} refused"
+    error = _make_invalid_records_error(
+        f"{subject}: {problem}", reasons, bad, rows, hint, complete=False
+    )
     error.path = path
-    error.record, error.feature = changed.refused[0].row, changed.refused[0].feature
-    raise error from changed.error
+    error.record, error.feature = block.refused[0].row, block.refused[0].feature
+    raise error from block.error
 
 
 def make_batch_error(path: str, record: int, error: BatchMismatchError) -> InvalidRecordsError:
-    """The error to raise where a function gave for records of a file what cannot be theirs.
+    """Return the error for a function whose result does not match its records.
 
     `record` is the number of the first record of the batch.
     """
-    told = f"{path}, {error.moved(record)}"
+    message = f"{path}, {error.moved(record)}"
     return InvalidRecordsError(
-        told,
-        (told,),
+        message,
+        (message,),
         error.last - error.first + 1,
         record + error.last + 1,
         complete=False,
@@ -362,20 +373,26 @@ def make_batch_error(path: str, record: int, error: BatchMismatchError) -> Inval
 
 
 def validate_lost_share(
-    what: str, told: Sequence[str], bad: int, rows: int, *, share: float, advice: Hint
+    subject: str, reasons: Sequence[str], bad: int, rows: int, *, share: float, hint: Hint
 ) -> None:
-    """Refuse what was made if more than a share of the records is missing in it."""
+    """Raise InvalidRecordsError if more than a share of the records was refused."""
     if bad > share * rows:
-        found = f"{format_count_of(bad, rows, 'record')} refused (limit: {share:.2%})"
+        problem = f"{format_count_of(bad, rows, 'record')} refused (limit: {share:.2%})"
         raise _make_invalid_records_error(
-            f"{what}: {found}", tuple(told[:_MAX_REASONS]), bad, rows, advice
+            f"{subject}: {problem}", tuple(reasons[:_MAX_REASONS]), bad, rows, hint
         )
 
 
 def _make_invalid_records_error(
-    found: str, told: tuple[str, ...], bad: int, rows: int, advice: Hint, *, complete: bool = True
+    problem: str,
+    reasons: tuple[str, ...],
+    bad: int,
+    rows: int,
+    hint: Hint,
+    *,
+    complete: bool = True,
 ) -> InvalidRecordsError:
-    more = f"\n  ... and {bad - len(told):,} more" if bad > len(told) else ""
-    lines = "\n  ".join(told)
-    message = f"{found}: nothing was written\n  {lines}{more}"
-    return InvalidRecordsError(message, told, bad, rows, complete=complete, hint=advice)
+    more = f"\n  ... and {bad - len(reasons):,} more" if bad > len(reasons) else ""
+    lines = "\n  ".join(reasons)
+    message = f"{problem}: nothing was written\n  {lines}{more}"
+    return InvalidRecordsError(message, reasons, bad, rows, complete=complete, hint=hint)

@@ -430,19 +430,25 @@ def _validate_count(name: str, given: object, least: int) -> None:
     validate_minimum(name, int(given), least)
 
 
-def validate_option_names(function: Callable[..., object], options: Iterable[str]) -> None:
-    """Raise UnknownArgumentError for a name that is no option of a function that takes these."""
+def validate_option_names(
+    function: Callable[..., object], options: Iterable[str], more: Iterable[str] = ()
+) -> None:
+    """Raise UnknownArgumentError for a keyword that a function with these options does not take.
+
+    `more` are keywords that the function takes besides its own and those of a CombineSpec.
+    """
     own = [
-        one.name for one in signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY
+        parameter.name
+        for parameter in signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
     ]
-    known = [*OPTIONS, *own]
+    known = list(dict.fromkeys([*OPTIONS, *more, *own]))
     for name in options:
         if name not in known:
             near = get_close_matches(name.lower(), known, 1)
-            meant = ("did you mean ", Option(near[0])) if near else ()
             raise UnknownArgumentError(
                 f"{function.__name__}: unknown argument {name!r} (known: {', '.join(known)})",
-                hint=Hint.of(*meant, "?") if meant else None,
+                hint=Hint.of("did you mean ", Option(near[0]), "?") if near else None,
             )
 
 

@@ -219,8 +219,8 @@ class CoveredPairs:
     spans: dict[int, dict[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
     @classmethod
-    def nothing(cls, grid: PairGrid) -> CoveredPairs:
-        """Nothing is there."""
+    def empty(cls, grid: PairGrid) -> CoveredPairs:
+        """Return the coverage without any pair."""
         return cls(grid, np.zeros((len(grid.left), len(grid.right)), np.bool_))
 
     def add(self, cover: Coverage, left: IntArray, right: IntArray) -> bool:

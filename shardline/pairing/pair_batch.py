@@ -364,14 +364,16 @@ class PairSides:
     stack: ExitStack
     folder: Path | None = None
     span: tuple[int, int] | None = None
-    lot_bytes: int = PAIR_BATCH_BYTES
+    batch_bytes: int = PAIR_BATCH_BYTES
     memory_bytes: int = IN_MEMORY_BYTES
 
-    def lots(self) -> Iterator[PairBatch]:
-        """Return all pairs of the spec, without its limit and sample."""
-        return self._matched() if self.bound.spec.on else self._all()
+    def list_batches(self, numbers: tuple[IntArray, IntArray] | None = None) -> Iterator[PairBatch]:
+        """Yield all pairs of the spec, without its limit and sample, or those of these records."""
+        if numbers is not None:
+            return self._list_selected(*numbers)
+        return self._list_matches() if self.bound.spec.on else self._list_all()
 
-    def _all(self) -> Iterator[PairBatch]:
+    def _list_all(self) -> Iterator[PairBatch]:
         unordered = self.bound.spec.unordered
         kept: dict[int, BuildSide] = {}
         room = self.memory_bytes
@@ -394,14 +396,14 @@ class PairSides:
                     room -= found.memory_bytes
                 for part in self._lefts(left, whole):
                     yield from iter_all_pairs(
-                        part, found.windows, unordered=unordered, most=self.lot_bytes
+                        part, found.windows, unordered=unordered, most=self.batch_bytes
                     )
 
     def _one_row(
         self, left: NumberedUnit, whole: BuildSide | None, right: NumberedUnit | UnitGroup
     ) -> Iterator[PairBatch]:
         """The pairs of a single record: the right is needed only once, so it is not held."""
-        unordered, most = self.bound.spec.unordered, self.lot_bytes
+        unordered, most = self.bound.spec.unordered, self.batch_bytes
         for part in self._lefts(left, whole):
             for window in right.parts(self.bound.names.right, self.limits):
                 yield from iter_all_pairs(part, [window], unordered=unordered, most=most)
@@ -424,7 +426,7 @@ class PairSides:
         holding = open_build_side(parts, self.folder, first=first, most=self.memory_bytes)
         return self.stack.enter_context(holding)
 
-    def _matched(self) -> Iterator[PairBatch]:
+    def _list_matches(self) -> Iterator[PairBatch]:
         spec, names, columns = self.bound.spec, self.bound.names, self.bound.keys
         keys: list[KeyValues] = []
 
@@ -441,9 +443,9 @@ class PairSides:
             for part in one.parts(names.left, self.limits, span=self.span, keys=columns.left):
                 if part.keys is not None:
                     matches = index.match(part.keys, unordered=spec.unordered)
-                    yield from index.pairs(part, right, matches, spec.how, self.lot_bytes)
+                    yield from index.pairs(part, right, matches, spec.how, self.batch_bytes)
 
-    def sampled(self, lefts: IntArray, rights: IntArray) -> Iterator[PairBatch]:
+    def _list_selected(self, lefts: IntArray, rights: IntArray) -> Iterator[PairBatch]:
         """The pairs of the records of these numbers."""
         sides = []
         for units, names, numbers in (
@@ -465,7 +467,7 @@ class PairSides:
                 right,
                 (left_rows[some], right_rows[some]),
                 (lefts[some], rights[some]),
-                most=self.lot_bytes,
+                most=self.batch_bytes,
             )
 
 

@@ -69,17 +69,19 @@ class PairEncoder:
     workers: int
     numbered: bool = False
 
-    def records(self, lots: Iterator[PairBatch], limit: int | None = None) -> Iterator[Framed]:
+    def encode_frames(
+        self, lots: Iterator[PairBatch], limit: int | None = None
+    ) -> Iterator[Framed]:
         """The records of the pairs, in order; with a limit the first so many.
 
         Raises InvalidRecordsError at a pair that is too large, or for which a function gives
         nothing.
         """
-        with closing(self.laid(lots, limit)) as made:
+        with closing(self.encode(lots, limit)) as made:
             for one in made:
                 yield one.framed
 
-    def laid(
+    def encode(
         self, lots: Iterator[PairBatch], limit: int | None = None
     ) -> Generator[EncodedPairs, None, None]:
         """The same, with their numbers."""

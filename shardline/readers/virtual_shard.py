@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 
-_LOT_BYTES = 1024 * 1024
+_BATCH_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class VirtualShard:
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
         """Yield all pairs in order. Raises the errors of reading their records."""
         offset = record = 0
-        with self._translate_errors(), self._sides(limits, block_bytes) as (sides, laying):
-            for framed in laying.records(sides.lots()):
+        with self._translate_errors(), self._sides(limits, block_bytes) as (sides, encoder):
+            for framed in encoder.encode_frames(sides.list_batches()):
                 yield RecordBlock(
                     memoryview(framed.data), offset, record, framed.starts, framed.lengths
                 )
@@ -118,8 +118,8 @@ class VirtualShard:
             return
         lefts, rights = self.opened.locate(numbers)
         done = 0
-        with self._translate_errors(), self._sides(limits, _LOT_BYTES) as (sides, laying):
-            for framed in laying.records(sides.sampled(lefts, rights)):
+        with self._translate_errors(), self._sides(limits, _BATCH_BYTES) as (sides, encoder):
+            for framed in encoder.encode_frames(sides.list_batches((lefts, rights))):
                 part = numbers[done : done + len(framed.starts)]
                 yield RecordBlock.select(framed.data, framed.starts, framed.lengths, part)
                 done += len(part)
@@ -133,7 +133,7 @@ class VirtualShard:
             raise locate_error(self.snapshot, self.store, self.files, error) from None
 
     @contextmanager
-    def _sides(self, limits: Limits, lot_bytes: int) -> Iterator[tuple[PairSides, PairEncoder]]:
+    def _sides(self, limits: Limits, batch_bytes: int) -> Iterator[tuple[PairSides, PairEncoder]]:
         opened = self.opened
         with ExitStack() as stack:
             sides = PairSides(
@@ -143,7 +143,7 @@ class VirtualShard:
                 limits,
                 stack,
                 spool_folder(self.store),
-                lot_bytes=lot_bytes,
+                batch_bytes=batch_bytes,
             )
             yield sides, PairEncoder(opened.bound, limits.max_record_bytes, workers=1)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def root(tmp_path: Path) -> Path:
     base = base_of(tmp_path, (0, 3), (3, 6))
     extend(base, double, version_in(tmp_path))
-    rebuild(version_in(tmp_path), "latest", into=version_in(tmp_path, "other/v1"))
+    rebuild(version_in(tmp_path), snapshot="latest", into=version_in(tmp_path, "other/v1"))
     return tmp_path / "root"
 
 
@@ -71,7 +71,7 @@ def test_it_fits_a_narrow_terminal(root: Path) -> None:
 def test_a_long_history_is_cut_off_and_that_is_said(tmp_path: Path) -> None:
     version = base_of(tmp_path, (0, 3))
     for turn in range(14):
-        rebuild(version, "latest", compression="none" if turn % 2 else "gzip")
+        rebuild(version, snapshot="latest", compression="none" if turn % 2 else "gzip")
     root = tmp_path / "root"
     shown = on(root, "lineage", "digits/v1@15", "--level", "snapshots").out
     assert "digits/v1@3:" in shown

@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path / "root"
     version = Version(root, "digits/v1", run="run-1", code="c0ffee")
     append(version, as_json_lines(tmp_path / "in.jsonl", 0, 20), schema=SCHEMA, max_quarantined=0.5)
-    extend(version, double, Version(root, "digits/v2"), which="latest")
+    extend(version, double, Version(root, "digits/v2"), snapshot="latest")
     return root
 
 
@@ -97,7 +97,7 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
 def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root: Path) -> None:
     version, pairs = Version(root, "digits/v1"), Version(root, "pairs/v1")
     combine(version, version, pairs, **PREFIXES)
-    rebuild(pairs, "latest", into=Version(root, "zebra/v1"))
+    rebuild(pairs, snapshot="latest", into=Version(root, "zebra/v1"))
     result = on(root, "trace", "digits/v1@1", "8", "--downstream")
     lines = result.out.splitlines()[1:]
     assert [line.split()[:3] for line in lines[:5]] == [
@@ -134,9 +134,9 @@ def test_where_a_record_was_lost_on_the_way_is_told(root: Path) -> None:
 
 def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
     one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
-    rebuild(one, "latest", compression="gzip")
-    extend(one, double, two, which="latest")
-    old: dict[str, Any] = {**PREFIXES, "which_left": 1, "which_right": 1, "on": "id"}
+    rebuild(one, snapshot="latest", compression="gzip")
+    extend(one, double, two, snapshot="latest")
+    old: dict[str, Any] = {**PREFIXES, "left_snapshot": 1, "right_snapshot": 1, "on": "id"}
     combine(one, one, Version(root, "pairs/v1"), **old)
     number = one.latest().take([8]).to_pydict()["id"][0]
     assert on(root, "erase", "digits", "--where", f"id == {number}", "--yes").code == 1
@@ -188,10 +188,10 @@ def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
 
 def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> None:
     one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
-    rebuild(one, "latest", compression="gzip")
-    extend(one, double, two, which="latest")
+    rebuild(one, snapshot="latest", compression="gzip")
+    extend(one, double, two, snapshot="latest")
     restore_version(one, "1")
-    extend(one, double, two, which="latest")
+    extend(one, double, two, snapshot="latest")
     (step, _) = on(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
     assert (step["operation"], step["entry"], step["reused_in"]) == ("extend", 2, 4)
     assert on(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith(" entry 4")

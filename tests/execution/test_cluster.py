@@ -108,7 +108,7 @@ def run_on(
     """A version of some sources and one that is rebuilt from it, by a cluster or here."""
     version, single = Version(store, NAME), Version(store, "digits/single")
     append(version, sources, schema=SCHEMA, target_bytes=300, executor=cluster)
-    rebuild(version, "latest", into=single, executor=cluster)
+    rebuild(version, snapshot="latest", into=single, executor=cluster)
     return version, single
 
 

@@ -361,10 +361,10 @@ def test_pets_grow_and_derived_versions_follow(root: Path) -> None:
     reports += [
         extend(pets, sounds, v3),
         extend(pets, [larger_id, is_even], v4, mode="rewrite", replaces=["id"], drop=["weight"]),
-        migrate(pets, v5, steps, compression="gzip"),
+        migrate(pets, steps, v5, compression="gzip"),
         extend(v2, inverse, Version(root, "pets/v7"), max_quarantined=0.5),
     ]
-    assert [(len(one.reused), len(one.made)) for one in reports] == [
+    assert [(len(one.reused), len(one.written)) for one in reports] == [
         (1, 2), (2, 1), (2, 1), (1, 2), (1, 2),
     ]  # fmt: skip
     for number in (2, 3, 4, 5, 7):

@@ -66,7 +66,7 @@ def make_history(folder: Path) -> Path:
     overlay, moved = Version(root, "numbers/wide"), Version(root, "numbers/v2")
     extend(base, [double], overlay)
     publish(overlay)
-    migrate(base, moved, MigrationSpec(rename={"name": "title"}, drop=("vector",)))
+    migrate(base, MigrationSpec(rename={"name": "title"}, drop=("vector",)), moved)
     publish(moved)
     pairs, plan = Version(root, "pairs/v1"), Version(root, "pairs/plan")
     prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_"}

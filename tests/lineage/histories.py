@@ -147,8 +147,8 @@ PREFIXES: dict[str, Any] = {
     "on_collision": "prefix",
     "left_prefix": "a_",
     "right_prefix": "b_",
-    "which_left": "latest",
-    "which_right": "latest",
+    "left_snapshot": "latest",
+    "right_snapshot": "latest",
 }
 PAIRS: dict[str, dict[str, Any]] = {
     "all": {"target_bytes": 4000},
@@ -240,7 +240,7 @@ def lived(folder: Path) -> History:
     base = history.version("digits/v1")
     history.append("digits/v1", as_json_lines, "a.jsonl", 0, 60)
     history.append("digits/v1", as_csv, "b.csv", 60, 100)
-    rebuild(base, "latest", target_bytes=2000)
+    rebuild(base, snapshot="latest", target_bytes=2000)
     _derive(history)
     history.append("digits/v1", as_parquet, "c.parquet", 100, 140)
     history.append("digits/v1", as_records, "d.tfrecord", 140, 180)
@@ -249,7 +249,7 @@ def lived(folder: Path) -> History:
     base.restore(rejected)
     before = base.state.snapshot
     erased(base, lambda number: number % 13 == 5)
-    rebuild(base, "latest", compression="gzip", target_bytes=3000)
+    rebuild(base, snapshot="latest", compression="gzip", target_bytes=3000)
     _derive(history)
     history.append("digits/v1", as_json_lines, "e.jsonl", 200, 210)
     base.restore(before)
@@ -261,14 +261,14 @@ def lived(folder: Path) -> History:
 def _derive(history: History) -> None:
     """Versions that follow the first, each time it has changed."""
     base = history.version("digits/v1")
-    rebuild(base, "latest", into=history.version("digits/single"))
-    rebuild(base, "latest", into=history.version("digits/even"), target_bytes=1500)
+    rebuild(base, snapshot="latest", into=history.version("digits/single"))
+    rebuild(base, snapshot="latest", into=history.version("digits/even"), target_bytes=1500)
     overlay, rewritten = history.version("digits/v2"), history.version("digits/v3")
     share: dict[str, Any] = {"which": "latest", "max_quarantined": 0.5}
     extend(base, [half, double], overlay, **share)
     extend(overlay, _third, rewritten, mode="rewrite", **share)
     steps = MigrationSpec(rename={"name": "title"}, cast={"id": "float"})
-    migrate(rewritten, history.version("other/v1"), steps, which="latest")
+    migrate(rewritten, steps, history.version("other/v1"), snapshot="latest")
 
 
 @record_udf(Feature("third", "int64"), reads=["id"], code="1")

@@ -129,7 +129,7 @@ def _derive(root: Root, name: str) -> None:
     doing: dict[str, Callable[[], object]] = {
         WIDE: lambda: extend(base, double, into),
         WHOLE: lambda: extend(base, [double, half], into, mode="rewrite", drop=["name"]),
-        RENAMED: lambda: migrate(base, into, steps, compression="gzip"),
+        RENAMED: lambda: migrate(base, steps, into, compression="gzip"),
         SINGLE: lambda: rebuild(base, into=into),
         PAIRS: lambda: combine(
             base, root.version(SINGLE), into, on="id", on_collision="keep-left", target_bytes=2000

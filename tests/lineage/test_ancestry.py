@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from shardline.api import Version
 
-NEWEST: dict[str, Any] = {"which": "latest"}
+NEWEST: dict[str, Any] = {"snapshot": "latest"}
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def base(tmp_path: Path) -> Version:
     base = base_of(tmp_path, (0, 3), (3, 6))
     extended, other = version_in(tmp_path), version_in(tmp_path, "other/v1")
     extend(base, double, extended)
-    migrate(extended, other, MigrationSpec(rename={"name": "title"}, drop=["double"]), **NEWEST)
-    rebuild(base, "latest")
+    migrate(extended, MigrationSpec(rename={"name": "title"}, drop=["double"]), other, **NEWEST)
+    rebuild(base, snapshot="latest")
     grown(base, tmp_path / "landing", (6, 8))
-    pairs: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    pairs: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     prefixes: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
     combine(base, other, version_in(tmp_path, "pairs/v1"), **pairs, **prefixes)
     return base
@@ -119,7 +119,7 @@ def test_a_shard_that_is_reused_has_its_records_once(tmp_path: Path) -> None:
     base, extended = base_of(tmp_path, (0, 3)), version_in(tmp_path)
     extend(base, double, extended)
     grown(base, tmp_path / "landing", (3, 5))
-    rebuild(base, "latest")
+    rebuild(base, snapshot="latest")
     extend(base, double, extended, **NEWEST)
     restore_version(base, "1")
     extend(base, double, extended, **NEWEST)

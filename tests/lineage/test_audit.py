@@ -167,7 +167,7 @@ def test_a_version_that_is_not_there_is_told_by_what_was_made_of_it(root: Root) 
 def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     append(base, rows(5, 8), batch="more")
-    rebuild(base, "latest", into=into)
+    rebuild(base, snapshot="latest", into=into)
     catalog = LogIndex(tmp_path / "root")
     (found,) = audit(catalog).findings
     assert (found.severity, found.kind, found.version) == (

@@ -108,7 +108,7 @@ def test_what_was_made_of_a_shard_that_was_repaired_is_not_made_again(base: Vers
     whole = Version(base.store, WHOLE)
     rebuild(base)
     assert check_version(base).ok
-    extend(base, double, whole, mode="rewrite", which=2)
+    extend(base, double, whole, mode="rewrite", snapshot=2)
     base.restore(2)
     damage(file_of(base))
     repair(base)

@@ -56,7 +56,7 @@ def derive(root: Path, base: Version) -> None:
     extend(base, [measure_image, label_names], Version(root, "digits/v2"))
     rebuild(base, into=Version(root, "digits/single"))
     migrate(
-        base, Version(root, "digits/v3"), MigrationSpec(rename={"label": "digit"}, drop=["path"])
+        base, MigrationSpec(rename={"label": "digit"}, drop=["path"]), Version(root, "digits/v3")
     )
     combine(base, base, Version(root, "digit_pairs/v1"), **PAIRED)
 

@@ -53,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Root:
     assert check_version(v1).ok
     extend(v1, odd, v2, mode="rewrite", max_quarantined=0.5)
     assert check_version(v2).ok
-    migrate(v2, v3, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}))
+    migrate(v2, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}), v3)
     assert check_version(v3).ok
     combine(v1, v2, pairs, sample=6, seed=1, on_collision="prefix", right_prefix="r_")
     assert check_version(pairs).ok

@@ -62,7 +62,7 @@ def test_a_replaced_field_is_computed_and_a_dropped_one_is_gone(tmp_path: Path) 
 def test_a_migration_tells_old_names_kinds_and_defaults(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     steps = MigrationSpec(rename={"id": "number"}, cast={"id": "float"}, default={"split": "train"})
-    migrate(base, into, steps)
+    migrate(base, steps, into)
     assert told(tmp_path, into) == {
         "number": ("cast", ["digits/v1:id"], ""),
         "name": ("kept", ["digits/v1:name"], ""),
@@ -79,7 +79,7 @@ def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Pa
         return dict.fromkeys(names, record["id"])
 
     extend(base_of(tmp_path, (0, 2)), made, into)
-    migrate(into, last, MigrationSpec(drop=["id"]), which="latest")
+    migrate(into, MigrationSpec(drop=["id"]), last, snapshot="latest")
     kept = [feature.name for feature in into.latest().schema.features if feature.name != "id"]
     assert list(told(tmp_path, last)) == kept
 
@@ -93,7 +93,7 @@ def test_a_pair_tells_the_side_and_the_name_there(tmp_path: Path) -> None:
     single = version_in(tmp_path, "digits/single")
     rebuild(base, into=single)
     prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_", "fields": added}
-    combine(base, single, into, which_right="latest", on_collision="prefix", **prefixes)
+    combine(base, single, into, right_snapshot="latest", on_collision="prefix", **prefixes)
     assert told(tmp_path, into) == {
         "a_id": ("renamed", ["digits/v1:id"], ""),
         "a_name": ("renamed", ["digits/v1:name"], ""),
@@ -109,7 +109,7 @@ def test_what_was_restored_or_rebuilt_in_place_comes_from_where_it_came_from(
 ) -> None:
     base, into = base_of(tmp_path, (0, 2), (2, 4)), version_in(tmp_path)
     extend(base, double, into)
-    rebuild(into, "latest")
+    rebuild(into, snapshot="latest")
     into.restore(1)
     catalog = LogIndex(tmp_path / "root")
     found = [dict(catalog.origins_of(into.snapshot(number))) for number in (1, 2, 3)]
@@ -132,8 +132,8 @@ def test_of_a_version_with_itself_a_new_field_names_each_origin_once(tmp_path: P
 def test_what_only_one_side_keeps_comes_from_that_side(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
     other = version_in(tmp_path, "digits/v2")
-    migrate(base, other, MigrationSpec(rename={"name": "title"}))
-    combine(base, other, into, which_right="latest", on_collision="keep-right")
+    migrate(base, MigrationSpec(rename={"name": "title"}), other)
+    combine(base, other, into, right_snapshot="latest", on_collision="keep-right")
     found = {name: of for name, (_, of, _) in told(tmp_path, into).items()}
     assert found == {
         "id": ["digits/v2:id"],

@@ -489,7 +489,7 @@ def test_readers_refuse_a_large_swapped_shard(tmp_path: Path) -> None:
             lambda: snapshot.to_arrow().read_all(),
             lambda: snapshot.take([0]),
             snapshot.to_tf,
-            lambda: export(version, tmp_path / "out", snapshot.number),
+            lambda: export(version, tmp_path / "out", snapshot=snapshot.number),
         ):
             with raises(WrongShardError, "shard-mismatch"):
                 read()
@@ -508,7 +508,7 @@ def test_readers_refuse_a_swapped_layer(root: Root, place: int) -> None:
         "take": lambda: snapshot.take([0]),
         "pandas": lambda: list(snapshot.to_pandas()),
         "tf": snapshot.to_tf,
-        "export": lambda: export(root.version(WIDE), root.folder / "out", snapshot.number),
+        "export": lambda: export(root.version(WIDE), root.folder / "out", snapshot=snapshot.number),
         "rebuild": lambda: rebuild(root.version(WIDE), into=root.version("digits/again")),
     }
     for read in readers.values():

@@ -161,7 +161,7 @@ def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path
     rot(version, 1)
     assert [one.how for one in repair(version).repaired] == ["source"]
     assert source_numbers(version) == list(range(ROWS))
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest")
     assert check_version(version).ok
     rot(version, 0)
     assert [one.how for one in repair(version).repaired] == ["inputs"]
@@ -260,7 +260,7 @@ def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
 def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "other/v1")
-    rebuild(version, "latest", into=into)
+    rebuild(version, snapshot="latest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
     (leaf,) = trace(LogIndex(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
@@ -271,7 +271,7 @@ def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
 def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "other/v1")
-    rebuild(version, "latest", into=into)
+    rebuild(version, snapshot="latest", into=into)
     shutil.rmtree(tmp_path / "root/digits")
     digits(tmp_path)
     (leaf,) = trace(LogIndex(tmp_path / "root"), into.latest(), 3).leaves
@@ -306,8 +306,8 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "digits/pairs")
     combine(version, version, into, on="id", **PREFIXES)
-    rebuild(into, "latest", compression="gzip")
-    rebuild(version, "latest", compression="gzip")
+    rebuild(into, snapshot="latest", compression="gzip")
+    rebuild(version, snapshot="latest", compression="gzip")
     before = [trace(LogIndex(version.store), one.latest(), 30).leaves for one in (version, into)]
     orphan = f"digits/shards/v1.{'0' * 32}.tfrecord.rows"
     version.store.create(orphan, b"of a shard that was never committed")
@@ -327,7 +327,7 @@ def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
     version = digits(tmp_path)
     erased(version, lambda number: number == 5)
     into = Version(tmp_path / "root", "digits/v2")
-    share: dict[str, Any] = {"which": 1, "mode": "rewrite", "max_quarantined": 0.5}
+    share: dict[str, Any] = {"snapshot": 1, "mode": "rewrite", "max_quarantined": 0.5}
     extend(version, half, into, **share)
     catalog = LogIndex(tmp_path / "root")
     (_, gone, there) = trace_descendants(catalog, version.snapshot(1), 5)
@@ -372,8 +372,8 @@ def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path:
     version = digits(tmp_path)
     pairs, more = Version(version.store, "pairs/v1"), Version(version.store, "more/v1")
     combine(version, version, pairs, **PREFIXES)
-    rebuild(pairs, "latest", into=more)
-    rebuild(more, "latest", compression="gzip")
+    rebuild(pairs, snapshot="latest", into=more)
+    rebuild(more, snapshot="latest", compression="gzip")
     tracer = RecordTracer(LogIndex(version.store))
     assert len(tracer.down(version.latest(), 3)) == 1 + 79 + 2 * 79
     found = tracer.descendants(version.latest(), 3, 10)

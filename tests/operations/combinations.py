@@ -67,7 +67,7 @@ def side(root: Path, name: str, schema: Schema, *contents: Sequence[bytes]) -> V
 
 def combined(left: Version, right: Version, into: Version, **options: Any) -> CombineReport:  # noqa: ANN401 - as they come
     """Combine the newest snapshots."""
-    newest: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    newest: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     return combine(left, right, into, **{**newest, **options})
 
 

@@ -94,7 +94,7 @@ def test_the_published_snapshots_are_combined_unless_others_are_named(tmp_path: 
         assert check_version(version).ok
     land_shards(left, lefts(9, 12))
     assert combine(left, right, into).records == 54
-    assert combine(left, right, into, which_left="latest").records == 18
+    assert combine(left, right, into, left_snapshot="latest").records == 18
 
 
 def test_examples_and_sequence_examples_are_read_alike_by_everyone(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_records_that_lie_in_layers_are_combined_whole(tmp_path: Path) -> None:
         return {"double": [2 * one.as_py() for one in batch["a"]]}
 
     layered = Version(tmp_path, "lefts/v2")
-    extend(left, double, layered, which="latest")
+    extend(left, double, layered, snapshot="latest")
     assert all(shard.base is not None for shard in layered.latest().shards)
     combined(layered, right, into)
     whole = [
@@ -145,8 +145,8 @@ def test_records_that_lie_in_layers_are_combined_whole(tmp_path: Path) -> None:
 
 def test_packed_inputs_are_combined_and_estimated_by_what_is_in_them(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
-    rebuild(left, "latest", compression="gzip")
-    options: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    rebuild(left, snapshot="latest", compression="gzip")
+    options: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     plan = plan_combine(left, right, into, **options)
     report = combined(left, right, into)
     assert plan.estimate.pairs == report.records == 54
@@ -173,7 +173,7 @@ def test_a_sample_is_drawn_of_all_pairs_in_order_and_the_same_each_time(tmp_path
     report = combined(left, right, into, sample=20, seed=3, target_bytes=400)
     places = sorted(random.Random(3).sample(range(54), 20))
     assert flat(contents(into)) == [all_pairs()[at] for at in places]
-    assert (report.incremental, len(report.made) > 2) == (False, True)
+    assert (report.incremental, len(report.written) > 2) == (False, True)
     assert report.entry is not None
     told = report.entry.parameters
     assert (told["sample"], told["seed"], told["incremental"]) == (20, 3, False)
@@ -268,7 +268,7 @@ def test_what_cannot_be_combined_is_refused(tmp_path: Path) -> None:
     assert "lefts/v1@1 and rights/v1@1" in str(refused.value)
     land_shards(left, lefts(9, 12))
     with raises(InvalidArgumentError, "conflicting-arguments") as refused:
-        combined(left, left, into, which_left=1, unordered=True, **PREFIX)
+        combined(left, left, into, left_snapshot=1, unordered=True, **PREFIX)
     assert "lefts/v1@1 and lefts/v1@2" in str(refused.value)
     assert not into.exists
 
@@ -280,7 +280,7 @@ def test_a_version_with_another_schema_or_with_records_of_its_own_is_refused(
     other = side(tmp_path, "others/v1", RIGHT)
     with raises(SchemaMismatchError, "schema-mismatch", version="others/v1"):
         combined(left, right, other)
-    options: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    options: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     with raises(SchemaMismatchError, "schema-mismatch", version="others/v1"):
         plan_combine(left, right, other, **options)
     both = Schema((*LEFT.features, *RIGHT.features))
@@ -294,7 +294,7 @@ def test_the_plan_reads_nothing_and_changes_nothing(tmp_path: Path) -> None:
     for version in (left, right):
         for shard in version.latest().shards:
             (tmp_path / version.shard_name(shard)).unlink()
-    options: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    options: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     plan = plan_combine(left, right, into, **options, target_bytes=1500)
     assert (plan.estimate.pairs, plan.reuse, plan.drop, plan.incremental) == (54, 0, 0, True)
     assert plan.compute > 1
@@ -337,8 +337,8 @@ def test_no_shard_is_larger_than_was_said_before(tmp_path: Path, options: dict[s
     combined(left, right, into, **rule, **options, executor=executor)
     assert executor.seen
     for task, made in executor.seen:
-        assert task.plan.largest is not None
-        assert made.shard.bytes <= task.plan.largest
+        assert task.plan.max_bytes is not None
+        assert made.shard.bytes <= task.plan.max_bytes
 
 
 def test_how_large_a_shard_of_new_fields_gets_is_not_said(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_how_large_a_shard_of_new_fields_gets_is_not_said(tmp_path: Path) -> Non
     executor = Watched()
     named = batch_udf(Feature("more", "int64"), reads=["a"], code="1")(is_more)
     combined(left, right, into, fields=named, executor=executor)
-    assert [task.plan.largest for task, _ in executor.seen] == [None]
+    assert [task.plan.max_bytes for task, _ in executor.seen] == [None]
 
 
 def is_more(batch: pa.RecordBatch) -> dict[str, Any]:
@@ -376,4 +376,4 @@ def test_tasks_that_were_sent_make_the_same_shards(tmp_path: Path, options: dict
     here = combined(left, right, into, **options, target_bytes=1500)
     there = Version(tmp_path, "pairs/v2")
     away = combined(left, right, there, **options, target_bytes=1500, executor=Elsewhere())
-    assert [one.sha256 for one in here.made] == [one.sha256 for one in away.made]
+    assert [one.sha256 for one in here.written] == [one.sha256 for one in away.written]

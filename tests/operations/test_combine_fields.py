@@ -120,7 +120,7 @@ def test_functions_with_a_code_version_compute_only_what_is_new(tmp_path: Path) 
     assert combined(left, right, into, **options).entry is None
     land_shards(left, lefts(10, 12))
     more = combined(left, right, into, **options)
-    assert (more.reused, more.records) == (first.made, 6)
+    assert (more.reused, more.records) == (first.written, 6)
     assert into.latest().records == 40
 
 
@@ -134,7 +134,7 @@ def test_a_function_without_a_code_version_computes_all_anew(tmp_path: Path) -> 
     first = combined(left, right, into, fields=unknown)
     again = combined(left, right, into, fields=unknown)
     assert (again.reused, again.records) == ((), first.records)
-    assert {one.name for one in first.made}.isdisjoint(one.name for one in again.made)
+    assert {one.name for one in first.written}.isdisjoint(one.name for one in again.written)
 
 
 def test_a_predicate_that_wants_nothing_leaves_a_shard_that_tells_so(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_predicate_that_wants_nothing_leaves_a_shard_that_tells_so(tmp_path: P
         return {"wanted": [0] * batch.num_rows}
 
     report = combined(left, right, into, where=none, fields=added)
-    assert [shard.records for shard in report.made] == [0]
+    assert [shard.records for shard in report.written] == [0]
     assert combined(left, right, into, where=none, fields=added).entry is None
 
 

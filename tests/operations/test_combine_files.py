@@ -156,11 +156,11 @@ def laid(
             bound,
             DEFAULT_LIMITS,
             stack,
-            lot_bytes=lot,
+            batch_bytes=lot,
             memory_bytes=memory,
         )
-        laying = PairEncoder(bound, DEFAULT_LIMITS.max_record_bytes, 2)
-        made = list(laying.records(sides.lots()))
+        encoder = PairEncoder(bound, DEFAULT_LIMITS.max_record_bytes, 2)
+        made = list(encoder.encode_frames(sides.list_batches()))
     assert all(len(one.data) <= 3 * lot or len(one.starts) == 1 for one in made)
     return [payload for one in made for payload in payloads(one)]
 

@@ -43,22 +43,22 @@ def test_a_shard_more_on_either_side_of_a_hundred_computes_its_pairs_alone(tmp_p
     target = 20 * 100 * 80
     first = combined(left, right, into, target_bytes=target)
     assert (first.records, len(first.reused)) == (10_000, 0)
-    assert len(first.made) < 10
+    assert len(first.written) < 10
     land_shards(left, lefts(100, 101))
     more = combined(left, right, into, target_bytes=target)
-    assert (more.records, len(more.reused)) == (100, len(first.made))
-    assert flat(contents(into)[len(first.made) :]) == nested(lefts(100, 101), rights(0, 100))
+    assert (more.records, len(more.reused)) == (100, len(first.written))
+    assert flat(contents(into)[len(first.written) :]) == nested(lefts(100, 101), rights(0, 100))
     land_shards(right, rights(100, 101))
     more = combined(left, right, into, target_bytes=target)
     assert more.records == 101
     land_shards(left, lefts(101, 102))
     land_shards(right, rights(101, 102))
     plan = plan_combine(
-        left, right, into, which_left="latest", which_right="latest", target_bytes=target
+        left, right, into, left_snapshot="latest", right_snapshot="latest", target_bytes=target
     )
     both = combined(left, right, into, target_bytes=target)
     assert plan.estimate.pairs == both.records == 101 + 101 + 1
-    assert (plan.compute, plan.reuse, plan.drop) == (len(both.made), len(both.reused), 0)
+    assert (plan.compute, plan.reuse, plan.drop) == (len(both.written), len(both.reused), 0)
     assert into.latest().records == 102 * 102
     assert Counter(flat(contents(into))) == Counter(nested(lefts(0, 102), rights(0, 102)))
     assert combined(left, right, into, target_bytes=target).entry is None
@@ -77,8 +77,8 @@ def test_small_pairs_of_shards_are_gathered_into_shards_of_the_target_size(tmp_p
     for parts in (2, 6, 12, 25):
         other = Version(tmp_path, f"pairs/v{parts}")
         report = combined(left, right, other, target_bytes=size // parts)
-        assert parts <= len(report.made) <= 2 * parts
-        assert max(shard.bytes for shard in report.made) <= 1.05 * size / parts
+        assert parts <= len(report.written) <= 2 * parts
+        assert max(shard.bytes for shard in report.written) <= 1.05 * size / parts
         assert flat(contents(other)) == by_shards(*shards)
 
 
@@ -87,7 +87,7 @@ def test_a_pair_of_shards_over_the_target_size_is_cut_by_records_of_the_left(
 ) -> None:
     left, right, into = two(tmp_path, 2, 1, each=6)
     report = combined(left, right, into, target_bytes=1)
-    assert [shard.records for shard in report.made] == [6] * 12
+    assert [shard.records for shard in report.written] == [6] * 12
     assert flat(contents(into)) == nested(lefts(0, 12), rights(0, 6))
     assert report.entry is not None
     told = report.entry.parameters["outputs"]
@@ -129,11 +129,11 @@ def test_what_is_gone_from_an_input_goes_and_what_is_left_is_not_made_again(
     before = into.latest().shards
     left.restore(1)
     report = combined(left, right, into)
-    assert (report.made, report.reused) == ((), before[:1])
+    assert (report.written, report.reused) == ((), before[:1])
     assert into.latest().shards == before[:1]
     left.restore(2)
     back = combined(left, right, into)
-    assert (back.made, back.reused) == ((), before)
+    assert (back.written, back.reused) == ((), before)
 
 
 def test_the_pairs_that_are_left_of_a_shard_that_goes_are_made_anew(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_the_pairs_that_are_left_of_a_shard_that_goes_are_made_anew(tmp_path: Pa
     combined(left, right, into)
     left.restore(1)
     report = combined(left, right, into)
-    assert (len(report.made), report.reused, report.records) == (1, (), 8)
+    assert (len(report.written), report.reused, report.records) == (1, (), 8)
     assert flat(contents(into)) == nested(lefts(0, 2), rights(0, 2)) + nested(
         lefts(0, 2), rights(2, 4)
     )
@@ -151,7 +151,7 @@ def test_the_pairs_that_are_left_of_a_shard_that_goes_are_made_anew(tmp_path: Pa
 def test_an_input_that_was_rebuilt_is_combined_anew(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 2, 2)
     combined(left, right, into)
-    rebuild(left, "latest")
+    rebuild(left, snapshot="latest")
     report = combined(left, right, into)
     assert (report.reused, report.records) == ((), 16)
     assert flat(contents(into)) == by_shards([lefts(0, 4)], [rights(0, 2), rights(2, 4)])
@@ -160,12 +160,12 @@ def test_an_input_that_was_rebuilt_is_combined_anew(tmp_path: Path) -> None:
 def test_another_rule_or_packing_makes_all_anew(tmp_path: Path) -> None:
     left, _, into = two(tmp_path, 2, 2)
     options = {"on_collision": "prefix", "left_prefix": "l_", "right_prefix": "r_"}
-    assert len(combined(left, left, into, **options).made) == 1
+    assert len(combined(left, left, into, **options).written) == 1
     assert combined(left, left, into, **options).entry is None
     once = combined(left, left, into, **options, unordered=True)
     assert (once.reused, once.records) == ((), 6)
     packed = combined(left, left, into, **options, unordered=True, compression="gzip")
-    assert (packed.reused, [shard.compression for shard in packed.made]) == ((), ["gzip"])
+    assert (packed.reused, [shard.compression for shard in packed.written]) == ((), ["gzip"])
 
 
 def test_what_was_made_under_a_rule_before_is_found_again(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_what_was_made_under_a_rule_before_is_found_again(tmp_path: Path) -> Non
     whole = into.latest().shards
     combined(left, left, into, **options, unordered=True)
     again = combined(left, left, into, **options)
-    assert (again.made, again.reused) == ((), whole)
+    assert (again.written, again.reused) == ((), whole)
     assert combined(left, left, into, **options).entry is None
     land_shards(left, lefts(4, 5))
     assert combined(left, left, into, **options).records == 9
@@ -192,12 +192,12 @@ def test_pairs_of_one_version_with_itself_grow_with_it(tmp_path: Path) -> None:
     }
     first = combined(left, left, into, **options, target_bytes=600)
     assert first.records == 36
-    assert 2 < len(first.made) < 20
+    assert 2 < len(first.written) < 20
     prefixes = ("l_", "r_")
     assert Counter(flat(contents(into))) == Counter(each_two(lefts(0, 9), prefixes))
     land_shards(left, lefts(9, 11), [])
     more = combined(left, left, into, **options, target_bytes=600)
-    assert (more.records, len(more.reused)) == (9 * 2 + 1, len(first.made))
+    assert (more.records, len(more.reused)) == (9 * 2 + 1, len(first.written))
     assert Counter(flat(contents(into))) == Counter(each_two(lefts(0, 11), prefixes))
     assert combined(left, left, into, **options, target_bytes=600).entry is None
 
@@ -212,7 +212,7 @@ def test_a_triangle_over_the_target_size_is_cut_where_its_pairs_are_even(tmp_pat
         "unordered": True,
     }
     report = combined(left, left, into, **options, target_bytes=190 * 82 // 4)
-    counts = [shard.records for shard in report.made]
+    counts = [shard.records for shard in report.written]
     assert sum(counts) == 190
     assert len(counts) in {4, 5}
     assert max(counts) - min(counts) < 20
@@ -226,7 +226,7 @@ def test_a_rejected_snapshot_is_made_anew_under_other_names(tmp_path: Path) -> N
     into.reject(1, reason="someone looked")
     report = combined(left, right, into)
     assert (report.records, report.reused) == (4, ())
-    assert not bad & {shard.name for shard in report.made}
+    assert not bad & {shard.name for shard in report.written}
 
 
 def test_inputs_without_a_record_make_no_shard(tmp_path: Path) -> None:

@@ -129,14 +129,16 @@ def test_a_left_that_grew_is_matched_alone_and_a_right_that_grew_matches_all_ane
 ) -> None:
     left, right, into = matched(tmp_path, 4, 3)
     options: dict[str, Any] = {"on": INT, "target_bytes": 1500}
-    plan = plan_combine(left, right, into, which_left="latest", which_right="latest", **options)
+    plan = plan_combine(
+        left, right, into, left_snapshot="latest", right_snapshot="latest", **options
+    )
     first = combined(left, right, into, **options)
-    assert (plan.estimate.pairs, plan.compute) == (first.records, len(first.made)) == (30, 2)
+    assert (plan.estimate.pairs, plan.compute) == (first.records, len(first.written)) == (30, 2)
     assert abs(plan.estimate.bytes - first.bytes) < 0.1 * first.bytes
     assert combined(left, right, into, **options).entry is None
     land_shards(left, some(0, 10, "n", "key"))
     more = combined(left, right, into, **options)
-    assert (more.records, more.reused) == (10, first.made)
+    assert (more.records, more.reused) == (10, first.written)
     land_shards(right, some(30, 50, "m", "id"))
     anew = combined(left, right, into, **options)
     assert (anew.records, anew.reused) == (50, ())
@@ -154,7 +156,7 @@ def test_left_shards_without_a_match_are_not_looked_at_again(tmp_path: Path) -> 
 def test_one_left_shard_over_the_target_size_is_cut(tmp_path: Path) -> None:
     left, right, into = matched(tmp_path, 1, 1)
     report = combined(left, right, into, on=INT, target_bytes=200)
-    assert len(report.made) > 2
+    assert len(report.written) > 2
     assert flat(contents(into)) == [
         pair(one, other)
         for one, other in zip(some(0, 10, "n", "key"), some(0, 10, "m", "id"), strict=True)
@@ -198,7 +200,7 @@ def test_records_of_one_version_are_matched_among_themselves_once(tmp_path: Path
 def test_a_limit_takes_the_first_matches_in_one_shard(tmp_path: Path) -> None:
     left, right, into = matched(tmp_path, 3, 3)
     report = combined(left, right, into, on=INT, limit=15, target_bytes=1)
-    assert [shard.records for shard in report.made] == [15]
+    assert [shard.records for shard in report.written] == [15]
     assert into.latest().to_arrow(["n"]).read_all()["n"].to_pylist() == list(range(15))
 
 

@@ -58,7 +58,7 @@ def test_a_plan_has_every_pair_once_and_in_order(
 ) -> None:
     once = mode == "once"
     grid = PairGrid(left, left if once else right, once)
-    planned = list(list_missing_coverages(CoveredPairs.nothing(grid), target))
+    planned = list(list_missing_coverages(CoveredPairs.empty(grid), target))
     assert [cell for cover, _ in planned for cell in cells(grid, cover)] == every(grid)
     for cover, found in planned:
         assert found.pairs == len(cells(grid, cover)) > 0
@@ -79,7 +79,7 @@ def test_only_what_is_not_covered_is_planned(
     before, target = sizes
     once = mode == "once"
     old = PairGrid(left, left if once else right, once)
-    made = [cover for cover, _ in list_missing_coverages(CoveredPairs.nothing(old), before)]
+    made = [cover for cover, _ in list_missing_coverages(CoveredPairs.empty(old), before)]
     there = [cover for cover in made if data.draw(st.booleans())]
     places = [[data.draw(st.integers(0, 3)) > 0 for _ in side] for side in (old.left, old.right)]
     if once:
@@ -94,7 +94,7 @@ def test_only_what_is_not_covered_is_planned(
         np.array([sum(kept[:at]) if stays else -1 for at, stays in enumerate(kept)], np.int64)
         for kept in places
     ]
-    covered = CoveredPairs.nothing(grid)
+    covered = CoveredPairs.empty(grid)
     kept = [cover for cover in there if covered.add(cover, moved[0], moved[1])]
     assert all(covered.add(cover, moved[0], moved[1]) is False for cover in kept)
     found: Counter[tuple[int, int, int, int]] = Counter()
@@ -120,7 +120,7 @@ def test_matched_records_are_planned_by_rows(
 ) -> None:
     grid = PairGrid(left, right)
     counts = [data.draw(st.integers(0, 40)) for _ in left]
-    covered = CoveredPairs.nothing(grid)
+    covered = CoveredPairs.empty(grid)
 
     def planned(covered: CoveredPairs) -> list[Coverage]:
         rows = [(row, gap, counts[row]) for row, gap in list_missing_rows(covered)]
@@ -146,7 +146,7 @@ def test_matched_records_are_planned_by_rows(
 
 def test_the_first_pairs_are_those_of_the_first_shards() -> None:
     grid = PairGrid((RecordExtent(2, 20), RecordExtent(2, 20)), (RecordExtent(3, 30),))
-    covers = list(list_missing_coverages(CoveredPairs.nothing(grid), 1))
+    covers = list(list_missing_coverages(CoveredPairs.empty(grid), 1))
     assert [found.pairs for _, found in covers] == [3, 3, 3, 3]
     assert [found.pairs for _, found in list_first_coverages(covers, 5)] == [3, 2]
     assert [cover for cover, _ in list_first_coverages(covers, 6)] == [

@@ -80,7 +80,7 @@ def test_predicate_combination_computes_only_new_shards(tmp_path: Path) -> None:
     assert combined(left, right, into, where="a == 11 or b == 2").entry is None
     land_shards(left, lefts(10, 12))
     more = combined(left, right, into, where="a == 11 or b == 2")
-    assert more.reused == first.made
+    assert more.reused == first.written
     assert len(sums(into)) == 10 + 2 + 9
     other = combined(left, right, into, where="a == 11")
     assert (other.reused, other.records) == ((), 10)

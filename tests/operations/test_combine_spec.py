@@ -138,7 +138,7 @@ def test_a_plan_is_executed_even_if_the_version_has_changed(tmp_path: Path, *, m
     left = side(tmp_path, "lefts/v1", LEFT, lefts(0, 3))
     right = side(tmp_path, "rights/v1", RIGHT, rights(0, 2))
     into = Version(tmp_path, "pairs/v1")
-    which: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    which: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     plan = plan_combine(left, right, into, **which)
     assert (plan.estimate.pairs, plan.compute, plan.reuse) == (6, 1, 0)
     if moved:

@@ -64,7 +64,7 @@ DERIVED: dict[str, Callable[..., object]] = {
     "overlay": lambda base, into, **options: extend(base, double, into, **options),
     "rewrite": lambda base, into, **options: extend(base, length, into, mode="rewrite", **options),
     "migrate": lambda base, into, **options: migrate(
-        base, into, MigrationSpec(rename={"name": "word"}), **options
+        base, MigrationSpec(rename={"name": "word"}), into, **options
     ),
     "combine": lambda base, into, **options: combine(
         base, base, into, on_collision="prefix", left_prefix="l_", **options
@@ -97,7 +97,7 @@ def test_extend_mixed_version_computes_only_new_shards(tmp_path: Path) -> None:
     assert packings(into.latest()) == ["gzip", "none"]
     add(base, tmp_path, 20)
     report = extend(base, length, into, mode="rewrite")
-    assert (len(report.made), len(report.reused)) == (1, 2)
+    assert (len(report.written), len(report.reused)) == (1, 2)
     assert packings(into.latest()) == ["gzip", "none", "none"]
 
 

@@ -113,7 +113,7 @@ def test_vacuum_keeps_what_a_consumer_read_until_a_week_after_it_is_released(
 
 def test_an_overlay_that_a_consumer_read_keeps_its_base_too(tmp_path: Path) -> None:
     base, wide = base_of(tmp_path, (0, 2)), version_in(tmp_path)
-    extend(base, [double], wide, which="latest")
+    extend(base, [double], wide, snapshot="latest")
     wide.snapshot(1).consumed_by("cnn", run="1")
     later = Clock(wide.latest().time + timedelta(days=60))
     vacuum(tmp_path / "root", "digits", delete=True, clock=later)

@@ -11,9 +11,8 @@ from shardline.api import Version
 from shardline.errors import InvalidRecordsError
 from shardline.operations.append import append
 from shardline.operations.combine_files import combine_files
-from shardline.operations.extend import extend
-from shardline.operations.migrate import MigrationSpec, migrate
-from shardline.operations.transform_files import extend_file, migrate_file
+from shardline.operations.extend import extend, extend_file
+from shardline.operations.migrate import MigrationSpec, migrate, migrate_file
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import record_udf, table_join
 from tests.cli.command import shardline
@@ -56,16 +55,16 @@ STEPS = MigrationSpec(cast={"part": "int64"})
 TABLE = pa.table({"id": [999], "name": ["x"]})
 STOPPED: dict[str, Callable[[Path], object]] = {
     "extend function": lambda folder: extend(
-        base(folder), failing, Version(folder, "a/v2"), which="latest"
+        base(folder), failing, Version(folder, "a/v2"), snapshot="latest"
     ),
     "extend join": lambda folder: extend(
-        base(folder), table_join(TABLE, key="id"), Version(folder, "a/v2"), which="latest"
+        base(folder), table_join(TABLE, key="id"), Version(folder, "a/v2"), snapshot="latest"
     ),
     "migrate cast": lambda folder: migrate(
-        base(folder), Version(folder, "a/v2"), STEPS, which="latest"
+        base(folder), STEPS, Version(folder, "a/v2"), snapshot="latest"
     ),
-    "extend file": lambda folder: extend_file(loose(folder), folder / "out", failing),
-    "migrate file": lambda folder: migrate_file(loose(folder), folder / "out", STEPS),
+    "extend file": lambda folder: extend_file(loose(folder), failing, folder / "out"),
+    "migrate file": lambda folder: migrate_file(loose(folder), STEPS, folder / "out"),
     "combine files": lambda folder: combine_files(
         loose(folder),
         loose(folder),

@@ -176,7 +176,7 @@ def test_records_are_followed_where_their_features_are_gone_and_some_were_refuse
     v2, v3 = (Version(tmp_path / "root", f"digits/{name}") for name in ("v2", "v3"))
     extend(v1, odd, v2, mode="rewrite", max_quarantined=0.5)
     check_version(v2)
-    migrate(v2, v3, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}))
+    migrate(v2, MigrationSpec(drop=("id", "name"), rename={"twice": "number"}), v3)
     check_version(v3)
     assert table(v3.latest()) == {"number": [0, 2, 3, 4, 5]}
     erased(tmp_path, 1, 3)
@@ -215,7 +215,7 @@ def test_what_was_erased_cannot_come_back(tmp_path: Path) -> None:
             act(*arguments)
     version.tag("fine", 1)
     with pytest.raises(ConflictError, match="snapshot 2"):
-        extend(version, double, Version(tmp_path / "root", "digits/v2"), which=2, mode="rewrite")
+        extend(version, double, Version(tmp_path / "root", "digits/v2"), snapshot=2, mode="rewrite")
     # A check that fails on what the erase left is told; nothing comes back by that either.
     failure = Attestation("counts", passed=False, content=version.latest().content)
     entry = version.reject(3, [failure])
@@ -302,7 +302,7 @@ def test_an_erase_that_was_stopped_between_two_versions_is_finished_by_the_next(
     root = tmp_path / "root"
     v2, v3 = Version(root, "digits/v2"), Version(root, "digits/v3")
     extend(v1, double, v2)
-    migrate(v1, v3, MigrationSpec(drop=("id",)))
+    migrate(v1, MigrationSpec(drop=("id",)), v3)
 
     def stop() -> None:
         raise KeyboardInterrupt
@@ -377,7 +377,7 @@ def test_whoever_still_holds_the_records_is_listed(tmp_path: Path) -> None:
     check_version(version)
     faces = Version(root, "faces/v1")
     extend(version, double, faces, mode="rewrite")
-    extend(faces, length, Version(root, "noses/v1"), mode="rewrite", which="latest")
+    extend(faces, length, Version(root, "noses/v1"), mode="rewrite", snapshot="latest")
     version.tag("train", 2)
     version.pin("consumer digits-model", 2, "run 17")
     version.pin("someone", 2)

@@ -51,7 +51,7 @@ def everything(tmp_path: Path) -> dict[str, Version]:
     published(made["v2"])
     extend(made["v2"], length, made["v3"])
     extend(v1, double, made["v4"], mode="rewrite")
-    migrate(v1, made["v5"], MigrationSpec(rename={"name": "word"}, drop=("id",)))
+    migrate(v1, MigrationSpec(rename={"name": "word"}, drop=("id",)), made["v5"])
     rebuild(v1, into=made["flat"])
     rules: dict[str, Any] = {"pairs": {}, "keyed": {"on": "id"}}
     for name, rule in rules.items():

@@ -41,7 +41,7 @@ PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "righ
 WAYS: dict[str, Callable[[Version, Version], object]] = {
     "extend": lambda v1, into: extend(v1, double, into, mode="rewrite"),
     "overlay": lambda v1, into: extend(v1, double, into),
-    "migrate": lambda v1, into: migrate(v1, into, MigrationSpec(drop=("id",))),
+    "migrate": lambda v1, into: migrate(v1, MigrationSpec(drop=("id",)), into),
     "rebuild": lambda v1, into: rebuild(v1, into=into),
     "combine": lambda v1, into: combine(v1, v1, into, **PREFIXES),
     "virtual": lambda v1, into: combine(v1, v1, into, mode="virtual", **PREFIXES),

@@ -58,7 +58,7 @@ def test_the_file_holds_the_records_of_the_snapshot(tmp_path: Path, out: Path) -
 
 def test_the_description_beside_the_file_tells_what_is_in_it(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2], EXAMPLES[2:])
-    report = export(version, out, "latest")
+    report = export(version, out, snapshot="latest")
     told = json.loads(out.with_name("digits.tfrecord.export").read_bytes())
     assert told == {
         "version": "digits/v1",
@@ -76,31 +76,31 @@ def test_the_description_beside_the_file_tells_what_is_in_it(tmp_path: Path, out
 
 def test_nothing_is_written_when_nothing_is_new(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES)
-    first = export(version, out, "latest")
+    first = export(version, out, snapshot="latest")
     before = identity(out), identity(out.with_name(f"{out.name}.export"))
-    again = export(version, str(out), "latest")
+    again = export(version, str(out), snapshot="latest")
     assert (again.written, again.exported) == (False, first.exported)
     assert (identity(out), identity(out.with_name(f"{out.name}.export"))) == before
 
 
 def test_a_stable_path_stays_packed_as_it_was(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES)
-    export(version, out, "latest")
-    rebuild(version, "latest", compression="gzip")
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
+    rebuild(version, snapshot="latest", compression="gzip")
+    export(version, out, snapshot="latest")
     assert out.read_bytes() == framed(*EXAMPLES)
-    export(version, out, "latest", compression="gzip")
-    export(version, out, "latest")
+    export(version, out, snapshot="latest", compression="gzip")
+    export(version, out, snapshot="latest")
     assert read_by_tensorflow(out, "GZIP") == EXAMPLES
 
 
 def test_a_reader_of_the_old_file_reads_it_to_its_end(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2])
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     with out.open("rb") as opened:
         head = opened.read(10)
         land(version, "more", EXAMPLES[2:])
-        assert export(version, out, "latest").written
+        assert export(version, out, snapshot="latest").written
         assert head + opened.read() == framed(*EXAMPLES[:2])
     assert out.read_bytes() == framed(*EXAMPLES)
 
@@ -113,15 +113,15 @@ def test_only_what_is_published_comes_out_unless_told(tmp_path: Path, out: Path)
     land(version, "unchecked", EXAMPLES[2:])
     assert export(version, out).exported.snapshot == 1
     assert records_of(out) == EXAMPLES[:2]
-    assert export(version, out, "latest").exported.snapshot == 2
-    assert export(version, out, 1).exported.records == 2
+    assert export(version, out, snapshot="latest").exported.snapshot == 2
+    assert export(version, out, snapshot=1).exported.records == 2
 
 
 def test_a_restored_snapshot_is_exported_again(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2], EXAMPLES[2:])
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     version.restore(1)
-    assert export(version, out, "latest").written
+    assert export(version, out, snapshot="latest").written
     assert records_of(out) == EXAMPLES[:2]
 
 
@@ -129,18 +129,18 @@ def test_a_foreign_file_is_refused_unless_it_may_be_overwritten(tmp_path: Path, 
     version = landed(tmp_path, EXAMPLES)
     made(out, b"precious")
     with raises(FileExistsAlreadyError, "file-exists", path=str(out), version="digits/v1"):
-        export(version, out, "latest")
+        export(version, out, snapshot="latest")
     assert objects(out.parent) == {out.name: b"precious"}
-    export(version, out, "latest", overwrite=True)
+    export(version, out, snapshot="latest", overwrite=True)
     assert records_of(out) == EXAMPLES
 
 
 def test_the_export_of_another_version_is_refused(tmp_path: Path, out: Path) -> None:
     version, other = landed(tmp_path, EXAMPLES), make_version(tmp_path, "digits/v2")
     land(other, "other", EXAMPLES[:1])
-    export(other, out, "latest")
+    export(other, out, snapshot="latest")
     with raises(FileExistsAlreadyError, "file-exists", path=str(out), version="digits/v1"):
-        export(version, out, "latest")
+        export(version, out, snapshot="latest")
     assert records_of(out) == EXAMPLES[:1]
 
 
@@ -148,7 +148,7 @@ def test_a_link_that_leads_nowhere_is_not_replaced(tmp_path: Path, out: Path) ->
     version = landed(tmp_path, EXAMPLES)
     out.symlink_to(tmp_path / "nowhere")
     with pytest.raises(FileExistsAlreadyError):
-        export(version, out, "latest")
+        export(version, out, snapshot="latest")
     assert out.is_symlink()
 
 
@@ -157,7 +157,7 @@ def test_a_file_that_is_not_as_it_was_written_is_exported_anew(
     tmp_path: Path, out: Path, change: str
 ) -> None:
     version = landed(tmp_path, EXAMPLES)
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     data = out.read_bytes()
     if change == "touched":
         os.utime(out, ns=(1, 1))
@@ -172,14 +172,14 @@ def test_a_file_that_is_not_as_it_was_written_is_exported_anew(
     else:
         out.with_name(f"{out.name}.export").write_bytes(b"{}")
     overwrite = change == "description"  # without it nobody knows whose file it is
-    assert export(version, out, "latest", overwrite=overwrite).written
+    assert export(version, out, snapshot="latest", overwrite=overwrite).written
     assert out.read_bytes() == data
-    assert not export(version, out, "latest").written
+    assert not export(version, out, snapshot="latest").written
 
 
 def test_a_damaged_shard_leaves_the_old_file(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2])
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     land(version, "more", EXAMPLES[2:])
     bad = paths(version.latest())[1]
     data = bad.read_bytes()
@@ -195,50 +195,50 @@ def test_a_damaged_shard_leaves_the_old_file(tmp_path: Path, out: Path) -> None:
         else:
             bad.write_bytes(content)
         with pytest.raises(error, match=bad.name):
-            export(version, out, "latest")
+            export(version, out, snapshot="latest")
         assert (objects(out.parent), identity(out)) == before
     made(bad, data)
-    assert export(version, out, "latest").written
+    assert export(version, out, snapshot="latest").written
 
 
 def test_gzip_comes_out_as_it_is_or_as_told(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2], [], EXAMPLES[2:], kind="members")
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     parts = (EXAMPLES[:2], EXAMPLES[2:])
     assert out.read_bytes() == b"".join(file_of("members", part) for part in parts)
     assert read_by_tensorflow(out, "GZIP") == EXAMPLES
-    report = export(version, out, "latest", compression="none")
+    report = export(version, out, snapshot="latest", compression="none")
     assert (report.written, report.exported.compression) == (True, "none")
     assert out.read_bytes() == framed(*EXAMPLES)
-    export(version, out, "latest", compression="gzip")
+    export(version, out, snapshot="latest", compression="gzip")
     assert gzip.decompress(out.read_bytes()) == framed(*EXAMPLES)
     with raises(InvalidArgumentError, "unsupported-compression"):
-        export(version, out, "latest", compression="zlib")
+        export(version, out, snapshot="latest", compression="zlib")
 
 
 def test_a_rebuilt_snapshot_gives_the_same_file(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2], EXAMPLES[2:])
-    before = export(version, out, "latest").exported
-    rebuild(version, "latest")
-    assert export(version, out, "latest").exported.sha256 == before.sha256
+    before = export(version, out, snapshot="latest").exported
+    rebuild(version, snapshot="latest")
+    assert export(version, out, snapshot="latest").exported.sha256 == before.sha256
 
 
 def test_a_snapshot_without_shards_is_an_empty_file(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES)
     version.reject(1)
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     assert out.read_bytes() == b""
 
 
 def test_a_missing_folder_is_told_by_its_name(tmp_path: Path) -> None:
     version = landed(tmp_path, EXAMPLES)
     with pytest.raises(FileNotFoundError, match="missing"):
-        export(version, tmp_path / "missing" / "out", "latest")
+        export(version, tmp_path / "missing" / "out", snapshot="latest")
 
 
 def test_an_export_that_is_cancelled_leaves_the_old_file(tmp_path: Path, out: Path) -> None:
     version = landed(tmp_path, EXAMPLES[:2])
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     land(version, "more", EXAMPLES[2:])
     before = objects(out.parent)
     cancellation = CancellationToken()
@@ -250,12 +250,12 @@ def test_an_export_that_is_cancelled_leaves_the_old_file(tmp_path: Path, out: Pa
 
     executor = ThreadExecutor(cancellation=cancellation)
     with pytest.raises(CancelledError):
-        export(version, out, "latest", executor=executor, progress=cancel)
+        export(version, out, snapshot="latest", executor=executor, progress=cancel)
     assert objects(out.parent) == before
     assert (told[0].step, told[0].task, told[0].records) == ("exporting", str(out), 2)
 
 
 def test_an_export_reads_from_a_store_that_is_no_disk(out: Path) -> None:
     version = landed("memory://export", numbered(0, 3), numbered(3, 5))
-    export(version, out, "latest")
+    export(version, out, snapshot="latest")
     assert records_of(out) == numbered(0, 5)

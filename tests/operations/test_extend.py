@@ -32,9 +32,8 @@ from shardline.hints import Command, Option
 from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.example_file import write_examples
-from shardline.operations.extend import extend, prepare_extend
+from shardline.operations.extend import extend, extend_file, plan_extend
 from shardline.operations.rebuild import rebuild
-from shardline.operations.transform_files import extend_file
 from shardline.operations.vacuum import vacuum
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Category, Feature, Schema, Text
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shardline.operations.transform_version import TransformMode
+    from shardline.operations.transform import TransformMode
 
 MODES: tuple[TransformMode, ...] = ("overlay", "rewrite")
 AT_ONCE = timedelta(0)
@@ -70,7 +69,7 @@ def test_every_reader_sees_the_old_features_and_the_new_ones(
 ) -> None:
     base, into = base_of(tmp_path, (0, 3), (3, 5)), version_in(tmp_path)
     report = extend(base, [double, length], into, mode=mode)
-    assert (report.snapshot, report.created, len(report.made)) == (1, True, 2)
+    assert (report.snapshot, report.created, len(report.written)) == (1, True, 2)
     assert check_version(into).ok
     snapshot = into.published()
     wanted = {
@@ -121,12 +120,12 @@ def test_one_more_shard_in_a_base_of_a_hundred_is_all_that_is_computed(
 ) -> None:
     base = base_of(tmp_path, *((number, number + 1) for number in range(100)))
     into = version_in(tmp_path)
-    assert len(extend(base, double, into, mode=mode).made) == 100
+    assert len(extend(base, double, into, mode=mode).written) == 100
     grown(base, tmp_path / "landing", (100, 102))
-    plan = prepare_extend(base, double, into, mode=mode).plan()
+    plan = plan_extend(base, double, into, mode=mode)
     assert (plan.compute, plan.reuse, plan.records) == (1, 100, 2)
     report = extend(base, double, into, mode=mode)
-    assert (len(report.made), len(report.reused), report.records) == (1, 100, 2)
+    assert (len(report.written), len(report.reused), report.records) == (1, 100, 2)
     assert report.entry is not None
     assert report.entry.parameters["computed"] == 1
     assert report.entry.parameters["reused"] == 100
@@ -143,7 +142,7 @@ def test_a_function_without_a_code_version_is_computed_anew_each_time(tmp_path: 
     extend(base, nameless, into)
     grown(base, tmp_path / "landing", (2, 3))
     report = extend(base, nameless, into)
-    assert (len(report.made), len(report.reused)) == (3, 0)
+    assert (len(report.written), len(report.reused)) == (3, 0)
 
 
 def test_another_code_version_is_computed_anew(tmp_path: Path) -> None:
@@ -153,7 +152,7 @@ def test_another_code_version_is_computed_anew(tmp_path: Path) -> None:
 
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     extend(base, double, into)
-    assert len(extend(base, other, into).made) == 1
+    assert len(extend(base, other, into).written) == 1
     assert table(into.latest(), ["double"])["double"] == [0, 1]
 
 
@@ -165,11 +164,11 @@ def test_a_restored_base_drops_what_is_gone_and_takes_it_back_without_computing(
     extend(base, double, into)
     base.restore(1)
     report = extend(base, double, into)
-    assert (len(report.made), len(report.reused)) == (0, 1)
+    assert (len(report.written), len(report.reused)) == (0, 1)
     assert table(into.latest(), ["double"])["double"] == [0, 2]
     base.restore(2)
     report = extend(base, double, into)
-    assert (len(report.made), len(report.reused)) == (0, 2)
+    assert (len(report.written), len(report.reused)) == (0, 2)
     assert check_version(into).ok
     assert table(into.published(), ["double"])["double"] == [0, 2, 4, 6]
 
@@ -180,7 +179,7 @@ def test_a_rebuilt_base_is_computed_anew(tmp_path: Path) -> None:
     rebuild(base)
     assert check_version(base).ok
     report = extend(base, double, into)
-    assert (len(report.made), len(report.reused)) == (1, 0)
+    assert (len(report.written), len(report.reused)) == (1, 0)
     assert table(into.latest(), ["double"])["double"] == [0, 2, 4, 6]
 
 
@@ -417,7 +416,7 @@ def test_a_field_that_is_there_already_is_refused_unless_it_is_replaced(tmp_path
 WRONG_CALLS: list[tuple[dict[str, Any], type[ShardlineError], str, str]] = [
     ({"mode": "sideways"}, InvalidArgumentError, "invalid-choice", "'sideways'"),
     ({"replaces": ["name"], "mode": "rewrite"}, SchemaMismatchError, "missing-feature", "'name'"),
-    ({"which": "7"}, SnapshotNotFoundError, "snapshot-not-found", "snapshot 7"),
+    ({"snapshot": "7"}, SnapshotNotFoundError, "snapshot-not-found", "snapshot 7"),
     ({"compression": "zlib"}, InvalidArgumentError, "unsupported-compression", "ZLIB"),
     (
         {"max_quarantined": 2.0, "mode": "rewrite"},
@@ -425,16 +424,16 @@ WRONG_CALLS: list[tuple[dict[str, Any], type[ShardlineError], str, str]] = [
         "out-of-range",
         "max_quarantined",
     ),
-    ({"fields": []}, InvalidArgumentError, "missing-argument", "features"),
+    ({"udfs": []}, InvalidArgumentError, "missing-argument", "features"),
     (
-        {"fields": [], "drop": ["name"], "mode": "rewrite"},
+        {"udfs": [], "drop": ["name"], "mode": "rewrite"},
         InvalidArgumentError,
         "missing-argument",
-        "Steps(drop=['name'])",
+        "MigrationSpec(drop=['name'])",
     ),
-    ({"fields": len}, FieldsError, "undeclared-udf", "tensor_udf(...)"),
-    ({"fields": "double"}, FieldsError, "undeclared-udf", "str"),
-    ({"fields": [double, len]}, FieldsError, "undeclared-udf", "builtin_function_or_method"),
+    ({"udfs": len}, FieldsError, "undeclared-udf", "tensor_udf(...)"),
+    ({"udfs": "double"}, FieldsError, "undeclared-udf", "str"),
+    ({"udfs": [double, len]}, FieldsError, "undeclared-udf", "builtin_function_or_method"),
 ]
 
 
@@ -445,7 +444,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_done(
     base = base_of(tmp_path, (0, 2))
     before = stored(base)
     with raises(kind, code) as caught:
-        extend(base, into=version_in(tmp_path), **{"fields": double, **arguments})
+        extend(base, into=version_in(tmp_path), **{"udfs": double, **arguments})
     assert part in caught.value.describe()
     assert stored(base) == before
 
@@ -480,7 +479,7 @@ def test_opaque_records_cannot_be_extended(tmp_path: Path) -> None:
     base = Version(tmp_path / "root", "blobs/v1")
     base.create(Schema.opaque())
     with pytest.raises(ShardlineError):
-        extend(base, double, version_in(tmp_path, "blobs/v2"), which="latest")
+        extend(base, double, version_in(tmp_path, "blobs/v2"), snapshot="latest")
 
 
 def test_an_unpublished_base_is_not_read_unless_it_is_named(tmp_path: Path) -> None:
@@ -488,7 +487,7 @@ def test_an_unpublished_base_is_not_read_unless_it_is_named(tmp_path: Path) -> N
     append(base, [{"id": 9, "name": "x"}], batch="unchecked")
     into = version_in(tmp_path)
     assert extend(base, double, into).records == 2
-    assert extend(base, double, into, which="latest").records == 1
+    assert extend(base, double, into, snapshot="latest").records == 1
 
 
 def test_context_features_of_sequence_examples_are_extended(tmp_path: Path) -> None:
@@ -544,7 +543,7 @@ def test_a_tensorflow_function_and_a_table_make_fields(tmp_path: Path) -> None:
     assert [one["reads"] for one in report.entry.parameters["fields"]] == [["id"], ["id"]]
     names.write_text("id,label\n0,null\n1,eins\n2,zwei\n")
     again = extend(base, [square, table_join(names, key="id")], into)
-    assert len(again.made) == 2
+    assert len(again.written) == 2
     assert table(into.latest(), ["label"])["label"] == ["null", "eins", "zwei"]
 
 
@@ -653,7 +652,7 @@ def test_content_changes_with_the_lowest_base_of_a_stack(tmp_path: Path) -> None
             base.reject(1)
             grown(base, tmp_path / "landing", span)
         extend(base, one, second)
-        extend(second, two, third, which="latest")
+        extend(second, two, third, snapshot="latest")
         contents.add(third.latest().content)
     assert len(contents) == 2
 
@@ -698,7 +697,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_shards_that_are_left(tmp_path: 
     limit[0] = 100
     report = extend(base, seen, into, executor=ThreadExecutor(1))
     assert computed == [0, 1, 2, 3, 4]
-    assert (len(report.made), report.found, report.records) == (5, 2, 5)
+    assert (len(report.written), report.recovered, report.records) == (5, 2, 5)
     assert report.entry is not None
     told = report.entry.parameters
     assert (told["computed"], told["found"], told["reused"]) == (3, 2, 0)
@@ -789,13 +788,13 @@ def test_a_record_that_gets_too_large_by_what_is_new_is_refused_or_goes_to_quara
 def test_a_rebuild_in_place_stays_when_the_base_grows(tmp_path: Path, mode: TransformMode) -> None:
     base, into = base_of(tmp_path, (0, 2), (2, 4)), version_in(tmp_path)
     extend(base, double, into, mode=mode)
-    rebuild(into, "latest")
+    rebuild(into, snapshot="latest")
     (folded,) = into.latest().shards
     assert extend(base, double, into, mode=mode).entry is None
     grown(base, tmp_path / "landing", (4, 6))
     report = extend(base, double, into, mode=mode)
-    assert (len(report.made), report.reused) == (1, (folded,))
-    rebuild(into, "latest")
+    assert (len(report.written), report.reused) == (1, (folded,))
+    rebuild(into, snapshot="latest")
     assert extend(base, double, into, mode=mode).entry is None
     assert table(into.latest(), ["double"])["double"] == [0, 2, 4, 6, 8, 10]
     base.restore(1)
@@ -864,6 +863,6 @@ def test_a_record_with_a_feature_that_the_schema_does_not_tell_stops_a_rewrite(
     write_examples(path, {"id": ids, "odd": pa.array([None, None, 7], pa.int64())})
     known = Schema((Feature("id", "int64"),))
     with pytest.raises(ColumnError, match=r"in\.tfrecord") as caught:
-        extend_file(path, out, double, schema=known)
+        extend_file(path, double, out, schema=known)
     assert (caught.value.record, caught.value.feature) == (2, "odd")
     assert not out.exists()

@@ -162,7 +162,7 @@ class Model:
                 self.append(place, self.draw.choice([self.content[place], self.fresh()]))
             case "rebuild" if self.now.landings:
                 size = self.draw.choice([None, None, 200])
-                rebuild(self.version, "latest", target_bytes=size)
+                rebuild(self.version, snapshot="latest", target_bytes=size)
                 self.note()
             case "reject" if len(self.snapshots) > 1:
                 self.reject()

@@ -15,7 +15,7 @@ from shardline.errors import (
 )
 from shardline.operations.append import append
 from shardline.operations.check import check_version
-from shardline.operations.migrate import MigrationSpec, migrate, prepare_migration
+from shardline.operations.migrate import MigrationSpec, migrate, plan_migration
 from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Category, Feature, Schema, Text
 from tests.errors import raises
@@ -51,7 +51,7 @@ def old_one(tmp_path: Path, rows: list[dict[str, Any]] = ROWS) -> Version:
 def migrated(tmp_path: Path, steps: MigrationSpec) -> Version:
     """What becomes of ROWS, published."""
     into = version_in(tmp_path, "people/v2")
-    migrate(old_one(tmp_path), into, steps)
+    migrate(old_one(tmp_path), steps, into)
     assert check_version(into).ok
     assert verify_version(into).ok
     return into
@@ -111,13 +111,13 @@ def test_a_number_that_a_float_cannot_hold_exactly_is_refused(
     row = {**ROWS[0], name: [number] if name == "sizes" else number}
     base = old_one(tmp_path, [*ROWS, row])
     with raises(InvalidRecordsError, "invalid-rows", record=2, feature=name):
-        migrate(base, version_in(tmp_path, "people/v2"), MigrationSpec(cast={name: "float"}))
+        migrate(base, MigrationSpec(cast={name: "float"}), version_in(tmp_path, "people/v2"))
 
 
 @pytest.mark.parametrize("number", [2**24, -(2**24), 2**40, -(2**63)])
 def test_a_large_number_that_a_float_holds_exactly_is_cast(tmp_path: Path, number: int) -> None:
     base, into = old_one(tmp_path, [{**ROWS[0], "age": number}]), version_in(tmp_path, "people/v2")
-    migrate(base, into, MigrationSpec(cast={"age": "float"}))
+    migrate(base, MigrationSpec(cast={"age": "float"}), into)
     assert column(into, "age") == [float(number)]
 
 
@@ -125,13 +125,13 @@ def test_a_large_number_that_a_float_holds_exactly_is_cast(tmp_path: Path, numbe
 def test_a_float_that_is_not_whole_or_too_large_is_refused(tmp_path: Path, number: float) -> None:
     base = old_one(tmp_path, [*ROWS, {**ROWS[0], "weight": number}])
     with raises(InvalidRecordsError, "invalid-rows", record=2, feature="weight"):
-        migrate(base, version_in(tmp_path, "people/v2"), MigrationSpec(cast={"weight": "int64"}))
+        migrate(base, MigrationSpec(cast={"weight": "int64"}), version_in(tmp_path, "people/v2"))
 
 
 def test_records_that_cannot_be_cast_may_go_to_quarantine(tmp_path: Path) -> None:
     base = old_one(tmp_path, [*ROWS, {**ROWS[0], "weight": 0.5}])
     into = version_in(tmp_path, "people/v2")
-    report = migrate(base, into, MigrationSpec(cast={"weight": "int64"}), max_quarantined=0.5)
+    report = migrate(base, MigrationSpec(cast={"weight": "int64"}), into, max_quarantined=0.5)
     assert (report.quarantined_rows, column(into, "weight")) == (1, [2, 3])
 
 
@@ -188,7 +188,7 @@ def test_steps_that_cannot_be_meant_are_refused(
     base = old_one(tmp_path)
     before = stored(base)
     with raises(SchemaMismatchError, code, feature=feature):
-        migrate(base, version_in(tmp_path, "people/v2"), steps)
+        migrate(base, steps, version_in(tmp_path, "people/v2"))
     assert stored(base) == before
 
 
@@ -208,7 +208,7 @@ def test_steps_that_do_not_fit_the_schema_are_refused(
     base = old_one(tmp_path)
     before = stored(base)
     with pytest.raises(kind, match=why):
-        migrate(base, version_in(tmp_path, "people/v2"), steps)
+        migrate(base, steps, version_in(tmp_path, "people/v2"))
     assert stored(base) == before
 
 
@@ -217,7 +217,7 @@ def test_a_plan_tells_what_would_be_done_without_reading_a_record(tmp_path: Path
     steps = MigrationSpec(rename={"age": "years"}, drop=["name"])
     (path,) = base.latest().files()
     tmp_path.joinpath(path).write_bytes(b"nobody looks")
-    plan = prepare_migration(base, into, steps).plan()
+    plan = plan_migration(base, steps, into)
     assert (plan.compute, plan.reuse, plan.records) == (1, 0, 2)
     assert [feature.name for feature in plan.schema.features] == [
         "label",
@@ -233,18 +233,18 @@ def test_a_plan_tells_what_would_be_done_without_reading_a_record(tmp_path: Path
 def test_the_new_version_follows_the_old_one(tmp_path: Path) -> None:
     base, into = old_one(tmp_path), version_in(tmp_path, "people/v2")
     steps = MigrationSpec(cast={"weight": "int64"}, drop=["name"])
-    migrate(base, into, steps)
+    migrate(base, steps, into)
     append(base, ROWS, batch="second")
     assert check_version(base).ok
-    report = migrate(base, into, steps)
-    assert (len(report.made), len(report.reused)) == (1, 1)
+    report = migrate(base, steps, into)
+    assert (len(report.written), len(report.reused)) == (1, 1)
     assert report.entry is not None
     assert report.entry.parameters == {
         "drop": ["name"], "cast": {"weight": "int64"}, "computed": 1, "reused": 1,
         "of": [base.latest().shards[-1].name],
     }  # fmt: skip
     assert column(into, "weight") == [2, 3, 2, 3]
-    assert migrate(base, into, steps).entry is None
+    assert migrate(base, steps, into).entry is None
 
 
 def test_features_of_the_feature_lists_are_renamed_and_dropped_but_not_cast(
@@ -256,9 +256,9 @@ def test_features_of_the_feature_lists_are_renamed_and_dropped_but_not_cast(
     append(base, [{"id": 1, "a": [1, 2], "b": [3]}], batch="x", schema=schema)
     assert check_version(base).ok
     into = version_in(tmp_path, "walks/v2")
-    migrate(base, into, MigrationSpec(rename={"a": "c"}, drop=["b"]))
+    migrate(base, MigrationSpec(rename={"a": "c"}, drop=["b"]), into)
     assert check_version(into).ok
     assert table(into.latest()) == {"id": [1], "c": [[1, 2]]}
     for wrong in (MigrationSpec(cast={"a": "float"}), MigrationSpec(default={"a": 1})):
         with raises(SchemaMismatchError, "unsupported-feature", feature="a"):
-            migrate(base, version_in(tmp_path, "walks/v3"), wrong)
+            migrate(base, wrong, version_in(tmp_path, "walks/v3"))

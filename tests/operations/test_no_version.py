@@ -28,10 +28,10 @@ CALLS: dict[str, tuple[str, Callable[[Any, Version], object]]] = {
     "export": ("version", lambda wrong, _: Version.export(wrong, "out")),
     "rebuild": ("version", lambda wrong, _: Version.rebuild(wrong)),
     "rebuild into": ("into", lambda wrong, good: good.rebuild(into=wrong)),
-    "extend": ("base", lambda wrong, good: Version.extend(wrong, double, good)),
+    "extend": ("version", lambda wrong, good: Version.extend(wrong, double, good)),
     "extend into": ("into", lambda wrong, good: good.extend(double, into=wrong)),
-    "migrate": ("base", lambda wrong, good: Version.migrate(wrong, good, STEPS)),
-    "migrate into": ("into", lambda wrong, good: good.migrate(wrong, STEPS)),
+    "migrate": ("version", lambda wrong, good: Version.migrate(wrong, STEPS, good)),
+    "migrate into": ("into", lambda wrong, good: good.migrate(STEPS, wrong)),
     "combine, left": ("left", lambda wrong, good: Version.combine(wrong, good, good)),
     "combine, right": ("right", lambda wrong, good: good.combine(wrong, good)),
     "combine into": ("into", lambda wrong, good: good.combine(good, wrong)),
@@ -48,4 +48,4 @@ def test_what_is_no_version_is_refused_with_what_to_write(tmp_path: Path, what: 
             call(wrong, good)
         told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
         assert re.match(rf"{parameter}\b.* {type(wrong).__name__}\b", told[0])
-        assert f"Version(root, {name!r})" in " ".join(told)
+        assert f"(root)[{name!r}]" in " ".join(told)

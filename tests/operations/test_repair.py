@@ -290,7 +290,7 @@ def test_a_name_that_the_log_knows_is_not_used_twice(tmp_path: Path) -> None:
 def test_a_dry_run_says_what_would_be_tried_and_changes_nothing(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
     land(version, "batch", RECORDS[:4])
-    rebuild(version, 1, into=Version(version.store, "digits/v2"))
+    rebuild(version, snapshot=1, into=Version(version.store, "digits/v2"))
     flip(paths(version.latest())[1])
     flip(paths(version.latest())[-1])
     before = objects(tmp_path)

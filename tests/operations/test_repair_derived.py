@@ -32,7 +32,7 @@ def combined(base: Version, into: Version) -> None:
 
 
 def migrated(base: Version, into: Version) -> None:
-    migrate(base, into, MigrationSpec(rename={"name": "called"}))
+    migrate(base, MigrationSpec(rename={"name": "called"}), into)
 
 
 MAKERS = [extended, combined, migrated]

@@ -72,7 +72,7 @@ def test_a_rebuilt_shard_is_made_anew_of_its_inputs(
 
 def test_inputs_of_the_same_bytes_are_told_apart(tmp_path: Path) -> None:
     version = landed(tmp_path, *[RECORDS[:5]] * 3)
-    rebuild(version, "latest", target_bytes=100, compression="gzip")
+    rebuild(version, snapshot="latest", target_bytes=100, compression="gzip")
     flip(paths(version.latest())[2])
     assert how(repair(version)) == ["inputs"]
     assert held(version.latest()) == RECORDS[:5] * 3
@@ -88,8 +88,8 @@ def test_when_vacuum_took_the_inputs_their_sources_are_used(
     append(version, other)
     assert check_version(version).ok
     rebuild(version)
-    rebuild(version, "latest", compression="gzip")
-    rebuild(version, "latest", compression="none")
+    rebuild(version, snapshot="latest", compression="gzip")
+    rebuild(version, snapshot="latest", compression="none")
     assert check_version(version).ok
     vacuum(version.store, "digits", retention=timedelta(0), delete=True)
     rot(version, 0, damage)
@@ -103,7 +103,7 @@ def test_when_vacuum_took_the_inputs_their_sources_are_used(
 def test_a_damaged_input_is_not_used(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
     inputs = paths(version.latest())
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest")
     (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     damage(inputs[1])
@@ -115,7 +115,7 @@ def test_a_damaged_input_is_not_used(tmp_path: Path, damage: Callable[[Path], No
 def test_a_part_of_a_swapped_input_is_not_used(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:6])
     (input_,) = paths(version.latest())
-    rebuild(version, "latest", target_bytes=3 * len(framed(RECORDS[0])))
+    rebuild(version, snapshot="latest", target_bytes=3 * len(framed(RECORDS[0])))
     input_.write_bytes(framed(*RECORDS[10:16]))
     path = paths(version.latest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
@@ -155,7 +155,7 @@ def test_a_copy_of_what_an_earlier_repair_had_left_is_used(tmp_path: Path) -> No
     path = paths(version.latest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     assert repair(version, allow_data_loss=True).repaired[0].lost == 1
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest")
     version.restore(3)
     paths(version.latest())[1].unlink()
     (repaired,) = repair(version).repaired
@@ -165,7 +165,7 @@ def test_a_copy_of_what_an_earlier_repair_had_left_is_used(tmp_path: Path) -> No
 
 def test_a_damaged_copy_is_not_used(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest")
     flip(paths(version.latest())[0])
     version.restore(2)
     paths(version.latest())[1].unlink()
@@ -175,7 +175,7 @@ def test_a_damaged_copy_is_not_used(tmp_path: Path) -> None:
 
 def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) -> None:
     version, into = landed(tmp_path, RECORDS[:3], RECORDS[3:6]), Version(tmp_path, "digits/v2")
-    rebuild(version, "latest", into=into)
+    rebuild(version, snapshot="latest", into=into)
     shutil.rmtree(tmp_path / "digits" / "v1")
     (path,) = paths(into.latest())
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
@@ -184,7 +184,7 @@ def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) ->
 
 def test_a_repaired_shard_is_repaired_again_from_the_first_inputs(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest")
     for damage in DAMAGES:
         damage(paths(version.latest())[0])
         assert how(repair(version)) == ["inputs"]

@@ -12,9 +12,8 @@ from shardline.hints import Option
 from shardline.lineage.audit.root_audit import audit
 from shardline.operations.check import check_version
 from shardline.operations.combine_files import combine_files
-from shardline.operations.extend import extend
-from shardline.operations.migrate import MigrationSpec, migrate
-from shardline.operations.transform_files import extend_file, migrate_file
+from shardline.operations.extend import extend, extend_file
+from shardline.operations.migrate import MigrationSpec, migrate, migrate_file
 from shardline.provenance.feature_origin import infer_feature_origins
 from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
@@ -79,7 +78,7 @@ def test_a_rename_cannot_make_a_name_that_the_other_side_has(
     base, into = walks(tmp_path), Version(tmp_path, "walks/v2")
     (new_name,) = steps.rename.values()
     with raises(SchemaMismatchError, "ambiguous-feature", feature=new_name):
-        migrate(base, into, steps)
+        migrate(base, steps, into)
     assert not into.exists
 
 
@@ -109,9 +108,9 @@ def test_loose_files_are_refused_alike(tmp_path: Path) -> None:
     )
     out = tmp_path / "out"
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
-        extend_file(walk, out, tok)
+        extend_file(walk, tok, out)
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
-        migrate_file(walk, out, MigrationSpec(rename={"id": "tok"}))
+        migrate_file(walk, MigrationSpec(rename={"id": "tok"}), out)
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
         combine_files(walk, other, out)
     dry = shardline("migrate", walk, "--output", out, "--rename", "id=tok", "--dry-run")
@@ -121,7 +120,7 @@ def test_loose_files_are_refused_alike(tmp_path: Path) -> None:
 
 def test_records_that_have_such_names_are_read_and_extended(tmp_path: Path) -> None:
     base, into = walks(tmp_path, BOTH, BOTH_WALK), Version(tmp_path, "walks/v2")
-    migrate(base, into, MigrationSpec(rename={"id": "number"}))
+    migrate(base, MigrationSpec(rename={"id": "number"}), into)
     assert check_version(into).ok
     assert into.latest().to_arrow().read_all().column_names == ["number", "tok", "tok"]
     paired = Version(tmp_path, "pairs/v1")

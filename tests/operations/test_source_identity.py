@@ -181,7 +181,7 @@ def test_replace_exchanges_records_in_one_commit(
     for name, content in (("a", (1, 2)), ("b", (3, 4)), ("c", (5, 6))):
         land(version, put(name, *content))
     if rebuilt:
-        rebuild(version, "latest")
+        rebuild(version, snapshot="latest")
         land(version, put("d", 7))
     before = version.state.snapshot
     number = version.state.number
@@ -210,7 +210,7 @@ def test_cut_shard_is_repaired_rebuilt_and_erased_from(
 ) -> None:
     for name, content in (("a", (1, 2)), ("b", (3, 4)), ("c", (5, 6))):
         land(version, put(name, *content))
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest")
     land(version, put("b", 30), on_changed="replace")
     cut = version.latest().shards[0]
     file = tmp_path / "root" / version.shard_name(cut)
@@ -218,7 +218,7 @@ def test_cut_shard_is_repaired_rebuilt_and_erased_from(
     file.write_bytes(b"\x00" * 10)
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost) == ("inputs", 0)
-    rebuild(version, "latest", target_bytes=60)
+    rebuild(version, snapshot="latest", target_bytes=60)
     land(version, put("c", 50), on_changed="replace")
     assert sorted(ids(version)) == [1, 2, 30, 50]
     assert sorted(leaves(version)) == [("a", 0), ("a", 1), ("b", 0), ("c", 0)]
@@ -407,7 +407,7 @@ def test_racing_contents_of_a_path_have_one_outcome(
 def test_racing_replacements_leave_one(version: Version, put: Callable[..., Path]) -> None:
     for name in "abc":
         land(version, put(name, ord(name)))
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest")
     path = put("b", 1)
     other = Version(version.store, NAME)
 
@@ -416,7 +416,7 @@ def test_racing_replacements_leave_one(version: Version, put: Callable[..., Path
         put("b", 2)
         land(other, path, on_changed="replace")
         path.write_bytes(data)
-        rebuild(other, "latest")
+        rebuild(other, snapshot="latest")
 
     land(version, path, executor=Racing(race), on_changed="replace")
     assert sorted(ids(version)) == [1, ord("a"), ord("c")]

@@ -159,7 +159,7 @@ def test_rewrite_replaces_unset_feature(tmp_path: Path) -> None:
 
 def test_migrate_renames_onto_unset_name(tmp_path: Path) -> None:
     base, into = landed(tmp_path), version_in(tmp_path)
-    migrate(base, into, MigrationSpec(rename={"id": "key"}))
+    migrate(base, MigrationSpec(rename={"id": "key"}), into)
     assert check_version(into).ok
     assert table(into.published()) == {"key": IDS, "note": NOTES}
     assert names_in(payloads(into)) == [{"key", "note"}, {"key"}, {"key"}]

@@ -44,7 +44,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     extend(base, double, wide)
     check_version(wide)
     renamed = version_in(folder, "digits/v3")
-    migrate(wide, renamed, MigrationSpec(rename={"double": "twice"}))
+    migrate(wide, MigrationSpec(rename={"double": "twice"}), renamed)
     check_version(renamed)
     pairs = version_in(folder, "pairs/v1")
     combine(wide, wide, pairs, mode="virtual", on_collision="prefix", left_prefix="a_")

@@ -271,7 +271,7 @@ def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
     extended(opened(base), opened(into))
 
     def back() -> None:
-        extend(opened(base), double, opened(into), which=1)
+        extend(opened(base), double, opened(into), snapshot=1)
 
     entry = f"digits/v1/log/{opened(base).state.number + step:020}.json"
     store = InterruptedStore(root, entry, back)

@@ -72,7 +72,7 @@ def test_join_corrupt_table_raises(tmp_path: Path, in_file: bool) -> None:  # no
     if in_file:
         table = write_arrow(tmp_path / "bad.arrow", corrupt_table("index"))
     with raises(SourceError, "corrupt-columns", feature="bad"):
-        extend(base, table_join(table, "id"), Version(tmp_path, "a/v2"), which="latest")
+        extend(base, table_join(table, "id"), Version(tmp_path, "a/v2"), snapshot="latest")
 
 
 def as_batch(batch: pa.RecordBatch) -> object:
@@ -98,7 +98,7 @@ def test_udf_with_corrupt_result_raises(
 ) -> None:
     bad = batch_udf(Feature("bad", "bytes"), reads=["id"], processes=processes)(result)
     with raises(InvalidRecordsError, "corrupt-columns", feature="bad"):
-        extend(base_version(tmp_path), bad, Version(tmp_path, "a/v2"), which="latest")
+        extend(base_version(tmp_path), bad, Version(tmp_path, "a/v2"), snapshot="latest")
 
 
 def test_corrupt_reply_of_process_raises() -> None:

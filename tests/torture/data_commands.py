@@ -50,7 +50,7 @@ def append_with_quarantine(folder: Path) -> None:
 
 def rebuild_in_place(folder: Path) -> None:
     """Make one shard of all."""
-    rebuild(Version(folder / "root", NAME), "latest", executor=ThreadExecutor(1, pause=0))
+    rebuild(Version(folder / "root", NAME), snapshot="latest", executor=ThreadExecutor(1, pause=0))
 
 
 def rebuild_into(folder: Path) -> None:
@@ -58,7 +58,7 @@ def rebuild_into(folder: Path) -> None:
     version = Version(folder / "root", NAME)
     into = Version(folder / "root", SINGLE)
     executor = ThreadExecutor(1, pause=0)
-    rebuild(version, "latest", into=into, target_bytes=2 * TARGET, executor=executor)
+    rebuild(version, snapshot="latest", into=into, target_bytes=2 * TARGET, executor=executor)
 
 
 def rebuild_one_file(folder: Path) -> None:
@@ -77,7 +77,7 @@ def rebuild_folder(folder: Path) -> None:
 def export_file(folder: Path) -> None:
     """Write a snapshot to a file."""
     version = Version(folder / "root", NAME)
-    export(version, folder / "out.tfrecord", "latest", executor=ThreadExecutor(1, pause=0))
+    export(version, folder / "out.tfrecord", snapshot="latest", executor=ThreadExecutor(1, pause=0))
 
 
 VERBS = {

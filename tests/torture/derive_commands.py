@@ -19,17 +19,16 @@ from shardline.execution.executor import ThreadExecutor
 from shardline.operations.combine import combine
 from shardline.operations.combine_files import combine_files
 from shardline.operations.erase import erase
-from shardline.operations.extend import extend
-from shardline.operations.migrate import MigrationSpec, migrate
+from shardline.operations.extend import extend, extend_file
+from shardline.operations.migrate import MigrationSpec, migrate, migrate_file
 from shardline.operations.rebuild import rebuild
-from shardline.operations.transform_files import extend_file, migrate_file
 from shardline.schema.schema import Feature
 from shardline.udf import batch_udf
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shardline.operations.transform_version import TransformMode
+    from shardline.operations.transform import TransformMode
 
 BASE, DERIVED = "digits/v1", "digits/v2"
 
@@ -47,7 +46,7 @@ def _extend(folder: Path, mode: TransformMode) -> None:
         Version(root, BASE),
         double,
         Version(root, DERIVED),
-        which="latest",
+        snapshot="latest",
         mode=mode,
         executor=executor,
     )
@@ -68,18 +67,20 @@ def migrate_version(folder: Path) -> None:
     root = folder / "root"
     steps = MigrationSpec(rename={"x": "number"})
     executor = ThreadExecutor(1, pause=0)
-    migrate(Version(root, BASE), Version(root, DERIVED), steps, which="latest", executor=executor)
+    migrate(
+        Version(root, BASE), steps, Version(root, DERIVED), snapshot="latest", executor=executor
+    )
 
 
 def extend_loose(folder: Path) -> None:
     """Write the records of a file with new fields in them."""
-    extend_file(folder / "a.tfrecord", folder / "out.tfrecord", double, overwrite=True)
+    extend_file(folder / "a.tfrecord", double, folder / "out.tfrecord", overwrite=True)
 
 
 def migrate_loose(folder: Path) -> None:
     """Write the records of a file with another name for a feature."""
     steps = MigrationSpec(rename={"x": "number"})
-    migrate_file(folder / "a.tfrecord", folder / "out.tfrecord", steps, overwrite=True)
+    migrate_file(folder / "a.tfrecord", steps, folder / "out.tfrecord", overwrite=True)
 
 
 _PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
@@ -89,7 +90,7 @@ def combine_version(folder: Path) -> None:
     """Write all pairs of the records of a version, in several shards."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
     executor = ThreadExecutor(1, pause=0)
-    newest: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    newest: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     combine(base, base, into, **newest, **_PREFIXES, target_bytes=500, executor=executor)
 
 
@@ -97,7 +98,7 @@ def combine_virtual(folder: Path) -> None:
     """Write the plan of each two records of a version."""
     base, into = Version(folder / "root", BASE), Version(folder / "root", DERIVED)
     executor = ThreadExecutor(1, pause=0)
-    newest: dict[str, Any] = {"which_left": "latest", "which_right": "latest"}
+    newest: dict[str, Any] = {"left_snapshot": "latest", "right_snapshot": "latest"}
     combine(
         base, base, into, **newest, **_PREFIXES, mode="virtual", unordered=True, executor=executor
     )
@@ -111,7 +112,9 @@ def combine_loose(folder: Path) -> None:
 
 def fold_overlays(folder: Path) -> None:
     """Make one plain shard of all overlays."""
-    rebuild(Version(folder / "root", DERIVED), "latest", executor=ThreadExecutor(1, pause=0))
+    rebuild(
+        Version(folder / "root", DERIVED), snapshot="latest", executor=ThreadExecutor(1, pause=0)
+    )
 
 
 def erase_records(folder: Path) -> None:

@@ -185,7 +185,7 @@ class Worker:
     def migrate(self) -> Outcome:
         """Rename a feature of the base."""
         steps = MigrationSpec(rename={"text": "note"})
-        report = migrate(self.version(BASE), self.version(RENAMED), steps, executor=self.executor)
+        report = migrate(self.version(BASE), steps, self.version(RENAMED), executor=self.executor)
         return {"version": RENAMED, **_entry(report.entry)}
 
     def combine(self) -> Outcome:

@@ -40,8 +40,8 @@ def prepare(folder: Path) -> None:
     """Two versions, shards that nobody needs, and a shard that was never committed."""
     prepare_version(folder)
     version = Version(folder / "root", NAME)
-    rebuild(version, "latest", into=Version(folder / "root", SINGLE), target_bytes=300)
-    rebuild(version, "latest")
+    rebuild(version, snapshot="latest", into=Version(folder / "root", SINGLE), target_bytes=300)
+    rebuild(version, snapshot="latest")
     shards = folder / "root" / "digits" / "shards"
     (shards / f"v1.{'0' * 32}.tfrecord").write_bytes(b"never committed")
 
@@ -49,7 +49,7 @@ def prepare(folder: Path) -> None:
 def prepare_shards(folder: Path) -> None:
     """The same with several shards, so that there is something to rebuild."""
     prepare(folder)
-    rebuild(Version(folder / "root", NAME), "latest", target_bytes=150)
+    rebuild(Version(folder / "root", NAME), snapshot="latest", target_bytes=150)
 
 
 def append_other(folder: Path) -> None:
@@ -70,7 +70,7 @@ def audit_all(folder: Path) -> None:
 
 def export_other(folder: Path) -> None:
     path = folder / "other.tfrecord"
-    export(Version(folder / "root", NAME), path, "latest")
+    export(Version(folder / "root", NAME), path, snapshot="latest")
     assert sorted(payloads(path)) == sorted(records(folder))
 
 

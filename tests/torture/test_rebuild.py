@@ -78,7 +78,7 @@ def prepare_older_export(folder: Path) -> None:
     """An export of a snapshot with fewer records than the newest."""
     prepare_version(folder)
     version = Version(folder / "root", NAME)
-    export(version, folder / "out.tfrecord", "latest")
+    export(version, folder / "out.tfrecord", snapshot="latest")
     append(version, Payloads("more", A))
 
 

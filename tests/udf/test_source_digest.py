@@ -144,12 +144,12 @@ def test_extend_changed_function_raises(folder: Path) -> None:
         extend(base, changed, into)
     assert into.state.snapshot == 1
     report = extend(base, loaded(folder, SAME["comment"]), into)
-    assert (len(report.made), len(report.reused)) == (1, 1)
+    assert (len(report.written), len(report.reused)) == (1, 1)
     accepted = loaded(folder, ('code="1")\ndef much', 'code="1", check_source=False)\ndef much'))
     grown(base, folder / "landing", (9, 12))
     extend(base, accepted, into)
     again = loaded(folder, ('code="1")\ndef much', 'code="2")\ndef much'))
-    assert len(extend(base, again, into).made) == 3
+    assert len(extend(base, again, into).written) == 3
 
 
 def fails_from(number: int) -> tuple[str, str]:
@@ -163,7 +163,7 @@ def test_extend_fixed_function_leaves_no_old_results(folder: Path) -> None:
         extend(base, loaded(folder, fails_from(5)), into, executor=ThreadExecutor(1))
     fixed = loaded(folder, CHANGED["constant"])
     report = extend(base, fixed, into)
-    assert (len(report.made), report.found) == (2, 0)
+    assert (len(report.written), report.recovered) == (2, 0)
     ids = list(range(9))
     assert into.latest().take(ids)["much"].to_pylist() == [3 * number for number in ids]
 
@@ -172,7 +172,7 @@ def test_extend_stopped_same_function_uses_its_shards(folder: Path) -> None:
     base, into = base_of(folder, (0, 5), (5, 9)), version_in(folder)
     with pytest.raises(DyingStore.Died):
         extend(base, loaded(folder), Version(DyingStore(folder / "root"), into.name))
-    assert extend(base, loaded(folder, SAME["comment"]), into).found == 2
+    assert extend(base, loaded(folder, SAME["comment"]), into).recovered == 2
 
 
 def test_combine_fixed_function_leaves_no_old_results(folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_combine_fixed_function_leaves_no_old_results(folder: Path) -> None:
         combine(base, base, into, where=failing, executor=ThreadExecutor(1), **options)
     fixed = loaded(folder, (">= 0", "> 0"), "keep")
     report = combine(base, base, into, where=fixed, **options)
-    assert report.found == 0
+    assert report.recovered == 0
     assert into.latest().records == 5 * 4
 
 

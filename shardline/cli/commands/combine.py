@@ -269,7 +269,7 @@ def _combine_versions(asked: CombineOptions, into: str, options: SpecOptions) ->
     more: dict[str, Any] = {} if asked.target_size is None else {"target_bytes": asked.target_size}
     for side, version, text in (("left", left, asked.left), ("right", right, asked.right)):
         wanted = parse_reference(text)
-        more[f"which_{side}"] = find_snapshot(version, wanted, wanted.readable).number
+        more[f"{side}_snapshot"] = find_snapshot(version, wanted, wanted.readable).number
     with show_activity("counting the pairs"), raise_as_usage_error():
         plan = plan_combine(
             left,
@@ -382,7 +382,7 @@ def _serialize_report(
         "snapshot": after and serialize_snapshot(after),
         "records": report.records,
         "bytes": report.bytes,
-        "shards": [shard.to_dict() for shard in report.made],
+        "shards": [shard.to_dict() for shard in report.written],
         "reused_shards": len(report.reused),
         "incremental": report.incremental,
         "seconds": round(seconds, 6),
@@ -399,13 +399,13 @@ def _print_report(report: CombineReport, seconds: float) -> None:
     if report.created:
         click.echo(f"created {report.version}")
     made = f"{report.version}@{report.snapshot}"
-    reused = format_reused_shards(report.found, len(report.reused))
-    if not report.made:
+    reused = format_reused_shards(report.recovered, len(report.reused))
+    if not report.written:
         again = format_count(len(report.reused), "shard")
         click.echo(f"{made}: follows {both}, and nothing had to be computed: {again} used again")
         return
     click.echo(
-        f"{made}: {format_count(len(report.made), 'shard')} computed{reused}; "
+        f"{made}: {format_count(len(report.written), 'shard')} computed{reused}; "
         f"{format_count(report.records, 'pair')}, {format_bytes(report.bytes)} written"
     )
     click.echo(f"  {format_rate(report.records, report.bytes, seconds, 'pairs')}")

@@ -74,7 +74,7 @@ def export(
         report = run(
             version,
             out,
-            snapshot.number,
+            snapshot=snapshot.number,
             compression=compression,
             overwrite=overwrite,
             limits=limits(max_record, max_decompressed),

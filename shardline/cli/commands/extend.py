@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
-    from shardline.operations.transform_version import TransformMode, VersionTransform
+    from shardline.operations.transform import TransformMode, TransformPlan
     from shardline.schema.schema import Schema
     from shardline.udf import UDF
     from shardline.udf.transform import Transform
@@ -147,19 +147,19 @@ class _Extension:
 
     def planned(
         self, base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion
-    ) -> VersionTransform:
+    ) -> TransformPlan:
         """What to make of a version."""
-        from shardline.operations.extend import prepare_extend, settle_udfs
+        from shardline.operations.extend import plan_extend, settle_udfs
 
         makers = settle_udfs(self.fields)
         self._refuse_there(snapshot.schema, makers, "--mode rewrite --replace")
         if self.mode == "overlay":
             self._refuse_unfit_overlay(base, into, makers)
-        return prepare_extend(
+        return plan_extend(
             base,
             makers,
             into,
-            which=snapshot.number,
+            snapshot=snapshot.number,
             mode=self.mode,
             replaces=self.replaces,
             drop=self.drop,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.migrate import MigrationSpec
-    from shardline.operations.transform_version import VersionTransform
+    from shardline.operations.transform import TransformPlan
     from shardline.schema.schema import Schema
     from shardline.udf.transform import Transform
 
@@ -101,15 +101,15 @@ def migrate(
 
         def plan(
             base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion
-        ) -> VersionTransform:
-            from shardline.operations.migrate import prepare_migration
+        ) -> TransformPlan:
+            from shardline.operations.migrate import plan_migration
 
             _validate_names(snapshot.schema, steps)
-            return prepare_migration(
+            return plan_migration(
                 base,
-                into,
                 steps,
-                which=snapshot.number,
+                into,
+                snapshot=snapshot.number,
                 compression=asked.compression,
                 max_quarantined=asked.max_quarantined or 0.0,
                 limits=asked.limits,

@@ -228,7 +228,7 @@ def rebuild(
     with raise_as_usage_error(), open_progress_executor(workers) as executor:
         report = run(
             version,
-            snapshot.number,
+            snapshot=snapshot.number,
             into=target,
             target_bytes=target_size,
             compression=compression,
@@ -288,10 +288,10 @@ def _serialize_report(
         "created": report.created,
         "entry": report.entry and report.entry.number,
         "snapshot": after and serialize_snapshot(after),
-        "read_shards": report.read,
+        "read_shards": report.read_shards,
         "records": report.records,
         "bytes": report.bytes,
-        "shards": [shard.to_dict() for shard in report.made],
+        "shards": [shard.to_dict() for shard in report.written],
         "seconds": round(seconds, 6),
         "check": None if checked is None else serialize_check(checked),
         "published": after is not None and after.published,
@@ -307,12 +307,12 @@ def _print_report(report: RebuildReport, seconds: float) -> None:
         click.echo(f"{source}: nothing to do, {same} as asked already")
         return
     made = f"{report.version}@{report.snapshot}"
-    if not report.made:
+    if not report.written:
         click.echo(f"{made}: follows {source}, and nothing had to be copied")
         return
     click.echo(
-        f"{made}: {format_count(report.read, 'shard')} of {source} rebuilt into "
-        f"{len(report.made):,}, "
+        f"{made}: {format_count(report.read_shards, 'shard')} of {source} rebuilt into "
+        f"{len(report.written):,}, "
         f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)}"
     )
     click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")

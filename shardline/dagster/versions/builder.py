@@ -42,7 +42,7 @@ from shardline.execution.executor import Executor
 from shardline.hints import Command, Hint
 from shardline.log.entry import Entry
 from shardline.log.model import Checks, Shard
-from shardline.operations.transform_version import TransformReport, VersionTransform
+from shardline.operations.transform import TransformPlan
 from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.text import format_bytes, format_count
@@ -378,7 +378,7 @@ class TransformOperation(DerivedOperation[InputConfig]):
     @abstractmethod
     def prepare_transform(
         self, step: VersionStep[InputConfig], base: Version, snapshot: int
-    ) -> VersionTransform:
+    ) -> TransformPlan:
         """Plan the transform of a snapshot of the input."""
 
     @abstractmethod
@@ -405,27 +405,27 @@ class TransformOperation(DerivedOperation[InputConfig]):
 class _TransformWork:
     """An extension or a migration."""
 
-    transform: VersionTransform
+    transform: TransformPlan
 
     def plan(self) -> VersionPlan:
         """Plan the derivation. Nothing is changed."""
-        plan = self.transform.plan()
+        plan = self.transform
         compute, reuse = format_count(plan.compute, "shard"), format_count(plan.reuse, "shard")
         return VersionPlan(
             f"{plan.source}: {compute} to compute, {reuse} to reuse; reads "
-            f"{format_count(plan.records, 'record')} ({format_bytes(plan.reads)})",
+            f"{format_count(plan.records, 'record')} ({format_bytes(plan.read_bytes)})",
             {
                 keys.SHARDS_TO_COMPUTE: plan.compute,
                 keys.SHARDS_TO_REUSE: plan.reuse,
                 keys.ROWS_TO_READ: plan.records,
-                keys.BYTES_TO_READ: plan.reads,
+                keys.BYTES_TO_READ: plan.read_bytes,
                 keys.COLUMNS: dg.MetadataValue.table_schema(build_column_schema(plan.schema)),
             },
         )
 
     def run(self, executor: Executor) -> DerivedReport:
         """Commit the derived snapshot."""
-        report: TransformReport = self.transform.done(executor, None)
+        report = self.transform.execute(executor=executor)
         return DerivedReport(
-            report.entry, report.made, report.quarantined_rows, report.quarantine_files
+            report.entry, report.written, report.quarantined_rows, report.quarantine_files
         )

@@ -35,7 +35,7 @@ from shardline.execution.executor import Executor
 from shardline.hints import Hint, Option
 from shardline.log.model import Checks
 from shardline.operations.combine import CombinePlan, plan_combine
-from shardline.operations.transform_version import parse_shard_compression
+from shardline.operations.transform import parse_shard_compression
 from shardline.pairing.combine_spec import (
     CombineMode,
     CombineSpec,
@@ -158,8 +158,8 @@ class _Combination(DerivedOperation[CombineConfig]):
             left,
             right,
             step.version,
-            which_left=left_snapshot.number,
-            which_right=right_snapshot.number,
+            left_snapshot=left_snapshot.number,
+            right_snapshot=right_snapshot.number,
             target_bytes=self.target_bytes,
             mode=self.mode,
             compression=self.compression,
@@ -215,7 +215,7 @@ class _CombineWork:
             budget_bytes=self.budget_bytes, checks=self.checks, executor=executor
         )
         counts = {keys.COMPUTED_PAIRS: report.records}
-        return DerivedReport(report.entry, report.made, counts=counts)
+        return DerivedReport(report.entry, report.written, counts=counts)
 
 
 def _validate_spec(options: PairOptions, udfs: DeclaredUdfs, mode: str) -> None:

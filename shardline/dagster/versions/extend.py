@@ -24,10 +24,10 @@ from shardline.dagster.versions.declaration import (
 )
 from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
-from shardline.operations.extend import make_extend_transform, prepare_extend
-from shardline.operations.transform_version import (
+from shardline.operations.extend import make_extend_transform, plan_extend
+from shardline.operations.transform import (
     TransformMode,
-    VersionTransform,
+    TransformPlan,
     parse_shard_compression,
 )
 from shardline.schema.schema import Schema
@@ -115,12 +115,12 @@ class _Extension(TransformOperation):
 
     def prepare_transform(
         self, step: VersionStep[InputConfig], base: Version, snapshot: int
-    ) -> VersionTransform:
-        return prepare_extend(
+    ) -> TransformPlan:
+        return plan_extend(
             base,
             self.udfs.settled(),
             step.version,
-            which=snapshot,
+            snapshot=snapshot,
             mode=self.mode,
             replaces=self.replaces,
             drop=self.drop,

@@ -22,10 +22,10 @@ from shardline.dagster.versions.declaration import (
 from shardline.operations.migrate import (
     MigrationSpec,
     make_migrate_transform,
-    prepare_migration,
+    plan_migration,
     validate_migration_spec,
 )
-from shardline.operations.transform_version import VersionTransform, parse_shard_compression
+from shardline.operations.transform import TransformPlan, parse_shard_compression
 from shardline.schema.schema import Kind, Schema
 from shardline.udf.transform import Transform
 
@@ -97,12 +97,12 @@ class _Migration(TransformOperation):
 
     def prepare_transform(
         self, step: VersionStep[InputConfig], base: Version, snapshot: int
-    ) -> VersionTransform:
-        return prepare_migration(
+    ) -> TransformPlan:
+        return plan_migration(
             base,
-            step.version,
             self.spec,
-            which=snapshot,
+            step.version,
+            snapshot=snapshot,
             compression=self.compression,
             max_quarantined=self.max_quarantined,
             checks=step.checks,

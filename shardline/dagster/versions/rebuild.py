@@ -36,7 +36,7 @@ from shardline.dagster.versions.progress import create_logging_executor
 from shardline.execution.executor import Executor
 from shardline.operations.export import export as export_version
 from shardline.operations.rebuild import rebuild
-from shardline.operations.transform_version import parse_shard_compression
+from shardline.operations.transform import parse_shard_compression
 from shardline.schema.schema import Schema
 from shardline.text import format_count
 
@@ -181,11 +181,11 @@ class _RebuildWork:
     def run(self, executor: Executor) -> DerivedReport:
         report = rebuild(
             self.step.inputs[self.snapshot.version],
-            self.snapshot.number,
-            into=self.step.version,
+            self.step.version,
+            snapshot=self.snapshot.number,
             target_bytes=self.target_bytes,
             compression=self.compression,
             checks=self.step.checks,
             executor=executor,
         )
-        return DerivedReport(report.entry, report.made)
+        return DerivedReport(report.entry, report.written)

@@ -28,7 +28,7 @@ from shardline.operations.combine_task import make_combine_identity, make_span_i
 from shardline.operations.migrate import MigrationSpec, make_migrate_transform
 from shardline.operations.shard_slice import make_rebuild_identity
 from shardline.operations.shard_writer import get_stem, make_stem
-from shardline.operations.transform_version import make_transform_identity
+from shardline.operations.transform import make_transform_identity
 from shardline.pairing.combine_spec import has_pair_selection
 from shardline.pairing.coverage import Coverage, estimate
 from shardline.pairing.pair_grid import PairGrid, RecordExtent

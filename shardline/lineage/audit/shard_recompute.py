@@ -28,7 +28,6 @@ from shardline.operations.combine_task import (
     CombineTask,
     PairPlanTask,
     make_combined_shard,
-    write_pair_plan,
 )
 from shardline.operations.extend import make_extend_transform, settle_udfs
 from shardline.operations.migrate import make_migrate_transform
@@ -36,7 +35,7 @@ from shardline.operations.rebuild import SliceShardWriter
 from shardline.operations.repair_task import RowShardWriter
 from shardline.operations.shard_origin import find_input_slices, find_source_rows
 from shardline.operations.shard_writer import ShardPlan, get_stem, make_shard
-from shardline.operations.transform_version import (
+from shardline.operations.transform import (
     TransformMode,
     TransformTask,
     make_transformed_shard,
@@ -424,8 +423,6 @@ class ShardRecomputer:
         )
         try:
             task = self._task(targets, work)
-            if isinstance(task, PairPlanTask):
-                return write_pair_plan(replace(task, store=work.scratch), work.running)
             return make_combined_shard(replace(task, store=work.scratch), work.running)
         finally:
             bound.close()
@@ -434,10 +431,10 @@ class ShardRecomputer:
     def _task(targets: CombineTargets, work: _RecomputeTask) -> CombineTask | PairPlanTask:
         cover = get_coverage(work.entry, _get_shard_position(work.entry, work.shard))
         if cover is not None:
-            return targets.task_for(cover)
+            return targets.make_task(cover)
         log = work.history.version.log
         stem = get_stem(work.shard.name)
-        for one in targets.of(State(log.dataset, log.version)):
+        for one in targets.plan(State(log.dataset, log.version)):
             if isinstance(one, CombineTask) and one.plan.stem == stem:
                 return one
         what = "its pairs are not recorded: only the code that chose them can"

@@ -123,7 +123,7 @@ def _join(case: Case, folder: Path) -> str:
     target = Version(folder / "root", "fuzz/v2")
     declared = [Feature("name", "bytes", required=False)]
     fields = table_join(path, "id", features=declared, on_missing="absent", on_duplicate="first")
-    extend(version, fields, target, which="latest")
+    extend(version, fields, target, snapshot="latest")
     if path.suffix not in _READERS:
         return "accepted"
     joined = target.latest().take(range(len(rows)), columns=["name"])["name"].to_pylist()
