@@ -107,7 +107,7 @@ def print_up_to_date(demo: Demo, known: int) -> None:
         f"{snapshot} with {format_count(snapshot.records, 'row')}" for snapshot in published
     )
     demo.say(f"Up to date: {format_count(known, 'known source')} in {LANDING}. Published: {sizes}.")
-    demo.say("Look at them with make ui, or run make demo-fault.")
+    demo.say("Next: run make ui or make demo-fault.")
 
 
 def _create_status_table(demo: Demo) -> Table:

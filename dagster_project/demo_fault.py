@@ -129,7 +129,7 @@ def play_scene(demo: Demo, scene: Scene) -> list[str]:
     after = demo.single.published()
     is_changed = after.content != before.content
     unchanged = f"unchanged: readers still get {after}"
-    demo.say(f"  Downstream {f'moved: {before} became {after}' if is_changed else unchanged}.")
+    demo.say(f"  Downstream {f'updated: {before} became {after}' if is_changed else unchanged}.")
     demo.say(f"  In the UI: {scene.look_at}\n")
     return list(_list_problems(scene, run, is_changed=is_changed))
 
@@ -138,7 +138,7 @@ def _list_problems(scene: Scene, run: DemoRun, *, is_changed: bool) -> Iterator[
     if scene.refused_by is None:
         yield from (f"{scene.title}: {check} failed" for check in run.failed)
         if not is_changed:
-            yield f"{scene.title}: digits_single did not move"
+            yield f"{scene.title}: digits_single did not change"
         return
     if f"{scene.refused_by} of digits_v1" not in run.failed:
         yield f"{scene.title}: {scene.refused_by} of digits_v1 should fail"
@@ -146,7 +146,7 @@ def _list_problems(scene: Scene, run: DemoRun, *, is_changed: bool) -> Iterator[
         f"{scene.title}: {check} failed" for check in run.failed if not check.endswith("digits_v1")
     )
     if is_changed:
-        yield f"{scene.title}: digits_single moved"
+        yield f"{scene.title}: digits_single changed"
 
 
 def run_faults(demo: Demo) -> list[str]:

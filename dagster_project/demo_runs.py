@@ -80,8 +80,8 @@ class Demo:
     def run(self, landed: Path | None = None, *, log_level: str = "ERROR") -> DemoRun:
         """Materialize all assets in order, with all checks.
 
-        If `make ui` is running, its sensor may have appended the `landed` source first. Then the
-        result is that of the other run, as far as it went.
+        If `make ui` is running, its sensor may have appended the `landed` source first. The result
+        then includes that run.
         """
         from dagster_project.definitions import defs  # noqa: PLC0415 - not where nothing is new
 
@@ -98,7 +98,7 @@ class Demo:
         run_id = self._find_appending_run(landed, first) if landed is not None else None
         if not run_id or run_id == own_run.run_id:
             return own_run
-        self.say(f"  The sensor of make ui was faster: run {run_id[:_SHORT_ID]} appended it.")
+        self.say(f"  Appended by the sensor of make ui in run {run_id[:_SHORT_ID]}.")
         return self._load_run(run_id).over(own_run)
 
     def audit(self) -> DemoRun:
@@ -234,7 +234,7 @@ def _format_verdict(evaluation: dg.AssetCheckEvaluation) -> Text:
 
 def _format_materialization(metadata: Mapping[str, Any]) -> tuple[Text, str]:
     is_new = metadata.get(keys.ADDED_SHARDS, metadata.get(keys.IS_WRITTEN))
-    label = Text("made", "cyan") if is_new else Text("stands")
+    label = Text("new", "cyan") if is_new else Text("unchanged")
     rows, size = (
         format_count(metadata["dagster/row_count"], "row"),
         format_bytes(metadata[keys.BYTES]),

@@ -5,7 +5,7 @@ every event of an asset, also when it is zero, because the UI plots it.
 """
 
 OPERATION_TAG = "shardline/operation"
-"""Tag of an asset: the operation that makes its version."""
+"""Tag of an asset: the operation that commits to its version."""
 
 # A snapshot, on materializations and checks.
 SNAPSHOT = "shardline/snapshot"

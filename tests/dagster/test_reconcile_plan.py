@@ -242,7 +242,7 @@ def test_rejection_is_reported_as_the_latest_only() -> None:
 def test_unfinished_run_reports_its_own_commit() -> None:
     found = [*entries(1), *entries(2, run="r"), *entries(3)]
     waiting = reports(found, unfinished="r")
-    assert (numbers(waiting), waiting.looked_at, waiting.unfinished) == ([1], 3, "r")
+    assert (numbers(waiting), waiting.last_seen, waiting.unfinished) == ([1], 3, "r")
     assert not waiting.is_complete
     assert numbers(reports(found)) == [1, 2, 3]
 
@@ -250,7 +250,7 @@ def test_unfinished_run_reports_its_own_commit() -> None:
 def test_long_history_is_reported_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile_plan, "REPORTS_AT_ONCE", 2)
     found = reports(entries(1, 2, 3, 4, 5))
-    assert (numbers(found), found.looked_at, found.is_complete) == ([1, 2], 4, False)
+    assert (numbers(found), found.last_seen, found.is_complete) == ([1, 2], 4, False)
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]", "no JSON", '{"notes/v1": 3}'])

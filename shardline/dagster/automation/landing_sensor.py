@@ -1,8 +1,8 @@
 """Appends of new sources: on a schedule, and soon after a file arrives.
 
-Neither has to know exactly what is new, because an append never appends a source twice. They only
-make sure that every source is requested and that nothing runs without new sources. A tick reads
-file stamps, one derived object and one log entry, and never a source or a shard.
+An append never appends a source twice, so the schedule and the sensor may request known sources.
+They only ensure that every source is requested and that nothing runs without new sources. A tick
+reads file stamps, one derived object and one log entry, and never a source or a shard.
 """
 
 import hashlib
@@ -85,7 +85,7 @@ def build_landing_sensor(
         name = get_asset_name(version)
         running = _find_latest_run(context.instance, name, _UNFINISHED)
         if running is not None:
-            return dg.SensorResult(skip_reason=f"run {running} is appending", cursor=context.cursor)
+            return dg.SensorResult(skip_reason=f"waiting for run {running}", cursor=context.cursor)
         cursor = LandingCursor.parse(context.cursor)
         if cursor is None:
             # A run key of an earlier generation would return no run, so the latest run starts a new

@@ -115,7 +115,7 @@ def plan_requests(
     seen: Mapping[str, str],
     attempts: Callable[[str], int],
 ) -> ReconcilePlan:
-    """Decide what to request.
+    """Plan the requests of a tick.
 
     Args:
         versions: Every declared version that could be read.
@@ -242,14 +242,14 @@ class ReportPlan(NamedTuple):
 
     Attributes:
         entries: The entries to report.
-        looked_at: The entry up to which everything is reported.
+        last_seen: The entry up to which everything is reported.
         new: Those of the entries that Dagster does not know.
         unfinished: An unfinished run that committed the entry after those.
         is_complete: Whether nothing is left to report after this tick.
     """
 
     entries: tuple[EntryView, ...]
-    looked_at: int
+    last_seen: int
     new: tuple[EntryView, ...] = ()
     unfinished: str = ""
     is_complete: bool = True
@@ -271,7 +271,7 @@ def plan_reports(
     materialization. An unfinished run reports its own commit, so nothing after it is reported.
 
     Args:
-        entries: The entries that committed snapshots, starting at the first that was not looked at.
+        entries: The entries that committed snapshots, starting at the first that no tick has seen.
         head: The last entry that was read, of whatever kind.
         latest: The entry of the latest snapshot.
         reported: Snapshot and entry digest of the latest materialization.

@@ -230,7 +230,7 @@ class _ReconcilerTick:
             before = version.snapshot(entry.snapshot - 1).records if entry.snapshot > 1 else 0
             added = max(0, snapshot.records - before) if entry in reports.new else 0
             self._reports.append(build_materialization(key, version, snapshot, added_rows=added))
-        self._cursor.entries[version.name] = reports.looked_at
+        self._cursor.entries[version.name] = reports.last_seen
         return reports
 
     def _known(self, key: dg.AssetKey, *, everything: bool) -> set[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""The outcome of a check, and how an attestation records the suite behind it."""
+"""The outcome of a check, and the suite digest in the detail of an attestation."""
 
 import re
 from collections.abc import Mapping

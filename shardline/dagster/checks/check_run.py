@@ -56,7 +56,7 @@ class CheckRun:
         selected: The checks to run.
         declared: The checks that the declaration of the version requires.
         reread: Whether to read every shard and log entry, also those that were attested before.
-        tell: Logs the traceback of a check that raised.
+        log_error: Logs the traceback of a check that raised.
     """
 
     version: Version
@@ -67,7 +67,7 @@ class CheckRun:
     selected: Collection[str]
     declared: Checks = Checks()
     reread: bool = False
-    tell: Callable[[str], None] = lambda _: None
+    log_error: Callable[[str], None] = lambda _: None
     _last: Snapshot | None = field(init=False)
     _report: CheckReport | None = field(init=False, default=None)
     _notes: list[Attestation] = field(init=False, default_factory=list)
@@ -90,7 +90,7 @@ class CheckRun:
         try:
             return runs[check]()
         except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
-            self.tell("".join(traceback.format_exception(error)))
+            self.log_error("".join(traceback.format_exception(error)))
             return create_failed_outcome(check, f"{self.snapshot} could not be checked", error)
 
     def finish(self) -> None:
@@ -167,7 +167,7 @@ class CheckRun:
     def _list_snapshots_to_reject(self, suite: Path, added: Sequence[Shard]) -> list[int]:
         """Return the snapshots that added failing rows and never passed the suite.
 
-        Rows that were published before are kept, whatever a new suite says: readers rely on them.
+        Published rows are kept, whatever the result of a new suite: readers rely on them.
         """
         from shardline.dagster.expectations.suite_check import has_failing_rows  # noqa: PLC0415 - loads Great Expectations
 
@@ -196,7 +196,7 @@ class CheckRun:
         return [introduced for introduced in failing if introduced] if failing else [number]
 
     def _collect(self, check: str, outcome: CheckOutcome) -> CheckOutcome:
-        """Collect an outcome that gates nothing, so that one entry attests all of these."""
+        """Collect an outcome that gates nothing. One entry attests all of them."""
         detail = "" if outcome.passed else outcome.description[:_MAX_DETAIL]
         content = self.snapshot.content
         self._notes.append(Attestation(check, outcome.passed, content=content, detail=detail))
@@ -214,9 +214,7 @@ class CheckRun:
         from shardline.dagster.expectations.sample import take_sample  # noqa: PLC0415 - loads pandas
 
         if self._last is None:
-            return CheckOutcome(
-                passed=True, description="no earlier published snapshot to compare with"
-            )
+            return CheckOutcome(passed=True, description="no earlier published snapshot")
         before = {shard.name for shard in self._last.shards}
         new = [shard for shard in self.snapshot.shards if shard.name not in before]
         if not new:

@@ -1,4 +1,4 @@
-"""The check `drift`: how new rows differ from those of the last published snapshot.
+"""The check `drift`: compares new rows with those of the last published snapshot.
 
 The check never blocks, because a change may be intended. Each measure is divided by its threshold
 plus the noise expected for the number of rows. A score above 1 is a finding.
@@ -80,7 +80,7 @@ def check_drift(
     """
     metadata = {keys.MAX_DRIFT: 0.0, keys.DRIFTED_COLUMNS: 0, keys.NEW_ROWS: new.of}
     if last is None or not last.rows:
-        reason = "no earlier published snapshot to compare with"
+        reason = "no earlier published snapshot"
         return CheckOutcome(passed=True, description=reason, metadata=metadata)
     metadata |= {
         keys.PUBLISHED_ROWS: last.of,
@@ -88,7 +88,7 @@ def check_drift(
         keys.COMPARED_PUBLISHED_ROWS: last.rows,
     }
     if not new.rows:
-        reason = "no new rows to compare"
+        reason = "no new rows"
         return CheckOutcome(passed=True, description=reason, metadata=metadata)
     columns = _compare_columns(profile_sample(new), profile_sample(last), thresholds)
     columns.sort(key=lambda column: -column.score)
@@ -225,7 +225,7 @@ def _format_description(
     drifted: list[_ColumnDrift], columns: list[_ColumnDrift], compared: str
 ) -> str:
     if not drifted:
-        return f"none of {len(columns)} columns drifted: {compared}"
+        return f"no drift in {len(columns)} columns ({compared})"
     named = ". ".join(f"{column.name}: {column.findings}" for column in drifted[:_MAX_NAMES])
     more = f". And {len(drifted) - _MAX_NAMES} more" if len(drifted) > _MAX_NAMES else ""
     return f"{len(drifted)} of {len(columns)} columns drifted ({compared}). {named}{more}"

@@ -1,8 +1,8 @@
 """Checks that read only logs: `published`, `volume` and `sources_accepted`.
 
-`published` says whether the log lets downstream read a snapshot. The others concern versions that
-grow, and neither blocks: an unusual number of rows may be right, and what was appended is sound
-without the rejected sources.
+`published` passes if downstream may read the snapshot. The others are for versions that grow and
+block nothing: an unusual number of rows may be right, and the appended rows are sound without the
+rejected sources.
 """
 
 from collections.abc import Callable, Iterator
@@ -112,16 +112,16 @@ def check_published(version: Version, publication: Publication) -> CheckOutcome:
         rejected = _format_rejection(version, publication.snapshot)
         return CheckOutcome(passed=True, description=f"{name}: {rows}{rejected}", metadata=numbers)
     readable = (
-        f"readers get snapshot {publication.published} ({format_count(publication.rows, 'row')})"
+        f"Readers get snapshot {publication.published} ({format_count(publication.rows, 'row')})"
         if publication.published
-        else "readers get no snapshot yet"
+        else "Readers get no snapshot yet"
     )
     named = "; ".join(publication.reasons[:_MAX_NAMES])
     more = len(publication.reasons) - _MAX_NAMES
     named += f"; and {more} more" if more > 0 else ""
     return CheckOutcome(
         passed=False,
-        description=f"{name} is not published, {readable}: {named}",
+        description=f"{name} is not published: {named}. {readable}",
         metadata={**numbers, keys.BLOCKERS: len(publication.reasons)},
     )
 
@@ -172,12 +172,12 @@ def check_volume(version: Version, snapshot: Snapshot) -> CheckOutcome:
     added = _count_rows(entry)
     before = _list_appended_rows(version, snapshot.number)
     metadata = {**totals, keys.ADDED_ROWS: added, keys.COMPARED_APPENDS: len(before)}
-    description = f"{added:,} {'row was' if added == 1 else 'rows were'} added"
+    description = f"{format_count(added, 'row')} added"
     if before:
         usual = float(median(before))
         metadata[keys.USUAL_ROWS] = usual
         metadata[keys.USUAL_SPREAD] = float(median(abs(rows - usual) for rows in before))
-        description += f", usual are {usual:,.0f} ({min(before):,} to {max(before):,}"
+        description += f", usually {usual:,.0f} ({min(before):,} to {max(before):,}"
         description += (
             f" in the last {len(before)} appends)"
             if len(before) > 1
@@ -222,7 +222,7 @@ def _list_appended_rows(version: Version, number: int) -> list[int]:
 
 
 def _count_rows(entry: Entry) -> int:
-    # Shards without a source are what a replacement kept of earlier ones.
+    # Shards without a source come from earlier appends: a replacement rewrote them.
     return sum(added.shard.records for added in entry.added if added.shard.source is not None)
 
 
@@ -281,7 +281,7 @@ def _format_sources(
     if duplicates:
         last = duplicates[0]
         return f"{name}: {skipped}. Latest: {last.source.shown}, same content as {last.first}"
-    return f"{name}: no open rejected source or duplicate"
+    return f"{name}: no open rejected sources or duplicates"
 
 
 def _format_reason(rejected: RejectedSource) -> str:

@@ -54,7 +54,7 @@ class ShardFinding:
 
 
 def list_shard_findings(report: CheckReport, check: str) -> list[ShardFinding]:
-    """Return what a check found in the shards of a snapshot."""
+    """Return the problems that a check found in the shards of a snapshot."""
     findings = []
     for shard in report.shards:
         if check == INTEGRITY:

@@ -2,7 +2,7 @@
 
 Blocking in Dagster acts only within a run. So each outcome becomes an attestation in the log, and
 readers get the latest published snapshot: in this run, in another run, and outside Dagster. The
-check `published` runs last and reports to Dagster what the log says.
+check `published` runs last and reports the state of the log to Dagster.
 
 | check              | blocks | a failure is                                                   |
 |--------------------|--------|----------------------------------------------------------------|
@@ -37,12 +37,12 @@ _DESCRIPTIONS = {
     "and checksums of all records. Shards that passed before are read again only with "
     "`reread`.",
     SCHEMA: "Every record fits the schema of the version.",
-    EXPECTATIONS: "The Great Expectations suite of the version holds.",
+    EXPECTATIONS: "The Great Expectations suite of the version passes.",
     DRIFT: "New rows resemble those of the last published snapshot. Warns at most.",
     VOLUME: "The number of added rows is usual. Warns at most.",
     PUBLISHED: "Downstream may read the snapshot: every required check passed, "
     "and no shard that it depends on was removed or replaced.",
-    SOURCES: "Every source that arrived was appended, replaced or dismissed. Warns about skipped "
+    SOURCES: "Every landing source was appended, replaced or dismissed. Warns about skipped "
     "duplicates. Blocks nothing.",
 }
 

@@ -62,8 +62,8 @@ def write_page(
 ) -> Path:
     """Write the page of a validation below `docs`, by version and snapshot. Returns its path.
 
-    An earlier page of the snapshot is replaced. Of each version, the pages of the latest `kept`
-    snapshots are kept. `said` describes the rows that were validated.
+    An earlier page of the snapshot is replaced. Of each version, the pages of the latest
+    `max_pages` snapshots are kept. `extent` describes the validated rows.
     """
     version = docs / snapshot.version.replace("/", "_")
     page = version / str(snapshot.number) / "expectations.html"

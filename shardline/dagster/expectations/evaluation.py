@@ -172,7 +172,7 @@ class Evaluator:
             return self.engine.decide(index, metrics)
         except _EVALUATION_ERRORS:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a rule raises, it does not hold
+        except Exception as error:  # noqa: BLE001 - a rule that raises has failed
             return self.engine.create_raised_result(index, error)
 
     def _finish(self, rule: _SnapshotRule) -> "ExpectationValidationResult":
@@ -188,5 +188,5 @@ def _add_chunk(whole: Sequence[_SnapshotRule], frame: "pd.DataFrame") -> None:
                 rule.tally.add(frame)
             except _EVALUATION_ERRORS:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever a rule raises, it does not hold
+            except Exception as error:  # noqa: BLE001 - a rule that raises has failed
                 rule.error = error

@@ -140,7 +140,7 @@ def _choose_shards(records: Sequence[int], rows: int, rng: "np.random.Generator"
     """Return the positions of some shards, in order, with the number of records to take of each.
 
     Points are set at even distances in the concatenated records. A shard is chosen if it contains a
-    point, and each point stands for equally many rows, so records of small and large shards are
+    point, and each point represents equally many rows, so records of small and large shards are
     equally likely. Small shards need more points.
     """
     import numpy as np  # noqa: PLC0415 - only when data is read

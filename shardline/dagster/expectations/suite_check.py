@@ -27,6 +27,7 @@ from shardline.dagster.expectations.evaluation import Evaluator
 from shardline.dagster.expectations.rules import Evaluation, get_evaluation
 from shardline.dagster.expectations.suite import SEVERITIES, ExpectationSpec, Suite, read_suite
 from shardline.log.model import Shard
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from great_expectations.core.expectation_validation_result import (
@@ -206,7 +207,7 @@ def _format_failure(
         suffix = f", {missing:,} missing" if missing and unexpected != missing else ""
         return f"{int(unexpected):,} of {int(total):,} values are unexpected{suffix}"
     if "observed_value" not in values:
-        return "does not hold"
+        return "failed"
     low, high = (expected.kwargs.get(name) for name in ("min_value", "max_value"))
     parts = [f"at least {low}" * (low is not None), f"at most {high}" * (high is not None)]
     bounds = " and ".join(filter(None, parts))
@@ -224,7 +225,7 @@ def _format_description(
     outcomes: Sequence[ExpectationOutcome], failed: Sequence[ExpectationOutcome], extent: str
 ) -> str:
     if not failed:
-        return f"all {len(outcomes)} expectations hold on {extent}"
+        return f"{format_count(len(outcomes), 'expectation')} passed on {extent}"
     ordered = sorted(failed, key=lambda outcome: SEVERITIES.index(outcome.expected.severity))
     named = "; ".join(
         f"{outcome.expected.severity}: {_format_rule(outcome.expected)}: {outcome.problem}"

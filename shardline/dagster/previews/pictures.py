@@ -252,7 +252,7 @@ def _create_tile(data: bytes) -> "tuple[Image.Image | None, int]":
             pixels = claimed
             image.draft("RGB", (2 * _TILE, 2 * _TILE))
             return _resize(_convert_to_rgba(image)), pixels
-    except Exception:  # noqa: BLE001 - whatever damage makes the decoder raise, it is one grey tile
+    except Exception:  # noqa: BLE001 - a corrupt image can raise any error
         return None, pixels
 
 

@@ -59,7 +59,7 @@ class _AddedShards:
 
 
 def _find_added_shards(snapshot: "Snapshot", entry: "Entry") -> _AddedShards:
-    # Shards without a source are what a replacement kept of earlier ones.
+    # Shards without a source come from earlier appends: a replacement rewrote them.
     ignored_sources = set() if entry.operation != "append" else {None}
     shards = [added.shard for added in entry.added if added.shard.source not in ignored_sources]
     if shards:
@@ -84,7 +84,7 @@ class _PreviewPage:
         return None
 
     def note(self, part: str, error: Exception) -> None:
-        """Note what could not be drawn. Messages of other errors may contain values of the data."""
+        """Note a part that was not drawn. Other error messages may contain values of the data."""
         if isinstance(error, ShardlineError):
             reason = error.describe()
         else:

@@ -1,1 +1,1 @@
-"""Version factories: one for each way to make a version."""
+"""Version factories, one per operation."""

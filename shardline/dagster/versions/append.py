@@ -220,7 +220,7 @@ class _Append(VersionOperation[AppendConfig]):
         )
 
     def _scan(self, step: VersionStep[AppendConfig]) -> LandingScan:
-        """Scan the landing folders, and select what the launchpad asks for."""
+        """Scan the landing folders, and select the sources that the launchpad names."""
         version, config = step.version, step.config
         try:
             validate_declared_schema(version, self.schema)

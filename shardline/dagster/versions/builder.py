@@ -120,7 +120,7 @@ class VersionStep(Generic[ConfigT]):
 
 
 class VersionOperation(ABC, Generic[ConfigT]):
-    """What a factory adds to the builder: how its versions are made.
+    """An operation that a factory adds to the builder.
 
     Attributes:
         operation: The name of the operation in the log.
@@ -165,7 +165,7 @@ def build_version(
     schedules: Sequence[dg.ScheduleDefinition] = (),
     sensors: Sequence[dg.SensorDefinition] = (),
 ) -> VersionDefs:
-    """Return the definitions of a version that an operation makes."""
+    """Return the definitions of a version and its operation."""
     settings = AssetOptions(**options)
     if name in operation.inputs:
         raise DeclarationError(
@@ -193,7 +193,7 @@ def build_version(
         step = open_step(shardline, config, context.run.run_id)
         report = operation.run(step, context)
         if report is None:
-            context.log.info("%s: no snapshot yet, because there are no records", name)
+            context.log.info("%s: no snapshot yet (no records)", name)
             return
         yield build_result(step.version, report)
 
@@ -248,7 +248,7 @@ class DerivedReport:
     Attributes:
         entry: The committed entry, None if there was nothing to do.
         shards: The shards that were computed.
-        quarantined_rows: Records that went to quarantine.
+        quarantined_rows: Quarantined records.
         quarantine: The quarantine files.
         counts: More numbers by metadata key.
     """
@@ -305,7 +305,7 @@ class DerivedOperation(VersionOperation[ConfigT]):
         )
         if derived.quarantined_rows:
             rows = format_count(derived.quarantined_rows, "record")
-            context.log.warning("%s went to quarantine", rows)
+            context.log.warning("%s quarantined", rows)
         return replace(
             report,
             quarantined_rows=derived.quarantined_rows,

@@ -89,7 +89,7 @@ def extended_version(
             raise InvalidArgumentError(
                 "no fields to add",
                 code="no-features",
-                hint=Hint.of("pass fields made by record_udf or table_join"),
+                hint=Hint.of("pass the result of record_udf or table_join"),
             )
         _validate_max_quarantined(mode, max_quarantined, declared)
         parse_shard_compression(compression)

@@ -1,4 +1,4 @@
-"""Materializations: what a step did to a version, and the snapshot that it reports."""
+"""Materializations: the result of a step, and the snapshot that it reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ Metadata: TypeAlias = dict[str, dg.MetadataValue[Any] | bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What a step did to a version, and the snapshot that it reports.
+    """The result of a step, and the snapshot that it reports.
 
     Attributes:
         snapshot: The snapshot to report.

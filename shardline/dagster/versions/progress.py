@@ -39,7 +39,7 @@ def create_log_listener(
     The share is that of the tasks begun so far. For operations with many tasks, use
     `create_logging_executor`, which knows all tasks.
     """
-    return _StepLog(log, clock).hear
+    return _StepLog(log, clock).update
 
 
 def create_logging_executor(
@@ -71,7 +71,7 @@ class _LoggingExecutor:
             self._step_log.begin(tasks[0].step, None if None in sizes else known)
 
         def report_progress(update: "Progress") -> None:
-            self._step_log.hear(update)
+            self._step_log.update(update)
             if progress is not None:
                 progress(update)
 
@@ -102,7 +102,7 @@ class _StepLog:
         self._step, self._began, self._tasks = step, self._clock(), {}
         self._total, self._known = None, False
 
-    def hear(self, update: "Progress") -> None:
+    def update(self, update: "Progress") -> None:
         """Update the progress of a task, and log if a line is due."""
         with self._lock:
             if update.step != self._step:

@@ -180,7 +180,7 @@ class ReportPages:
     """An ASGI app that serves the folder of reports next to the web server.
 
     Reports contain text from data, so a sandbox policy gives each page an opaque origin, from which
-    it reaches neither Dagster nor anything else.
+    it cannot reach Dagster or any other page.
     """
 
     def __init__(self, app: ASGIApp, folder: Path) -> None:

@@ -86,7 +86,7 @@ def require_dagster_home() -> None:
 
 
 def run_group(command: Sequence[str], listener: socket.socket, grace: int) -> int:
-    """Run a command until it ends (its code, never 0) or until this process is asked to end (0)."""
+    """Run a command until it ends (returns its code, never 0) or a signal arrives (returns 0)."""
     handle_signals()
     leader = None
     try:
