@@ -42,7 +42,7 @@ _DETAILS = {
 }
 _LARGEST_WITH_HEAD = np.array([2**bits + bits // 7 for bits in (7, 14, 21, 28)], np.int64)
 """Largest payloads whose features have a size of 1, 2, 3 and 4 bytes as a varint."""
-_VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
+VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 _SCALARS: dict[pa.DataType, Kind] = {
     pa.int64(): "int64",
     pa.float32(): "float",
@@ -105,7 +105,7 @@ def to_arrow(buffers: ColumnBuffers) -> pa.Array:
 
 
 def _values_to_arrow(buffers: ColumnBuffers) -> pa.Array:
-    kind = _VALUE_TYPES[buffers.column.kind]
+    kind = VALUE_TYPES[buffers.column.kind]
     if buffers.sizes is None:
         return pa.Array.from_buffers(
             kind, len(buffers.values), [None, pa.py_buffer(buffers.values)]
@@ -128,14 +128,14 @@ def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
     steps = None
     layout: Layout = "scalar"
     size = 1
-    if _is_list(array.type):
+    if is_list(array.type):
         rows, values = _cut(name, array)
         layout = "variable"
         if pa.types.is_fixed_size_list(array.type):
             layout, size = "fixed", array.type.list_size
         _refuse(name, valid, rows, values.is_null(), "null-value")
     cuts = rows
-    if _is_list(values.type):
+    if is_list(values.type):
         layout, size = "ragged", 1
         steps, values = _cut(name, values)
         cuts = steps[rows]
@@ -185,7 +185,8 @@ def split_scalars(names: Sequence[str], array: pa.Array) -> list[ColumnBuffers]:
     ]
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Return True if values of this type are lists."""
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )
@@ -193,18 +194,22 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _cut(name: str, array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """Return the offsets of each row's values, and the values of these rows."""
+    offsets, values = split_lists(array)
+    if len(values) > LARGEST_OFFSET:
+        detail = "too many values for one block: take fewer rows at a time"
+        raise ColumnError(0, name, detail, code="block-too-large")
+    return offsets.astype(np.int32), values
+
+
+def split_lists(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """Return the offsets of each list's values, and the values of all lists."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         offsets = np.arange(len(array) + 1, dtype=np.int64) * size
-        first, last = array.offset * size, (array.offset + len(array)) * size
-    else:
-        offsets = np.asarray(array.offsets).astype(np.int64)
-        first, last = int(offsets[0]), int(offsets[-1])
-        offsets -= first
-    if last - first > LARGEST_OFFSET:
-        detail = "too many values for one block: take fewer rows at a time"
-        raise ColumnError(0, name, detail, code="block-too-large")
-    return offsets.astype(np.int32), array.values.slice(first, last - first)
+        return offsets, array.values.slice(array.offset * size, len(array) * size)
+    offsets = np.asarray(array.offsets).astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    return offsets - first, array.values.slice(first, last - first)
 
 
 def _refuse(

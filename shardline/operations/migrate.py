@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 from shardline import canonical_json as canonical
 from shardline.errors import InvalidArgumentError, InvalidTypeError, SchemaMismatchError
 from shardline.hints import Hint, Option
+from shardline.kernel.columns import is_list
 from shardline.log.parameters import MigrateParameters
 from shardline.log.version import refuse_no_version
 from shardline.operations.transform import TransformPlan, parse_options, transform_inferred_file
 from shardline.operations.transform_records import FIX_CAST_HINT
-from shardline.schema.arrow_types import column_type, infer_arrow_feature, is_list
+from shardline.schema.arrow_types import column_type, infer_arrow_feature
 from shardline.schema.conversion import ConvertedColumn, convert_to_feature
 from shardline.schema.logical_types import Array, Image
 from shardline.schema.schema import get_feature, has_feature

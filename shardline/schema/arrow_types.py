@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shardline import canonical_json as canonical
 from shardline.errors import ColumnError, SchemaMismatchError
-from shardline.kernel.columns import to_arrow
+from shardline.kernel.columns import VALUE_TYPES, is_list, to_arrow
 from shardline.kernel.types import Column
 from shardline.schema import shapes
 from shardline.schema.logical_types import Array, Category, Text
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from shardline.schema.shapes import Shape
 
 
-_VALUE_TYPES = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.binary()}
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES = (
     *_TEXTS,
@@ -36,13 +35,6 @@ _BYTES = (
     pa.types.is_fixed_size_binary,
     pa.types.is_binary_view,
 )
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Return True if values of this type are lists."""
-    return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -93,7 +85,7 @@ def infer_logical_type(kind: pa.DataType) -> LogicalType | None:
 
 def column_type(feature: Feature) -> pa.DataType:
     """Return the type of a column that can be written as this feature."""
-    value = _VALUE_TYPES[feature.kind]
+    value = VALUE_TYPES[feature.kind]
     if feature.sequence:
         return pa.list_(pa.list_(value))
     return pa.list_(value) if feature.shape else value
@@ -210,7 +202,7 @@ def schema_of(features: Sequence[Feature]) -> pa.Schema:
 
 
 def _field(feature: Feature) -> pa.Field:
-    kind = pa.string() if _is_text(feature) else _VALUE_TYPES[feature.kind]
+    kind = pa.string() if _is_text(feature) else VALUE_TYPES[feature.kind]
     for size in reversed(feature.shape):
         kind = pa.list_(kind) if size is None else pa.list_(kind, size)
     if feature.sequence:

@@ -17,16 +17,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardline.kernel.columns import is_list, split_lists
 from shardline.kernel.types import check_offsets
 from shardline.schema.arrow_types import (
     column_type,
     find_mismatch,
     get_depth,
     holds_numbers,
-    is_list,
     is_number,
     is_text,
 )
+from shardline.schema.exact_numbers import TooLarge
 from shardline.schema.logical_types import Array, Image
 from shardline.text import format_count
 
@@ -137,7 +138,7 @@ class _Lists:
             self._descend(first)
 
     def _descend(self, first: int) -> None:
-        offsets, inner = cut(self.values)
+        offsets, inner = split_lists(self.values)
         depth = len(self.levels)
         if depth >= first and len(self._dimensions) > first:
             expected = self._dimensions[depth]
@@ -272,17 +273,6 @@ def _marked(mask: pa.Array) -> Mask:
     return np.asarray(pc.fill_null(mask, False))  # noqa: FBT003 - Arrow's own
 
 
-def cut(array: pa.Array) -> tuple[Cuts, pa.Array]:
-    """Return the offsets of each list's values, and the values of all lists."""
-    if pa.types.is_fixed_size_list(array.type):
-        size = array.type.list_size
-        offsets = np.arange(len(array) + 1, dtype=np.int64) * size
-        return offsets, array.values.slice(array.offset * size, len(array) * size)
-    offsets = np.asarray(array.offsets).astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    return offsets - first, array.values.slice(first, last - first)
-
-
 def _listed(cuts: Cuts, values: pa.Array, mask: pa.Array | None = None) -> pa.Array:
     check_offsets(int(cuts[-1]))
     return pa.ListArray.from_arrays(pa.array(cuts.astype(np.int32)), values, mask=mask)
@@ -348,10 +338,6 @@ MISMATCH = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 _BOOLS: set[type] = {bool, np.bool_}
 _NUMBERS = (int, float, np.number)
-
-
-class TooLarge:
-    """Marker for a number that was too large to be read."""
 
 
 def column_of(values: Sequence[object]) -> pa.Array:
@@ -495,10 +481,10 @@ def list_values(column: pa.Array) -> Sequence[object]:
 def _rows(column: pa.Array) -> NDArray[Any] | list[Any]:
     """Return the rows of a column, as an array if their shapes are equal, else a list."""
     if pa.types.is_fixed_size_list(column.type):
-        inside = _rows(cut(column)[1])
+        inside = _rows(split_lists(column)[1])
         return np.reshape(inside, (-1, column.type.list_size, *np.shape(inside)[1:]))
     if is_list(column.type):
-        cuts, values = cut(column)
+        cuts, values = split_lists(column)
         inside = _rows(values)
         return [inside[first:last] for first, last in pairwise(cuts.tolist())]
     if column.null_count:  # below a missing row: nulls would turn whole numbers into floats

@@ -209,3 +209,9 @@ class EncodedRows:
     lengths: IntArray
     rows: IntArray
     refused: tuple[QuarantinedRow, ...] = ()
+
+    @classmethod
+    def quarantine(cls, row: QuarantinedRow) -> EncodedRows:
+        """Return no records, because the only row is quarantined."""
+        none = np.zeros(0, np.int64)
+        return cls(b"", none, none, none, (row,))

@@ -1,7 +1,9 @@
-"""Numbers whose digits before the decimal point do not fit a 32-bit float."""
+"""Numbers in text and in columns: which values are read, and which digits a float32 rounds."""
 
 from __future__ import annotations
 
+import math
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,8 @@ import pyarrow.compute as pc
 
 from shardline.errors import SchemaMismatchError
 from shardline.hints import Hint, Option
-from shardline.schema.arrow_types import is_list, unwrap_lists
-from shardline.schema.conversion import cut
+from shardline.kernel.columns import is_list, split_lists
+from shardline.schema.arrow_types import unwrap_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,9 +25,64 @@ if TYPE_CHECKING:
 
 LARGEST_EXACT = 2**24
 """float32 holds every whole number up to this value."""
-_FLOAT64_WHOLE = 2.0**53
-_END = 2**63
+INT64 = range(-(2**63), 2**63)
+FLOAT64_WHOLE = 2.0**53
+"""float64 holds every whole number up to this value."""
+NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
+)
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_MAX_DIGITS = 400
+"""Numbers with more digits exceed a 64-bit float, and are not parsed."""
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class RoundedFloat(float):
+    """Float nearest to a number that has more digits before the decimal point."""
+
+
+class TooLarge:
+    """Marker for a number that no kind of feature holds."""
+
+
+def parse_number(text: str) -> float | TooLarge:
+    """Parse a number as people write it. Raises ValueError for other text."""
+    if WHOLE_NUMBER.fullmatch(text):
+        return int(text) if len(text) < _MAX_DIGITS else TooLarge()
+    if not NUMBER.fullmatch(text):
+        raise ValueError("not a number")
+    number = float(text)
+    has_digits = any(sign.isdigit() for sign in text)
+    return TooLarge() if has_digits and math.isinf(number) else number
+
+
+def is_over_int64(whole: str) -> bool:
+    """Return True if the whole number in a text exceeds 64 bits."""
+    return len(whole) >= _MAX_DIGITS or int(whole) not in INT64
+
+
+def parse_json_fraction(text: str) -> float | TooLarge:
+    """Parse a JSON number with a fraction or an exponent."""
+    value = float(text)
+    if math.isinf(value):
+        return TooLarge()
+    if FLOAT64_WHOLE <= abs(value) < INT64.stop and Decimal(text) != Decimal(value):
+        return RoundedFloat(value)
+    return value
+
+
+def parse_json_integer(text: str) -> float | TooLarge:
+    """Parse a JSON integer; over 64 bits, and minus zero, only float can represent it."""
+    if len(text) > _MAX_DIGITS:
+        return TooLarge()
+    value = int(text)
+    if value in INT64:
+        return value if value or text == "0" else -0.0
+    try:
+        rounded = float(value)
+    except OverflowError:
+        return TooLarge()
+    return TooLarge() if rounded == INT64[0] else RoundedFloat(rounded)
 
 
 def find_rounded(column: pa.Array) -> int | None:
@@ -57,7 +114,7 @@ def rounds_texts(numbers: pa.Array, texts: pa.Array) -> bool:
         return False
     # A text can have more digits than float64 holds.
     doubtful = pc.and_(
-        pc.greater_equal(pc.abs(numbers), _FLOAT64_WHOLE), pc.invert(pc.is_inf(numbers))
+        pc.greater_equal(pc.abs(numbers), FLOAT64_WHOLE), pc.invert(pc.is_inf(numbers))
     )
     if not pc.any(doubtful).as_py():
         return False
@@ -67,7 +124,7 @@ def rounds_texts(numbers: pa.Array, texts: pa.Array) -> bool:
 
 def _is_rounded_text(number: float, text: str) -> bool:
     whole = text.lstrip("+-").isdigit()
-    if not whole and abs(number) >= _END:
+    if not whole and abs(number) >= INT64.stop:
         return False
     return abs(number) > _FLOAT32_MAX or Decimal(text) != Decimal(float(np.float32(number)))
 
@@ -85,9 +142,7 @@ def validate_exact(label: str, name: str, values: Sequence[object], first: int) 
     """
     for row, value in enumerate(values, first):
         for leaf in python_leaves(value):
-            if isinstance(leaf, RoundedFloat) or (
-                _is_integer(leaf) and not -_END <= int(leaf) < _END
-            ):
+            if isinstance(leaf, RoundedFloat) or (_is_integer(leaf) and int(leaf) not in INT64):
                 raise number_too_large(label, name, row)
             if _is_integer(leaf) and int(np.float32(int(leaf))) != int(leaf):
                 raise inexact_number(label, name, row)
@@ -98,7 +153,7 @@ def holds_large_floats(column: pa.Array) -> bool:
     if not pa.types.is_float64(unwrap_lists(column.type)[1]):
         return False
     _, floats = _leaves(column)
-    return bool(pc.any(pc.greater_equal(pc.abs(floats), _FLOAT64_WHOLE)).as_py())
+    return bool(pc.any(pc.greater_equal(pc.abs(floats), FLOAT64_WHOLE)).as_py())
 
 
 def python_leaves(value: object) -> Iterator[Any]:
@@ -149,7 +204,7 @@ def _leaves(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
         elif pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         elif is_list(values.type):
-            offsets, values = cut(values)
+            offsets, values = split_lists(values)
             cuts = offsets[cuts]
         else:
             return cuts, values
@@ -166,7 +221,7 @@ def _rounded(values: pa.Array) -> Mask | None:
         nearest = plain.astype(np.float32)
         if plain.dtype.kind == "f":
             size = np.abs(plain)
-            large: Mask = (size > LARGEST_EXACT) & (size < _END)
+            large: Mask = (size > LARGEST_EXACT) & (size < INT64.stop)
             return np.asarray(large & (nearest != plain))
         end = np.float32(2.0 ** (8 * plain.dtype.itemsize - (plain.dtype.kind == "i")))
         back = np.where(nearest < end, nearest, 0).astype(plain.dtype)
@@ -176,7 +231,3 @@ def _rounded(values: pa.Array) -> Mask | None:
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-class RoundedFloat(float):
-    """Float nearest to a number that has more digits before the decimal point."""

@@ -205,10 +205,9 @@ class ColumnChunk:
         """Return the framed records."""
         first, size = self.batch.first, self.batch.rows.nbytes
         if self.end - first == 1 and size > LARGEST_MAX_RECORD_BYTES:
-            nothing = np.zeros(0, np.int64)
             detail = f"takes {size} bytes, over the format's limit"
             refused = QuarantinedRow(first, f"row {first}", None, detail, is_too_large=True)
-            return EncodedRows(b"", nothing, nothing, nothing, (refused,))
+            return EncodedRows.quarantine(refused)
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
         columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
         rows = Rows(
@@ -274,6 +273,11 @@ def infer_column(
     if not allow_rounding and holds_large_floats(column):
         validate_exact(label, name, values, first)
     return column
+
+
+def make_empty_batch(rows: int) -> pa.RecordBatch:
+    """Return a batch of rows without columns."""
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])
 
 
 def format_row_as_json(row: object) -> bytes:

@@ -16,11 +16,18 @@ from shardline.kernel.columns import from_arrow, split_scalars
 from shardline.schema.arrow_types import get_depth
 from shardline.schema.conversion import (
     ConvertedColumn,
-    TooLarge,
     convert_to_feature,
     convert_values,
 )
-from shardline.schema.exact_numbers import rounded_numbers, rounds_texts
+from shardline.schema.exact_numbers import (
+    FLOAT64_WHOLE,
+    NUMBER,
+    WHOLE_NUMBER,
+    is_over_int64,
+    parse_number,
+    rounded_numbers,
+    rounds_texts,
+)
 from shardline.schema.schema import Array, Feature, Image, Schema, Text
 from shardline.sources.json_source import JsonSyntaxError, parse_json_list
 
@@ -33,28 +40,21 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Kind
 
 NOT_A_NUMBER = "holds text that is no number"
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_NUMBER = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
-)
 _CODE = r"^[+-]?0[0-9]|^\+[0-9]+$"
 """Leading zeros or the plus sign of a whole number, which a number does not preserve."""
 _PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
-_NUMBER_TEXT = f"^(?i:{_NUMBER.pattern})$"
+_NUMBER_TEXT = f"^(?i:{NUMBER.pattern})$"
 _WHOLE_TEXT = r"^[+-]?[0-9]+$"
 _PLAIN_CELL = re.compile(r"0|-?[1-9][0-9]{0,5}|-?(?:0|[1-9][0-9]{0,5})\.[0-9]{1,9}")
 """Number that float32 never rounds before the decimal point, whatever else the column holds."""
-_FLOAT64_WHOLE = 2.0**53
 SHORT_COLUMN = 1024
-_MOST_DIGITS = 400
-_INT64 = range(-(2**63), 2**63)
 
 
 def infer_plain_kind(cells: Sequence[str]) -> str | None:
     """Return the kind of a column of non-empty cells if no other fact decides it."""
     if all(map(_PLAIN_CELL.fullmatch, cells)):
         return "int64" if all("." not in cell for cell in cells) else "float"
-    if all(cell and cell[0].isalpha() and not _NUMBER.fullmatch(cell.strip()) for cell in cells):
+    if all(cell and cell[0].isalpha() and not NUMBER.fullmatch(cell.strip()) for cell in cells):
         return "text"
     return None
 
@@ -189,16 +189,10 @@ def _parse_numbers(kind: Kind, texts: pa.Array) -> pa.Array | None:
 
 
 def _parse_number(text: str) -> object:
-    text = text.strip()
-    if not text:
-        return None
-    if _WHOLE.fullmatch(text):
-        return int(text) if len(text) < _MOST_DIGITS else TooLarge()
-    if not _NUMBER.fullmatch(text):
-        raise JsonSyntaxError(NOT_A_NUMBER)
-    number = float(text)
-    written_out = any(sign.isdigit() for sign in text)
-    return TooLarge() if written_out and np.isinf(number) else number
+    try:
+        return parse_number(text.strip()) if text.strip() else None
+    except ValueError:
+        raise JsonSyntaxError(NOT_A_NUMBER) from None
 
 
 def find_row_over_int64(parts: Iterable[pa.Array]) -> int | None:
@@ -207,16 +201,12 @@ def find_row_over_int64(parts: Iterable[pa.Array]) -> int | None:
     for texts in map(_trim_cells, parts):
         if _parse_numbers("int64", texts) is None:
             for row, text in enumerate(texts.to_pylist()):
-                if text is not None and not _WHOLE.fullmatch(text):
+                if text is not None and not WHOLE_NUMBER.fullmatch(text):
                     return None
-                if match is None and text is not None and _is_over_int64(text):
+                if match is None and text is not None and is_over_int64(text):
                     match = first + row
         first += len(texts)
     return match
-
-
-def _is_over_int64(whole: str) -> bool:
-    return len(whole) >= _MOST_DIGITS or int(whole) not in _INT64
 
 
 def _parse_list_cell(text: str) -> object:
@@ -278,7 +268,7 @@ def _get_float_facts(
     nan = _any_marked(np.isnan(values), shape)
     rounded = _any_marked(rounded_numbers(numbers), shape)
     # Infinity, and numbers whose text can hold more digits than float64.
-    doubtful = _any_marked(np.abs(values) >= _FLOAT64_WHOLE, shape)
+    doubtful = _any_marked(np.abs(values) >= FLOAT64_WHOLE, shape)
     return [
         _ColumnTally("float", nan=nan[index], rounded=rounded[index])
         if known and not doubtful[index]

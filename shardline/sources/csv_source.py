@@ -469,7 +469,6 @@ class CsvChunk:
     def frames(self) -> EncodedRows:
         """Return the framed records."""
         if self.rows.too_long:
-            nothing = np.zeros(0, np.int64)
             rows, limit = self.rows, get_max_text_row_bytes(self.limits)
             refused = quarantine_long_row(
                 rows.first,
@@ -480,7 +479,7 @@ class CsvChunk:
                 format="csv",
                 columns=rows.names,
             )
-            return EncodedRows(b"", nothing, nothing, nothing, (refused,))
+            return EncodedRows.quarantine(refused)
         reasons: Reasons = {}
         rows, limit = self.rows, self.limits.max_record_bytes
         row_labels = Rows(rows.first + rows.filled, rows.where, rows.row, "csv", rows.names)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,9 +16,15 @@ from shardline.errors import SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_OFFSET
 from shardline.schema.arrow_types import get_depth
-from shardline.schema.conversion import TooLarge, convert_to_feature
+from shardline.schema.conversion import convert_to_feature
 from shardline.schema.encoding import EncodedRows, Reasons, Rows, build_frames, quarantine_long_row
-from shardline.schema.exact_numbers import LARGEST_EXACT, RoundedFloat, holds_large_floats
+from shardline.schema.exact_numbers import (
+    INT64,
+    LARGEST_EXACT,
+    holds_large_floats,
+    parse_json_fraction,
+    parse_json_integer,
+)
 from shardline.schema.logical_types import Array
 from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.row_source import add_rows, encode_rows
@@ -38,11 +42,6 @@ if TYPE_CHECKING:
     from shardline.sources.source import Chunk, SelfDescribingChunk
     from shardline.sources.source_identity import FileIdentity
     from shardline.tfrecord.reader import Limits
-
-
-_INT64 = range(-(2**63), 2**63)
-_FLOAT64_WHOLE = 2.0**53
-_MOST_DIGITS = 400
 
 
 class JsonSyntaxError(Exception):
@@ -103,36 +102,12 @@ def _make_object(pairs: list[tuple[str, object]]) -> object:
     return _DuplicateName(next(name for name, _ in pairs if name in seen or seen.add(name)))  # type: ignore[func-returns-value]
 
 
-def _parse_fraction(text: str) -> float | TooLarge:
-    value = float(text)
-    if math.isinf(value):
-        return TooLarge()
-    if _FLOAT64_WHOLE <= abs(value) < _INT64.stop and Decimal(text) != Decimal(value):
-        return RoundedFloat(value)
-    return value
-
-
-def _parse_whole(text: str) -> float | TooLarge:
-    """Parse a whole number; over 64 bits, and minus zero, only float can represent it."""
-    if len(text) > _MOST_DIGITS:
-        return TooLarge()
-    value = int(text)
-    if value in _INT64:
-        return value if value or text == "0" else -0.0
-    try:
-        rounded = float(value)
-    except OverflowError:
-        return TooLarge()
-    return TooLarge() if rounded == _INT64[0] else RoundedFloat(rounded)
-
-
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_make_object, parse_float=_parse_fraction, parse_int=_parse_whole
+    object_pairs_hook=_make_object, parse_float=parse_json_fraction, parse_int=parse_json_integer
 )
 
 
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
-_LEAST = -(2.0**63)
 _FEW_BYTES = 4096
 """Below this size, Python parses text faster than Arrow's reader starts."""
 
@@ -333,7 +308,7 @@ def _has_doubtful_numbers(column: pa.ChunkedArray) -> bool:
         values = pc.list_flatten(values)
     if not pa.types.is_floating(values.type):
         return False
-    odd = pc.or_(pc.is_inf(values), pc.equal(values, _LEAST))
+    odd = pc.or_(pc.is_inf(values), pc.equal(values, float(INT64.start)))
     return bool(pc.any(odd).as_py())
 
 
@@ -359,7 +334,6 @@ class JsonLinesChunk:
     def frames(self) -> EncodedRows:
         """Return the framed records."""
         if self.too_long:
-            nothing = np.zeros(0, np.int64)
             number, lines = self.lines.first, self.lines
             refused = quarantine_long_row(
                 number,
@@ -369,7 +343,7 @@ class JsonLinesChunk:
                 lines.data,
                 format="jsonl",
             )
-            return EncodedRows(b"", nothing, nothing, nothing, (refused,))
+            return EncodedRows.quarantine(refused)
         few = len(self.lines.data) < _FEW_BYTES
         return (None if few else self._at_once()) or self.one_by_one()
 

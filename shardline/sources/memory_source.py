@@ -11,7 +11,7 @@ from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import check_offsets
 from shardline.schema.conversion import MISMATCH, array_column, measure_value
-from shardline.sources.column_source import SourceBatch
+from shardline.sources.column_source import SourceBatch, make_empty_batch
 from shardline.sources.source import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -153,10 +153,7 @@ def _list_values(series: Any) -> list[object]:  # noqa: ANN401 - a pandas Series
 
 
 def _make_batch(columns: list[pa.Array], names: list[str], rows: int) -> pa.RecordBatch:
-    """Return the columns as a batch, or `rows` rows without columns."""
-    if columns:
-        return pa.RecordBatch.from_arrays(columns, names)
-    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])
+    return pa.RecordBatch.from_arrays(columns, names) if columns else make_empty_batch(rows)
 
 
 def _get_step(typed: int, objects: Mapping[str, np.ndarray[Any, Any]]) -> int:

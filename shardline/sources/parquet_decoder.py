@@ -14,16 +14,16 @@ import os
 import resource
 import select
 import stat
+from struct import Struct
 
 import pyarrow as pa
 
 from shardline.execution.pipe_messages import receive, send
 from shardline.schema.arrow_validation import find_fault, printable
-from shardline.sources.decoder_fault import POSITION, DecoderFault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from io import BufferedReader, BufferedWriter
     from typing import Any
 
@@ -38,6 +38,10 @@ _FEWER = 16
 _STREAM_BYTES = 4096
 """Bytes of a stream apart from its schema and rows."""
 ARROW_MAGIC = b"ARROW1"
+POSITION = Struct("<2q")
+"""First row of a batch and bytes of the file read so far; or an offset and a size."""
+_NUMBERS = Struct("<3q")
+_UNKNOWN = -1
 
 
 def main(requests: int, replies: int) -> None:
@@ -162,6 +166,57 @@ class _DecodeTask:
             _write(whole, part)
             return memoryview(whole.getvalue())
         return memoryview(self._room)[: sink.tell()]
+
+
+class DecoderFault(Exception):  # noqa: N818 - raised in the decoder, and sent
+    """Location and reason of a file that cannot be decoded."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str = "",
+        *,
+        column: str | None = None,
+        part: int | None = None,
+        row: int | None = None,
+        size: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.column = column
+        self.part = part
+        self.row = row
+        self.size = size
+
+    def pack(self) -> list[bytes]:
+        """Encode as the parts of a message."""
+        numbers = (self.part, self.row, self.size)
+        packed = _NUMBERS.pack(*(_UNKNOWN if number is None else number for number in numbers))
+        column = [] if self.column is None else [_encode(self.column)]
+        return [packed, _encode(self.code), _encode(self.detail), *column]
+
+    @classmethod
+    def unpack(cls, parts: Sequence[bytes]) -> DecoderFault:
+        """Decode from the parts of a message."""
+        packed, code, detail, *column = parts
+        part, row, size = (None if number < 0 else number for number in _NUMBERS.unpack(packed))
+        return cls(
+            _decode(code),
+            _decode(detail),
+            column=_decode(column[0]) if column else None,
+            part=part,
+            row=row,
+            size=size,
+        )
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _write(sink: Any, part: pa.RecordBatch) -> None:  # noqa: ANN401 - a sink of pyarrow's

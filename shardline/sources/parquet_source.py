@@ -23,7 +23,7 @@ from shardline.execution.child_process import ChildProcess
 from shardline.hints import Hint
 from shardline.schema.encoding import TOO_LARGE_HINT
 from shardline.sources.column_source import GET_AGAIN_HINT, SourceBatch, make_corrupt_columns_error
-from shardline.sources.decoder_fault import POSITION, DecoderFault
+from shardline.sources.parquet_decoder import POSITION, DecoderFault
 from shardline.sources.source import CHUNK_BYTES
 from shardline.tfrecord.hashing import VerifiedFile
 from shardline.tfrecord.input_file import StoredFile
@@ -370,7 +370,6 @@ atexit.register(close_idle_decoders)
 os.register_at_fork(after_in_child=_forget_decoders)
 
 
-ARROW_MAGIC = b"ARROW1"
 PARQUET_MAGIC = b"PAR1"
 
 

@@ -15,7 +15,11 @@ from shardline.hints import Hint
 from shardline.schema.conversion import convert_values, measure_value
 from shardline.schema.encoding import Reasons, Rows, build_frames
 from shardline.schema.schema_finder import SchemaFinder
-from shardline.sources.column_source import format_row_as_json, infer_column
+from shardline.sources.column_source import (
+    format_row_as_json,
+    infer_column,
+    make_empty_batch,
+)
 from shardline.sources.source import CHUNK_BYTES, Source, check_first_chunk
 from shardline.sources.source_mismatch import index_features_by_name
 
@@ -182,7 +186,7 @@ def add_rows(
         for name in names
     ]
     if dicts:
-        batch = make_named_batch(label, arrays, names) if names else _make_empty_batch(len(dicts))
+        batch = make_named_batch(label, arrays, names) if names else make_empty_batch(len(dicts))
         finder.add(batch)
         if note is not None:
             note(batch.schema)
@@ -200,8 +204,3 @@ def make_named_batch(
             code="invalid-name",
             hint=Hint.of("rename the feature"),
         ) from None
-
-
-def _make_empty_batch(rows: int) -> pa.RecordBatch:
-    """Return rows without columns."""
-    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["-"]).select([])

@@ -20,7 +20,8 @@ from shardline.sources.csv_source import CsvSource
 from shardline.sources.folder_source import FolderIdentity, FolderSource
 from shardline.sources.json_source import JsonLinesSource
 from shardline.sources.memory_source import ArrayColumns, FrameColumns, TensorColumns
-from shardline.sources.parquet_source import ARROW_MAGIC, PARQUET_MAGIC, FileColumnReader
+from shardline.sources.parquet_decoder import ARROW_MAGIC
+from shardline.sources.parquet_source import PARQUET_MAGIC, FileColumnReader
 from shardline.sources.row_source import RowSource
 from shardline.sources.source_identity import BatchIdentity, FileIdentity
 from shardline.sources.tfrecord_source import TFRecordSource

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from shardline.errors import ColumnError, FieldsError, PackageMissingError, SchemaMismatchError
 from shardline.hints import Hint
+from shardline.kernel.columns import is_list, split_lists
 from shardline.schema import shapes
-from shardline.schema.arrow_types import find_mismatch, is_list
-from shardline.schema.conversion import ConvertedColumn, convert_to_feature, cut
+from shardline.schema.arrow_types import find_mismatch
+from shardline.schema.conversion import ConvertedColumn, convert_to_feature
 from shardline.schema.logical_types import Array
 from shardline.sources.memory_source import convert_tensor, infer_tensor_type
 from shardline.text import format_count
@@ -191,7 +192,7 @@ class _ListRows:
 
     def descend(self) -> NDArray[np.int64]:
         """Descend into the lists and return their lengths."""
-        cuts, self._values = cut(self._values)
+        cuts, self._values = split_lists(self._values)
         lengths: NDArray[np.int64] = np.diff(cuts)
         if self._is_present is None:
             return lengths
@@ -519,7 +520,7 @@ def _fit_missing_rows(feature: Feature, column: pa.Array) -> ConvertedColumn:
     """Convert a ragged column; an empty row of an optional feature is missing."""
     if feature.required:
         return convert_to_feature(feature, column)
-    cuts, values = cut(column)
+    cuts, values = split_lists(column)
     lengths = np.diff(cuts)
     if feature.shape:
         empty = pa.array(lengths == 0)

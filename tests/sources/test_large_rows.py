@@ -66,7 +66,8 @@ def test_longest_row_is_at_most_the_default_limit_or_the_given_one() -> None:
 PEAK = """
 import resource, sys
 from pathlib import Path
-from shardline import Feature, Limits, Schema, Version, append
+from shardline import Feature, Limits, Schema, Version
+from shardline.operations.append import append
 from shardline.errors import ShardlineError
 from shardline.sources.parquet_source import close_idle_decoders
 root, path, limit = sys.argv[1:]
