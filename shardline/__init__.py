@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardline.execution.executor import Executor as Executor
     from shardline.execution.executor import Progress as Progress
     from shardline.execution.executor import ThreadExecutor as ThreadExecutor
-    from shardline.lineage.audit.root_audit import AuditReport as AuditReport
+    from shardline.lineage.audit.audit_report import AuditReport as AuditReport
     from shardline.log.model import Checks as Checks
     from shardline.log.snapshot import SnapshotDiff as SnapshotDiff
     from shardline.operations.append import AppendReport as AppendReport

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.execution.executor import Executor, ProgressListener
-    from shardline.lineage.audit.root_audit import AuditReport
+    from shardline.lineage.audit.audit_report import AuditReport
     from shardline.lineage.trace_step import TraceStep
     from shardline.log.snapshot import SnapshotDiff
     from shardline.operations.append import append as _append

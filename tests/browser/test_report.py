@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 from shardline.hints import Hint
-from shardline.lineage.audit.finding import Finding
+from shardline.lineage.audit.audit_report import Finding
 from shardline.lineage.page import write_page
 from shardline.provenance.log_index import LogIndex
 from tests.browser.conftest import SCREENSHOTS_VARIABLE

@@ -47,13 +47,13 @@ def test_json_tells_all_of_it(root: Path) -> None:
     assert told == {
         "ok": True,
         "versions": ["digits/v1", "digits/v2"],
-        "lower": [],
-        "not_asked": [],
+        "dependencies": [],
+        "not_audited": [],
         "not_in_dagster": [],
         "entries": 8,
         "shards": 4,
         "recomputed": 0,
-        "left_out": [],
+        "not_recomputed": [],
         "findings": [],
     }
 
@@ -62,9 +62,9 @@ def test_versions_that_were_not_asked_are_counted_below_the_result(root: Path) -
     alone = on("/nowhere", "audit", "digits/v1", "--root", root)
     assert alone.code == 0
     assert alone.commands == [["audit", "--root", str(root)]]
-    assert on(root, "audit", "digits/v1", "--json").json["not_asked"] == ["digits/v2"]
+    assert on(root, "audit", "digits/v1", "--json").json["not_audited"] == ["digits/v2"]
     for name in ("digits", "digits/v2"):
-        assert "not asked" not in on(root, "audit", name).out
+        assert "not audited" not in on(root, "audit", name).out
 
 
 def test_a_finding_is_told_with_place_and_advice_and_exit_code_1(root: Path) -> None:
@@ -75,11 +75,11 @@ def test_a_finding_is_told_with_place_and_advice_and_exit_code_1(root: Path) -> 
     assert result.out.splitlines()[0].split() == [
         *("ERROR", "edited-entry:", "digits/v1,", "entry", "2"),
     ]
-    assert "NOT PROVED: " in result.out
+    assert "NOT VERIFIED: " in result.out
     (found,) = on(root, "audit", "digits/v1", "--json").json["findings"]
     assert (found["severity"], found["kind"], found["entry"]) == ("error", "edited-entry", 2)
     assert found["detail"] in result.out
-    assert found["advice"] in result.out
+    assert found["hint"]["text"] in result.out
 
 
 def test_advice_has_the_root_if_it_was_given_and_is_not_told_twice(root: Path) -> None:
@@ -108,9 +108,11 @@ def test_deep_makes_shards_again_and_lists_what_it_cannot(root: Path) -> None:
     assert f"--udf {DOUBLE}" in result.out
     report = on(root, "audit", "--recompute", "--json").json
     assert report["recomputed"] == 2
-    assert [(one["version"], one["shards"]) for one in report["left_out"]] == [("digits/v2", 2)]
+    assert [(one["version"], one["shards"]) for one in report["not_recomputed"]] == [
+        ("digits/v2", 2)
+    ]
     told = on(root, "audit", "--recompute", "--udf", DOUBLE, "--sample", "3", "--json").json
-    assert (told["recomputed"], told["left_out"]) == (3, [])
+    assert (told["recomputed"], told["not_recomputed"]) == (3, [])
 
 
 def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_deep_joins_a_table_again_if_it_is_the_one_that_was_joined(tmp_path: Pat
         joins = [part for table in tables for part in ("--join", table)]
         found = on(root, "audit", "digits/v2", "--recompute", *joins, "--json").json
         assert found["ok"]
-        return found["recomputed"], [one["why"] for one in found["left_out"]]
+        return found["recomputed"], [one["reason"] for one in found["not_recomputed"]]
 
     (recomputed, (why,)) = told()
     assert (recomputed, str(names) in why) == (0, True)

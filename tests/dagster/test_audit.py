@@ -24,7 +24,7 @@ def test_what_runs_made_agrees_with_what_dagster_recorded(
     assert (report.findings, report.versions) == ((), ("notes/single", "notes/v1"))
     _cut_off(root / "notes/single/log", notes.version("notes/single").latest().entry)
     (found,) = audit(LogIndex(root), recorded=InstanceRecords(instance)).findings
-    assert (found.kind, found.place) == ("event-without-snapshot", "snapshot 2")
+    assert (found.kind, found.subject) == ("event-without-snapshot", "snapshot 2")
     shutil.rmtree(root / "notes/single")
     (gone,) = audit(LogIndex(root), recorded=InstanceRecords(instance)).findings
     assert (gone.kind, gone.version) == ("event-without-snapshot", "notes/single")

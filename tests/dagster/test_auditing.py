@@ -63,8 +63,8 @@ def test_a_byte_that_was_changed_turns_the_check_red_with_the_place_and_what_to_
         for row in table_rows(told.metadata["shardline/findings"])
         if row["version"] == "notes/v1"
     ]
-    assert path.name in row["place"]
-    assert row["advice"]
+    assert path.name in row["subject"]
+    assert row["hint"]
 
 
 def test_an_entry_that_was_taken_away_turns_it_red(

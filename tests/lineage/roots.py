@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from shardline.lineage.audit.finding import Finding
+    from shardline.lineage.audit.audit_report import Finding
 
 BASE, WIDE, WHOLE = "digits/v1", "digits/v2", "digits/whole"
 RENAMED, SINGLE, PAIRS, PLANNED = "digits/v3", "digits/single", "pairs/v1", "pairs/plan"

@@ -96,7 +96,7 @@ def test_a_name_follows_from_nothing_but_what_its_entry_tells(
     logs = AuditedLogs(LogIndex(untouched.folder))
     found: dict[str, int] = {}
     for name in NAMES:
-        history = logs.of(name)
+        history = logs.get(name)
         assert history is not None
         for one in find_name_faults(history, logs):
             entry = history.entry(one.entry)
@@ -125,7 +125,7 @@ def test_a_source_that_was_changed_for_an_erasure_is_explained(tmp_path: Path) -
     for source in (tmp_path / "landing").iterdir():
         source.unlink()
     report = erase(version.store, version.log.dataset, key="id", values=[6])
-    found = {one.place: one for one in Root(tmp_path / "root", tmp_path / "landing").findings()}
+    found = {one.subject: one for one in Root(tmp_path / "root", tmp_path / "landing").findings()}
     first, second = (found[place] for place in sorted(found))
     assert {first.kind, second.kind} == {"missing-source"}
     assert (first.severity, second.severity) == ("warning", "note")
@@ -175,7 +175,7 @@ def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Pat
         "unpublished-input",
         into.name,
     )
-    assert found.place.split(", ") == ["entry 2", "input digits/v1@2"]
+    assert found.subject.split(", ") == ["entry 2", "input digits/v1@2"]
     assert check_version(base).ok
     (later,) = audit(LogIndex(tmp_path / "root")).findings
     assert later == found
@@ -211,7 +211,7 @@ def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root
     place.with_name(f"{place.name}.index").unlink()
     assert root.findings(into.name) == []
     (found,) = root.findings(into.name, recompute=RecomputeOptions())
-    assert (found.kind, found.place) == ("not-reproduced", f"shard {made.name}")
+    assert (found.kind, found.subject) == ("not-reproduced", f"shard {made.name}")
 
 
 def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
@@ -225,17 +225,17 @@ def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
 
 def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) -> None:
     report = audit(LogIndex(untouched.folder), shards=False, recompute=RecomputeOptions(1000))
-    assert {(one.version, one.reason.code) for one in report.left_out} == {
+    assert {(one.version, one.reason.code) for one in report.not_recomputed} == {
         (BASE, "rows-in-memory"),
         (WIDE, "udf-missing"),
         (WHOLE, "not-deterministic"),
         (PAIRS, "vacuumed-input"),
     }
-    hints = {one.version: one.reason.hint for one in report.left_out if one.reason.hint}
+    hints = {one.version: one.reason.hint for one in report.not_recomputed if one.reason.hint}
     function = Option("fields", f"{extensions.__name__}:double")
     assert [(name, hint.parts[-1]) for name, hint in hints.items()] == [(WIDE, function)]
-    (wide,) = (one.reason for one in report.left_out if one.version == WIDE)
-    told = {"code": "udf-missing", "why": wide.text, "hint": hints[WIDE].to_dict()}
+    (wide,) = (one.reason for one in report.not_recomputed if one.version == WIDE)
+    told = {"code": "udf-missing", "reason": wide.text, "hint": hints[WIDE].to_dict()}
     assert wide.to_dict() == told
     assert report.findings == ()
 
@@ -274,13 +274,13 @@ def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Pa
     report = audit(
         LogIndex(tmp_path / "root"), recompute=RecomputeOptions(100, fields=(added, unlike))
     )
-    assert (report.findings, report.left_out) == ((), ())
+    assert (report.findings, report.not_recomputed) == ((), ())
     assert report.recomputed == report.shards
     kept = audit(
         LogIndex(tmp_path / "root"), shards=False, recompute=RecomputeOptions(100)
-    ).left_out
+    ).not_recomputed
     assert [one.reason.code for one in kept] == ["udf-missing"]
-    assert "'added'" in kept[0].why
+    assert "'added'" in kept[0].reason.text
 
 
 def test_a_function_that_is_not_deterministic_says_so_in_the_log(tmp_path: Path) -> None:
@@ -320,5 +320,5 @@ def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
 
 def test_entries_of_another_writer_are_left_out_of_what_is_made_again() -> None:
     report = audit(LogIndex(GOLDEN), recompute=RecomputeOptions(100))
-    left = [(one.version, one.shards, one.reason.code) for one in report.left_out]
+    left = [(one.version, one.shards, one.reason.code) for one in report.not_recomputed]
     assert ("pets/v2", 1, "other-writer") in left

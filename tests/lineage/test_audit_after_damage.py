@@ -27,7 +27,7 @@ from tests.operations.extensions import base_of, double, grown, version_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from shardline.lineage.audit.root_audit import AuditReport
+    from shardline.lineage.audit.audit_report import AuditReport
 
 BASE, WIDE, PLAN, WHOLE = "digits/v1", "digits/v2", "pairs/plan", "digits/whole"
 
@@ -118,11 +118,11 @@ def test_what_was_made_of_a_shard_that_was_repaired_is_not_made_again(base: Vers
     for names in ((), (BASE,), (WIDE,), (WHOLE,)):
         report = audited(base, *names, recompute=deep)
         assert report.ok
-        assert report.left_out
-        assert {one.reason.code for one in report.left_out} == {"corrupt-input"}
-    (left,) = audited(base, BASE, recompute=deep).left_out
+        assert report.not_recomputed
+        assert {one.reason.code for one in report.not_recomputed} == {"corrupt-input"}
+    (left,) = audited(base, BASE, recompute=deep).not_recomputed
     assert (left.version, left.shards) == (BASE, 1)
-    (left,) = audited(base, WHOLE, recompute=deep).left_out
+    (left,) = audited(base, WHOLE, recompute=deep).not_recomputed
     reason = left.reason
     assert (reason.code, reason.version, reason.entry) == ("corrupt-input", BASE, 13)
 
@@ -149,10 +149,10 @@ def test_a_snapshot_that_is_held_and_cannot_be_read_any_more_is_told_until_it_is
     told = {one.version: one for one in audited(base).findings if one.severity == "warning"}
     assert "'of a person'" in told[BASE].detail
     release = Command.of("consumers", "digits/v1@1", "--release", "cnn", "--run", "42")
-    assert told[BASE].advice.commands == (release,)
-    assert told[WIDE].advice.commands == (Command.of("tag", WIDE, "best"),)
+    assert told[BASE].hint.commands == (release,)
+    assert told[WIDE].hint.commands == (Command.of("tag", WIDE, "best"),)
     for one in told.values():
-        (command,) = one.advice.commands
+        (command,) = one.hint.commands
         assert on(root, *command.arguments).code == 0
     base.pin("of a person", None)
     assert kinds(base) == {("note", "repaired-shard", BASE)}
@@ -217,7 +217,7 @@ def test_what_was_brought_back_since_a_snapshot_is_read(base: Version) -> None:
     base.restore(2)
     for since in (3, 4):
         (found,) = audited(base, BASE, since=since).findings
-        assert (found.kind, found.place) == ("damaged-shard", f"shard {file_of(base).name}")
+        assert (found.kind, found.subject) == ("damaged-shard", f"shard {file_of(base).name}")
     base.restore(3)
     assert audited(base, BASE, since=5).findings == ()
 
@@ -233,7 +233,9 @@ def test_of_a_damaged_log_nothing_is_made_again_and_the_reason_says_so(
         rechain(entry.parent, 5, lambda told: told["added"][0].update(records=5))
     report = audited(base, recompute=RecomputeOptions(20, fields=(double,)))
     assert {one.version for one in report.findings if one.severity == "error"} == {BASE}
-    assert {(one.version, one.reason.code, one.reason.version) for one in report.left_out} == {
+    assert {
+        (one.version, one.reason.code, one.reason.version) for one in report.not_recomputed
+    } == {
         (BASE, "corrupt-log", ""),
         (WIDE, "input-log-unreadable", BASE),
         (PLAN, "input-log-unreadable", BASE),
@@ -251,7 +253,7 @@ def test_a_false_attestation_of_an_old_shard_is_ended_by_what_is_advised(tmp_pat
     version.restore(1)
     (found,) = (one for one in audited(version).findings if one.severity == "error")
     assert found.kind == "false-attestation"
-    (command,) = found.advice.commands
+    (command,) = found.hint.commands
     assert command == Command.of("check", f"{version.name}@2", "--recheck")
     assert on(tmp_path, *command.arguments).code == 1
     assert audited(version).ok

@@ -26,7 +26,7 @@ from tests.cli.datasets import damage, on
 from tests.operations.extensions import base_of, double, length, version_in
 
 if TYPE_CHECKING:
-    from shardline.lineage.audit.root_audit import AuditReport
+    from shardline.lineage.audit.audit_report import AuditReport
 
 BASE, WIDE, WIDER, PLAN, WHOLE = "digits/v1", "digits/v2", "digits/v3", "pairs/plan", "digits/whole"
 EXTEND = Command.of(
@@ -65,7 +65,7 @@ def first_file(base: Version) -> Path:
 
 def test_what_a_version_is_read_from_is_read_with_it(base: Version) -> None:
     found = {name: audited(base, name) for name in (BASE, WIDE, WIDER, PLAN, WHOLE)}
-    assert {name: (report.lower, report.shards) for name, report in found.items()} == {
+    assert {name: (report.dependencies, report.shards) for name, report in found.items()} == {
         BASE: ((), 2),
         WIDE: ((BASE,), 4),
         WIDER: ((WIDE, BASE), 6),
@@ -81,7 +81,7 @@ def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str)
     deep = RecomputeOptions(10, fields=(double, length))
     for how in (None, deep):
         assert kinds(base, name, recompute=how) == {("error", "damaged-shard", BASE)}
-    (left,) = audited(base, name, recompute=deep).left_out
+    (left,) = audited(base, name, recompute=deep).not_recomputed
     of = WIDE if name == WIDER else BASE
     assert (left.version, left.shards) == (name, 1)
     assert (left.reason.code, left.reason.version) == ("corrupt-input", of)
@@ -96,7 +96,7 @@ def test_a_damaged_input_of_what_is_made_again_is_told_as_that(base: Version) ->
     assert (found.severity, found.kind, found.version) == ("error", "damaged-input", WHOLE)
     where = f"{first_file(base)}: data-crc at record 0, offset 0"
     assert where in found.detail
-    assert found.advice.commands == ()  # a shard is repaired, not salvaged
+    assert found.hint.commands == ()  # a shard is repaired, not salvaged
 
 
 def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version) -> None:
@@ -107,7 +107,7 @@ def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version
     length.function.__module__ = "tests.operations.extensions"
     report = audited(base, WIDER, recompute=RecomputeOptions(10, fields=(length,)))
     assert {one.kind for one in report.findings} == {"not-reproduced"}
-    assert report.left_out == ()
+    assert report.not_recomputed == ()
 
 
 def test_after_a_repair_what_is_published_and_lies_on_the_old_shard_is_told(base: Version) -> None:
@@ -118,9 +118,9 @@ def test_after_a_repair_what_is_published_and_lies_on_the_old_shard_is_told(base
     assert kinds(base) == {*lost, ("note", "repaired-shard", BASE)}
     assert kinds(base, shards=False) == lost
     found = next(one for one in audited(base).findings if one.version == WIDE)
-    assert found.place == "snapshot 1"
+    assert found.subject == "snapshot 1"
     assert first_file(base).name in found.detail
-    assert found.advice.commands == (EXTEND,)
+    assert found.hint.commands == (EXTEND,)
 
 
 def test_the_advice_of_each_finding_helps_and_then_there_is_none(
@@ -132,11 +132,11 @@ def test_the_advice_of_each_finding_helps_and_then_there_is_none(
         told = on("/nowhere", "audit", "--root", root, "--json").json
         found = next(one for one in told["findings"] if one["severity"] == "error")
         assert found["version"] == version
-        commands = found["advice"].split("`")[1::2]
+        commands = found["hint"]["commands"]
         assert commands
-        for one in commands:
-            assert one.endswith(f" --root {root}")
-            assert on("/nowhere", *one.split()[1:]).code == 0
+        for command in commands:
+            assert command[-2:] == ["--root", str(root)]
+            assert on("/nowhere", *command[1:]).code == 0
     assert on(root, "audit").code == 0
     again = Version(base.store, WIDER)
     entry = again.log.entry(again.published().entry)
@@ -163,7 +163,7 @@ def test_a_damaged_shard_that_was_derived_is_made_anew_by_what_is_advised(
     damage(root / version.shard_name(version.latest().shards[0]))
     (found,) = audited(base, name).findings
     assert (found.severity, found.kind, found.version) == ("error", "damaged-shard", name)
-    first, command = found.advice.commands
+    first, command = found.hint.commands
     told = on(root, *first.arguments)
     assert told.code == 1
     assert str(command) in told.out
@@ -182,7 +182,7 @@ def test_damage_to_what_only_old_snapshots_hold_is_advised_to_be_written_down(
     damage(old)
     (found,) = audited(base, BASE).findings
     assert (found.severity, found.kind) == ("error", "damaged-shard")
-    (command,) = found.advice.commands
+    (command,) = found.hint.commands
     assert command == Command.of("check", "digits/v1@1", "--recheck")
     assert on(tmp_path / "root", *command.arguments).code == 1
     assert kinds(base, BASE) == {("note", "replaced-shard", BASE)}

@@ -41,7 +41,7 @@ def base(tmp_path: Path) -> Version:
 
 def found(base: Version, *, shards: bool = True) -> list[tuple[str, str, str]]:
     told = audit(LogIndex(base.store), shards=shards, sources=False).findings
-    return [(one.severity, one.kind, one.place) for one in told if one.severity != "note"]
+    return [(one.severity, one.kind, one.subject) for one in told if one.severity != "note"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_pairs_without_a_row_map_are_combined_into_another_version_as_advised(
     Path(f"{lost.latest().files()[0]}.rows").unlink()
     (told,) = audit(LogIndex(base.store), ["pairs/v1"], sources=False).findings
     (shard,) = lost.latest().shards
-    assert (told.kind, told.place) == ("missing-row-map", f"shard {shard.name}")
+    assert (told.kind, told.subject) == ("missing-row-map", f"shard {shard.name}")
     combine(base, base, pairs, on="id", on_collision="keep-left")
     assert check_version(pairs).ok
     assert audit(LogIndex(base.store), ["pairs/v2"], sources=False).findings == ()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shardline.hints import Hint
-from shardline.lineage.audit.finding import Finding
+from shardline.lineage.audit.audit_report import Finding
 from shardline.lineage.page import render_page, write_page
 from shardline.lineage.page.report_page import MAX_FINDINGS, MAX_SNAPSHOTS, build_report_page
 from shardline.log.changes import Derive

@@ -264,49 +264,49 @@ class Case:
     tamper: Callable[[Root], None]
     kind: str
     version: str = BASE
-    place: str = ""
+    subject: str = ""
 
 
 CASES = (
-    Case(byte_changed_and_checksum_repaired, "changed-shard", place="shard v1."),
-    Case(bit_flipped, "damaged-shard", place="shard v1."),
-    Case(shards_swapped, "swapped-shard", place="shard v1."),
-    Case(shard_deleted, "missing-shard", place="shard v1."),
-    Case(entry_edited, "edited-entry", place="entry 4"),
-    Case(entry_edited_and_sealed, "broken-chain", place="entry 5"),
-    Case(entry_removed, "missing-entry", place="entry 6"),
-    Case(first_entry_removed, "missing-entry", place="entry 1"),
-    Case(entries_exchanged, "moved-entry", place="entry 4"),
-    Case(entries_exchanged_and_sealed, "broken-chain", place="entry 4"),
-    Case(newest_entry_back_dated, "back-dated-entry", place=f"entry {LAST}"),
+    Case(byte_changed_and_checksum_repaired, "changed-shard", subject="shard v1."),
+    Case(bit_flipped, "damaged-shard", subject="shard v1."),
+    Case(shards_swapped, "swapped-shard", subject="shard v1."),
+    Case(shard_deleted, "missing-shard", subject="shard v1."),
+    Case(entry_edited, "edited-entry", subject="entry 4"),
+    Case(entry_edited_and_sealed, "broken-chain", subject="entry 5"),
+    Case(entry_removed, "missing-entry", subject="entry 6"),
+    Case(first_entry_removed, "missing-entry", subject="entry 1"),
+    Case(entries_exchanged, "moved-entry", subject="entry 4"),
+    Case(entries_exchanged_and_sealed, "broken-chain", subject="entry 4"),
+    Case(newest_entry_back_dated, "back-dated-entry", subject=f"entry {LAST}"),
     Case(derived_entry_back_dated, "back-dated-entry", SINGLE, "entry 2, input digits/v1@"),
-    Case(totals_claimed, "false-entry", place=f"entry {LAST}"),
-    Case(totals_of_an_attestation_claimed, "false-entry", place="entry 3"),
-    Case(attestations_exchanged_and_chained_anew, "false-entry", place="entry 3"),
-    Case(stray_entry_far_behind, "missing-entry", place=f"entry {LAST + 1}"),
-    Case(stray_entry_far_behind, "moved-entry", place=f"entry {10**12}"),
-    Case(newest_entry_of_the_future, "future-entry", place=f"entry {LAST}"),
-    Case(attestation_edited, "edited-entry", place="entry 3"),
-    Case(publishing_claimed, "false-entry", place=f"entry {LAST}"),
-    Case(attestation_of_a_shard_that_does_not_fit, "false-attestation", place="shard v1."),
-    Case(attestation_of_nothing, "idle-attestation", place="entry"),
+    Case(totals_claimed, "false-entry", subject=f"entry {LAST}"),
+    Case(totals_of_an_attestation_claimed, "false-entry", subject="entry 3"),
+    Case(attestations_exchanged_and_chained_anew, "false-entry", subject="entry 3"),
+    Case(stray_entry_far_behind, "missing-entry", subject=f"entry {LAST + 1}"),
+    Case(stray_entry_far_behind, "moved-entry", subject=f"entry {10**12}"),
+    Case(newest_entry_of_the_future, "future-entry", subject=f"entry {LAST}"),
+    Case(attestation_edited, "edited-entry", subject="entry 3"),
+    Case(publishing_claimed, "false-entry", subject=f"entry {LAST}"),
+    Case(attestation_of_a_shard_that_does_not_fit, "false-attestation", subject="shard v1."),
+    Case(attestation_of_nothing, "idle-attestation", subject="entry"),
     Case(log_written_anew, "other-input", WIDE, "input digits/v1@"),
     Case(log_written_anew, "other-input", PLANNED, "input digits/v1@"),
-    Case(source_told_otherwise, "unproved-name", place="entry 2, shard v1."),
-    Case(checkpoint_forged, "bad-checkpoint", place=f"checkpoint at entry {LAST}"),
+    Case(source_told_otherwise, "unproved-name", subject="entry 2, shard v1."),
+    Case(checkpoint_forged, "bad-checkpoint", subject=f"checkpoint at entry {LAST}"),
     Case(pins_taken_away, "missing-pin", WIDE, "shard v2."),
     Case(pins_taken_away, "missing-pin", PLANNED, "shard plan."),
-    Case(receipt_deleted, "missing-receipt", place="shard v1."),
-    Case(receipt_edited, "wrong-receipt", place="shard v1."),
-    Case(quarantine_deleted, "missing-quarantine", place="digits/quarantine/"),
+    Case(receipt_deleted, "missing-receipt", subject="shard v1."),
+    Case(receipt_edited, "wrong-receipt", subject="shard v1."),
+    Case(quarantine_deleted, "missing-quarantine", subject="digits/quarantine/"),
     *(
         Case(tamper, "missing-input", name, f"input {BASE}@")
         for tamper in (log_moved_away, version_moved_away, older_log_restored)
         for name in (WIDE, RENAMED, PLANNED)
     ),
-    Case(log_of_a_pin_moved_away, "missing-log", place="pin digits/v2"),
-    Case(log_cut_behind_its_checkpoint, "missing-entry", place="entry"),
-    Case(records_lost_in_a_rebuild, "wrong-count", place=f"entry {LAST + 1}"),
+    Case(log_of_a_pin_moved_away, "missing-log", subject="pin digits/v2"),
+    Case(log_cut_behind_its_checkpoint, "missing-entry", subject="entry"),
+    Case(records_lost_in_a_rebuild, "wrong-count", subject=f"entry {LAST + 1}"),
 )
 
 
@@ -537,10 +537,10 @@ def test_tampering_is_found_and_named_and_nothing_is_changed(root: Root, case: C
     before = root.state()
     found = [one for one in root.findings() if (one.kind, one.version) == (case.kind, case.version)]
     assert found
-    assert case.place in found[0].place
+    assert case.subject in found[0].subject
     assert found[0].severity in {"error", "warning"}
     assert found[0].detail
-    assert found[0].advice
+    assert found[0].hint
     assert root.state() == before
 
 
@@ -573,7 +573,7 @@ def test_a_damaged_log_is_told_once_and_what_was_made_of_it_has_a_note_at_most(
         "false-entry",
     }
     others = [one for one in found if one.version != BASE]
-    assert {(one.severity, one.kind, one.place) for one in others} <= {
+    assert {(one.severity, one.kind, one.subject) for one in others} <= {
         ("note", "not-judged", f"log of {BASE}")
     }
     assert len({one.version for one in others}) == len(others)
@@ -583,7 +583,7 @@ def test_alone_what_was_made_of_a_damaged_log_is_not_called_proved(root: Root) -
     entry_edited(root)
     (found,) = root.findings(RENAMED)
     assert (found.severity, found.kind) == ("warning", "not-judged")
-    assert found.advice.commands == (Command.of("audit", BASE),)
+    assert found.hint.commands == (Command.of("audit", BASE),)
     for name in (WIDE, PLANNED):  # they are read from it, so its log is proved with theirs
         assert ("edited-entry", BASE) in root.kinds(name)
 
@@ -618,7 +618,7 @@ def test_a_source_that_is_gone_or_another_is_named(
     for shards in (True, False) if tamper is not change_in_place else (True,):
         found = Root(tmp_path / "root", tmp_path / "landing").findings(shards=shards)
         assert [(one.kind, one.version) for one in found] == [(kind, version.name)]
-        assert str(source) in found[0].place
+        assert str(source) in found[0].subject
 
 
 @pytest.fixture
@@ -669,8 +669,8 @@ def test_other_content_in_the_place_of_a_snapshot_is_told_by_the_dagster_record(
         append(version, source, schema=SCHEMA, retry_rejected=True)
         assert check_version(version).ok
     found = root.findings(BASE, recorded=InstanceRecords(instance))
-    assert ("dagster-differs", "snapshot 1") in {(one.kind, one.place) for one in found}
-    assert ("event-without-snapshot", "snapshot 4") in {(one.kind, one.place) for one in found}
+    assert ("dagster-differs", "snapshot 1") in {(one.kind, one.subject) for one in found}
+    assert ("event-without-snapshot", "snapshot 4") in {(one.kind, one.subject) for one in found}
 
 
 def test_entries_that_were_cut_off_are_told_by_the_dagster_record(root: Root) -> None:
@@ -683,7 +683,7 @@ def test_entries_that_were_cut_off_are_told_by_the_dagster_record(root: Root) ->
     assert root.findings(PAIRS) == []  # a chain does not tell that its end is missing
     (found,) = root.findings(PAIRS, recorded=InstanceRecords(instance))
     assert (found.kind, found.version) == ("event-without-snapshot", PAIRS)
-    assert found.place == f"snapshot {last.number}"
+    assert found.subject == f"snapshot {last.number}"
 
 
 def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
@@ -700,7 +700,7 @@ def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterIn
     told = {**event.metadata, metadata_keys.SNAPSHOT: dg.MetadataValue.int(99)}
     instance.report_runless_asset_event(event._replace(metadata=told))
     (found,) = root.findings(recorded=InstanceRecords(instance))
-    assert (found.kind, found.version, found.place) == (
+    assert (found.kind, found.version, found.subject) == (
         "event-without-snapshot",
         BASE,
         "snapshot 99",
@@ -716,7 +716,7 @@ def test_a_snapshot_that_dagster_was_not_told_of_is_named(
     assert check_version(version).ok
     (found,) = root.findings(recorded=InstanceRecords(instance))
     assert (found.severity, found.kind) == ("warning", "unreported-snapshot")
-    assert found.place == f"snapshot {version.latest().number}"
+    assert found.subject == f"snapshot {version.latest().number}"
 
 
 def test_events_of_another_root_are_not_held_against_this_one(

@@ -112,7 +112,7 @@ def test_pairs_of_predicate_are_traced_and_recomputed(tmp_path: Path) -> None:
             *pair.values()
         ]
     report = audit(LogIndex(base.store), recompute=RecomputeOptions(100))
-    assert (report.findings, report.left_out) == ((), ())
+    assert (report.findings, report.not_recomputed) == ((), ())
     assert report.recomputed == report.shards
 
 

@@ -110,7 +110,7 @@ def problems_of(folder: Path) -> Iterator[str]:
     report = audit(catalog, sources=False, workers=1)
     for finding in report.findings:
         if finding.severity == "error" and finding.kind not in CLOCK_FINDINGS:
-            yield f"audit: {finding.kind} {finding.version} {finding.place}: {finding.detail}"
+            yield f"audit: {finding.kind} {finding.version} {finding.subject}: {finding.detail}"
     yield from _wrong_traces(catalog)
 
 

@@ -23,10 +23,8 @@ from shardline.text import escape_text, format_bytes, format_count, format_list
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardline.lineage.audit.finding import Finding, Severity
+    from shardline.lineage.audit.audit_report import AuditReport, Finding, Severity
     from shardline.lineage.audit.recompute_audit import RecomputeOptions
-    from shardline.lineage.audit.root_audit import AuditReport
-    from shardline.lineage.audit.shard_recompute import SkipReason
     from shardline.provenance.log_index import LogIndex
 
 _SHOWN = 30
@@ -275,45 +273,29 @@ def _show_progress() -> Iterator[Callable[[str, int, int], None] | None]:
 
 
 def _serialize_report(report: AuditReport) -> dict[str, Any]:
-    return {
-        "ok": report.ok,
-        "time": None if report.time is None else report.time.isoformat(),
-        "versions": list(report.versions),
-        "lower": list(report.lower),
-        "not_asked": list(report.not_asked),
-        "not_in_dagster": list(report.not_in_dagster),
-        "entries": report.entries,
-        "shards": report.shards,
-        "bytes": report.bytes,
-        "recomputed": report.recomputed,
-        "left_out": [
-            {"version": one.version, "shards": one.shards, **_serialize_reason(one.reason)}
-            for one in report.left_out
-        ],
-        "findings": [
-            {**one.to_dict(), "advice": render_hint(one.advice)} for one in report.findings
-        ],
-    }
-
-
-def _serialize_reason(reason: SkipReason) -> dict[str, Any]:
-    hint = {} if reason.hint is None else {"hint": serialize_hint(reason.hint)}
-    return {**reason.to_dict(), **hint}
+    payload = report.to_dict()
+    for finding, row in zip(report.findings, payload["findings"], strict=True):
+        row["hint"] = serialize_hint(finding.hint)
+    for skipped, row in zip(report.not_recomputed, payload["not_recomputed"], strict=True):
+        if skipped.reason.hint is not None:
+            row["hint"] = serialize_hint(skipped.reason.hint)
+    return payload
 
 
 def _print_report(report: AuditReport, seconds: float, *, quick: bool) -> None:
-    for one in report.findings[:_SHOWN]:
-        _print_finding(one)
+    for finding in report.findings[:_SHOWN]:
+        _print_finding(finding)
     if len(report.findings) > _SHOWN:
         more = format_count(len(report.findings) - _SHOWN, "more finding")
         click.echo(f"… and {more}; --json lists all")
-    for left in report.left_out:
-        shards = format_count(left.shards, "shard")
-        hint = left.reason.hint
-        more = "" if hint is None else f"; {render_hint(hint)}"
-        why = escape_text(left.why) + more
-        click.echo(f"not made again: {shards} of {escape_text(left.version)}: {why}")
-    counts = Counter(one.severity for one in report.findings)
+    for skipped in report.not_recomputed:
+        shards = format_count(skipped.shards, "shard")
+        hint = skipped.reason.hint
+        reason = escape_text(skipped.reason.text)
+        click.echo(f"not recomputed: {shards} of {escape_text(skipped.version)}: {reason}")
+        if hint is not None:
+            click.echo(f"        {click.style(f'hint: {render_hint(hint)}', dim=True)}")
+    counts = Counter(finding.severity for finding in report.findings)
     found = [format_count(counts[severity], severity) for severity in _COLOURS if counts[severity]]
     size = format_bytes(report.bytes) + (", not read" if quick else "")
     looked = [
@@ -322,31 +304,28 @@ def _print_report(report: AuditReport, seconds: float, *, quick: bool) -> None:
         f"{format_count(report.shards, 'shard')} ({size})",
     ]
     if report.recomputed:
-        looked.append(f"{format_count(report.recomputed, 'shard')} made again")
-    mark = click.style("ok", fg="green") if report.ok else click.style("NOT PROVED", fg="red")
+        looked.append(f"{format_count(report.recomputed, 'shard')} recomputed")
+    mark = click.style("ok", fg="green") if report.ok else click.style("NOT VERIFIED", fg="red")
     click.echo(
         f"{mark}: {format_list(looked)} in {seconds:.2f} s; {format_list(found or ['no findings'])}"
     )
     if report.not_in_dagster:
         names = format_list(escape_text(name) for name in report.not_in_dagster)
-        click.echo(f"not compared, since Dagster has no record of it: {names}")
-    if report.not_asked:
-        others = format_count(len(report.not_asked), "other version")
-        what = "what was made of this also tells whether its log was written anew"
-        click.echo(f"not asked: {others}; {what}: {render_next_command('audit')}")
+        click.echo(f"not compared with Dagster, which has no record: {names}")
+    if report.not_audited:
+        others = format_count(len(report.not_audited), "other version")
+        click.echo(f"not audited: {others}, which may show that a log was rewritten")
+        click.echo(f"hint: run `{render_next_command('audit')}` for all versions")
 
 
 def _format_extent(report: AuditReport) -> str:
-    """What was proved besides what was asked for."""
-    if not report.lower:
-        return ""
-    are_read = "it is read" if len(report.versions) == 1 else "they are read"
-    return f" (with {format_list(report.lower)}, from which {are_read})"
+    """Return the versions that the audit read besides those asked for."""
+    return f" (and {format_list(report.dependencies)} below)" if report.dependencies else ""
 
 
-def _print_finding(one: Finding) -> None:
-    mark = click.style(f"{one.severity.upper():8}", fg=_COLOURS[one.severity])
-    where = ", ".join(filter(None, (one.version, one.place)))
-    click.echo(f"{mark}{one.kind}: {escape_text(where)}")
-    click.echo(f"        {escape_text(one.detail)}")
-    click.echo(f"        {click.style(render_hint(one.advice), dim=True)}")
+def _print_finding(finding: Finding) -> None:
+    mark = click.style(f"{finding.severity.upper():8}", fg=_COLOURS[finding.severity])
+    subject = ", ".join(filter(None, (finding.version, finding.subject)))
+    click.echo(f"{mark}{finding.kind}: {escape_text(subject)}")
+    click.echo(f"        {escape_text(finding.detail)}")
+    click.echo(f"        {click.style(f'hint: {render_hint(finding.hint)}', dim=True)}")

@@ -15,8 +15,7 @@ from shardline.dagster.resources import ShardlineResource, get_page_link
 from shardline.text import format_count
 
 if TYPE_CHECKING:
-    from shardline.lineage.audit.finding import Finding
-    from shardline.lineage.audit.root_audit import AuditReport
+    from shardline.lineage.audit.audit_report import AuditReport, Finding
 
 AUDIT = "lineage_audit"
 AUDIT_CHECK = "no_findings"
@@ -65,7 +64,7 @@ def build_audit_asset(versions: Sequence[str]) -> dg.AssetsDefinition:
             catalog, shards=read, sources=read, recorded=InstanceRecords(context.instance)
         )
         for finding in report.findings[:_SHOWN]:
-            context.log.warning("%s %s: %s", finding.version, finding.place, finding.detail)
+            context.log.warning("%s %s: %s", finding.version, finding.subject, finding.detail)
         reports = Path(shardline.reports)
         reports.mkdir(parents=True, exist_ok=True)
         page = write_page(catalog, reports / _PAGE, findings=report.findings)
@@ -112,7 +111,7 @@ def _build_check_result(
 
 
 def _build_table(findings: Sequence["Finding"]) -> dg.TableMetadataValue:
-    columns = ("severity", "version", "place", "detail", "advice")
+    columns = ("severity", "version", "subject", "detail", "hint")
     records = [
         dg.TableRecord({name: str(getattr(finding, name)) for name in columns})
         for finding in findings[:_SHOWN]

@@ -1,4 +1,4 @@
-"""The logs of a root, each read once and proved while it is read, with what an audit asks of it."""
+"""The logs of a root, each verified while it is read, with the questions of an audit to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from shardline.errors import ShardlineError, UnknownFormatError
+from shardline.errors import ShardlineError
+from shardline.lineage.audit.audit_report import Finding
 from shardline.log.log import ENTRY_NAME
 from shardline.log.model import INTEGRITY
 from shardline.log.parameters import EraseParameters, RepairParameters
@@ -20,32 +21,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
+    from shardline.hints import Hint
+    from shardline.lineage.audit.audit_report import Severity
     from shardline.log.entry import Entry
-    from shardline.log.model import Shard
+    from shardline.log.model import Input, Shard
     from shardline.log.publication import ReplayedShard, ReplayedSnapshot
     from shardline.log.version import StoredVersion
     from shardline.provenance.log_index import LogIndex
     from shardline.storage import ObjectInfo, Store
 
-
 MAX_CLOCK_SKEW = timedelta(minutes=5)
-"""How far the clocks of two machines may be apart."""
+"""How far the clocks of two machines may differ."""
+_MAX_CACHED_LISTS = 64
 
 
 @dataclass(slots=True)
 class AuditedLog:
-    """A version's log, as far as it is sound.
+    """The log of a version, up to the first corrupt entry.
 
-    `data` are the entries that made a snapshot. `times` and `hosts` tell of each entry when and
-    where it was made, `failures` are those that may have taken back that something is published.
-    `idle` are attestations about what there never was: the entry, and what it speaks of. `repairs`
-    tells the entries that repaired shards. If the log cannot be read at all, `unreadable` says why.
-    `sidecars` has the committed digests of each sidecar, with their entries, the latest last.
+    Attributes:
+        version: The version.
+        report: The problems of the log.
+        replay: The state after the last valid entry.
+        whole: True if every entry is valid.
+        data: The entries that committed a snapshot.
+        times: The time of each entry.
+        hosts: The host of each entry.
+        failures: The entries that may have unpublished a snapshot.
+        idle: Attestations about unknown shards or contents: the entry and the subject.
+        repairs: The repairing entry of each repaired shard.
+        unreadable: Why the log cannot be read at all.
+        sidecars: The committed digests of each sidecar with their entries, latest last.
     """
 
     version: StoredVersion
     report: LogReport
-    ledger: Replay
+    replay: Replay
     whole: bool = False
     data: list[Entry] = field(default_factory=list)
     times: list[datetime] = field(default_factory=list)
@@ -58,82 +69,93 @@ class AuditedLog:
 
     @property
     def name(self) -> str:
-        """The version."""
+        """The name of the version."""
         return self.version.name
 
     @property
     def dataset(self) -> str:
-        """Its dataset."""
+        """The name of the dataset."""
         return self.version.log.dataset
 
-    def made(self, snapshot: int) -> ReplayedSnapshot | None:
-        """A snapshot; None if there is none of that number, as far as is known."""
-        known = 1 <= snapshot <= self.ledger.snapshot
-        return self.ledger.made[snapshot - 1] if known else None
+    def snapshot(self, number: int) -> ReplayedSnapshot | None:
+        """Return a snapshot, or None if the valid entries do not commit it."""
+        known = 1 <= number <= self.replay.snapshot
+        return self.replay.made[number - 1] if known else None
 
     def entry(self, number: int) -> Entry | None:
-        """An entry that made a snapshot; None if that is none, or of no sound log."""
-        at = bisect_left(self.data, number, key=lambda entry: entry.number)
-        found = self.data[at] if at < len(self.data) else None
-        return found if found is not None and found.number == number else None
+        """Return a valid entry that committed a snapshot, or None."""
+        index = bisect_left(self.data, number, key=lambda entry: entry.number)
+        entry = self.data[index] if index < len(self.data) else None
+        return entry if entry is not None and entry.number == number else None
 
-    def note(self, entry: Entry, ledger: Replay) -> None:
-        """Keep what will be asked of an entry."""
+    def count_before(self, time: datetime) -> int:
+        """Return the number of entries before a time."""
+        return bisect_left(self.times, time)
+
+    def count_until(self, time: datetime) -> int:
+        """Return the number of entries up to a time, inclusive."""
+        return bisect_right(self.times, time)
+
+    def make_finding(
+        self,
+        kind: str,
+        subject: str,
+        detail: str,
+        hint: Hint,
+        entry: int = 0,
+        *,
+        severity: Severity = "error",
+    ) -> Finding:
+        """Return a finding about the version."""
+        return Finding(severity, kind, self.name, subject, detail, hint, entry)
+
+    def record(self, entry: Entry, replay: Replay) -> None:
+        """Record an entry, after the replay took it."""
         self.times.append(entry.time)
         self.hosts.append(entry.maker.host)
         for name, digest in entry.sidecars.items():
             rewrite = entry.read(EraseParameters).rewrites.get(name)
             before = None if rewrite is None else rewrite.before
-            found = self.sidecars.setdefault(name, [] if before is None else [(0, before)])
-            found.append((entry.number, digest))
+            digests = self.sidecars.setdefault(name, [] if before is None else [(0, before)])
+            digests.append((entry.number, digest))
         if entry.changes_data:
             self.data.append(entry)
             if entry.operation == "repair":
                 self.repairs[entry.read(RepairParameters).shard] = entry.number
         if entry.rejects is not None or (entry.condemned and entry.operation != "vacuum"):
             self.failures.append(entry.number)
-        for told in entry.attestations:
-            if not told.passed:
+        for attestation in entry.attestations:
+            if not attestation.passed:
                 self.failures.append(entry.number)
-            if told.content is not None:
-                if not ledger.has_content(told.content):
-                    self.idle.append((entry.number, f"the content {told.content[:12]}…"))
-            else:
-                strange = (name for name in told.shards if name not in ledger.named)
-                self.idle += [(entry.number, f"shard {name}") for name in strange]
-
-    def entry_before(self, time: datetime) -> int:
-        """The newest entry from before a time; 0 if there was none yet."""
-        return bisect_left(self.times, time)
-
-    def entry_at(self, time: datetime) -> int:
-        """The newest entry at a time; 0 if there was none yet."""
-        return bisect_right(self.times, time)
+            if attestation.content is None:
+                unknown = (name for name in attestation.shards if name not in replay.named)
+                self.idle += [(entry.number, f"shard {name}") for name in unknown]
+            elif not replay.has_content(attestation.content):
+                self.idle.append((entry.number, f"the content {attestation.content[:12]}…"))
 
 
 class AuditedLogs:
-    """The logs of a root. Other versions than those that are audited are read when needed.
+    """The verified logs of a root, each read when it is needed.
 
-    `doubts` are what could not be judged, and `lower` the versions that one is read from, once that
-    was asked.
+    `doubts` maps a version and a corrupt log to the first question that the log leaves open.
     """
 
     def __init__(self, index: LogIndex) -> None:
         self.index = index
-        self._known: dict[str, AuditedLog] = {}
-        self._lists: dict[tuple[str, int], list[ReplayedShard]] = {}
+        self.doubts: dict[tuple[str, str], str] = {}
+        self._logs: dict[str, AuditedLog] = {}
+        self._rows: dict[tuple[str, int], list[ReplayedShard]] = {}
         self._published: dict[tuple[str, int, int], bool] = {}
         self._files: dict[str, dict[str, ObjectInfo]] = {}
-        self.doubts: dict[tuple[str, str], str] = {}
-        self.lower: dict[str, dict[str, None]] = {}
+        self._dependencies: dict[str, dict[str, None]] = {}
 
     @property
     def store(self) -> Store:
-        """Where the root lies."""
+        """The store of the root."""
         return self.index.store
 
     def names(self) -> list[str]:
-        """The versions that have a log, also one whose first entry is gone."""
+        """Return the versions with a log, even if its first entry is missing."""
         return [
             name
             for name in self.index.found()
@@ -144,226 +166,237 @@ class AuditedLogs:
         leaves = (file.name.rpartition("/")[2] for file in self.store.list(f"{name}/log"))
         return any(ENTRY_NAME.fullmatch(leaf) for leaf in leaves)
 
-    def of(self, name: str) -> AuditedLog | None:
-        """The history of a version; None if it has none."""
-        if name not in self._known:
-            self._known[name] = self._read(name)
-        found = self._known[name]
-        return found if found.report.entries or found.unreadable else None
+    def get(self, name: str) -> AuditedLog | None:
+        """Return the log of a version, or None if there is none."""
+        if name not in self._logs:
+            self._logs[name] = self._read(name)
+        log = self._logs[name]
+        return log if log.report.entries or log.unreadable else None
 
     def _read(self, name: str) -> AuditedLog:
         version = self.index.version(name)
-        log = version.log
-        history = AuditedLog(version, LogReport(0, 0, ()), Replay(log.dataset, log.version))
+        replay = Replay(version.log.dataset, version.log.version)
+        log = AuditedLog(version, LogReport(0, 0, ()), replay)
         try:
-            proved = read_verified_log(log, history.note)
-        except (UnknownFormatError, ShardlineError) as error:
-            history.unreadable = error.message
-            return history
-        history.report, history.ledger = proved.report, proved.ledger
-        history.whole = proved.whole
-        return history
+            verified = read_verified_log(version.log, log.record)
+        except ShardlineError as error:
+            log.unreadable = error.message
+            return log
+        log.report, log.replay, log.whole = verified.report, verified.ledger, verified.whole
+        return log
 
-    def is_in_doubt(self, history: AuditedLog, other: AuditedLog | None, what: str = "") -> bool:
-        """Whether something cannot be judged, because another log is damaged, or its own.
+    def is_in_doubt(self, log: AuditedLog, other: AuditedLog | None, question: str) -> bool:
+        """Return True if a corrupt log, the other or its own, leaves a question open.
 
-        That is remembered, with the first thing that could not be judged: who is damaged is told
-        once, and not by all that follows from it.
+        The audit reports the corrupt log once, and not everything that follows from it.
         """
         if other is None or other.whole:
             return False
-        self.doubts.setdefault((history.name, other.name), what)
+        self.doubts.setdefault((log.name, other.name), question)
         return True
 
-    def shards(self, history: AuditedLog, snapshot: int) -> list[Shard]:
-        """The shards of a snapshot, in order."""
-        return [row.shard for row in self.rows(history, snapshot)]
+    def input(self, source: Input) -> tuple[AuditedLog, ReplayedSnapshot] | None:
+        """Return the snapshot that an entry read, or None if its log has another or none."""
+        log = self.get(source.shown)
+        snapshot = None if log is None else log.snapshot(source.snapshot)
+        if log is None or snapshot is None or snapshot.digest != source.entry:
+            return None
+        return log, snapshot
 
-    def rows(self, history: AuditedLog, snapshot: int) -> list[ReplayedShard]:
-        """The rows of a snapshot; who asks for several mostly asks for one again."""
-        key = history.name, snapshot
-        if key not in self._lists:
-            if len(self._lists) > 64:
-                self._lists.clear()
-            self._lists[key] = history.ledger.at(snapshot)
-        return self._lists[key]
+    def shards(self, log: AuditedLog, snapshot: int) -> list[Shard]:
+        """Return the shards of a snapshot, in order."""
+        return [row.shard for row in self.rows(log, snapshot)]
+
+    def rows(self, log: AuditedLog, snapshot: int) -> list[ReplayedShard]:
+        """Return the shards of a snapshot with their check results, in order."""
+        key = log.name, snapshot
+        if key not in self._rows:
+            if len(self._rows) > _MAX_CACHED_LISTS:
+                self._rows.clear()
+            self._rows[key] = log.replay.at(snapshot)
+        return self._rows[key]
 
     def files(self, dataset: str, folder: str) -> dict[str, ObjectInfo]:
-        """The files of a dataset's folder by their names, listed once."""
-        where = f"{dataset}/{folder}"
-        if where not in self._files:
-            listed = self.store.list(where)
-            self._files[where] = {file.name[len(where) + 1 :]: file for file in listed}
-        return self._files[where]
+        """Return the files in a folder of a dataset by name, listed once."""
+        path = f"{dataset}/{folder}"
+        if path not in self._files:
+            listed = self.store.list(path)
+            self._files[path] = {file.name[len(path) + 1 :]: file for file in listed}
+        return self._files[path]
 
-    def was_published(self, history: AuditedLog, snapshot: int, entry: int) -> bool:
-        """Whether a snapshot was published when an entry of its log was the newest."""
-        made = history.made(snapshot)
-        if made is None:
+    def was_published(self, log: AuditedLog, number: int, entry: int) -> bool:
+        """Return True if a snapshot was published when an entry of its log was the latest."""
+        snapshot = log.snapshot(number)
+        if snapshot is None:
             return False
-        if made.published and made.published <= entry:
-            doubted = any(made.published < number <= entry for number in history.failures)
-            if not doubted:
+        if snapshot.published and snapshot.published <= entry:
+            failed = any(snapshot.published < failure <= entry for failure in log.failures)
+            if not failed:
                 return True
-        key = history.name, snapshot, entry
+        key = log.name, number, entry
         if key not in self._published:
-            self._published[key] = self._replayed(history, snapshot, entry)
+            self._published[key] = _replay_publication(log, number, entry)
         return self._published[key]
 
-    @staticmethod
-    def _replayed(history: AuditedLog, snapshot: int, entry: int) -> bool:
-        """The same, by reading the log up to that entry once more."""
-        log = history.version.log
-        ledger = Replay(log.dataset, log.version)
-        for one in log.entries(1):
-            if one.number > entry:
-                break
-            ledger.take(one)
-        return snapshot <= ledger.snapshot and ledger.so_far.is_published(snapshot)
+    def dependencies(self, log: AuditedLog) -> dict[str, None]:
+        """Return the versions that shards of a version are read from, even with corrupt logs."""
+        if log.name not in self._dependencies:
+            names: dict[str, None] = {}
+            for row in log.replay.rows:
+                if row.shard.base is not None:
+                    names[f"{log.dataset}/{row.shard.base.owner}"] = None
+                elif row.shard.virtual and (entry := log.entry(row.landed)) is not None:
+                    names |= dict.fromkeys(source.shown for source in entry.inputs)
+            names.pop(log.name, None)
+            for name in list(names):
+                upstream = self.get(name)
+                names |= {} if upstream is None else self.dependencies(upstream)
+            self._dependencies[log.name] = names
+        return self._dependencies[log.name]
+
+
+def _replay_publication(log: AuditedLog, snapshot: int, last: int) -> bool:
+    """Return True if replaying the log up to an entry publishes a snapshot."""
+    replay = Replay(log.version.log.dataset, log.version.log.version)
+    for entry in log.version.log.entries(1):
+        if entry.number > last:
+            break
+        replay.take(entry)
+    return snapshot <= replay.snapshot and replay.so_far.is_published(snapshot)
 
 
 @dataclass(frozen=True, slots=True)
-class ShardToRead:
-    """A shard that should be there, and the version whose log tells of it.
+class AuditedShard:
+    """A shard that should exist, and the log that contains it.
 
-    `brought` is the entry that brought it back, if it is read because of that.
+    `returned` is the entry that brought the shard back, if the audit reads it because of that.
     """
 
-    history: AuditedLog
+    log: AuditedLog
     row: ReplayedShard
-    brought: int = 0
+    returned: int = 0
 
     @property
-    def name(self) -> str:
-        """Where it lies."""
-        return self.history.version.shard_name(self.row.shard)
+    def shard(self) -> Shard:
+        """The shard as committed."""
+        return self.row.shard
 
     @property
-    def entry(self) -> int:
-        """The entry that a finding about it belongs to."""
-        return self.brought or self.row.landed
+    def path(self) -> str:
+        """The name of its object in the store."""
+        return self.log.version.shard_name(self.shard)
+
+    @property
+    def landing(self) -> Entry | None:
+        """The entry that added the shard."""
+        return self.log.entry(self.row.landed)
 
     @property
     def has_failed(self) -> bool:
-        """Whether its log says that it is damaged."""
-        bit = self.history.ledger.bits.get(INTEGRITY)
-        return bit is not None and bool(self.row.failed >> bit & 1)
+        """True if its log says that it is corrupt."""
+        return self.has_mark(INTEGRITY, passed=False)
 
     @property
-    def is_held(self) -> bool:
-        """Whether the newest or the published snapshot holds it."""
-        ledger, shard = self.history.ledger, self.row.shard.name
-        return any(ledger.row_at(shard, one or 0) for one in (ledger.snapshot, ledger.published))
+    def is_in_use(self) -> bool:
+        """True if the latest or the published snapshot contains it."""
+        replay = self.log.replay
+        numbers = (replay.snapshot, replay.published or 0)
+        return any(replay.row_at(self.shard.name, number) for number in numbers)
 
     @property
     def is_replaced(self) -> bool:
-        """Whether its log says that it is damaged, and what is in use does not hold it."""
-        return self.has_failed and not self.is_held
+        """True if its log says that it is corrupt, and no snapshot in use contains it."""
+        return self.has_failed and not self.is_in_use
 
     @property
     def repaired_in(self) -> int | None:
-        """The entry that put another in its place; None if there is none, or it came back since."""
-        repaired = self.history.repairs.get(self.row.shard.name)
-        return None if repaired is None or self.is_held else repaired
+        """The entry that replaced the shard; None if there is none, or if it came back since."""
+        repaired = self.log.repairs.get(self.shard.name)
+        return None if repaired is None or self.is_in_use else repaired
+
+    def has_mark(self, check: str, *, passed: bool = True) -> bool:
+        """Return True if the log says that the shard passed (or failed) a check."""
+        bit = self.log.replay.bits.get(check)
+        marks = self.row.passed if passed else self.row.failed
+        return bit is not None and bool(marks >> bit & 1)
+
+    def make_finding(
+        self, kind: str, detail: str, hint: Hint, *, severity: Severity = "error"
+    ) -> Finding:
+        """Return a finding about the shard."""
+        entry, subject = self.returned or self.row.landed, f"shard {self.shard.name}"
+        return self.log.make_finding(kind, subject, detail, hint, entry, severity=severity)
 
 
-def list_shards_to_read(history: AuditedLog, since: int) -> list[ShardToRead]:
-    """The shards that came from an entry on and that vacuum has not announced, each once.
+def list_shards(log: AuditedLog, since: int) -> list[AuditedShard]:
+    """List the shards that entries from `since` on added or brought back, without vacuumed ones.
 
-    That are those that landed since, and those that were brought back since. What an entry says
-    that is not sound is not held against shards.
+    Leaves out shards of invalid entries.
     """
-    ledger, sound = history.ledger, len(history.times)
-    brought = {
-        one.shard.name: entry.number
-        for entry in history.data
+    replay = log.replay
+    returned = {
+        added.shard.name: entry.number
+        for entry in log.data
         if entry.number >= since and entry.operation in BRINGS_BACK
-        for one in entry.added
+        for added in entry.added
     }
-    found = {}
-    for row in ledger.rows:
+    shards = {}
+    for row in replay.rows:
         name = row.shard.name
-        back = 0 if row.landed >= since else brought.get(name, 0)
-        told = row.landed <= sound and (back or row.landed >= since)
-        if told and ledger.shard_names.get(name, 0) >= 0:
-            found[name] = ShardToRead(history, row, back)
-    return list(found.values())
+        entry = 0 if row.landed >= since else returned.get(name, 0)
+        is_new = row.landed >= since or entry
+        if is_new and row.landed <= len(log.times) and replay.shard_names.get(name, 0) >= 0:
+            shards[name] = AuditedShard(log, row, entry)
+    return list(shards.values())
 
 
-def list_dependencies_of_row(
-    history: AuditedLog, row: ReplayedShard, logs: AuditedLogs
-) -> list[ShardToRead]:
-    """The shards that one cannot be read without, as far as the logs tell of them."""
-    shard = row.shard
-    if shard.base is not None:
-        owner = logs.of(f"{history.dataset}/{shard.base.owner}")
-        rows = None if owner is None else owner.ledger.named.get(shard.base.name)
-        return [ShardToRead(owner, rows[-1])] if owner is not None and rows else []
-    if not shard.virtual:
+def list_direct_dependencies(shard: AuditedShard, logs: AuditedLogs) -> list[AuditedShard]:
+    """List the shards that a shard is read from: its base, or the shards that its plan pairs."""
+    base = shard.shard.base
+    if base is not None:
+        owner = logs.get(f"{shard.log.dataset}/{base.owner}")
+        rows = None if owner is None else owner.replay.named.get(base.name)
+        return [AuditedShard(owner, rows[-1])] if owner is not None and rows else []
+    entry = shard.landing
+    if not shard.shard.virtual or entry is None:
         return []
-    entry = history.entry(row.landed)
-    names = [] if entry is None else [one.shard.name for one in entry.added]
-    if entry is None or shard.name not in names:
+    names = [added.shard.name for added in entry.added]
+    if shard.shard.name not in names:
         return []
-    cover = get_coverage(entry, names.index(shard.name))
-    if cover is None:
+    coverage = get_coverage(entry, names.index(shard.shard.name))
+    if coverage is None:
         return []
-    found = []
-    for told, places in zip(entry.inputs, (cover.left, cover.right), strict=True):
-        origin = logs.of(told.shown)
-        if origin is not None and origin.made(told.snapshot) is not None:
-            listed = logs.rows(origin, told.snapshot)[slice(*places)]
-            found += [ShardToRead(origin, one) for one in listed]
-    return found
+    dependencies = []
+    for source, span in zip(entry.inputs, (coverage.left, coverage.right), strict=True):
+        log = logs.get(source.shown)
+        if log is not None and log.snapshot(source.snapshot) is not None:
+            rows = logs.rows(log, source.snapshot)[slice(*span)]
+            dependencies += [AuditedShard(log, row) for row in rows]
+    return dependencies
 
 
-def list_dependency_shards(shards: Iterable[ShardToRead], logs: AuditedLogs) -> list[ShardToRead]:
-    """All that some shards are read from, each once, and none of themselves."""
+def list_dependencies(shards: Iterable[AuditedShard], logs: AuditedLogs) -> list[AuditedShard]:
+    """List all shards that some shards are read from, each once, without these shards."""
     listed = list(shards)
-    seen = {one.name for one in listed}
-    found: list[ShardToRead] = []
-    for one in listed:
-        _collect_dependencies(one, logs, seen, found)
-    return found
+    seen = {shard.path for shard in listed}
+    dependencies: list[AuditedShard] = []
+
+    def collect(shard: AuditedShard) -> None:
+        for dependency in list_direct_dependencies(shard, logs):
+            if dependency.path not in seen:
+                seen.add(dependency.path)
+                dependencies.append(dependency)
+                collect(dependency)
+
+    for shard in listed:
+        collect(shard)
+    return dependencies
 
 
-def _collect_dependencies(
-    one: ShardToRead, logs: AuditedLogs, seen: set[str], found: list[ShardToRead]
-) -> None:
-    for under in list_dependencies_of_row(one.history, one.row, logs):
-        if under.name not in seen:
-            seen.add(under.name)
-            found.append(under)
-            _collect_dependencies(under, logs, seen, found)
-
-
-def get_dependency_versions(history: AuditedLog, logs: AuditedLogs) -> dict[str, None]:
-    """The versions from whose shards those of this one are read, also if their logs are damaged."""
-    if history.name not in logs.lower:
-        logs.lower[history.name] = _collect_dependency_versions(history, logs)
-    return dict(logs.lower[history.name])
-
-
-def _collect_dependency_versions(history: AuditedLog, logs: AuditedLogs) -> dict[str, None]:
-    names: dict[str, None] = {}
-    for row in history.ledger.rows:
-        shard = row.shard
-        if shard.base is not None:
-            names[f"{history.dataset}/{shard.base.owner}"] = None
-        elif shard.virtual and (entry := history.entry(row.landed)) is not None:
-            names.update(dict.fromkeys(told.shown for told in entry.inputs))
-    names.pop(history.name, None)
-    for name in list(names):
-        origin = logs.of(name)
-        if origin is not None:
-            names |= get_dependency_versions(origin, logs)
-    return names
-
-
-def iter_rows_in_use(history: AuditedLog) -> Iterator[tuple[int, ReplayedShard]]:
-    """The rows of the published and the newest snapshot that lie on others, and the snapshot."""
-    ledger = history.ledger
-    for number in dict.fromkeys((ledger.published or 0, ledger.snapshot)):
-        for row in ledger.at(number) if number else ():
+def iter_dependents_in_use(log: AuditedLog) -> Iterator[tuple[int, AuditedShard]]:
+    """Yield the overlays and virtual shards of the published and the latest snapshot."""
+    replay = log.replay
+    for number in dict.fromkeys((replay.published or 0, replay.snapshot)):
+        for row in replay.at(number) if number else ():
             if row.shard.base or row.shard.virtual:
-                yield number, row
+                yield number, AuditedShard(log, row)

@@ -1,8 +1,8 @@
-"""Compare what Dagster recorded of its materializations with the logs.
+"""Comparison of Dagster's materializations with the logs.
 
-A materialization names the snapshot that it made, its content digest, and the entries of its
-parents. Dagster keeps these records outside the root, so whoever rewrites a log must rewrite them
-too. The records arrive as plain data: this module does not import Dagster.
+A materialization records the snapshot, its content digest, and the entries of its inputs. Dagster
+keeps these records outside the root, so a forged log disagrees with them. The records arrive as
+plain data: this module does not import Dagster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from shardline.hints import Hint, Option
-from shardline.lineage.audit.finding import Finding
+from shardline.lineage.audit.audit_report import Finding
 from shardline.storage.location import parse_location
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _MOVED = Hint.of(
 
 
 def get_asset_name(version: str) -> str:
-    """What the asset of a version is called in Dagster."""
+    """Return the name of a version's asset."""
     return _NOT_IN_NAMES.sub("_", version.replace("/", "_"))
 
 
@@ -40,7 +40,8 @@ def get_asset_name(version: str) -> str:
 class RecordedMaterialization:
     """A materialization of a version, as Dagster recorded it.
 
-    `place` is the URI of the version, `parents` are version, snapshot and entry digest of each.
+    `place` is the URI of the version. `parents` has version, snapshot and entry digest of each
+    input.
     """
 
     snapshot: int
@@ -53,7 +54,7 @@ class RecordedMaterialization:
 
 
 class DagsterRecords(Protocol):
-    """The records of a Dagster instance, as far as an audit compares them with the logs."""
+    """The records of a Dagster instance that an audit compares with the logs."""
 
     def assets(self) -> Iterable[str]:
         """Return the asset keys, sorted, as `prefix/name`."""
@@ -70,25 +71,30 @@ class DagsterRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DagsterComparison:
-    """What holding the record against the logs found, and of which versions it knows nothing."""
+    """Findings of the comparison, and the versions without a materialization."""
 
     findings: tuple[Finding, ...]
-    unknown: tuple[str, ...]
+    unrecorded: tuple[str, ...]
 
 
 def compare_with_dagster(
     names: Collection[str], logs: AuditedLogs, records: DagsterRecords, root: str | None = None
 ) -> DagsterComparison:
-    """Where the record and the logs of some versions differ.
+    """Compare the logs of versions with the records of Dagster.
 
-    `root` is where the datasets lay when Dagster recorded them, if that was somewhere else.
+    Args:
+        names: The versions.
+        logs: The logs of the root.
+        records: The records of Dagster.
+        root: The root that Dagster recorded, if this root is a copy.
     """
-    place = (logs.store.uri if root is None else str(parse_location(root))).rstrip("/")
-    known: set[str] = set()
-    findings = list(_iter_findings(names, logs, records, place, known))
-    unknown = [name for name in names if name not in known]
-    findings += [one for name in unknown for one in _find_unrecorded(logs.of(name))]
-    return DagsterComparison(tuple(findings), tuple(unknown))
+    uri = (logs.store.uri if root is None else str(parse_location(root))).rstrip("/")
+    recorded: set[str] = set()
+    findings = list(_iter_findings(names, logs, records, uri, recorded))
+    unrecorded = tuple(name for name in names if name not in recorded)
+    for name in unrecorded:
+        findings += _find_unrecorded_version(logs.get(name))
+    return DagsterComparison(tuple(findings), unrecorded)
 
 
 def _iter_findings(
@@ -96,9 +102,9 @@ def _iter_findings(
     logs: AuditedLogs,
     records: DagsterRecords,
     root: str,
-    known: set[str],
+    recorded: set[str],
 ) -> Iterator[Finding]:
-    """Where they differ; the versions that Dagster knows become `known`."""
+    """Yield the findings about each asset. Adds the versions with a materialization."""
     assets = {get_asset_name(name): name for name in logs.names()}
     for key in records.assets():
         asset = key.rpartition("/")[2]
@@ -106,121 +112,119 @@ def _iter_findings(
         name = assets.get(asset) or _find_recorded_version(events, root)
         if name is None or (name not in names and name in assets.values()):
             continue
-        ours = [one for one in events if one.place in {"", f"{root}/{name}"}]
-        if ours:
-            known.add(name)
-        history = logs.of(name)
-        if history is None:
-            if ours:
-                yield _make_missing_log_finding(name, ours[-1], "has no log")
+        own = [event for event in events if event.place in {"", f"{root}/{name}"}]
+        if own:
+            recorded.add(name)
+        log = logs.get(name)
+        if log is None:
+            if own:
+                yield _make_missing_snapshot_finding(name, own[-1], f"{name} has no log")
             continue
-        yield from _compare_events(history, ours, logs)
-        if ours:
-            told = {one.snapshot for one in ours}
-            yield from _find_unreported(history, told, records)
-        if len(ours) < len(events):
-            yield Finding(
-                "note",
+        yield from _compare_events(log, own, logs)
+        if own:
+            yield from _find_unrecorded_snapshots(log, {event.snapshot for event in own}, records)
+        if len(own) < len(events):
+            yield log.make_finding(
                 "other-root",
-                name,
                 f"asset {asset}",
-                f"{len(events) - len(ours)} of {len(events)} materializations tell of another root "
-                "and are not compared",
+                f"{len(events) - len(own)} of {len(events)} materializations are of another root",
                 Hint.of("nothing to do if the instance serves several roots; ", _MOVED),
+                severity="note",
             )
 
 
 def _find_recorded_version(events: list[RecordedMaterialization], root: str) -> str | None:
-    """The version that the asset is of, if no log tells: by where its data is said to lie."""
-    places = [one.place for one in events if one.place.startswith(f"{root}/")]
-    return places[-1].removeprefix(f"{root}/") if places else None
+    """Return the version of an asset without a log, from the recorded URI of its data."""
+    uris = [event.place for event in events if event.place.startswith(f"{root}/")]
+    return uris[-1].removeprefix(f"{root}/") if uris else None
 
 
-def _find_unrecorded(history: AuditedLog | None) -> Iterator[Finding]:
-    """A version that runs have made, and of which Dagster knows nothing."""
-    made = [] if history is None else [entry for entry in history.data if entry.maker.run]
-    if history is not None and made:
-        yield Finding(
-            "warning",
+def _find_unrecorded_version(log: AuditedLog | None) -> Iterator[Finding]:
+    by_runs = [] if log is None else [entry for entry in log.data if entry.maker.run]
+    if log is not None and by_runs:
+        yield log.make_finding(
             "unrecorded-version",
-            history.name,
             "Dagster's record",
-            f"Dagster has no materialization of it here, and runs have made {len(made)} of its "
-            f"{len(history.data)} snapshots",
+            f"Dagster has no materialization, but runs committed {len(by_runs)} of "
+            f"{len(log.data)} snapshots",
             Hint.of(_MOVED, "; otherwise the record is of other datasets, or was deleted"),
+            severity="warning",
         )
 
 
-def _make_missing_log_finding(name: str, event: RecordedMaterialization, why: str) -> Finding:
+def _make_missing_snapshot_finding(
+    name: str, event: RecordedMaterialization, state: str
+) -> Finding:
     return Finding(
         "error",
         "event-without-snapshot",
         name,
         f"snapshot {event.snapshot}",
-        f"Dagster recorded that it was materialized, and {name} {why}",
+        f"Dagster recorded its materialization, but {state}",
         Hint.of(_COMPARE, "; its latest entries may have been removed"),
         event.entry or 0,
     )
 
 
 def _compare_events(
-    history: AuditedLog, events: list[RecordedMaterialization], logs: AuditedLogs
+    log: AuditedLog, events: list[RecordedMaterialization], logs: AuditedLogs
 ) -> Iterator[Finding]:
-    for event in {(one.snapshot, one.content, one.digest): one for one in events}.values():
-        made = history.made(event.snapshot)
-        if made is not None:
-            yield from _compare_event(history, made, event)
-        elif not logs.is_in_doubt(history, history, "which snapshots Dagster recorded"):
-            yield _make_missing_log_finding(
-                history.name, event, f"has {history.ledger.snapshot} snapshots"
-            )
+    latest = {(event.snapshot, event.content, event.digest): event for event in events}
+    for event in latest.values():
+        snapshot = log.snapshot(event.snapshot)
+        if snapshot is not None:
+            yield from _compare_event(log.name, snapshot, event)
+        elif not logs.is_in_doubt(log, log, "which snapshots Dagster recorded"):
+            state = f"{log.name} has {log.replay.snapshot} snapshots"
+            yield _make_missing_snapshot_finding(log.name, event, state)
     parents = {parent for event in events for parent in event.parents}
-    for name, snapshot, digest in sorted(parents):
-        origin = logs.of(name)
-        made = None if origin is None else origin.made(snapshot)
-        if made is not None and made.digest != digest:
-            what = f"as a parent of {history.name}, with entry {digest[:12]}…, and the log has "
-            yield _make_difference_finding(name, made, f"{what}{made.digest[:12]}…")
+    for name, number, digest in sorted(parents):
+        upstream = logs.get(name)
+        snapshot = None if upstream is None else upstream.snapshot(number)
+        if snapshot is not None and snapshot.digest != digest:
+            values = f"{digest[:12]}… as an input of {log.name}", f"{snapshot.digest[:12]}…"
+            yield _make_difference_finding(name, snapshot, "entry", *values)
 
 
 def _compare_event(
-    history: AuditedLog, made: ReplayedSnapshot, event: RecordedMaterialization
+    name: str, snapshot: ReplayedSnapshot, event: RecordedMaterialization
 ) -> Iterator[Finding]:
-    if event.content and event.content != made.content:
-        what = f"with the content {event.content[:12]}…, and the log has {made.content[:12]}…"
-        yield _make_difference_finding(history.name, made, what)
-    elif event.entry is not None and event.entry != made.entry:
-        what = f"as made by entry {event.entry}, and by the log it was entry {made.entry}"
-        yield _make_difference_finding(history.name, made, what)
-    elif event.digest is not None and event.digest != made.digest:
-        what = f"with entry {event.digest[:12]}…, and the log has {made.digest[:12]}…"
-        yield _make_difference_finding(history.name, made, what)
+    if event.content and event.content != snapshot.content:
+        values = f"{event.content[:12]}…", f"{snapshot.content[:12]}…"
+        yield _make_difference_finding(name, snapshot, "content", *values)
+    elif event.entry is not None and event.entry != snapshot.entry:
+        values = f"number {event.entry}", f"{snapshot.entry}"
+        yield _make_difference_finding(name, snapshot, "entry", *values)
+    elif event.digest is not None and event.digest != snapshot.digest:
+        values = f"{event.digest[:12]}…", f"{snapshot.digest[:12]}…"
+        yield _make_difference_finding(name, snapshot, "entry", *values)
 
 
-def _make_difference_finding(name: str, made: ReplayedSnapshot, what: str) -> Finding:
-    place = f"snapshot {made.number}"
-    detail = f"Dagster recorded it {what}"
-    return Finding("error", "dagster-differs", name, place, detail, _COMPARE, made.entry)
+def _make_difference_finding(
+    name: str, snapshot: ReplayedSnapshot, label: str, recorded: str, logged: str
+) -> Finding:
+    subject = f"snapshot {snapshot.number}"
+    detail = f"Dagster recorded {label} {recorded}, but the log has {logged}"
+    return Finding("error", "dagster-differs", name, subject, detail, _COMPARE, snapshot.entry)
 
 
-def _find_unreported(
-    history: AuditedLog, told: set[int], records: DagsterRecords
+def _find_unrecorded_snapshots(
+    log: AuditedLog, recorded: set[int], records: DagsterRecords
 ) -> Iterator[Finding]:
-    """Snapshots that Dagster was not told of; one that a run made and could not report is a note.
+    """Find snapshots without a materialization: a note if a run was interrupted.
 
-    A rejection is told by the check that failed.
+    Leaves out rejections, which the failed check reports.
     """
-    for entry in history.data:
-        if entry.snapshot in told or entry.operation == "reject":
+    for entry in log.data:
+        if entry.snapshot in recorded or entry.operation == "reject":
             continue
         by_run = bool(entry.maker.run) and records.has_run(entry.maker.run)
-        how = "the run that made it was stopped" if by_run else "no run of this instance made it"
-        yield Finding(
-            "note" if by_run else "warning",
+        origin = "its run was interrupted" if by_run else "no run of this instance committed it"
+        yield log.make_finding(
             "unreported-snapshot",
-            history.name,
             f"snapshot {entry.snapshot}",
-            f"Dagster has no materialization of it: {how}",
+            f"Dagster has no materialization of it: {origin}",
             Hint.of("if it was committed outside Dagster on purpose, turn on the reconciler"),
             entry.number,
+            severity="note" if by_run else "warning",
         )

@@ -1,4 +1,4 @@
-"""Is what a version cannot be read without kept from vacuum?"""
+"""Audit of dependencies: pins that retain them, and snapshots that can no longer be read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from shardline.hints import Command, Hint
 from shardline.lineage.audit.audited_logs import (
-    ShardToRead,
-    iter_rows_in_use,
-    list_dependencies_of_row,
-    list_dependency_shards,
+    AuditedShard,
+    iter_dependents_in_use,
+    list_dependencies,
+    list_direct_dependencies,
 )
-from shardline.lineage.audit.finding import Finding
 from shardline.provenance.commands import get_recreate_hint
 from shardline.provenance.consumers import CONSUMER_PREFIX
 from shardline.provenance.dependencies import parse_pin_holder
@@ -20,218 +19,204 @@ from shardline.provenance.dependencies import parse_pin_holder
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
+    from shardline.lineage.audit.audit_report import Finding, Severity
     from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
-    from shardline.lineage.audit.finding import Severity
-
-
-def find_missing_pins(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
-    """Shards of others that the newest or the published snapshot needs, and no pin keeps."""
-    kept: dict[str, set[str]] = {}
-    loose: dict[str, list[tuple[str, ShardToRead]]] = {}
-    for row in {row.shard.name: row for _, row in iter_rows_in_use(history)}.values():
-        for under in list_dependencies_of_row(history, row, logs):
-            owner = under.history.name
-            if owner not in kept:
-                kept[owner] = _get_pinned_shards(under.history, history.name)
-            if under.row.shard.name not in kept[owner]:
-                loose.setdefault(owner, []).append((row.shard.name, under))
-    for owner, found in loose.items():
-        shard, under = found[0]
-        if logs.is_in_doubt(history, under.history, "which pins keep what it is read from"):
-            continue
-        others = len({name for name, _ in found}) - 1
-        yield Finding(
-            "warning",
-            "missing-pin",
-            history.name,
-            f"shard {shard}" + (f" and {others} more" if others else ""),
-            f"it cannot be read without {under.row.shard.name} of {owner}, which no pin of "
-            f"{history.name} keeps: vacuum may delete it",
-            Hint.of(
-                "to pin it, ", get_recreate_hint(logs.store, history.name, history.ledger.snapshot)
-            ),
-            history.ledger.number,
-        )
-
-
-def find_orphaned_pins(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
-    """Pins of versions that have no log: a version pins only after its first entry."""
-    for name, hold in sorted(history.ledger.pins.items()):
-        holder = parse_pin_holder(name)
-        if hold.snapshot is None or holder is None or logs.of(holder) is not None:
-            continue
-        yield Finding(
-            "warning",
-            "missing-log",
-            history.name,
-            f"pin {name}",
-            f"{holder} has no log, and it holds snapshot {hold.snapshot}",
-            Hint.of(
-                "put the log back from a copy of the root; if the version was never committed, "
-                f"derive it again or release the pin: `shardline.open(root)[{history.name!r}]"
-                f".pin({name!r}, None)`"
-            ),
-            history.ledger.number,
-        )
-
-
-def _get_pinned_shards(origin: AuditedLog, holder: str) -> set[str]:
-    """The shards that pins of a version keep in the log of another.
-
-    Those of other programs may be called as they like; those of consumers end with these.
-    """
-    held = (
-        hold.snapshot
-        for hold in origin.ledger.pins.values()
-        if hold.snapshot is not None
-        and parse_pin_holder(hold.name) in {holder, None}
-        and not hold.name.startswith(CONSUMER_PREFIX)
-    )
-    return {row.shard.name for number in held for row in origin.ledger.at(number)}
-
 
 _UNREADABLE = "unreadable-snapshot"
 
 
+def find_missing_pins(log: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
+    """Find dependencies of the latest or published snapshot that no pin retains."""
+    pinned: dict[str, set[str]] = {}
+    unpinned: dict[str, list[tuple[str, str]]] = {}
+    dependents = {shard.shard.name: shard for _, shard in iter_dependents_in_use(log)}
+    for dependent in dependents.values():
+        for dependency in list_direct_dependencies(dependent, logs):
+            owner, name = dependency.log.name, dependency.shard.name
+            if owner not in pinned:
+                pinned[owner] = _get_pinned_shards(dependency.log, log.name)
+            if name not in pinned[owner]:
+                unpinned.setdefault(owner, []).append((dependent.shard.name, name))
+    for owner, pairs in unpinned.items():
+        if logs.is_in_doubt(log, logs.get(owner), "which pins retain its dependencies"):
+            continue
+        dependent_name, name = pairs[0]
+        others = len({shard for shard, _ in pairs}) - 1
+        hint = get_recreate_hint(logs.store, log.name, log.replay.snapshot)
+        yield log.make_finding(
+            "missing-pin",
+            f"shard {dependent_name}" + (f" and {others} more" if others else ""),
+            f"needs {name} of {owner}, which no pin of {log.name} retains: vacuum may delete it",
+            Hint.of("to pin it, ", hint),
+            log.replay.number,
+            severity="warning",
+        )
+
+
+def _get_pinned_shards(log: AuditedLog, holder: str) -> set[str]:
+    """Return the shards that pins of a version, or pins of other programs, retain."""
+    pinned = (
+        pin.snapshot
+        for pin in log.replay.pins.values()
+        if pin.snapshot is not None
+        and parse_pin_holder(pin.name) in {holder, None}
+        and not pin.name.startswith(CONSUMER_PREFIX)
+    )
+    return {row.shard.name for number in pinned for row in log.replay.at(number)}
+
+
+def find_orphaned_pins(log: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
+    """Find pins of versions without a log. A version pins only after its first entry."""
+    for name, pin in sorted(log.replay.pins.items()):
+        holder = parse_pin_holder(name)
+        if pin.snapshot is None or holder is None or logs.get(holder) is not None:
+            continue
+        yield log.make_finding(
+            "missing-log",
+            f"pin {name}",
+            f"{holder} pins snapshot {pin.snapshot}, but has no log",
+            Hint.of(
+                "put the log back from a copy of the root; if the version was never committed, "
+                f"derive it again or release the pin: `Version(root, {log.name!r})"
+                f".pin({name!r}, None)`"
+            ),
+            log.replay.number,
+            severity="warning",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _LostShard:
-    """A shard that cannot be read, or will not be for long, and why."""
+    """A shard that cannot be read, or soon cannot."""
 
-    shard: ShardToRead
+    shard: AuditedShard
     severity: Severity
-    what: str
+    problem: str
     kind: str = _UNREADABLE
-    given_up: bool = False
+    removed: bool = False
 
 
 def find_unreadable_snapshots(
-    history: AuditedLog, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+    log: AuditedLog, logs: AuditedLogs, corrupt: Collection[str], *, read: bool
 ) -> Iterator[Finding]:
-    """Snapshots in use or held that need shards which are lost, and not only damaged.
+    """Find snapshots in use, tagged or pinned that need lost shards.
 
-    What is damaged and can be repaired is a finding about that shard, if shards were `read`:
-    `spoiled` are those that are not what was committed.
+    A corrupt shard that can be repaired is a finding of its own if shards were `read`. `corrupt`
+    has the paths of corrupt shards.
     """
     lost: dict[int, dict[str, _LostShard]] = {}
-    for number, row in iter_rows_in_use(history):
-        under = list_dependency_shards([ShardToRead(history, row)], logs)
-        found = _iter_lost_shards(under, logs, spoiled, read=read)
-        lost.setdefault(number, {}).update({one.shard.name: one for one in found})
-    for number, by_name in lost.items():
-        if by_name:
-            worst, told = _format_losses(history, by_name.values())
-            published = ", which is published," if number == history.ledger.published else ""
-            yield Finding(
-                worst.severity,
+    for number, dependent in iter_dependents_in_use(log):
+        dependencies = list_dependencies([dependent], logs)
+        found = _iter_lost_shards(dependencies, logs, corrupt, read=read)
+        lost.setdefault(number, {}).update({loss.shard.path: loss for loss in found})
+    for number, losses in lost.items():
+        if losses:
+            worst, description = _describe_losses(log, losses.values())
+            state = "published and " if number == log.replay.published else ""
+            yield log.make_finding(
                 worst.kind,
-                history.name,
                 f"snapshot {number}",
-                f"it{published} is read from {told}",
-                get_recreate_hint(logs.store, history.name, number, worst.shard.name),
+                f"{state}read from {description}",
+                get_recreate_hint(logs.store, log.name, number, worst.shard.path),
+                severity=worst.severity,
             )
-    yield from _find_unreadable_refs(history, logs, spoiled, read=read)
+    yield from _find_unreadable_refs(log, logs, corrupt, read=read)
 
 
 def _find_unreadable_refs(
-    history: AuditedLog, logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+    log: AuditedLog, logs: AuditedLogs, corrupt: Collection[str], *, read: bool
 ) -> Iterator[Finding]:
-    """Older snapshots that tags, consumers and pins of people hold for nothing."""
-    ledger = history.ledger
-    for number, holders in sorted(_get_snapshot_holders(history).items()):
-        if number in {ledger.snapshot, ledger.published}:
+    """Find older snapshots that tags, consumers and other pins retain in vain."""
+    in_use = {log.replay.snapshot, log.replay.published}
+    for number, refs in sorted(_get_refs(log).items()):
+        if number in in_use:
             continue
-        own = [ShardToRead(history, row) for row in logs.rows(history, number)]
-        lost = _iter_lost_shards(
-            [*own, *list_dependency_shards(own, logs)], logs, spoiled, read=read
-        )
-        # What was erased is not deleted as long as someone holds it: the proof of that tells it.
-        found = [one for one in lost if one.kind == _UNREADABLE]
-        if found:
-            worst, told = _format_losses(history, found)
-            back = f"restore {worst.shard.name} from a copy of the root; without a copy, "
-            released = Hint.join("; ", (advice for _, advice in holders))
-            yield Finding(
-                "warning",
+        own = [AuditedShard(log, row) for row in logs.rows(log, number)]
+        shards = [*own, *list_dependencies(own, logs)]
+        losses = _iter_lost_shards(shards, logs, corrupt, read=read)
+        # Vacuum keeps what a ref retains: an erased shard that still exists is no finding.
+        unreadable = [loss for loss in losses if loss.kind == _UNREADABLE]
+        if unreadable:
+            worst, description = _describe_losses(log, unreadable)
+            restore = f"restore {worst.shard.path} from a copy of the root; without a copy, "
+            release = Hint.join("; ", (hint for _, hint in refs))
+            yield log.make_finding(
                 worst.kind,
-                history.name,
                 f"snapshot {number}",
-                f"it is held by {' and '.join(who for who, _ in holders)}, and read from {told}",
-                Hint.of("" if worst.given_up else back, released),
+                f"retained by {' and '.join(label for label, _ in refs)}, read from {description}",
+                Hint.of("" if worst.removed else restore, release),
+                severity="warning",
             )
 
 
-def _get_snapshot_holders(history: AuditedLog) -> dict[int, list[tuple[str, Hint]]]:
-    """Who holds which snapshot, and how it is let go of.
+def _get_refs(log: AuditedLog) -> dict[int, list[tuple[str, Hint]]]:
+    """Return the tags, consumers and pins of each snapshot, with hints to release them.
 
-    What other versions hold is told of these.
+    Leaves out the pins of other versions, which have findings of their own.
     """
-    ledger, name = history.ledger, history.name
-    found: dict[int, list[tuple[str, Hint]]] = {}
-    for tag in ledger.tags.values():
-        move = Command.of("tag", name, tag.name)
-        advice = Hint.of("to move the tag to the latest snapshot, run ", move)
+    refs: dict[int, list[tuple[str, Hint]]] = {}
+    for tag in log.replay.tags.values():
         if tag.snapshot is not None:
-            found.setdefault(tag.snapshot, []).append((f"the tag {tag.name}", advice))
-    for pin in ledger.pins.values():
+            move = Command.of("tag", log.name, tag.name)
+            hint = Hint.of("to move the tag to the latest snapshot, run ", move)
+            refs.setdefault(tag.snapshot, []).append((f"the tag {tag.name}", hint))
+    for pin in log.replay.pins.values():
         if pin.snapshot is None or parse_pin_holder(pin.name) is not None:
             continue
-        who, advice = f"the pin {pin.name!r}", Hint.of(f"release the pin {pin.name!r}")
+        label, hint = f"the pin {pin.name!r}", Hint.of(f"release the pin {pin.name!r}")
         if pin.name.startswith(CONSUMER_PREFIX):
-            told = pin.name.removeprefix(CONSUMER_PREFIX).rpartition(" on ")[0]
-            consumer, _, run = told.partition(" ")
-            of, by_run = f"{name}@{pin.snapshot}", ("--run", run) if run else ()
-            release = Command.of("consumers", of, "--release", consumer, *by_run)
-            who = f"the consumer {consumer}"
-            advice = Hint.of("to release it, run ", release)
-        found.setdefault(pin.snapshot, []).append((who, advice))
-    return found
+            consumer_run = pin.name.removeprefix(CONSUMER_PREFIX).rpartition(" on ")[0]
+            consumer, _, run = consumer_run.partition(" ")
+            of_run = ("--run", run) if run else ()
+            reference = f"{log.name}@{pin.snapshot}"
+            release = Command.of("consumers", reference, "--release", consumer, *of_run)
+            label, hint = f"the consumer {consumer}", Hint.of("to release it, run ", release)
+        refs.setdefault(pin.snapshot, []).append((label, hint))
+    return refs
 
 
-def _format_losses(history: AuditedLog, found: Iterable[_LostShard]) -> tuple[_LostShard, str]:
-    """The worst of what is lost, and all of it in words."""
-    worst, *others = sorted(found, key=lambda one: one.severity)
-    owner = worst.shard.history.name
-    of = "" if owner == history.name else f" of {owner}"
-    more = f", and so it is with {len(others)} more" if others else ""
-    return worst, f"shard {worst.shard.row.shard.name}{of}, {worst.what}{more}"
+def _describe_losses(log: AuditedLog, losses: Iterable[_LostShard]) -> tuple[_LostShard, str]:
+    """Return the worst loss, and a description of all."""
+    worst, *others = sorted(losses, key=lambda loss: loss.severity)
+    owner = worst.shard.log.name
+    of = "" if owner == log.name else f" of {owner}"
+    more = f", and {len(others)} more such shards" if others else ""
+    return worst, f"shard {worst.shard.shard.name}{of}, {worst.problem}{more}"
 
 
 def _iter_lost_shards(
-    shards: Iterable[ShardToRead], logs: AuditedLogs, spoiled: Collection[str], *, read: bool
+    shards: Iterable[AuditedShard], logs: AuditedLogs, corrupt: Collection[str], *, read: bool
 ) -> Iterator[_LostShard]:
-    for one in shards:
-        lost = _find_removed_shard(one, logs) or _find_corrupt_shard(one, spoiled, read=read)
+    for shard in shards:
+        lost = _find_removal(shard, logs) or _find_corruption(shard, corrupt, read=read)
         if lost is not None:
             yield lost
 
 
-def _find_removed_shard(one: ShardToRead, logs: AuditedLogs) -> _LostShard | None:
-    name = one.row.shard.name
-    taken = one.history.ledger.condemned_in(name)
-    if taken is None:
+def _find_removal(shard: AuditedShard, logs: AuditedLogs) -> _LostShard | None:
+    number = shard.log.replay.condemned_in(shard.shard.name)
+    if number is None:
         return None
-    entry = one.history.entry(taken)
-    erased = entry is not None and entry.operation == "erase"
-    told = f"which entry {taken} of its log {'erased' if erased else 'gave up'}"
-    if name not in logs.files(one.history.dataset, "shards"):
-        return _LostShard(one, "error", f"{told}: it is deleted", given_up=True)
-    what = f"{told}: it can still be read, and cannot when vacuum has deleted it"
-    return _LostShard(one, "warning", what, "expiring-snapshot", given_up=True)
+    entry = shard.log.entry(number)
+    action = "erased" if entry is not None and entry.operation == "erase" else "vacuumed"
+    problem = f"{action} in entry {number}"
+    if shard.shard.name not in logs.files(shard.log.dataset, "shards"):
+        return _LostShard(shard, "error", f"{problem} and deleted", removed=True)
+    problem += " and readable only until vacuum deletes it"
+    return _LostShard(shard, "warning", problem, "expiring-snapshot", removed=True)
 
 
-def _find_corrupt_shard(
-    one: ShardToRead, spoiled: Collection[str], *, read: bool
+def _find_corruption(
+    shard: AuditedShard, corrupt: Collection[str], *, read: bool
 ) -> _LostShard | None:
-    repaired = one.repaired_in
-    if one.name in spoiled or (one.has_failed and not read):
+    repaired = shard.repaired_in
+    if shard.path in corrupt or (shard.has_failed and not read):
         if repaired is not None:
-            made = one.history.entry(repaired)
-            other = "put another in its place" if made and made.added else "took it out"
-            return _LostShard(one, "error", f"which is damaged, and entry {repaired} {other}")
-        if one.is_replaced or not read:
-            what = f"which is damaged, as entry {one.row.told} of its log says"
-            return _LostShard(one, "error", what)
+            entry = shard.log.entry(repaired)
+            action = "replaced" if entry and entry.added else "removed"
+            return _LostShard(shard, "error", f"corrupt and {action} in entry {repaired}")
+        if shard.is_replaced or not read:
+            return _LostShard(shard, "error", f"corrupt according to entry {shard.row.told}")
     if repaired is not None and not read:
-        what = f"which was damaged when entry {repaired} put another in its place"
-        return _LostShard(one, "warning", what)
+        return _LostShard(shard, "warning", f"corrupt when entry {repaired} replaced it")
     return None

@@ -1,9 +1,9 @@
-"""Do the names of shards follow from what they were made of, and do their records add up?
+"""Audit of shard names and record counts: do they follow from what the entries say?
 
-A name is a hash of what went into a shard and how. Where an entry tells all of that, it is worked
-out again: so an entry that was made to tell another source, input or parameter gives itself away.
-Where a function without a code version took part it cannot be, and nothing is said. Names are the
-writer's business: where an entry does not tell what we tell, a note says so, once for a version.
+A shard name is a hash of the inputs and the parameters of an operation. The audit computes the hash
+again, so that an entry with a forged source, input or parameter gives itself away. That is not
+possible after a function without a code version. Other writers may name shards as they like: their
+entries give a note per version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from shardline.errors import ShardlineError
 from shardline.hints import Hint
-from shardline.lineage.audit.finding import Finding
 from shardline.log.parameters import (
     AppendParameters,
     CombineParameters,
@@ -39,19 +38,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from shardline.canonical_json import Json
+    from shardline.lineage.audit.audit_report import Finding
     from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.schema.schema import Schema
 
 _Piece: TypeAlias = tuple[str, int, int | None]
-"""A shard's content, and of which records on; up to which, unless it is all of it."""
+"""The content of a shard and a span of its records; without an end, the whole shard."""
+
+_COUNT_HINT = Hint.of(
+    "compare the entry and those of its inputs with a copy of the root, then recreate the shard"
+)
+_NAME_HINT = Hint.of(
+    "compare it with a copy of the root, or with what Dagster recorded: another program wrote it, "
+    "or the entry was changed"
+)
+_WRONG_NAME = "its name does not follow from the origin in its entry"
 
 
-def find_name_faults(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
-    """Shards whose names or counts do not follow from what their entries tell."""
+def find_name_faults(log: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
+    """Find shards whose names or counts do not follow from their entries."""
     foreign: list[int] = []
-    for entry in history.data:
+    for entry in log.data:
         check = _CHECKS.get(entry.operation)
         if check is None or not entry.added:
             continue
@@ -59,174 +68,141 @@ def find_name_faults(history: AuditedLog, logs: AuditedLogs) -> Iterator[Finding
             foreign.append(entry.number)
             continue
         try:
-            found = list(check(_EntryAudit(history, entry, logs)))
+            faults = list(check(_EntryAudit(log, entry, logs)))
         except (ShardlineError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-            found = [_NameFault("", "its parameters are not those of such an operation")]
-        origins = [logs.of(told.shown) for told in entry.inputs] if found else []
-        what = f"whether the names of entry {entry.number} follow from its inputs"
-        if any(logs.is_in_doubt(history, origin, what) for origin in origins):
+            faults = [_NameFault("", "its parameters do not fit the operation")]
+        upstream = [logs.get(source.shown) for source in entry.inputs] if faults else []
+        question = f"whether the names of entry {entry.number} follow from its inputs"
+        if any(logs.is_in_doubt(log, other, question) for other in upstream):
             continue
-        for odd in found:
-            yield odd.finding(history.name, entry)
+        for fault in faults:
+            shard = f", shard {fault.shard}" if fault.shard else ""
+            yield log.make_finding(
+                "wrong-count" if fault.is_count else "unproved-name",
+                f"entry {entry.number}{shard}",
+                fault.detail,
+                _COUNT_HINT if fault.is_count else _NAME_HINT,
+                entry.number,
+                severity="error" if fault.is_count else "warning",
+            )
     if foreign:
-        yield _make_foreign_entry_finding(history.name, foreign)
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        yield log.make_finding(
+            "other-writer",
+            f"entry {foreign[0]}{more}",
+            "another program or release wrote its parameters, so its shard names prove nothing",
+            Hint.of("nothing to do if another program or release writes there"),
+            foreign[-1],
+            severity="note",
+        )
 
 
 def has_known_parameters(entry: Entry) -> bool:
-    """Whether an entry tells how its shards were made as this release tells it."""
-    told = entry.parameters
-    if not _OURS.get(entry.operation, frozenset()) <= told.keys():
+    """Return True if an entry has the parameters that this release writes."""
+    parameters = entry.parameters
+    if not _REQUIRED_PARAMETERS.get(entry.operation, frozenset()) <= parameters.keys():
         return False
-    return entry.operation != "extend" or all(isinstance(one, dict) for one in told["fields"])
-
-
-def _make_foreign_entry_finding(version: str, entries: Sequence[int]) -> Finding:
-    more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
-    return Finding(
-        "note",
-        "other-writer",
-        version,
-        f"entry {entries[0]}{more}",
-        "how their shards were made is told in the form of another program, or of another release: "
-        "nothing can be proved by the names of these shards",
-        Hint.of("nothing to do if another program or release writes there"),
-        entries[-1],
-    )
+    return entry.operation != "extend" or all(isinstance(udf, dict) for udf in parameters["fields"])
 
 
 @dataclass(frozen=True, slots=True)
 class _EntryAudit:
-    """An entry, and where what it tells of can be looked up."""
+    """An entry, its log, and the logs of its inputs."""
 
-    history: AuditedLog
+    log: AuditedLog
     entry: Entry
     logs: AuditedLogs
 
-    def input(self, place: int) -> tuple[AuditedLog, int] | None:
-        """One of the inputs, if its log tells of it; if not, that is told elsewhere."""
-        told = self.entry.inputs[place]
-        origin = self.logs.of(told.shown)
-        made = None if origin is None else origin.made(told.snapshot)
-        if origin is None or made is None or made.digest != told.entry:
-            return None
-        return origin, told.snapshot
+    def input(self, index: int) -> tuple[AuditedLog, int] | None:
+        """Return an input snapshot, or None if its log does not have it as it was read."""
+        found = self.logs.input(self.entry.inputs[index])
+        return None if found is None else (found[0], found[1].number)
 
 
 @dataclass(frozen=True, slots=True)
 class _NameFault:
-    """What is odd about a shard; of counts, `lost` tells that records do not add up."""
+    """A wrong name, or with `is_count` a wrong record count."""
 
     shard: str
-    what: str
-    lost: bool = False
-
-    def finding(self, version: str, entry: Entry) -> Finding:
-        place = f"entry {entry.number}" + (f", shard {self.shard}" if self.shard else "")
-        if self.lost:
-            return Finding(
-                "error",
-                "wrong-count",
-                version,
-                place,
-                self.what,
-                Hint.of(
-                    "compare the entry and those of its inputs with a copy of the root, then "
-                    "recreate the shard"
-                ),
-                entry.number,
-            )
-        return Finding(
-            "warning",
-            "unproved-name",
-            version,
-            place,
-            self.what,
-            Hint.of(
-                "compare it with a copy of the root, or with what Dagster recorded: another "
-                "program wrote it, or the entry was changed"
-            ),
-            entry.number,
-        )
+    detail: str
+    is_count: bool = False
 
 
-_OTHER = "its name does not follow from what the entry says that it was made of"
-
-
-def _find_misnamed(shard: Shard, identities: Iterable[Json]) -> Iterator[_NameFault]:
-    """Whether the name of a shard is that of none of these."""
+def _find_wrong_name(shard: Shard, identities: Iterable[Json]) -> Iterator[_NameFault]:
     stem = get_stem(shard.name)
     if all(make_stem(identity) != stem for identity in identities):
-        yield _NameFault(shard.name, _OTHER)
+        yield _NameFault(shard.name, _WRONG_NAME)
 
 
-def _audit_appended(look: _EntryAudit) -> Iterator[_NameFault]:
-    entry = look.entry
+def _audit_append(audit: _EntryAudit) -> Iterator[_NameFault]:
+    entry = audit.entry
     parameters = entry.read(AppendParameters).validated()
     options = AppendOptions.from_parameters(parameters)
     sources = {source.key: source for source in entry.sources}
-    aside = {rows.source: len(rows.files) for rows in parameters.quarantine}
-    part: Counter[str] = Counter()
+    quarantined = {rows.source: len(rows.files) for rows in parameters.quarantine}
+    next_part: Counter[str] = Counter()
     bases = entry.bases or [""] * len(entry.added)
-    for one, base in zip(entry.added, bases, strict=True):
+    for added, base in zip(entry.added, bases, strict=True):
+        shard = added.shard
         if base:
-            yield from _audit_replaced(look, one.shard, base)
+            yield from _audit_replacement(audit, shard, base)
             continue
-        key = one.shard.source or ""
+        key = shard.source or ""
         source = sources.get(key)
         if source is None:
-            yield _NameFault(one.shard.name, "the entry does not tell the source that it names")
+            yield _NameFault(shard.name, "its source is not in the entry")
             continue
         if source.batch is not None:
-            continue  # the name of a batch does not tell its content, so a name holds a drawn one
-        told = {**make_append_identity(key, entry.fingerprint or "", options), "run": ""}
-        # A part of which no row gave a record has no shard, but counts.
-        tried = range(part[key], part[key] + aside.get(key, 0) + 1)
-        stem = get_stem(one.shard.name)
-        at = next((at for at in tried if make_stem({**told, "part": at}) == stem), None)
-        if at is None:
-            yield _NameFault(one.shard.name, _OTHER)
-        part[key] = (part[key] if at is None else at) + 1
+            continue  # The name of a batch does not identify its content: the stem is random.
+        identity = {**make_append_identity(key, entry.fingerprint or "", options), "run": ""}
+        # A part whose rows all went to quarantine has no shard, but counts.
+        first = next_part[key]
+        stem = get_stem(shard.name)
+        parts = range(first, first + quarantined.get(key, 0) + 1)
+        part = next((n for n in parts if make_stem({**identity, "part": n}) == stem), None)
+        if part is None:
+            yield _NameFault(shard.name, _WRONG_NAME)
+        next_part[key] = (first if part is None else part) + 1
 
 
-def _audit_replaced(look: _EntryAudit, shard: Shard, name: str) -> Iterator[_NameFault]:
-    """What a replacement left of a shard: fewer records, and the shard itself is taken out."""
-    row = look.history.ledger.row_at(name, look.entry.snapshot - 1)
-    if row is None or name not in look.entry.removed:
-        yield _NameFault(
-            shard.name, f"it is told to be made of {name}, which the entry does not remove"
-        )
+def _audit_replacement(audit: _EntryAudit, shard: Shard, base: str) -> Iterator[_NameFault]:
+    """Audit the rest of a shard whose source was replaced: it has fewer records."""
+    row = audit.log.replay.row_at(base, audit.entry.snapshot - 1)
+    if row is None or base not in audit.entry.removed:
+        yield _NameFault(shard.name, f"its base {base} is not among the removed shards")
     elif not shard.records < row.shard.records:
-        what = f"it has {shard.records} records, and {name}, of which it is made, has "
-        yield _NameFault(shard.name, f"{what}{row.shard.records}", lost=True)
+        detail = f"has {shard.records} records, but its base {base} has {row.shard.records}"
+        yield _NameFault(shard.name, detail, is_count=True)
 
 
-def _audit_rebuilt(look: _EntryAudit) -> Iterator[_NameFault]:
-    entry, history = look.entry, look.history
+def _audit_rebuild(audit: _EntryAudit) -> Iterator[_NameFault]:
+    entry, replay = audit.entry, audit.log.replay
     if entry.inputs:
-        found = look.input(0)
-        if found is None:
+        source = audit.input(0)
+        if source is None:
             return
-        inputs = look.logs.shards(*found)
-        outputs = [row.shard for row in history.ledger.at(entry.snapshot)]
+        inputs = audit.logs.shards(*source)
+        outputs = [row.shard for row in replay.at(entry.snapshot)]
     else:
-        rows = [history.ledger.row_at(name, entry.snapshot - 1) for name in entry.removed]
+        rows = [replay.row_at(name, entry.snapshot - 1) for name in entry.removed]
         inputs = [row.shard for row in rows if row is not None]
-        outputs = [one.shard for one in entry.added]
-    before, after = (sum(one.records for one in side) for side in (inputs, outputs))
+        outputs = [added.shard for added in entry.added]
+    before, after = (sum(shard.records for shard in side) for side in (inputs, outputs))
     if before != after:
-        yield _NameFault("", f"{before} records were rebuilt, and {after} came of it", lost=True)
+        yield _NameFault("", f"{before} records were rebuilt into {after}", is_count=True)
         return
-    new = {one.shard.name for one in entry.added}
-    packing = entry.read(RebuildParameters).compression
+    new = {added.shard.name for added in entry.added}
     seen: Counter[tuple[_Piece, ...]] = Counter()
     for shard, pieces in zip(outputs, _iter_output_pieces(inputs, outputs), strict=True):
         if shard.name in new:
-            # Which of several that are made of the same bytes it is, others may have moved.
-            told = [_describe_piece(piece) for piece in pieces]
-            tried = range(seen[pieces] + 1)
-            yield from _find_misnamed(
-                shard, (make_rebuild_identity(told, packing, at) for at in tried)
+            # Shards of the same bytes have numbers, which other shards may have taken.
+            parts = [_describe_piece(piece) for piece in pieces]
+            compression = entry.read(RebuildParameters).compression
+            identities = (
+                make_rebuild_identity(parts, compression, number)
+                for number in range(seen[pieces] + 1)
             )
+            yield from _find_wrong_name(shard, identities)
         seen[pieces] += 1
 
 
@@ -238,62 +214,61 @@ def _describe_piece(piece: _Piece) -> Json:
 def _iter_output_pieces(
     inputs: Sequence[Shard], outputs: Sequence[Shard]
 ) -> Iterator[tuple[_Piece, ...]]:
-    """Which records of which shards each output has, by counting them."""
-    at = used = 0
+    """Yield the input records of each output, by counting records."""
+    index = used = 0
     for output in outputs:
         pieces: list[_Piece] = []
         left = output.records
-        while at < len(inputs) and (left or not inputs[at].records):
-            shard = inputs[at]
+        while index < len(inputs) and (left or not inputs[index].records):
+            shard = inputs[index]
             taken = min(left, shard.records - used)
-            whole = taken == shard.records
-            pieces.append((shard.content, used, None if whole else used + taken))
+            is_whole = taken == shard.records
+            pieces.append((shard.content, used, None if is_whole else used + taken))
             left, used = left - taken, used + taken
             if used == shard.records:
-                at, used = at + 1, 0
+                index, used = index + 1, 0
         yield tuple(pieces)
 
 
-def _audit_extended(look: _EntryAudit) -> Iterator[_NameFault]:
-    parameters = look.entry.read(ExtendParameters).validated()
-    found = look.input(0)
-    if found is None:
+def _audit_extend(audit: _EntryAudit) -> Iterator[_NameFault]:
+    parameters = audit.entry.read(ExtendParameters).validated()
+    identities = [udf.identity for udf in parameters.udfs if udf.identity is not None]
+    source = audit.input(0)
+    if source is None:
         return
-    schema = found[0].ledger.schema
+    schema = source[0].replay.schema
     transform = None
-    makers = [udf.identity for udf in parameters.udfs if udf.identity is not None]
-    if schema is not None and len(makers) == len(parameters.udfs):
+    if schema is not None and len(identities) == len(parameters.udfs):
         names = map_unchanged_names(schema)
-        new = {name for udf in parameters.udfs for name in udf.features}
+        computed = {name for udf in parameters.udfs for name in udf.features}
         dropped = {get_feature(schema, name).key for name in parameters.drop}
         for feature in schema.features:
-            if feature.key in dropped or (not feature.sequence and feature.name in new):
+            if feature.key in dropped or (not feature.sequence and feature.name in computed):
                 names[feature.key] = None
-        fingerprints = schema.fingerprint, look.entry.fingerprint or ""
-        transform = get_transform_identity(fingerprints, names, makers)
-    yield from _audit_transformed(look, found, parameters.mode, transform)
+        fingerprints = schema.fingerprint, audit.entry.fingerprint or ""
+        transform = get_transform_identity(fingerprints, names, identities)
+    yield from _audit_transform(audit, source, parameters.mode, transform)
 
 
-def _audit_migrated(look: _EntryAudit) -> Iterator[_NameFault]:
-    found = look.input(0)
-    if found is None:
+def _audit_migrate(audit: _EntryAudit) -> Iterator[_NameFault]:
+    source = audit.input(0)
+    if source is None:
         return
-    transform = get_migration_identity(
-        found[0].ledger.schema, look.entry.read(MigrateParameters).validated()
-    )
-    yield from _audit_transformed(look, found, "rewrite", transform)
+    parameters = audit.entry.read(MigrateParameters).validated()
+    transform = get_migration_identity(source[0].replay.schema, parameters)
+    yield from _audit_transform(audit, source, "rewrite", transform)
 
 
 def get_migration_identity(schema: Schema | None, parameters: MigrateParameters) -> Json | None:
-    """The identity of a migration; None if its entry does not tell the values that it gave."""
-    steps = make_migration_spec(parameters)
-    if schema is None or steps is None:
+    """Return the identity of a migration, or None if its entry has no values of defaults."""
+    spec = make_migration_spec(parameters)
+    if schema is None or spec is None:
         return None
-    return make_migrate_transform(schema, steps).identity()
+    return make_migrate_transform(schema, spec).identity()
 
 
 def make_migration_spec(parameters: MigrateParameters) -> MigrationSpec | None:
-    """The steps of a migration; None if its entry does not tell the values that it gave."""
+    """Return the steps of a migration, or return None if its entry has no values of defaults."""
     if parameters.default:
         return None
     return MigrationSpec(
@@ -301,75 +276,70 @@ def make_migration_spec(parameters: MigrateParameters) -> MigrationSpec | None:
     )
 
 
-def _audit_transformed(
-    look: _EntryAudit, found: tuple[AuditedLog, int], mode: str, transform: Json | None
+def _audit_transform(
+    audit: _EntryAudit, source: tuple[AuditedLog, int], mode: str, transform: Json | None
 ) -> Iterator[_NameFault]:
-    """Shards that are each made of one of the input."""
-    entry, (origin, snapshot) = look.entry, found
-    for one, name in zip(entry.added, entry.bases, strict=True):
-        shard, row = one.shard, origin.ledger.row_at(name, snapshot)
+    """Audit shards that each come from a single input shard."""
+    entry, (upstream, snapshot) = audit.entry, source
+    may_lose = mode == "rewrite" and bool(entry.read(EntryParameters).quarantine)
+    for added, name in zip(entry.added, entry.bases, strict=True):
+        shard, row = added.shard, upstream.replay.row_at(name, snapshot)
         if row is None:
-            yield _NameFault(
-                shard.name, f"it is told to be made of {name}, which is not in the input"
-            )
+            yield _NameFault(shard.name, f"its base {name} is not in the input")
             continue
         base = row.shard
-        may_miss = mode == "rewrite" and bool(entry.read(EntryParameters).quarantine)
-        if shard.records > base.records or (shard.records < base.records and not may_miss):
-            what = f"it has {shard.records} records, and {name}, of which it is made, has "
-            yield _NameFault(shard.name, f"{what}{base.records}", lost=True)
+        if shard.records > base.records or (shard.records < base.records and not may_lose):
+            detail = f"has {shard.records} records, but its base {name} has {base.records}"
+            yield _NameFault(shard.name, detail, is_count=True)
         if transform is not None:
-            tried = (
+            identities = (
                 make_transform_identity(
-                    entry.operation, mode, base, transform, shard.compression, quarantined=aside
+                    entry.operation, mode, base, transform, shard.compression, quarantined=flag
                 )
-                for aside in (False, True)
+                for flag in (False, True)
             )
-            yield from _find_misnamed(shard, tried)
+            yield from _find_wrong_name(shard, identities)
 
 
-def _audit_combined(look: _EntryAudit) -> Iterator[_NameFault]:
-    entry = look.entry
+def _audit_combine(audit: _EntryAudit) -> Iterator[_NameFault]:
+    entry = audit.entry
     parameters = entry.read(CombineParameters).validated()
     outputs = parameters.outputs
-    sides = look.input(0), look.input(1)
+    sides = audit.input(0), audit.input(1)
     if outputs is None or sides[0] is None or sides[1] is None:
         return
-    left, right = look.logs.shards(*sides[0]), look.logs.shards(*sides[1])
-    virtual = parameters.is_virtual
-    names = ("mode", "rule") if virtual else ("rule", "compression")
-    known = {name: entry.parameters[name] for name in names}
+    left, right = audit.logs.shards(*sides[0]), audit.logs.shards(*sides[1])
+    keys = ("mode", "rule") if parameters.is_virtual else ("rule", "compression")
+    options = {key: entry.parameters[key] for key in keys}
     grid = PairGrid(
-        tuple(RecordExtent(one.records, 0) for one in left),
-        tuple(RecordExtent(one.records, 0) for one in right),
+        tuple(RecordExtent(shard.records, 0) for shard in left),
+        tuple(RecordExtent(shard.records, 0) for shard in right),
         parameters.is_unordered,
     )
-    for one, listed in zip(entry.added, outputs, strict=True):
-        cover = Coverage.from_json(listed)
+    for added, output in zip(entry.added, outputs, strict=True):
+        coverage = Coverage.from_json(output)
         identity = make_combine_identity(
-            known, left[slice(*cover.left)], right[slice(*cover.right)]
+            options, left[slice(*coverage.left)], right[slice(*coverage.right)]
         )
-        yield from _find_misnamed(
-            one.shard, [identity | ({} if virtual else make_span_identity(cover))]
-        )
-        pairs = estimate(grid, cover).pairs
-        if not has_pair_selection(entry.parameters) and pairs != one.shard.records:
-            what = f"it has {one.shard.records} records, and what it pairs gives {pairs}"
-            yield _NameFault(one.shard.name, what, lost=True)
+        span = {} if parameters.is_virtual else make_span_identity(coverage)
+        yield from _find_wrong_name(added.shard, [identity | span])
+        pairs = estimate(grid, coverage).pairs
+        if not has_pair_selection(entry.parameters) and pairs != added.shard.records:
+            detail = f"has {added.shard.records} records, but its inputs give {pairs} pairs"
+            yield _NameFault(added.shard.name, detail, is_count=True)
 
 
 _CHECKS = {
-    "append": _audit_appended,
-    "rebuild": _audit_rebuilt,
-    "extend": _audit_extended,
-    "migrate": _audit_migrated,
-    "combine": _audit_combined,
+    "append": _audit_append,
+    "rebuild": _audit_rebuild,
+    "extend": _audit_extend,
+    "migrate": _audit_migrate,
+    "combine": _audit_combine,
 }
-_OURS = {
+_REQUIRED_PARAMETERS = {
     "append": frozenset({"target_bytes"}),
     "rebuild": frozenset({"compression"}),
     "extend": frozenset({"fields", "mode", "of"}),
     "migrate": frozenset({"of"}),
     "combine": frozenset({"rule"}),
 }
-"""What this release tells of each operation at least."""

@@ -1,12 +1,13 @@
-"""Make a sample of shards once more, of what they were made of, and compare them byte for byte.
+"""Audit by recomputation: recreate a sample of shards and compare their bytes.
 
-Nothing is written to the root: what is made goes to a folder of its own and is thrown away.
+The audit writes to a temporary folder, never to the root.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from shardline.errors import (
     WrongShardError,
 )
 from shardline.hints import Hint, Option
-from shardline.lineage.audit.finding import Finding
+from shardline.lineage.audit.audit_report import SkippedShards
 from shardline.lineage.audit.shard_recompute import (
     AuditTables,
     CannotRecomputeError,
@@ -32,14 +33,18 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS, RecordFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from shardline.lineage.audit.audited_logs import AuditedLogs, ShardToRead
-    from shardline.lineage.audit.shard_recompute import SkipReason
+    from shardline.lineage.audit.audit_report import Finding, SkipReason
+    from shardline.lineage.audit.audited_logs import AuditedLogs, AuditedShard
     from shardline.tfrecord.reader import Limits
     from shardline.udf import UDF
 
 DEFAULT_SAMPLE = 20
-_DAMAGED = (CorruptFileError, StorageError, UnreadableSnapshotError, WrongShardError)
-"""What comes of inputs that are not what they were."""
+_CORRUPT_INPUT_ERRORS = (
+    CorruptFileError,
+    StorageError,
+    UnreadableSnapshotError,
+    WrongShardError,
+)
 _COMPARE = Hint.of(
     "compare the shard with a copy of the root; if a function made it, check that its code "
     "version changes with its code, and declare ",
@@ -50,9 +55,9 @@ _COMPARE = Hint.of(
 
 @dataclass(frozen=True, slots=True)
 class RecomputeOptions:
-    """How many shards to make once more, which by chance, and what is at hand for it.
+    """The sample to recompute, and the user code for it.
 
-    `fields` are functions and tables as they were declared, `tables` more tables by their paths.
+    `fields` are UDFs and table joins as they were declared. `tables` are paths of more tables.
     """
 
     sample: int = DEFAULT_SAMPLE
@@ -61,116 +66,98 @@ class RecomputeOptions:
     tables: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedShards:
-    """Shards of a version that cannot be recomputed, and the reason."""
-
-    version: str
-    shards: int
-    reason: SkipReason
-
-    @property
-    def why(self) -> str:
-        """The reason as text."""
-        return self.reason.text
-
-
 @dataclass(slots=True)
 class RecomputeReport:
-    """What was made once more and what could not be."""
+    """The result of recomputing a sample of shards."""
 
     findings: list[Finding] = field(default_factory=list)
-    left_out: tuple[SkippedShards, ...] = ()
+    skipped: tuple[SkippedShards, ...] = ()
     shards: int = 0
-    bytes: int = 0
 
 
 def recompute_shards(
-    shards: Sequence[ShardToRead],
+    shards: Sequence[AuditedShard],
     logs: AuditedLogs,
-    recompute: RecomputeOptions,
+    options: RecomputeOptions,
     *,
-    spoiled: Collection[str] = (),
+    corrupt: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecomputeReport:
-    """Make a sample of these shards once more.
-
-    Those that are made of `spoiled` ones, which are told already, are left out.
-    """
+    """Recompute a sample of shards and compare them. Skips shards with `corrupt` inputs."""
     report = RecomputeReport()
-    remaking = ShardRecomputer(
-        logs, tuple(recompute.fields), limits, AuditTables(tuple(recompute.tables))
-    )
-    left_out: dict[tuple[str, SkipReason], int] = {}
-    candidates: list[ShardToRead] = []
-    for one in shards:
-        reason = remaking.obstacle(one) or remaking.damaged(one, spoiled)
-        if reason is not None:
-            key = one.history.name, reason
-            left_out[key] = left_out.get(key, 0) + 1
+    tables = AuditTables(tuple(options.tables))
+    recomputer = ShardRecomputer(logs, tuple(options.fields), limits, tables)
+    skipped: Counter[tuple[str, SkipReason]] = Counter()
+    candidates: list[AuditedShard] = []
+    for shard in shards:
+        reason = recomputer.find_obstacle(shard) or recomputer.find_corrupt_input(shard, corrupt)
+        if reason is None:
+            candidates.append(shard)
         else:
-            candidates.append(one)
-    draw = random.Random(recompute.seed)  # noqa: S311 - it has to be the same again
-    chosen = draw.sample(candidates, min(recompute.sample, len(candidates)))
-    for done, one in enumerate(chosen):
+            skipped[shard.log.name, reason] += 1
+    draw = random.Random(options.seed)  # noqa: S311 - the same seed gives the same sample
+    sample = draw.sample(candidates, min(options.sample, len(candidates)))
+    for done, shard in enumerate(sample):
         if progress is not None:
-            progress(done, len(chosen))
+            progress(done, len(sample))
         try:
-            report.findings += _compare_shard(one, remaking)
+            finding = _compare_shard(shard, recomputer)
         except CannotRecomputeError as error:
-            key = one.history.name, error.reason
-            left_out[key] = left_out.get(key, 0) + 1
+            skipped[shard.log.name, error.reason] += 1
             continue
+        report.findings += [] if finding is None else [finding]
         report.shards += 1
-        report.bytes += one.row.shard.bytes
-    by_text = sorted(left_out.items(), key=lambda item: (item[0][0], item[0][1].text))
-    report.left_out = tuple(SkippedShards(name, count, reason) for (name, reason), count in by_text)
+    report.skipped = tuple(
+        SkippedShards(name, count, reason)
+        for (name, reason), count in sorted(
+            skipped.items(), key=lambda item: (item[0][0], item[0][1].text)
+        )
+    )
     return report
 
 
 class _SilentTask:
-    """What runs by itself, and tells no one how far it is."""
+    """A task context without progress."""
 
     workers = 1
 
     def report(self, done: int, records: int) -> None:
-        """Nobody asks."""
+        """Ignore progress."""
 
 
-def _compare_shard(one: ShardToRead, remaking: ShardRecomputer) -> list[Finding]:
-    shard = one.row.shard
+def _compare_shard(shard: AuditedShard, recomputer: ShardRecomputer) -> Finding | None:
     with scratch_folder("shardline-audit") as folder:
         scratch = LocalStore(folder)
         try:
-            made = remaking.made(one, scratch, _SilentTask()).shard
-        except _DAMAGED as error:
-            if reason := remaking.told_damage(one):
+            recreated = recomputer.recompute(shard, scratch, _SilentTask()).shard
+        except _CORRUPT_INPUT_ERRORS as error:
+            if reason := recomputer.find_recorded_corruption(shard):
                 raise CannotRecomputeError(reason) from None
-            return [_make_corrupt_input_finding(one, error)]
+            hint = Hint.of("audit the versions of its inputs, to find their corrupt shards")
+            return shard.make_finding("damaged-input", f"cannot read its inputs: {error}", hint)
         except (ShardlineError, OSError) as error:
-            return [
-                _make_mismatch_finding(one, f"it cannot be made once more of its inputs: {error}")
-            ]
-        if made is None or made.records != shard.records:
-            records = 0 if made is None else made.records
-            what = f"made once more it has {records} records, and it should have {shard.records}"
-            return [_make_mismatch_finding(one, what)]
-        if made.sha256 == shard.sha256:
-            return []
-        if shard.compression != "none":
-            # The same records may be packed otherwise by another release of zlib.
-            again = StoredFile(scratch, one.history.version.shard_name(made))
-            there = StoredFile(one.history.version.store, one.name)
-            if _digest_decompressed(again, remaking.limits) == _digest_decompressed(
-                there, remaking.limits
-            ):
-                return []
-        return [_make_mismatch_finding(one, "made once more of its inputs, it has other bytes")]
+            return _make_mismatch(shard, f"cannot be recomputed from its inputs: {error}")
+        expected = shard.shard.records
+        if recreated is None or recreated.records != expected:
+            records = 0 if recreated is None else recreated.records
+            return _make_mismatch(shard, f"recomputed to {records} records, expected {expected}")
+        if recreated.sha256 == shard.shard.sha256:
+            return None
+        if shard.shard.compression != "none":
+            # Another release of zlib may compress the same records to other bytes.
+            files = (
+                StoredFile(scratch, shard.log.version.shard_name(recreated)),
+                StoredFile(shard.log.version.store, shard.path),
+            )
+            first, second = (_digest_decompressed(file, recomputer.limits) for file in files)
+            if first == second:
+                return None
+        return _make_mismatch(shard, "recomputed from its inputs to other bytes")
 
 
 def _digest_decompressed(file: StoredFile, limits: Limits) -> str | None:
-    """A digest of what is in a packed file; None if it is damaged."""
+    """Return the digest of the decompressed bytes, or None for a corrupt file."""
     digest = hashlib.sha256()
     try:
         with RecordFile(file, limits=limits) as records:
@@ -181,25 +168,5 @@ def _digest_decompressed(file: StoredFile, limits: Limits) -> str | None:
     return digest.hexdigest()
 
 
-def _make_corrupt_input_finding(one: ShardToRead, error: Exception) -> Finding:
-    return Finding(
-        "error",
-        "damaged-input",
-        one.history.name,
-        f"shard {one.row.shard.name}",
-        f"what it was made of cannot be read, so it cannot be made once more: {error}",
-        Hint.of("audit the versions of its inputs, to find their corrupt shards"),
-        one.entry,
-    )
-
-
-def _make_mismatch_finding(one: ShardToRead, detail: str) -> Finding:
-    return Finding(
-        "error",
-        "not-reproduced",
-        one.history.name,
-        f"shard {one.row.shard.name}",
-        detail,
-        _COMPARE,
-        one.entry,
-    )
+def _make_mismatch(shard: AuditedShard, detail: str) -> Finding:
+    return shard.make_finding("not-reproduced", detail, _COMPARE)

@@ -1,4 +1,4 @@
-"""What repairs could not bring back: it stays lost, and is told for ever."""
+"""Audit of shards: present, as committed, and as attested."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardline.execution.threads import run_tasks
 from shardline.hints import Command, Hint
-from shardline.lineage.audit.audited_logs import get_dependency_versions, list_dependency_shards
-from shardline.lineage.audit.finding import Finding
+from shardline.lineage.audit.audited_logs import list_dependencies
 from shardline.lineage.audit.sidecar_audit import find_shard_sidecar_faults
 from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY, SCHEMA
 from shardline.log.parameters import RepairParameters
@@ -23,264 +22,232 @@ from shardline.tfrecord.reader import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs, ShardToRead
-    from shardline.lineage.audit.finding import Severity
+    from shardline.lineage.audit.audit_report import Finding
+    from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs, AuditedShard
     from shardline.log.entry import Entry
     from shardline.operations.inspect_shard import ShardReport
     from shardline.schema.validation import FeatureKey
     from shardline.tfrecord.reader import Limits
 
+_EMPTY = sha256(b"").hexdigest()
+_INDEX = Hint.of("find out who wrote it, and delete the index: the next reader writes it again")
+_VACUUMED = "whether vacuum deleted its missing shards"
 
-def get_recorded_loss(entry: Entry | None) -> int:
-    """How many records a repair lost, as its entry tells."""
-    return 0 if entry is None else entry.read(RepairParameters).lost_records
 
-
-def find_lost_records(history: AuditedLog) -> Iterator[Finding]:
-    """Repairs that lost records, unless a later one of the same shard brought them back."""
-    for number in history.repairs.values():
-        entry = history.entry(number)
-        lost = get_recorded_loss(entry)
-        if entry is None or not lost or _is_recovered(history, entry):
+def find_lost_records(log: AuditedLog) -> Iterator[Finding]:
+    """Find repairs that lost records, unless a later repair recovered them."""
+    for number in log.repairs.values():
+        entry = log.entry(number)
+        lost = _get_lost_records(entry)
+        if entry is None or not lost or _is_recovered(log, entry):
             continue
-        yield Finding(
-            "note",
+        yield log.make_finding(
             "lost-records",
-            history.name,
             f"entry {number}, shard {entry.read(RepairParameters).shard}",
-            f"its repair kept what was intact, and lost {format_count(lost, 'record')}",
+            f"its repair salvaged the shard and lost {format_count(lost, 'record')}",
             Hint.of("append the lost records from another copy of its source, if there is one"),
             number,
+            severity="note",
         )
 
 
-def _is_recovered(history: AuditedLog, entry: Entry) -> bool:
-    made = (history.repairs.get(one.shard.name) for one in entry.added)
-    later = (history.entry(number) for number in made if number is not None)
-    return any(one is not None and not one.read(RepairParameters).is_salvage for one in later)
+def _get_lost_records(entry: Entry | None) -> int:
+    return 0 if entry is None else entry.read(RepairParameters).lost_records
 
 
-_EMPTY = sha256(b"").hexdigest()
-_INDEX = Hint.of("find out who wrote it, and delete the index: the next reader writes it again")
-_TAKEN = "whether vacuum took the shards that are gone"
+def _is_recovered(log: AuditedLog, entry: Entry) -> bool:
+    numbers = (log.repairs.get(added.shard.name) for added in entry.added)
+    repairs = (log.entry(number) for number in numbers if number is not None)
+    return any(
+        repair is not None and not repair.read(RepairParameters).is_salvage for repair in repairs
+    )
 
 
-def find_missing_shards(shards: Iterable[ShardToRead], logs: AuditedLogs) -> Iterator[Finding]:
-    """Shards that are not there, or not as long as they should be, by one listing."""
-    for one in shards:
-        yield from find_shard_sidecar_faults(one, logs, read=False)
-        shard = one.row.shard
-        if one.repaired_in is not None or one.is_replaced:
-            continue  # it is known to be damaged, and others took its place
-        file = logs.files(one.history.dataset, "shards").get(shard.name)
+def find_missing_shards(shards: Iterable[AuditedShard], logs: AuditedLogs) -> Iterator[Finding]:
+    """Find missing shards and shards of the wrong size, by a listing."""
+    for shard in shards:
+        yield from find_shard_sidecar_faults(shard, logs, read=False)
+        if shard.repaired_in is not None or shard.is_replaced:
+            continue  # Known to be corrupt, and replaced.
+        file = logs.files(shard.log.dataset, "shards").get(shard.shard.name)
         if file is None:
-            if not logs.is_in_doubt(one.history, one.history, _TAKEN):
-                yield _make_missing_finding(one, logs)
-        elif file.size != shard.bytes:
-            what = f"it has {file.size} bytes and should have {shard.bytes}"
-            yield _make_finding(one, "damaged-shard", what, _get_repair_hint(one, logs))
-        elif one.has_failed:
-            what = f"it is damaged, as entry {one.row.told} says, and is in use"
-            yield _make_finding(one, "damaged-shard", what, _get_repair_hint(one, logs))
+            yield from _find_missing_shard(shard, logs)
+        elif file.size != shard.shard.bytes:
+            detail = f"has {file.size} bytes, expected {shard.shard.bytes}"
+            yield shard.make_finding("damaged-shard", detail, _get_repair_hint(shard, logs))
+        elif shard.has_failed:
+            detail = f"in use, but corrupt according to entry {shard.row.told}"
+            yield shard.make_finding("damaged-shard", detail, _get_repair_hint(shard, logs))
 
 
 def find_corrupt_shards(
-    shards: list[ShardToRead],
+    shards: list[AuditedShard],
     logs: AuditedLogs,
     *,
-    spoiled: set[str],
+    corrupt: set[str],
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Iterator[Finding]:
-    """The same and more, by reading every byte: what is in them, and whether that fits.
+    """Find missing and corrupt shards and false attestations, by reading every byte.
 
-    Where those lie that are not what was committed is put into `spoiled`.
+    Adds the paths of corrupt shards to `corrupt`.
     """
-    schemas = _SchemaCache(logs)
 
-    def read(one: ShardToRead) -> tuple[ShardToRead, ShardReport]:
-        told = None if progress is None else partial(progress, one.name)
-        schema, below = schemas.of(one)
-        shard = one.row.shard
-        store = logs.store
-        return one, inspect_shard(
-            store, one.name, shard, schema, below=below, limits=limits, index=True, progress=told
+    def read(shard: AuditedShard) -> tuple[AuditedShard, ShardReport]:
+        advance = None if progress is None else partial(progress, shard.path)
+        schema, below = _get_stored_schema(shard, logs)
+        report = inspect_shard(
+            logs.store,
+            shard.path,
+            shard.shard,
+            schema,
+            below=below,
+            limits=limits,
+            index=True,
+            progress=advance,
         )
+        return shard, report
 
-    known: dict[str, str] | None = None
-    for one, report in run_tasks(read, shards, workers=workers):
+    digests: dict[str, str] = {}
+    for shard, report in run_tasks(read, shards, workers=workers):
         if report.problems:
-            known = _map_shard_digests(logs) if known is None else known
-            found = _find_corruption(one, report, logs, known)
-            if found is not None:
-                spoiled.add(one.name)
-                yield found
-        elif one.row.passed >> one.history.ledger.bits.get(SCHEMA, 31) & 1 and report.violations:
+            digests = digests or _map_digests(logs)
+            finding = _find_corruption(shard, report, logs, digests)
+            if finding is not None:
+                corrupt.add(shard.path)
+                yield finding
+        elif report.violations and shard.has_mark(SCHEMA):
             first = report.violations[0]
-            yield _make_finding(
-                one,
-                "false-attestation",
-                f"it is attested to have passed {SCHEMA!r}, and record {first.record} does not "
-                f"fit: {first.detail}",
-                _get_recheck_hint(one),
-            )
+            detail = f"passed {SCHEMA!r}, but record {first.record} violates it: {first.detail}"
+            yield shard.make_finding("false-attestation", detail, _get_recheck_hint(shard))
         if report.index_problem:
-            yield _make_finding(one, "wrong-index", report.index_problem, _INDEX)
-        yield from find_shard_sidecar_faults(one, logs)
+            yield shard.make_finding("wrong-index", report.index_problem, _INDEX)
+        yield from find_shard_sidecar_faults(shard, logs)
 
 
-class _SchemaCache:
-    """What the records of a shard should hold: of an overlay, the features that it adds."""
+def _get_stored_schema(
+    shard: AuditedShard, logs: AuditedLogs
+) -> tuple[Schema | None, frozenset[FeatureKey]]:
+    """Return the schema of the stored records, and the features of the base."""
+    schema, base = shard.log.replay.schema, shard.shard.base
+    if base is None or schema is None:
+        return schema, frozenset()
+    owner = logs.get(f"{shard.log.dataset}/{base.owner}")
+    question = f"whether {shard.shard.name} fits its base"
+    if logs.is_in_doubt(shard.log, owner, question):
+        return None, frozenset()
+    if owner is None or owner.replay.schema is None:
+        return None, frozenset()
+    below = frozenset(feature.key for feature in owner.replay.schema.features)
+    added = tuple(feature for feature in schema.features if feature.key not in below)
+    return Schema(added, schema.payload), below
 
-    def __init__(self, logs: AuditedLogs) -> None:
-        self._logs = logs
 
-    def of(self, one: ShardToRead) -> tuple[Schema | None, frozenset[FeatureKey]]:
-        own, base = one.history.ledger.schema, one.row.shard.base
-        if base is None or own is None:
-            return own, frozenset()
-        under = self._logs.of(f"{one.history.dataset}/{base.owner}")
-        what = f"whether {one.row.shard.name} fits beside its base"
-        if self._logs.is_in_doubt(one.history, under, what):
-            return None, frozenset()
-        if under is None or under.ledger.schema is None:
-            return None, frozenset()
-        below = frozenset(feature.key for feature in under.ledger.schema.features)
-        new = tuple(feature for feature in own.features if feature.key not in below)
-        return Schema(new, own.payload), below
+def _map_digests(logs: AuditedLogs) -> dict[str, str]:
+    """Map the digest of every shard of the root to its name."""
+    digests: dict[str, str] = {}
+    for name in logs.names():
+        log = logs.get(name)
+        for row in log.replay.rows if log is not None else ():
+            digests.setdefault(row.shard.sha256, row.shard.name)
+    return digests
 
 
 def _find_corruption(
-    one: ShardToRead, report: ShardReport, logs: AuditedLogs, known: dict[str, str]
+    shard: AuditedShard, report: ShardReport, logs: AuditedLogs, digests: dict[str, str]
 ) -> Finding | None:
-    """What happened to a shard, by what is in its place; None if something else tells it."""
-    shard, detail = one.row.shard, "; ".join(report.problems)
-    files = logs.files(one.history.dataset, "shards")
-    advice = Hint.of("nothing to do: no snapshot in use contains it")
-    if shard.name in files:
-        advice = Hint.of(advice, ", and vacuum deletes it once no retained snapshot does")
-    if (entry := one.repaired_in) is not None:
-        what = f"it is not what was committed: {detail}; entry {entry} repaired that"
-        if lost := get_recorded_loss(one.history.entry(entry)):
-            what += f", and lost {format_count(lost, 'record')}"
-        return _make_finding(one, "repaired-shard", what, advice, severity="note")
-    if one.is_replaced:
-        what = f"it is not what was committed: {detail}; entry {one.row.told} says so, and neither "
-        rest = "the newest nor the published snapshot holds it"
-        return _make_finding(one, "replaced-shard", f"{what}{rest}", advice, severity="note")
-    if shard.name not in files:
-        in_doubt = logs.is_in_doubt(one.history, one.history, _TAKEN)
-        return None if in_doubt else _make_missing_finding(one, logs)
-    found = hash_object(logs.store, one.name, files[shard.name].size)
-    if shard.virtual and found == shard.sha256 and _is_explained_by_dependency(one, logs):
+    """Return the finding of a corrupt shard, or None if another finding explains it."""
+    name, detail = shard.shard.name, "; ".join(report.problems)
+    files = logs.files(shard.log.dataset, "shards")
+    unused = Hint.of("nothing to do: no snapshot in use contains it")
+    if name in files:
+        unused = Hint.of(unused, ", and vacuum deletes it once no retained snapshot does")
+    if (number := shard.repaired_in) is not None:
+        lost = _get_lost_records(shard.log.entry(number))
+        losing = f", losing {format_count(lost, 'record')}" if lost else ""
+        detail = f"repaired in entry {number}{losing} ({detail})"
+        return shard.make_finding("repaired-shard", detail, unused, severity="note")
+    if shard.is_replaced:
+        detail = f"corrupt according to entry {shard.row.told}, and not in use ({detail})"
+        return shard.make_finding("replaced-shard", detail, unused, severity="note")
+    if name not in files:
+        return next(_find_missing_shard(shard, logs), None)
+    digest = hash_object(logs.store, shard.path, files[name].size)
+    is_plan = shard.shard.virtual and digest == shard.shard.sha256
+    if is_plan and _is_dependency_lost(shard, logs):
         return None
-    return _make_replaced_finding(
-        one, report, found, known.get(found or ""), _get_repair_hint(one, logs)
+    return _classify_corruption(
+        shard, report, digest, digests.get(digest or ""), _get_repair_hint(shard, logs)
     )
 
 
-def _make_replaced_finding(
-    one: ShardToRead, report: ShardReport, found: str | None, other: str | None, advice: Hint
+def _classify_corruption(
+    shard: AuditedShard, report: ShardReport, digest: str | None, other: str | None, hint: Hint
 ) -> Finding:
-    """What is in the place of a shard that is there, and not as it should be."""
-    shard, detail = one.row.shard, "; ".join(report.problems)
-    if other is not None and found != shard.sha256:
-        what = f"in its place lies what was committed as {other}"
-        return _make_finding(one, "swapped-shard", what, advice)
-    if report.read and found not in {shard.sha256, _EMPTY}:
-        what = "its checksums fit its records, and it is not the file that was committed"
-        return _make_finding(one, "changed-shard", f"{what}: someone wrote it so; {detail}", advice)
-    attested = one.row.passed >> one.history.ledger.bits.get(INTEGRITY, 31) & 1
-    if found == shard.sha256 and attested:
-        what = f"it passed {INTEGRITY!r}, and yet {detail}"
-        return _make_finding(one, "false-attestation", what, _get_recheck_hint(one))
-    return _make_finding(one, "damaged-shard", detail, advice)
+    """Compare the digest of a corrupt shard with its own and with the `other` shard of it."""
+    expected, detail = shard.shard.sha256, "; ".join(report.problems)
+    if other is not None and digest != expected:
+        return shard.make_finding("swapped-shard", f"has the bytes of {other}", hint)
+    if report.read and digest not in {expected, _EMPTY}:
+        detail = f"has valid records, but is not the committed file: {detail}"
+        return shard.make_finding("changed-shard", detail, hint)
+    if digest == expected and shard.has_mark(INTEGRITY):
+        detail = f"passed {INTEGRITY!r}, but: {detail}"
+        return shard.make_finding("false-attestation", detail, _get_recheck_hint(shard))
+    return shard.make_finding("damaged-shard", detail, hint)
 
 
-def _get_recheck_hint(one: ShardToRead) -> Hint:
-    """Return how to check a shard again: in the newest snapshot, or in the last that holds it."""
-    name, last = one.history.name, one.row.until - 1
-    place = name if last >= one.history.ledger.snapshot else f"{name}@{last}"
-    check = Command.of("check", place, "--recheck")
+def _find_missing_shard(shard: AuditedShard, logs: AuditedLogs) -> Iterator[Finding]:
+    if not logs.is_in_doubt(shard.log, shard.log, _VACUUMED):
+        detail = "file not found, and no vacuum announced its deletion"
+        yield shard.make_finding("missing-shard", detail, _get_repair_hint(shard, logs))
+
+
+def _is_dependency_lost(shard: AuditedShard, logs: AuditedLogs) -> bool:
+    """Return True if a lost dependency explains why a pair plan cannot be read."""
+    entry = shard.landing
+    question = f"whether the pairs of {shard.shard.name} exist"
+    for source in () if entry is None else entry.inputs:
+        if logs.is_in_doubt(shard.log, logs.get(source.shown), question):
+            return True
+        upstream = logs.input(source)
+        if upstream is None:
+            return True
+        others = map(logs.get, logs.dependencies(upstream[0]))
+        if any(log is None or logs.is_in_doubt(shard.log, log, question) for log in others):
+            return True
+    return any(_is_lost(dependency, logs) for dependency in list_dependencies([shard], logs))
+
+
+def _is_lost(shard: AuditedShard, logs: AuditedLogs) -> bool:
+    file = logs.files(shard.log.dataset, "shards").get(shard.shard.name)
+    removed = shard.log.replay.condemned_in(shard.shard.name) is not None
+    return removed or shard.has_failed or file is None or file.size != shard.shard.bytes
+
+
+def _get_recheck_hint(shard: AuditedShard) -> Hint:
+    """Return how to check a shard again, in the last snapshot that contains it."""
+    name, last = shard.log.name, shard.row.until - 1
+    reference = name if last >= shard.log.replay.snapshot else f"{name}@{last}"
+    check = Command.of("check", reference, "--recheck")
     return Hint.of("find out who attested it; to attest again what passes, run ", check)
 
 
-def _make_missing_finding(one: ShardToRead, logs: AuditedLogs) -> Finding:
-    what = "it is not there, and no vacuum announced that"
-    return _make_finding(one, "missing-shard", what, _get_repair_hint(one, logs))
-
-
-def _is_explained_by_dependency(one: ShardToRead, logs: AuditedLogs) -> bool:
-    """Whether a plan cannot lead to its pairs because of what findings on shards below tell.
-
-    It did when that was attested: what it is read from was lost since.
-    """
-    entry = one.history.entry(one.row.landed)
-    for told in () if entry is None else entry.inputs:
-        origin = logs.of(told.shown)
-        made = None if origin is None else origin.made(told.snapshot)
-        what = f"whether {one.row.shard.name} leads to its pairs"
-        if logs.is_in_doubt(one.history, origin, what):
-            return True
-        if origin is None or made is None or made.digest != told.entry:
-            return True
-        lower = [logs.of(name) for name in get_dependency_versions(origin, logs)]
-        if any(under is None or logs.is_in_doubt(one.history, under, what) for under in lower):
-            return True
-    return any(_is_lost(under, logs) for under in list_dependency_shards([one], logs))
-
-
-def _is_lost(one: ShardToRead, logs: AuditedLogs) -> bool:
-    """Whether a shard is not there, or not as long as it should be, or known to be damaged."""
-    shard = one.row.shard
-    file = logs.files(one.history.dataset, "shards").get(shard.name)
-    gone = one.history.ledger.condemned_in(shard.name) is not None
-    return gone or one.has_failed or file is None or file.size != shard.bytes
-
-
-def _get_repair_hint(one: ShardToRead, logs: AuditedLogs) -> Hint:
+def _get_repair_hint(shard: AuditedShard, logs: AuditedLogs) -> Hint:
     """Return how to recreate a shard: by repair, or by the operation that derived it."""
-    entry = one.history.entry(one.row.landed)
-    name = one.history.name
-    if one.row.until <= one.history.ledger.snapshot:
-        check = Command.of("check", f"{name}@{one.row.until - 1}", "--recheck")
+    name, latest, entry = shard.log.name, shard.log.replay.snapshot, shard.landing
+    if shard.row.until <= latest:
         return Hint.of(
             "find out who wrote it; the latest snapshot does not contain it: to record in the log "
             "that it is corrupt, run ",
-            check,
+            Command.of("check", f"{name}@{shard.row.until - 1}", "--recheck"),
         )
     if entry is None or entry.operation not in DERIVING_OPERATIONS:
         return Hint.of("find out who wrote it; to recreate it, run ", Command.of("repair", name))
-    again = get_recreate_hint(logs.store, name, one.history.ledger.snapshot)
-    check = Command.of("check", name, "--recheck")
     return Hint.of(
         "find out who wrote it; to record in the log that it is corrupt, run ",
-        check,
+        Command.of("check", name, "--recheck"),
         "; then ",
-        again,
-    )
-
-
-def _map_shard_digests(logs: AuditedLogs) -> dict[str, str]:
-    """Every shard that any log tells of, by its content."""
-    found: dict[str, str] = {}
-    for name in logs.names():
-        history = logs.of(name)
-        for row in history.ledger.rows if history is not None else ():
-            found.setdefault(row.shard.sha256, row.shard.name)
-    return found
-
-
-def _make_finding(
-    one: ShardToRead, kind: str, detail: str, advice: Hint, *, severity: Severity = "error"
-) -> Finding:
-    return Finding(
-        severity,
-        kind,
-        one.history.name,
-        f"shard {one.row.shard.name}",
-        detail,
-        advice,
-        one.entry,
+        get_recreate_hint(logs.store, name, latest),
     )

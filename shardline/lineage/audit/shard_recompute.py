@@ -1,4 +1,4 @@
-"""Why a shard cannot be recomputed, as data."""
+"""Recomputation of a shard by the operation in its entry, or the reason against it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 from shardline import canonical_json as canonical
 from shardline.errors import ShardlineError
 from shardline.hints import Hint, Option
-from shardline.lineage.audit.audited_logs import (
-    ShardToRead,
-    get_dependency_versions,
-    list_dependency_shards,
-)
+from shardline.lineage.audit.audit_report import SkipReason
+from shardline.lineage.audit.audited_logs import AuditedShard, list_dependencies
 from shardline.lineage.audit.name_audit import make_migration_spec
 from shardline.log.parameters import (
     CombineParameters,
@@ -52,7 +49,6 @@ from shardline.udf.udf_declaration import is_deterministic
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from shardline.canonical_json import Json
     from shardline.execution.executor import TaskContext
     from shardline.lineage.audit.audited_logs import AuditedLog, AuditedLogs
     from shardline.log.entry import Entry
@@ -64,24 +60,12 @@ if TYPE_CHECKING:
     from shardline.udf import UDF
     from shardline.udf.transform import Transform
 
-
-@dataclass(frozen=True, slots=True)
-class SkipReason:
-    """A reason: `code` for scripts, `text` for people, and what to do.
-
-    `version` is the input that the reason is about, and `entry` an entry of its log, if known.
-    """
-
-    code: str
-    text: str
-    hint: Hint | None = None
-    version: str = ""
-    entry: int = 0
-
-    def to_dict(self) -> Json:
-        """Return the reason as JSON."""
-        told: Json = {"code": self.code, "why": self.text}
-        return told if self.hint is None else {**told, "hint": self.hint.to_dict()}
+_SHOWN_DIGITS = 12
+_VACUUMED = SkipReason("vacuumed-input", "vacuum deleted its input")
+_OTHER_WRITER = SkipReason("other-writer", "its entry is in the form of another writer")
+_DEFAULTS = SkipReason("values-not-recorded", "the log does not contain the migration's values")
+_UNKNOWN_FORM = (AttributeError, KeyError, TypeError, ValueError)
+"""The errors of parameters that another writer wrote."""
 
 
 class CannotRecomputeError(Exception):
@@ -92,74 +76,72 @@ class CannotRecomputeError(Exception):
         self.reason = reason
 
 
-_DIGITS = 12
-
-
 @dataclass(frozen=True, slots=True)
 class AuditTables:
-    """The tables at hand, by their paths or URIs. How they are joined is told by the entry."""
+    """Tables by path or URI. The entries say how they were joined."""
 
     paths: Sequence[str] = ()
-    _known: dict[bytes, UDF | None] = field(default_factory=dict)
+    _joins: dict[bytes, UDF | None] = field(default_factory=dict)
 
-    def join(self, udf: StoredUDF) -> UDF | None:
-        """The table that an entry tells of, if it is at hand; each is read once."""
-        key = canonical.encode(udf.identity)
-        if key not in self._known:
-            tried = (_join_table(path, udf) for path in self.paths)
-            same = (one for one in tried if one and one.identity() == udf.identity)
-            self._known[key] = next(same, None)
-        return self._known[key]
+    def join(self, stored: StoredUDF) -> UDF | None:
+        """Return the table join of an entry, or None without the table."""
+        key = canonical.encode(stored.identity)
+        if key not in self._joins:
+            joins = (_join_table(path, stored) for path in self.paths)
+            same = (join for join in joins if join and join.identity() == stored.identity)
+            self._joins[key] = next(same, None)
+        return self._joins[key]
 
-    def lacking(self, udf: StoredUDF) -> SkipReason:
-        """Return why the table cannot be joined."""
-        identity: Any = udf.identity
+    def explain_missing(self, stored: StoredUDF) -> SkipReason:
+        """Return why the table of an entry cannot be joined."""
+        identity: Any = stored.identity
         if identity["defaults"]:
             return SkipReason(
                 "values-not-recorded",
-                f"the log does not contain the defaults for keys missing from {udf.label}",
+                f"the log does not contain the defaults for keys missing from {stored.label}",
                 Hint.of("declare it with table_join in a Python file for ", Option("fields")),
             )
-        like = [path for path in self.paths if _get_file_name(path) == _get_file_name(udf.label)]
-        for path in like or (self.paths if len(self.paths) == 1 else ()):
-            return _get_table_difference(path, udf)
+        name = _get_file_name(stored.label)
+        same_name = [path for path in self.paths if _get_file_name(path) == name]
+        for path in same_name or (self.paths if len(self.paths) == 1 else ()):
+            return _explain_difference(path, stored)
         return SkipReason(
             "table-missing",
-            f"{udf.label} was not given",
+            f"{stored.label} was not given",
             Hint.of("pass it with ", Option("join")),
         )
 
 
-def _join_table(path: str, udf: StoredUDF) -> UDF | None:
-    identity: Any = udf.identity
+def _join_table(path: str, stored: StoredUDF) -> UDF | None:
+    identity: Any = stored.identity
     if identity["defaults"]:
         return None
     try:
-        made = table_join(
+        join = table_join(
             path,
             identity["key"],
-            features=[Feature.from_dict(one) for one in identity["features"]],
+            features=[Feature.from_dict(feature) for feature in identity["features"]],
             table_key=identity["column"],
             on_missing=identity["missing"],
             on_duplicate=identity["doubled"],
         )
-        return made.settled()
+        return join.settled()
     except (ShardlineError, OSError, ValueError):
-        return None  # it is another table, whatever is wrong with it
+        return None  # Another table, whatever its problem is.
 
 
-def _get_table_difference(path: str, udf: StoredUDF) -> SkipReason:
-    identity: Any = udf.identity
-    wanted = str(identity["sha256"])[:_DIGITS]
-    made = _join_table(path, udf)
-    found = None if made is None else made.identity()
-    if found is None:
-        what = f"does not give the columns of {udf.label} (sha256 {wanted}…)"
+def _explain_difference(path: str, stored: StoredUDF) -> SkipReason:
+    expected_identity: Any = stored.identity
+    expected = str(expected_identity["sha256"])[:_SHOWN_DIGITS]
+    join = _join_table(path, stored)
+    identity = None if join is None else join.identity()
+    if identity is None:
+        problem = f"does not give the columns of {stored.label} (sha256 {expected}…)"
     else:
-        now = str(found["sha256"])[:_DIGITS]
-        what = f"differs from {udf.label} (sha256 {now}…, then {wanted}…)"
+        digest = str(identity["sha256"])[:_SHOWN_DIGITS]
+        problem = f"differs from {stored.label} (sha256 {digest}…, then {expected}…)"
     return SkipReason(
-        "table-mismatch", f"the table {path} {what}", Hint.of("pass the table as it was then")
+        "table-mismatch", f"the table {path} {problem}", Hint.of("pass the table as it was then")
     )
 
 
@@ -167,298 +149,199 @@ def _get_file_name(path: str) -> str:
     return path.rpartition("/")[2].removeprefix("table ")
 
 
-_VACUUMED = SkipReason("vacuumed-input", "vacuum deleted its input")
-_OTHERWISE = SkipReason("other-writer", "its entry is in the form of another writer")
-_DEFAULTS = SkipReason("values-not-recorded", "the log does not contain the migration's values")
-_UNTOLD = (AttributeError, KeyError, TypeError, ValueError)
-"""What comes of parameters that are not told as we tell them."""
-
-
 @dataclass(frozen=True, slots=True)
 class ShardRecomputer:
-    """Makes shards once more, in a store of their own."""
+    """Recomputes shards into a store of its own."""
 
     logs: AuditedLogs
-    makers: tuple[UDF, ...]
+    udfs: tuple[UDF, ...]
     limits: Limits
     tables: AuditTables
 
-    def obstacle(self, one: ShardToRead) -> SkipReason | None:
-        """Return why a shard cannot be recomputed, by the logs; None if it can."""
+    def find_obstacle(self, shard: AuditedShard) -> SkipReason | None:
+        """Return why the logs rule out recomputing a shard, or None."""
         try:
-            return self._obstacle(one)
-        except _UNTOLD:
-            return _OTHERWISE
+            return self._find_obstacle(shard)
+        except _UNKNOWN_FORM:
+            return _OTHER_WRITER
 
-    def _obstacle(self, one: ShardToRead) -> SkipReason | None:
-        if not one.history.whole:
+    def _find_obstacle(self, shard: AuditedShard) -> SkipReason | None:
+        if not shard.log.whole:
             return SkipReason("corrupt-log", "its own log is corrupt")
-        entry = self._landing(one)
+        entry = _find_origin_entry(shard)
         if entry is None:
             return SkipReason("salvaged-shard", "it was salvaged from a corrupt shard")
         if entry.operation == "append":
+            if shard.shard.source is None:
+                return self._find_lost_input(shard, entry)  # The rest of a replaced shard.
             batches = {source.key for source in entry.sources if source.batch is not None}
-            if one.row.shard.source is None:
-                return self._lost_inputs(one, entry)  # It is what a replacement left of another.
-            in_memory = one.row.shard.source in batches
+            in_memory = shard.shard.source in batches
             return SkipReason("rows-in-memory", "its rows were in memory") if in_memory else None
-        if entry.operation not in _HOW:
-            what = f"{entry.operation} made it, which cannot run again from the log"
-            return SkipReason("unknown-operation", what)
-        return self._lacking(entry) or self._lost_inputs(one, entry)
+        if entry.operation not in _RECOMPUTE:
+            text = f"{entry.operation} made it, which cannot run again from the log"
+            return SkipReason("unknown-operation", text)
+        return self._find_missing_code(entry) or self._find_lost_input(shard, entry)
 
-    def _lacking(self, entry: Entry) -> SkipReason | None:
-        """Return what is needed besides the shards and was not given; None if nothing is."""
+    def _find_missing_code(self, entry: Entry) -> SkipReason | None:
+        """Return which function, table or value is missing, or None."""
         if entry.read(MigrateParameters).default:
             return _DEFAULTS
-        makers = list_stored_udfs(entry.read(CombineParameters))
-        random = (udf for udf in makers if not udf.deterministic)
-        if (maker := next(random, None)) is not None:
-            return SkipReason("not-deterministic", f"{maker.label} is declared not deterministic")
-        lacking = (one for one in makers if self._maker(one) is None)
-        if (maker := next(lacking, None)) is not None:
-            if maker.is_table_join:
-                return self.tables.lacking(maker)
+        udfs = list_stored_udfs(entry.read(CombineParameters))
+        for stored in udfs:
+            if not stored.deterministic:
+                text = f"{stored.label} is declared not deterministic"
+                return SkipReason("not-deterministic", text)
+        for stored in udfs:
+            if self._find_udf(stored) is not None:
+                continue
+            if stored.is_table_join:
+                return self.tables.explain_missing(stored)
             return SkipReason(
                 "udf-missing",
-                f"{maker.label} was not given",
-                Hint.of("name it with ", Option("fields", maker.function)),
+                f"{stored.label} was not given",
+                Hint.of("name it with ", Option("fields", stored.function)),
             )
         return None
 
-    def made(self, one: ShardToRead, scratch: Store, running: TaskContext) -> Receipt:
-        """Recompute a shard. Raises CannotRecomputeError where that is impossible."""
-        entry = self._landing(one)
-        how = _HOW.get("" if entry is None else entry.operation)
-        if entry is None or how is None:
-            raise CannotRecomputeError(
-                SkipReason("origin-not-recorded", "its origin is not recorded")
-            )
-        try:
-            return how(self, _RecomputeTask(one.history, entry, one.row.shard, scratch, running))
-        except ShardlineError:
-            raise  # many of them are ValueErrors too, and say what is wrong
-        except _UNTOLD:
-            raise CannotRecomputeError(_OTHERWISE) from None
-
-    def _landing(self, one: ShardToRead) -> Entry | None:
-        """The entry that a shard was first made by, whatever repaired it; None if that is lost."""
-        ledger, number = one.history.ledger, one.row.landed
-        while True:
-            entry = one.history.entry(number)
-            if entry is None or entry.operation != "repair":
-                return entry
-            parameters = entry.read(RepairParameters)
-            old = ledger.named.get(parameters.shard)
-            if parameters.is_salvage or old is None:
-                return None
-            number = old[-1].landed
-
-    def _lost_inputs(self, one: ShardToRead, entry: Entry) -> SkipReason | None:
-        """Return why an input of a shard cannot be read any more; None if all can."""
-        ledger = one.history.ledger
+    def _find_lost_input(self, shard: AuditedShard, entry: Entry) -> SkipReason | None:
+        """Return which input of a shard cannot be read any more, or None."""
         if not entry.inputs:
-            gone = any(ledger.condemned_in(name) is not None for name in entry.removed)
-            return _VACUUMED if gone else None
-        base = _find_base_shard(entry, one.row.shard)
-        for told in entry.inputs:
-            origin = self.logs.of(told.shown)
-            lower = {} if origin is None else get_dependency_versions(origin, self.logs)
-            for name in (told.shown, *lower):
-                log = self.logs.of(name)
+            replay = shard.log.replay
+            removed = any(replay.condemned_in(name) is not None for name in entry.removed)
+            return _VACUUMED if removed else None
+        base = _find_base_shard(entry, shard.shard)
+        for source in entry.inputs:
+            upstream = self.logs.get(source.shown)
+            dependencies = {} if upstream is None else self.logs.dependencies(upstream)
+            for name in (source.shown, *dependencies):
+                log = self.logs.get(name)
                 if log is None or not log.whole:
-                    what = f"the log of its input {name} is corrupt or missing"
-                    return SkipReason("input-log-unreadable", what, version=name)
-            if origin is None or origin.made(told.snapshot) is None:
-                what = f"its input {told.shown}@{told.snapshot} is not in the log"
-                return SkipReason("snapshot-not-found", what, version=told.shown)
-            listed = self.logs.shards(origin, told.snapshot)
-            if any(self._is_gone(origin, s) for s in listed if base in {None, s.name}):
+                    text = f"the log of its input {name} is corrupt or missing"
+                    return SkipReason("input-log-unreadable", text, version=name)
+            if upstream is None or upstream.snapshot(source.snapshot) is None:
+                text = f"its input {source.shown}@{source.snapshot} is not in the log"
+                return SkipReason("snapshot-not-found", text, version=source.shown)
+            inputs = self.logs.shards(upstream, source.snapshot)
+            if any(self._is_removed(upstream, one) for one in inputs if base in {None, one.name}):
                 return _VACUUMED
         return None
 
-    def damaged(self, one: ShardToRead, spoiled: Collection[str]) -> SkipReason | None:
-        """Return which input of a shard was found to be corrupt; None if none was."""
-        if not spoiled:
-            return None
-        found = (origin for origin, under in self._needed(one) if under.name in spoiled)
-        return next((_make_corrupt_input_reason(origin) for origin in found), None)
-
-    def told_damage(self, one: ShardToRead) -> SkipReason | None:
-        """Return what logs record of corrupt inputs of a shard; None if they record none."""
-        for origin, under in self._needed(one):
-            repaired = under.history.repairs.get(under.row.shard.name)
-            if repaired is not None or under.has_failed:
-                entry = repaired or under.row.told
-                says = "repaired it" if repaired is not None else "says so"
-                where = f": entry {entry} of {under.history.name} {says}"
-                return _make_corrupt_input_reason(origin, where, entry)
-        return None
-
-    def _needed(self, one: ShardToRead) -> Iterator[tuple[str, ShardToRead]]:
-        """What a shard was made of, and that was read from, with the version it was taken of."""
-        entry = self._landing(one)
-        if entry is None:
-            return
-        history, base = one.history, _find_base_shard(entry, one.row.shard)
-        sides = [(history, [history.ledger.row_at(n, entry.snapshot - 1) for n in entry.removed])]
-        if entry.inputs:
-            origins = ((self.logs.of(told.shown), told.snapshot) for told in entry.inputs)
-            sides = [
-                (origin, [*self.logs.rows(origin, snapshot)])
-                for origin, snapshot in origins
-                if origin is not None and origin.made(snapshot) is not None
-            ]
-        for origin, rows in sides:
-            needed = [
-                ShardToRead(origin, row)
-                for row in rows
-                if row is not None and base in {None, row.shard.name}
-            ]
-            for under in (*needed, *list_dependency_shards(needed, self.logs)):
-                yield origin.name, under
-
-    def _is_gone(self, origin: AuditedLog, shard: Shard) -> bool:
-        if origin.ledger.condemned_in(shard.name) is not None:
+    def _is_removed(self, log: AuditedLog, shard: Shard) -> bool:
+        if log.replay.condemned_in(shard.name) is not None:
             return True
         if shard.base is None:
             return False
-        below = self.logs.of(f"{origin.dataset}/{shard.base.owner}")
-        rows = None if below is None else below.ledger.named.get(shard.base.name)
-        return below is None or not rows or self._is_gone(below, rows[-1].shard)
+        owner = self.logs.get(f"{log.dataset}/{shard.base.owner}")
+        rows = None if owner is None else owner.replay.named.get(shard.base.name)
+        return owner is None or not rows or self._is_removed(owner, rows[-1].shard)
 
-    def _maker(self, udf: StoredUDF) -> UDF | None:
-        """The maker of fields that an entry tells of, if it is at hand and deterministic."""
-        for one in self.makers:
-            if not is_deterministic(one):
+    def find_corrupt_input(
+        self, shard: AuditedShard, corrupt: Collection[str]
+    ) -> SkipReason | None:
+        """Return which input of a shard has a `corrupt` path, or None."""
+        if not corrupt:
+            return None
+        versions = (name for name, needed in self._iter_inputs(shard) if needed.path in corrupt)
+        return next(map(_make_corrupt_input_reason, versions), None)
+
+    def find_recorded_corruption(self, shard: AuditedShard) -> SkipReason | None:
+        """Return which input of a shard is corrupt according to its log, or None."""
+        for version, needed in self._iter_inputs(shard):
+            repaired = needed.log.repairs.get(needed.shard.name)
+            if repaired is not None or needed.has_failed:
+                entry = repaired or needed.row.told
+                says = "repaired it" if repaired is not None else "says so"
+                where = f": entry {entry} of {needed.log.name} {says}"
+                return _make_corrupt_input_reason(version, where, entry)
+        return None
+
+    def _iter_inputs(self, shard: AuditedShard) -> Iterator[tuple[str, AuditedShard]]:
+        """Yield the input shards and their dependencies, with the version of the input."""
+        entry = _find_origin_entry(shard)
+        if entry is None:
+            return
+        base, replay = _find_base_shard(entry, shard.shard), shard.log.replay
+        sides = [(shard.log, [replay.row_at(name, entry.snapshot - 1) for name in entry.removed])]
+        if entry.inputs:
+            upstream = ((self.logs.get(read.shown), read.snapshot) for read in entry.inputs)
+            sides = [
+                (log, [*self.logs.rows(log, number)])
+                for log, number in upstream
+                if log is not None and log.snapshot(number) is not None
+            ]
+        for log, rows in sides:
+            inputs = [
+                AuditedShard(log, row)
+                for row in rows
+                if row is not None and base in {None, row.shard.name}
+            ]
+            for needed in (*inputs, *list_dependencies(inputs, self.logs)):
+                yield log.name, needed
+
+    def _find_udf(self, stored: StoredUDF) -> UDF | None:
+        """Return the deterministic UDF or table join that an entry names, or None."""
+        for udf in self.udfs:
+            if not is_deterministic(udf):
                 continue
-            if udf.identity is not None:
-                if one.identity() == udf.identity:
-                    return one
-            elif (one.label, tuple(f.name for f in one.features)) == (udf.label, udf.features):
-                return one
-        return self.tables.join(udf) if udf.is_table_join else None
+            if stored.identity is not None:
+                if udf.identity() == stored.identity:
+                    return udf
+            elif (udf.label, tuple(f.name for f in udf.features)) == (
+                stored.label,
+                stored.features,
+            ):
+                return udf
+        return self.tables.join(stored) if stored.is_table_join else None
 
-    def _named(self, udfs: Iterable[StoredUDF]) -> tuple[UDF, ...]:
-        found = [self._maker(udf) for udf in udfs]
-        return settle_udfs([one for one in found if one is not None])
+    def find_udfs(self, stored: Iterable[StoredUDF]) -> tuple[UDF, ...]:
+        """Return the UDFs that an entry names."""
+        udfs = map(self._find_udf, stored)
+        return settle_udfs([udf for udf in udfs if udf is not None])
 
-    def _appended(self, work: _RecomputeTask) -> Receipt:
-        if work.shard.source is None:
-            return self._rebuilt(work)
-        rows = find_source_rows(work.history.version, work.shard, self.limits)
-        if rows is None:
+    def recompute(self, shard: AuditedShard, scratch: Store, context: TaskContext) -> Receipt:
+        """Recompute a shard into a store. Raises CannotRecomputeError if that is impossible."""
+        entry = _find_origin_entry(shard)
+        function = _RECOMPUTE.get("" if entry is None else entry.operation)
+        if entry is None or function is None:
             raise CannotRecomputeError(
-                SkipReason("source-changed", "its source is missing, or changed")
+                SkipReason("origin-not-recorded", "its origin is not recorded")
             )
-        schema = work.history.version.schema
-        return work.filled(RowShardWriter(rows, schema, work.running))
-
-    def _rebuilt(self, work: _RecomputeTask) -> Receipt:
-        slices = find_input_slices(work.history.version, work.shard, self.limits)
-        if slices is None:
-            raise CannotRecomputeError(
-                SkipReason("origin-not-recorded", "its inputs are not recorded")
-            )
-        store = self.logs.store
-        return work.filled(SliceShardWriter(store, slices, self.limits, work.running))
-
-    def _extended(self, work: _RecomputeTask) -> Receipt:
-        parameters = work.entry.read(ExtendParameters).validated()
-        schema = self._origin(work.entry, 0).snapshot.schema
-        makers = self._named(parameters.udfs)
-        new = {feature.name for one in makers for feature in one.features}
-        drop = parameters.drop
-        kept = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
-        transform = make_extend_transform(schema, makers, replaces=sorted(new & kept), drop=drop)
-        return self._changed(work, transform)
-
-    def _migrated(self, work: _RecomputeTask) -> Receipt:
-        steps = make_migration_spec(work.entry.read(MigrateParameters).validated())
-        if steps is None:
-            raise CannotRecomputeError(_DEFAULTS)
-        schema = self._origin(work.entry, 0).snapshot.schema
-        return self._changed(work, make_migrate_transform(schema, steps))
-
-    def _changed(self, work: _RecomputeTask, transform: Transform) -> Receipt:
-        entry, shard = work.entry, work.shard
-        snapshot = self._origin(entry, 0).snapshot
-        names = [one.shard.name for one in entry.added]
-        base = dict(zip(names, entry.bases, strict=True))[shard.name]
-        places = [one.name for one in snapshot.shards]
-        mode = cast("TransformMode", entry.read(ExtendParameters).mode)
-        log = work.history.version.log
-        with BoundUDFs(transform) as makers:
-            features = None if mode == "rewrite" else makers.reads()
-            records = list_records(snapshot, features)[places.index(base)]
-            task = TransformTask(
-                work.scratch,
-                log.dataset,
-                log.version,
-                entry.operation,
-                snapshot.shards[places.index(base)],
-                records,
-                makers,
-                mode,
-                Compression(shard.compression),
-                self.limits,
-                quarantined=True,
-            )
-            return make_transformed_shard(task, work.running)
-
-    def _combined(self, work: _RecomputeTask) -> Receipt:
-        entry = work.entry
-        parameters = entry.read(CombineParameters).validated()
-        origins = self._origin(entry, 0), self._origin(entry, 1)
-        spec = CombineSpec.from_entry(entry.parameters, self._named).settle()
-        bound, _ = bind_spec(spec, *(origin.snapshot.schema for origin in origins))
-        targets = CombineTargets(
-            work.history.version,
-            origins,
-            bound,
-            Compression(work.shard.compression),
-            parameters.target_bytes or 1,
-            self.limits,
-            virtual=parameters.is_virtual,
-        )
+        task = _RecomputeTask(self, shard.log, entry, shard.shard, scratch, context)
         try:
-            task = self._task(targets, work)
-            return make_combined_shard(replace(task, store=work.scratch), work.running)
-        finally:
-            bound.close()
+            return function(task)
+        except ShardlineError:
+            raise  # Many are ValueErrors too, but not because of unknown parameters.
+        except _UNKNOWN_FORM:
+            raise CannotRecomputeError(_OTHER_WRITER) from None
 
-    @staticmethod
-    def _task(targets: CombineTargets, work: _RecomputeTask) -> CombineTask | PairPlanTask:
-        cover = get_coverage(work.entry, _get_shard_position(work.entry, work.shard))
-        if cover is not None:
-            return targets.make_task(cover)
-        log = work.history.version.log
-        stem = get_stem(work.shard.name)
-        for one in targets.plan(State(log.dataset, log.version)):
-            if isinstance(one, CombineTask) and one.plan.stem == stem:
-                return one
-        what = "its pairs are not recorded: only the code that chose them can"
-        raise CannotRecomputeError(SkipReason("origin-not-recorded", what))
 
-    def _origin(self, entry: Entry, place: int) -> DerivedFrom:
-        told = entry.inputs[place]
-        version = self.logs.index.version(told.shown)
-        return DerivedFrom(version, version.snapshot(told.snapshot))
+def _find_origin_entry(shard: AuditedShard) -> Entry | None:
+    """Return the entry that computed a shard before any repair, or None if it was salvaged."""
+    replay, number = shard.log.replay, shard.row.landed
+    while True:
+        entry = shard.log.entry(number)
+        if entry is None or entry.operation != "repair":
+            return entry
+        parameters = entry.read(RepairParameters)
+        rows = replay.named.get(parameters.shard)
+        if parameters.is_salvage or rows is None:
+            return None
+        number = rows[-1].landed
 
 
 @dataclass(frozen=True, slots=True)
 class _RecomputeTask:
-    """A shard to be made once more, and where."""
+    """A shard to recompute, its entry, and the store to write it to."""
 
-    history: AuditedLog
+    recomputer: ShardRecomputer
+    log: AuditedLog
     entry: Entry
     shard: Shard
     scratch: Store
-    running: TaskContext
+    context: TaskContext
 
-    def filled(self, filling: ShardWriter) -> Receipt:
-        """A shard that is filled so."""
-        log = self.history.version.log
+    def write(self, writer: ShardWriter) -> Receipt:
+        log = self.log.version.log
         plan = ShardPlan(
             self.scratch,
             log.dataset,
@@ -466,30 +349,135 @@ class _RecomputeTask:
             {"again": self.shard.name},
             Compression(self.shard.compression),
         )
-        return make_shard(plan, filling)
+        return make_shard(plan, writer)
+
+    def input(self, index: int) -> DerivedFrom:
+        source = self.entry.inputs[index]
+        version = self.recomputer.logs.index.version(source.shown)
+        return DerivedFrom(version, version.snapshot(source.snapshot))
+
+    @property
+    def position(self) -> int:
+        return [added.shard.name for added in self.entry.added].index(self.shard.name)
 
 
-def _get_shard_position(entry: Entry, shard: Shard) -> int:
-    return [one.shard.name for one in entry.added].index(shard.name)
+def _recompute_append(task: _RecomputeTask) -> Receipt:
+    if task.shard.source is None:
+        return _recompute_rebuild(task)
+    version = task.log.version
+    rows = find_source_rows(version, task.shard, task.recomputer.limits)
+    if rows is None:
+        raise CannotRecomputeError(
+            SkipReason("source-changed", "its source is missing, or changed")
+        )
+    return task.write(RowShardWriter(rows, version.schema, task.context))
 
 
-def _make_corrupt_input_reason(version: str, where: str = "", entry: int = 0) -> SkipReason:
-    return SkipReason(
-        "corrupt-input", f"its input from {version} is corrupt{where}", None, version, entry
+def _recompute_rebuild(task: _RecomputeTask) -> Receipt:
+    limits = task.recomputer.limits
+    slices = find_input_slices(task.log.version, task.shard, limits)
+    if slices is None:
+        raise CannotRecomputeError(SkipReason("origin-not-recorded", "its inputs are not recorded"))
+    store = task.recomputer.logs.store
+    return task.write(SliceShardWriter(store, slices, limits, task.context))
+
+
+def _recompute_extend(task: _RecomputeTask) -> Receipt:
+    parameters = task.entry.read(ExtendParameters).validated()
+    schema = task.input(0).snapshot.schema
+    udfs = task.recomputer.find_udfs(parameters.udfs)
+    computed = {feature.name for udf in udfs for feature in udf.features}
+    drop = parameters.drop
+    kept = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
+    replaces = sorted(computed & kept)
+    return _recompute_transform(
+        task, make_extend_transform(schema, udfs, replaces=replaces, drop=drop)
     )
 
 
+def _recompute_migrate(task: _RecomputeTask) -> Receipt:
+    spec = make_migration_spec(task.entry.read(MigrateParameters).validated())
+    if spec is None:
+        raise CannotRecomputeError(_DEFAULTS)
+    schema = task.input(0).snapshot.schema
+    return _recompute_transform(task, make_migrate_transform(schema, spec))
+
+
+def _recompute_transform(task: _RecomputeTask, transform: Transform) -> Receipt:
+    entry, snapshot = task.entry, task.input(0).snapshot
+    base = entry.bases[task.position]
+    position = [shard.name for shard in snapshot.shards].index(base)
+    mode = cast("TransformMode", entry.read(ExtendParameters).mode)
+    log = task.log.version.log
+    with BoundUDFs(transform) as udfs:
+        features = None if mode == "rewrite" else udfs.reads()
+        records = list_records(snapshot, features)[position]
+        transform_task = TransformTask(
+            task.scratch,
+            log.dataset,
+            log.version,
+            entry.operation,
+            snapshot.shards[position],
+            records,
+            udfs,
+            mode,
+            Compression(task.shard.compression),
+            task.recomputer.limits,
+            quarantined=True,
+        )
+        return make_transformed_shard(transform_task, task.context)
+
+
+def _recompute_combine(task: _RecomputeTask) -> Receipt:
+    parameters = task.entry.read(CombineParameters).validated()
+    inputs = task.input(0), task.input(1)
+    spec = CombineSpec.from_entry(task.entry.parameters, task.recomputer.find_udfs).settle()
+    bound, _ = bind_spec(spec, *(source.snapshot.schema for source in inputs))
+    targets = CombineTargets(
+        task.log.version,
+        inputs,
+        bound,
+        Compression(task.shard.compression),
+        parameters.target_bytes or 1,
+        task.recomputer.limits,
+        virtual=parameters.is_virtual,
+    )
+    try:
+        combine_task = _find_combine_task(targets, task)
+        return make_combined_shard(replace(combine_task, store=task.scratch), task.context)
+    finally:
+        bound.close()
+
+
+def _find_combine_task(targets: CombineTargets, task: _RecomputeTask) -> CombineTask | PairPlanTask:
+    coverage = get_coverage(task.entry, task.position)
+    if coverage is not None:
+        return targets.make_task(coverage)
+    log = task.log.version.log
+    stem = get_stem(task.shard.name)
+    for combine_task in targets.plan(State(log.dataset, log.version)):
+        if isinstance(combine_task, CombineTask) and combine_task.plan.stem == stem:
+            return combine_task
+    text = "its pairs are not recorded: only the code that chose them can"
+    raise CannotRecomputeError(SkipReason("origin-not-recorded", text))
+
+
+def _make_corrupt_input_reason(version: str, where: str = "", entry: int = 0) -> SkipReason:
+    text = f"its input from {version} is corrupt{where}"
+    return SkipReason("corrupt-input", text, None, version, entry)
+
+
 def _find_base_shard(entry: Entry, shard: Shard) -> str | None:
-    """The one shard of the input that a shard was made of; None if it is made of several."""
-    listed = [one.shard.name for one in entry.added]
+    """Return the only input shard of a shard, or None if there are several."""
+    names = [added.shard.name for added in entry.added]
     bases = entry.bases
-    return bases[listed.index(shard.name)] if bases and shard.name in listed else None
+    return bases[names.index(shard.name)] if bases and shard.name in names else None
 
 
-_HOW = {
-    "append": ShardRecomputer._appended,  # noqa: SLF001 - its own ways
-    "rebuild": ShardRecomputer._rebuilt,  # noqa: SLF001
-    "extend": ShardRecomputer._extended,  # noqa: SLF001
-    "migrate": ShardRecomputer._migrated,  # noqa: SLF001
-    "combine": ShardRecomputer._combined,  # noqa: SLF001
+_RECOMPUTE = {
+    "append": _recompute_append,
+    "rebuild": _recompute_rebuild,
+    "extend": _recompute_extend,
+    "migrate": _recompute_migrate,
+    "combine": _recompute_combine,
 }

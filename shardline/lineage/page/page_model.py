@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from shardline.lineage.audit.finding import Severity
+    from shardline.lineage.audit.audit_report import Severity
     from shardline.lineage.check_results import CheckOutcome
     from shardline.provenance.feature_origin import FeatureChange
 

@@ -32,7 +32,7 @@ from shardline.templates import render_template
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from shardline.lineage.audit.finding import Finding, Severity
+    from shardline.lineage.audit.audit_report import Finding, Severity
     from shardline.lineage.page.graph_layout import GraphLine, GraphPoint
     from shardline.log.entry import Entry
     from shardline.provenance.log_index import LogIndex
@@ -193,9 +193,9 @@ def _make_page_finding(finding: Finding) -> PageFinding:
         finding.severity,
         sanitize_text(finding.kind, 80),
         sanitize_text(finding.version),
-        sanitize_text(finding.place),
+        sanitize_text(finding.subject),
         sanitize_text(finding.detail, 1000),
-        sanitize_text(str(finding.advice), 1000),
+        sanitize_text(str(finding.hint), 1000),
     )
 
 
