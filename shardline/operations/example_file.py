@@ -1,4 +1,4 @@
-"""Tables to TFRecord files of Examples and back, column by column."""
+"""TFRecord files of Examples as Arrow tables, converted column by column."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""How much of a file goes into one record batch, unless a single record is larger."""
+"""Size of the part of a file that becomes one record batch; a single record may be larger."""
 
 
 def write_examples(
@@ -34,10 +34,20 @@ def write_examples(
     compression: Compression | str = Compression.NONE,
     overwrite: bool = False,
 ) -> int:
-    """Write each row of a table as one Example; gives their number.
+    """Write each row of a table as one Example. Returns the number of records.
 
-    `table` is an Arrow table, or columns by name that Arrow can make one of. A column of lists of
-    lists makes SequenceExamples. Raises ColumnError for a value that a record cannot hold.
+    Args:
+        path: File to write.
+        table: Arrow table, or columns by name. A column of lists of lists gives SequenceExamples.
+        compression: Compression of the file.
+        overwrite: Replace an existing file.
+
+    Raises:
+        ColumnError: A value has no place in a record.
+
+    Example:
+        >>> write_examples("train.tfrecord", {"id": [1, 2], "name": ["a", "b"]})
+        2
     """
     if not isinstance(table, pa.Table):
         table = pa.table(dict(table))
@@ -61,10 +71,11 @@ def read_examples(
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read chosen features of a file as Arrow record batches, in order, in bounded memory.
+    """Read features of a file as Arrow record batches, in order, in bounded memory.
 
-    Raises CorruptFileError at a damaged record or a payload that is no Example, and ColumnError
-    where a feature does not fit its column.
+    Raises:
+        CorruptFileError: A record is corrupt, or not an Example.
+        ColumnError: A feature does not fit its column.
     """
     path = Path(path)
 
@@ -76,8 +87,10 @@ def read_examples(
             raise CorruptFileError.of(path, fault) from None
         except ColumnError as error:
             record = block.record + error.record
-            moved = ColumnError(record, error.feature, f"{error.detail} ({path})", code=error.code)
-            moved.path = str(path)
-            raise moved from None
+            located = ColumnError(
+                record, error.feature, f"{error.detail} ({path})", code=error.code
+            )
+            located.path = str(path)
+            raise located from None
 
     yield from map_blocks(path, decode, limits=limits, workers=workers, block_bytes=BATCH_BYTES)

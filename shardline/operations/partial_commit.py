@@ -1,4 +1,4 @@
-"""Errors that come after a commit: they say what was done before them."""
+"""Errors after a commit: they report what the operation has committed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Incomplete = TypeVar("Incomplete", bound=IncompleteOperationError)
 
 
 def format_entry_label(entry: Entry) -> str:
-    """Name an entry: `digits/v1 entry 3`."""
+    """Return a label: `digits/v1 entry 3`."""
     return f"{entry.shown} entry {entry.number}"
 
 
 @contextmanager
 def report_partial_commit(operation: str, done: Sequence[str]) -> Iterator[None]:
-    """Make an error of the storage name what an operation has `done`, which may still grow."""
+    """Convert storage errors to IncompleteOperationError, which lists what is `done` so far."""
     try:
         yield
     except IncompleteOperationError:
@@ -32,18 +32,21 @@ def report_partial_commit(operation: str, done: Sequence[str]) -> Iterator[None]
     except StorageError as error:
         if not done:
             raise
-        what = f"{operation} committed {', '.join(done)}"
-        again = "run again, which does the rest"
-        incomplete = make_incomplete_error(IncompleteOperationError, what, error, again)
+        incomplete = make_incomplete_error(
+            IncompleteOperationError,
+            f"{operation} committed {', '.join(done)}",
+            error,
+            "run again, which does the rest",
+        )
         incomplete.done = tuple(done)
         raise incomplete from error
 
 
 def make_incomplete_error(
-    kind: type[Incomplete], done: str, error: ShardlineError, again: str
+    kind: type[Incomplete], done: str, error: ShardlineError, remedy: str
 ) -> Incomplete:
-    """Build the error of an operation that changed something before it failed."""
-    hint = Hint.of(again)
+    """Return the error of an operation that failed after it changed something."""
+    hint = Hint.of(remedy)
     return kind(
         f"{done}, then failed: {error.message}",
         hint=hint if error.hint is None else Hint.of(error.hint, "; then ", hint),

@@ -1,4 +1,4 @@
-"""Show records to a person: every feature with its kind and values, long bytes as what they are."""
+"""Preview of records: each feature with its kind and first values, long bytes as a summary."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SIGNATURES = (
 
 @dataclass(frozen=True, slots=True)
 class PreviewRecord:
-    """One record: an Example with `features`, or a payload of some other kind with none."""
+    """Record for display: an Example with `features`, or any other `payload`."""
 
     number: int
     bytes: int
@@ -52,22 +52,36 @@ class PreviewRecord:
     feature_lists: dict[str, Any] | None = None
     payload: str | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        contents = {
+            "features": self.features,
+            "feature_lists": self.feature_lists,
+            "payload": self.payload,
+        }
+        return {
+            "record": self.number,
+            "bytes": self.bytes,
+            "form": self.form,
+            **{name: value for name, value in contents.items() if value is not None},
+        }
+
 
 def preview(
     source: Source, *, count: int = 5, skip: int = 0, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[PreviewRecord]:
-    """The records from `skip` on, at most `count`. An index beside the file is used to get there.
+    """Yield at most `count` records from record `skip` on, using the index of the file if present.
 
-    Raises CorruptFileError at damage before or among them.
+    Raises CorruptFileError if a record up to the last one is corrupt.
     """
     validate_minimum("count", count, 0)
     validate_minimum("skip", skip, 0)
-    payloads = _payloads(source, skip, limits)
+    payloads = _read_payloads(source, skip, limits)
     for number, payload in enumerate(islice(payloads, count), skip):
         yield make_preview_record(number, payload)
 
 
-def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
+def _read_payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
     path = _get_path(source)
     if skip and path is not None and index_path(path).exists():
         try:
@@ -77,7 +91,7 @@ def _payloads(source: Source, skip: int, limits: Limits) -> Iterator[bytes]:
                     skip += 1
                 return
         except (IndexMismatchError, CorruptFileError):
-            pass  # a wrong index is only a lost shortcut, and damage is told better without it
+            pass  # Reading without the index also reports corruption better.
     with RecordFile(source, limits=limits) as file:
         for block in file.blocks():
             first = max(skip - block.record, 0)
@@ -93,7 +107,7 @@ def _get_path(source: Source) -> Path | None:
 
 
 def make_preview_record(number: int, payload: bytes) -> PreviewRecord:
-    """One record as it is shown."""
+    """Return the preview of a payload."""
     starts, lengths = np.zeros(1, np.int64), np.array([len(payload)], np.int64)
     try:
         facts = kernel.facts(payload, starts, lengths)
@@ -114,7 +128,7 @@ def make_preview_record(number: int, payload: bytes) -> PreviewRecord:
 
 
 def _format_feature(buffers: ColumnBuffers, kind: str | None) -> dict[str, Any]:
-    """A feature as JSON can hold it: kind, number of values, and the first of them."""
+    """Return kind, number of values and the first values as JSON."""
     if buffers.steps is None:
         return {"kind": kind, **_format_values(buffers, 0, int(buffers.rows[1]))}
     cuts = buffers.steps.tolist()
@@ -126,19 +140,19 @@ def _format_feature(buffers: ColumnBuffers, kind: str | None) -> dict[str, Any]:
 
 
 def _format_values(buffers: ColumnBuffers, first: int, last: int) -> dict[str, Any]:
-    shown = min(last, first + _SHOWN_VALUES)
+    end = min(last, first + _SHOWN_VALUES)
     if buffers.sizes is None:
-        numbers = buffers.values[first:shown].tolist()
+        numbers = buffers.values[first:end].tolist()
         values = [value if isinstance(value, int) else float32_json(value) for value in numbers]
     else:
-        cuts = buffers.sizes[first : shown + 1].tolist()
+        cuts = buffers.sizes[first : end + 1].tolist()
         values = [describe_bytes(buffers.values[a:b].tobytes()) for a, b in pairwise(cuts)]
     return {"length": last - first, "values": values}
 
 
 def describe_bytes(value: bytes) -> str:
-    """Short text as it is; anything else as its size and what it seems to be."""
-    name = _signature(value)
+    """Return short text unchanged, and of other bytes the size and the detected format."""
+    name = _detect_format(value)
     if name is not None:
         return f"<{len(value)} bytes, {name}>"
     try:
@@ -153,8 +167,7 @@ def describe_bytes(value: bytes) -> str:
     return f"{text[: _SHOWN_TEXT - 20]}… <{len(value)} bytes, {kind}>"
 
 
-def _signature(value: bytes) -> str | None:
-    """What the first bytes say that this is."""
+def _detect_format(value: bytes) -> str | None:
     for signature, name in _SIGNATURES:
         if value.startswith(signature):
             return name

@@ -1,8 +1,7 @@
-"""Sources that a version left out and that wait for a decision.
+"""Rejected sources and skipped duplicates of a version, open until they are handled.
 
-A rejected source is open until it lands, until other content of its path or batch lands, is
-skipped or is rejected, or until someone dismisses it. The same holds for a skipped duplicate. All
-of it follows from the log, and the state knows which entries to read.
+A source is open until it is appended or dismissed, or until its path or batch brings other content.
+All of it follows from the log, and the state knows which entries to read.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from shardline.log.append_change import DismissSources
 from shardline.log.parameters import Dismissal, RejectParameters, SourceProblem
 from shardline.log.state import RESERVED_CHECKS, list_dismissals
 from shardline.log.version import refuse_no_version
+from shardline.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RejectedSource:
-    """A source that was rejected in `entry`, at `time`, and has not been dealt with.
+    """Source that was rejected in `entry`, at `time`, and is still open.
 
     `check` is the check that its rows or bytes failed. `record` and `offset` locate the fault in a
-    corrupt TFRecord file. `snapshot` is the rejected snapshot that it landed with, None if it never
-    landed.
+    corrupt TFRecord file. `snapshot` is the rejected snapshot that contained it, if any.
     """
 
     source: Identity
@@ -50,9 +49,10 @@ class RejectedSource:
     snapshot: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Serialize for `--json`."""
+        """Return the source and the reason as JSON values."""
         return {
-            **_source_dict(self.source),
+            "path": self.source.path,
+            "batch": self.source.batch,
             "reason": self.reason,
             "check": self.check,
             "code": self.code,
@@ -66,7 +66,7 @@ class RejectedSource:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateSource:
-    """A source that was skipped in `entry`, at `time`: its content had landed as `first`.
+    """Source that was skipped in `entry`, at `time`: the version had its content as `first`.
 
     `first_entry` is the entry that appended it, None if it is not recorded.
     """
@@ -78,7 +78,7 @@ class DuplicateSource:
     first_entry: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Serialize for `--json`."""
+        """Return the source and its first path as JSON values."""
         return {
             "path": self.source.path or "",
             "first": self.first,
@@ -93,7 +93,7 @@ OpenSource: TypeAlias = RejectedSource | DuplicateSource
 
 @dataclass(frozen=True, slots=True)
 class OpenSources:
-    """The sources of a version that wait for a decision, the latest first."""
+    """Open sources of a version, latest first."""
 
     rejected: tuple[RejectedSource, ...] = ()
     duplicates: tuple[DuplicateSource, ...] = ()
@@ -105,8 +105,8 @@ class OpenSources:
 
 
 @dataclass(frozen=True, slots=True)
-class DismissReport:
-    """The sources that were dismissed; `entry` is None if none was open any more."""
+class DismissReport(Report):
+    """Result of a dismissal; `entry` is None if no source was open any more."""
 
     version: str
     entry: Entry | None
@@ -114,16 +114,16 @@ class DismissReport:
     reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Serialize for `--json`."""
+        """Return the report as JSON values."""
         return {
             "version": self.version,
             "entry": self.entry and self.entry.number,
             "reason": self.reason,
             "rejected_sources": [
-                one.to_dict() for one in self.dismissed if isinstance(one, RejectedSource)
+                source.to_dict() for source in self.dismissed if isinstance(source, RejectedSource)
             ],
             "duplicates": [
-                one.to_dict() for one in self.dismissed if isinstance(one, DuplicateSource)
+                source.to_dict() for source in self.dismissed if isinstance(source, DuplicateSource)
             ],
         }
 
@@ -134,20 +134,20 @@ def open_sources(version: StoredVersion) -> OpenSources:
     Reads the entries that rejected or skipped them, and no others.
     """
     refuse_no_version(version=version)
-    places: dict[int, set[str]] = {}
-    for place, entry_number in version.state.open_sources.items():
-        places.setdefault(entry_number, set()).add(place)
-    found: list[OpenSource] = []
-    for entry in version.log.entries_at(sorted(places, reverse=True)):
+    locations: dict[int, set[str]] = {}
+    for location, entry_number in version.state.open_sources.items():
+        locations.setdefault(entry_number, set()).add(location)
+    sources: list[OpenSource] = []
+    for entry in version.log.entries_at(sorted(locations, reverse=True)):
         rejection, restored = _Rejection(entry), _list_restored_keys(version, entry)
-        found += [
+        sources += [
             rejection.describe(source)
             for source in sorted(entry.sources, key=lambda source: source.shown)
-            if source.place_key in places[entry.number] and source.key not in restored
+            if source.place_key in locations[entry.number] and source.key not in restored
         ]
     return OpenSources(
-        tuple(one for one in found if isinstance(one, RejectedSource)),
-        tuple(one for one in found if isinstance(one, DuplicateSource)),
+        tuple(source for source in sources if isinstance(source, RejectedSource)),
+        tuple(source for source in sources if isinstance(source, DuplicateSource)),
     )
 
 
@@ -175,11 +175,12 @@ def dismiss(
     """
     refuse_no_version(version=version)
     chosen = _choose_sources(version, sources)
-    by_place = {one.source.place_key: one for one in chosen}
-    change = DismissSources([Dismissal(one.source, one.entry) for one in by_place.values()], reason)
-    entry = version.commit(change) if by_place else None
-    done = () if entry is None else tuple(by_place[one.place] for one in list_dismissals(entry))
-    return DismissReport(version.name, entry, done, reason)
+    by_location = {source.source.place_key: source for source in chosen}
+    dismissals = [Dismissal(source.source, source.entry) for source in by_location.values()]
+    entry = version.commit(DismissSources(dismissals, reason)) if by_location else None
+    committed = () if entry is None else list_dismissals(entry)
+    dismissed = tuple(by_location[dismissal.place] for dismissal in committed)
+    return DismissReport(version.name, entry, dismissed, reason)
 
 
 def _choose_sources(
@@ -200,7 +201,10 @@ def _choose_sources(
                 version=version.name,
             )
         if named is None:
-            named = {_get_name(one.source): one for one in open_sources(version).all}
+            named = {
+                known.source.path or known.source.batch or "": known
+                for known in open_sources(version).all
+            }
         match = named.get(str(source)) or named.get(_get_absolute_path(source))
         if match is None:
             raise SourceError(
@@ -214,30 +218,22 @@ def _choose_sources(
     return chosen
 
 
-def _get_name(source: Identity) -> str:
-    return source.path or source.batch or ""
-
-
 def _get_absolute_path(path: str | Path) -> str:
     """Return a local path as the log records it."""
     return str(path) if "://" in str(path) else Path(path).resolve().as_posix()
 
 
-def _source_dict(source: Identity) -> dict[str, Any]:
-    return {"path": source.path, "batch": source.batch}
-
-
 class _Rejection:
-    """What an entry says of the sources that it rejects or skips."""
+    """Reasons of one entry for the sources that it rejects or skips."""
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
         parameters = entry.read(RejectParameters)
-        self._problems = {one.source: one for one in parameters.rejected}
-        self._duplicates = {one.source: one for one in parameters.duplicates}
+        self._problems = {problem.source: problem for problem in parameters.rejected}
+        self._duplicates = {duplicate.source: duplicate for duplicate in parameters.duplicates}
 
     def describe(self, source: Identity) -> OpenSource:
-        """Return the source with what the entry says of it."""
+        """Return the source with the reason."""
         entry = self._entry
         if duplicate := self._duplicates.get(source.key):
             first = duplicate.first or ""
@@ -263,7 +259,9 @@ class _Rejection:
 def _find_failure(entry: Entry) -> tuple[str, str]:
     """Return the first check that failed a snapshot, and why the snapshot was rejected."""
     failures = (
-        one for one in entry.attestations if not one.passed and one.check not in RESERVED_CHECKS
+        attestation
+        for attestation in entry.attestations
+        if not attestation.passed and attestation.check not in RESERVED_CHECKS
     )
     first = next(failures, None)
     reason = entry.read(RejectParameters).reason
@@ -279,4 +277,4 @@ def _list_restored_keys(version: StoredVersion, entry: Entry) -> set[str]:
     rows = pa.array(state.stays.rows_at(state.snapshot))
     live = state.stays.to_table()["source"].take(rows).drop_null().combine_chunks()
     is_live = pc.is_in(pa.array(map(bytes.fromhex, keys), pa.binary(32)), value_set=live)
-    return {key for key, there in zip(keys, is_live.to_pylist(), strict=True) if there}
+    return {key for key, live in zip(keys, is_live.to_pylist(), strict=True) if live}

@@ -1,7 +1,6 @@
-"""Salvage a damaged TFRecord file: every intact record around the damage, in order.
+"""Salvage: the intact records of a corrupt TFRecord file, in order.
 
-Only records whose two checksums both match are kept, as the bytes they are. The input is never
-changed.
+Only records with two matching checksums are copied, byte for byte. The input is never changed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import base64
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from shardline.arguments import parse_local_path, resolve_path
 from shardline.errors import (
@@ -20,6 +19,7 @@ from shardline.errors import (
     ShardlineError,
 )
 from shardline.hints import Hint
+from shardline.report import Report
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, parse_compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Corruption, Limits, RecordFile
@@ -35,8 +35,10 @@ _QUARANTINE_PIECE_BYTES = 48 * 1024
 
 
 @dataclass(slots=True)
-class SalvageReport:
-    """What was recovered, and what was not."""
+class SalvageReport(Report):
+    """Result of a salvage: recovered records and lost gaps."""
+
+    JSON_PROPERTIES: ClassVar = ("lost_bytes",)
 
     recovered: int = 0
     compression: Compression = Compression.NONE
@@ -44,7 +46,7 @@ class SalvageReport:
 
     @property
     def lost_bytes(self) -> int:
-        """The size of all gaps together."""
+        """Total size of the gaps."""
         return sum(gap.bytes for gap in self.gaps)
 
 
@@ -59,8 +61,19 @@ def salvage(
 ) -> SalvageReport:
     """Copy every intact record of `source` to the new file `out`.
 
-    `out` is packed as `source` is unless told otherwise. With `quarantine`, the damaged bytes go
-    to that new file, as JSON lines that say where they stood.
+    Args:
+        source: Corrupt TFRecord file.
+        out: New file.
+        compression: Compression of `out`; by default that of `source`.
+        quarantine: New file for the corrupt bytes, as JSON lines with their offsets.
+        limits: Limits of records and decompression.
+        progress: Called with the position in `source`.
+
+    Raises:
+        NothingToSalvageError: No record is intact.
+
+    Example:
+        >>> salvage("torn.tfrecord", "good.tfrecord").recovered
     """
     source, out = parse_local_path(source), parse_local_path(out, "out")
     if quarantine is not None and resolve_path(quarantine) == resolve_path(out):
@@ -72,37 +85,39 @@ def salvage(
     report = SalvageReport()
     with RecordFile(source, limits=limits) as file, ExitStack() as stack:
         report.compression = file.compression
-        packing = file.compression if compression is None else parse_compression(compression)
-        kept = stack.enter_context(RecordWriter(out, compression=packing))
+        out_compression = (
+            file.compression if compression is None else parse_compression(compression)
+        )
+        writer = stack.enter_context(RecordWriter(out, compression=out_compression))
         lost = None if quarantine is None else stack.enter_context(DurableFile(quarantine))
-        doubt = DuplicateDetector(file.stream)
+        detector = DuplicateDetector(file.stream)
         for event in file.events(go_on=True):
             if isinstance(event, RecordBlock):
-                for block in doubt.cut(event):
-                    if doubt.is_repeat(block):
+                for block in detector.cut(event):
+                    if detector.is_repeat(block):
                         report.gaps.append(repeat_gap(block))
                         _write_lost(lost, source, report.gaps[-1], block.offset, block.data)
                     else:
-                        kept.write_frames(block.data, len(block.starts))
+                        writer.write_frames(block.data, len(block.starts))
             elif isinstance(event, Corruption):
                 fault = event.fault
                 gap = Gap(fault.offset, 0, fault.kind, fault.detail, event.packed)
                 report.gaps.append(gap)
-                doubt.note(event)
+                detector.note(event)
             else:
                 record_lost_bytes(report.gaps, event)
                 for offset, data in file.bytes_of(event) if lost else ():
                     _write_lost(lost, source, report.gaps[-1], offset, data)
             if progress is not None:
                 progress(file.stream.position)
-        if report.gaps and not kept.records:
+        if report.gaps and not writer.records:
             raise _make_empty_error(source, out, report.gaps[0])
-    report.recovered = kept.records
+    report.recovered = writer.records
     return report
 
 
 def _make_empty_error(source: Path, out: Path | str, first: Gap) -> ShardlineError:
-    """Return the error for a file without an intact record."""
+    """Return the error of a file without an intact record."""
     if first.kind == "not-tfrecord":
         return NotTFRecordError(str(source), first.detail)
     return NothingToSalvageError(
@@ -118,9 +133,9 @@ def _write_lost(
     """Write lost bytes to the quarantine file, if there is one, in lines of a bounded size."""
     if quarantine is None:
         return
-    where = {"file": str(source), "kind": gap.kind, "detail": gap.detail, "packed": gap.packed}
+    attributes = {"file": str(source), "kind": gap.kind, "detail": gap.detail, "packed": gap.packed}
     for start in range(0, len(data), _QUARANTINE_PIECE_BYTES):
         piece = data[start : start + _QUARANTINE_PIECE_BYTES]
         text = base64.b64encode(piece).decode()
-        line = {**where, "offset": offset + start, "bytes": len(piece), "data": text}
+        line = {**attributes, "offset": offset + start, "bytes": len(piece), "data": text}
         quarantine.write(json.dumps(line).encode() + b"\n")

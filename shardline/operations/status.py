@@ -1,4 +1,4 @@
-"""How a version stands: what is published, and what keeps newer snapshots from it."""
+"""Status of a version: published and blocked snapshots, and open sources."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from shardline.log.publication import list_published
 from shardline.log.state import REJECTION, VACUUM
 from shardline.log.version import refuse_no_version
 from shardline.operations.rejected_sources import open_sources
+from shardline.report import Report, to_json_value
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.log.entry import Entry
     from shardline.log.shard_history import ShardInterval
     from shardline.log.snapshot import StoredSnapshot
@@ -21,19 +24,19 @@ if TYPE_CHECKING:
     from shardline.operations.rejected_sources import OpenSources
 
 MAX_SNAPSHOTS = 20
-_LOOKED_AT = 50
+_MAX_ENTRIES_READ = 50
 _REMOVALS = (
-    ("rejected", REJECTION, "came in with a rejected snapshot"),
-    ("vacuumed", VACUUM, "went to vacuum, or were erased"),
+    ("rejected", REJECTION, "added by a rejected snapshot"),
+    ("vacuumed", VACUUM, "vacuumed or erased"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One reason why a snapshot is not published.
+    """Reason why a snapshot is not published.
 
-    `kind` is "missing" or "failed" for a check, or "rejected", "vacuumed" or "empty". `shards` are
-    how many shards it is about, 0 if it is about the snapshot itself.
+    `kind` is "missing" or "failed" for a check, or "rejected", "vacuumed" or "empty". `shards` is
+    the number of shards concerned, 0 for a reason that concerns the whole snapshot.
     """
 
     check: str
@@ -44,17 +47,25 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class BlockedSnapshot:
-    """A snapshot that is not published, and why."""
+    """Snapshot that is not published, with the reasons."""
 
     snapshot: StoredSnapshot
     blockers: tuple[Blocker, ...]
 
+    def to_dict(self) -> Json:
+        """Return the snapshot and the reasons as JSON values."""
+        return {
+            "snapshot": self.snapshot.number,
+            "rejected": self.snapshot.rejected,
+            "blockers": to_json_value(self.blockers),
+        }
+
 
 @dataclass(frozen=True, slots=True)
-class VersionStatus:
-    """A version's newest and newest published snapshot, and those that wait or were rejected.
+class VersionStatus(Report):
+    """Latest, published and blocked snapshots of a version.
 
-    `sources` are the rejected sources and skipped duplicates that are open.
+    `sources` are the open rejected sources and skipped duplicates.
     """
 
     version: str
@@ -67,93 +78,113 @@ class VersionStatus:
     checks: tuple[str, ...]
     sources: OpenSources
 
+    def to_dict(self) -> Json:
+        """Return the status as JSON values."""
+        return {
+            "version": self.version,
+            "entries": self.entries,
+            "latest": self.latest and self.latest.to_dict(),
+            "published": self.published and self.published.to_dict(),
+            "tags": self.tags,
+            "pins": self.pins,
+            "checks": list(self.checks),
+            "blocked": [snapshot.to_dict() for snapshot in self.blocked],
+            "rejected_sources": [source.to_dict() for source in self.sources.rejected],
+            "duplicates": [source.to_dict() for source in self.sources.duplicates],
+        }
+
 
 def get_status(version: StoredVersion) -> VersionStatus:
-    """How a version stands. Of the snapshots newer than the published one, the last few."""
+    """Return the status of a version, with the latest blocked snapshots.
+
+    Example:
+        >>> get_status(version).published
+    """
     refuse_no_version(version=version)
     state = version.state
     published = version.published() if state.published else None
     first = max((state.published or 0) + 1, state.snapshot - MAX_SNAPSHOTS + 1)
-    good = list_published(state) if state.snapshot else ()
-    waiting = [n for n in range(first, state.snapshot + 1) if not good[n - 1]]
+    is_published = list_published(state) if state.snapshot else ()
+    pending = [
+        number for number in range(first, state.snapshot + 1) if not is_published[number - 1]
+    ]
     rejected = [
-        n
-        for n in range(max(1, state.snapshot - MAX_SNAPSHOTS + 1), first)
-        if state.timeline.moment(n).rejected
+        number
+        for number in range(max(1, state.snapshot - MAX_SNAPSHOTS + 1), first)
+        if state.timeline.moment(number).rejected
     ]
     return VersionStatus(
         version.name,
         state.number,
         version.latest() if state.snapshot else None,
         published,
-        tuple(_list_blocked(version, number) for number in rejected + waiting),
-        {name: hold.snapshot or 0 for name, hold in sorted(state.tags.items())},
-        {name: hold.snapshot or 0 for name, hold in sorted(state.pins.items())},
+        tuple(
+            BlockedSnapshot(version.snapshot(number), tuple(iter_blockers(version, number)))
+            for number in rejected + pending
+        ),
+        {name: ref.snapshot or 0 for name, ref in sorted(state.tags.items())},
+        {name: ref.snapshot or 0 for name, ref in sorted(state.pins.items())},
         (*state.checks.shard, *state.checks.snapshot),
         open_sources(version),
     )
 
 
-def _list_blocked(version: StoredVersion, number: int) -> BlockedSnapshot:
-    return BlockedSnapshot(version.snapshot(number), tuple(iter_blockers(version, number)))
-
-
 def iter_blockers(version: StoredVersion, number: int) -> Iterator[Blocker]:
     """Yield each reason why a snapshot is not published."""
     state = version.state
-    moment = state.timeline.moment(number)
-    if moment.rejected:
-        entry = version.log.entry(moment.rejected)
-        yield Blocker("", "rejected", 0, _failures(entry) or entry.read(RejectParameters).reason)
-    if not moment.totals.shards:
-        yield Blocker("", "empty", 0, "it holds no shards")
-    stays = state.stays.at(number)
-    for what, mark, fate in _REMOVALS:
-        marked = sum(bool(stay.failed >> state.bits[mark] & 1) for stay in stays)
-        if marked and not (what == "rejected" and moment.rejected):
-            yield Blocker("", what, marked, f"{marked} of its shards {fate}")
-    needed = state.checks_of(number)
-    for check in needed.shard:
-        yield from _iter_shard_blockers(version, stays, check)
-    for check in needed.snapshot:
+    row = state.timeline.moment(number)
+    if row.rejected:
+        entry = version.log.entry(row.rejected)
+        reason = _format_failures(entry) or entry.read(RejectParameters).reason
+        yield Blocker("", "rejected", 0, reason)
+    if not row.totals.shards:
+        yield Blocker("", "empty", 0, "no shards")
+    intervals = state.stays.at(number)
+    for kind, mark, removal in _REMOVALS:
+        count = sum(bool(interval.failed >> state.bits[mark] & 1) for interval in intervals)
+        if count and not (kind == "rejected" and row.rejected):
+            yield Blocker("", kind, count, f"{format_count(count, 'shard')} {removal}")
+    required = state.checks_of(number)
+    for check in required.shard:
+        yield from _iter_shard_blockers(version, intervals, check)
+    for check in required.snapshot:
         flag = 1 << state.bits.get(check, 31)
-        if moment.failed & flag:
+        if row.failed & flag:
             yield Blocker(
-                check, "failed", 0, _get_failure_reason(version, moment.told, moment.entry, check)
+                check, "failed", 0, _find_failure_reason(version, row.told, row.entry, check)
             )
-        elif not moment.passed & flag:
+        elif not row.passed & flag:
             yield Blocker(check, "missing", 0, "")
 
 
 def _iter_shard_blockers(
-    version: StoredVersion, stays: Sequence[ShardInterval], check: str
+    version: StoredVersion, intervals: Sequence[ShardInterval], check: str
 ) -> Iterator[Blocker]:
     flag = 1 << version.state.bits.get(check, 31)
-    failed = [stay for stay in stays if stay.failed & flag]
-    unknown = [stay for stay in stays if not (stay.failed | stay.passed) & flag]
+    failed = [interval for interval in intervals if interval.failed & flag]
+    unknown = [interval for interval in intervals if not (interval.failed | interval.passed) & flag]
     if failed:
-        detail = _get_failure_reason(version, failed[0].told, failed[0].landed, check)
+        detail = _find_failure_reason(version, failed[0].told, failed[0].landed, check)
         yield Blocker(check, "failed", len(failed), detail)
     if unknown:
         yield Blocker(check, "missing", len(unknown), "")
 
 
-def _get_failure_reason(version: StoredVersion, told: int, first: int, check: str) -> str:
-    """What the latest failure of a check says.
-
-    `told` is the entry of the latest failure of any check: that of this one may stand before it.
-    """
-    for number in range(told, max(first, told - _LOOKED_AT), -1):
-        if why := _failures(version.log.entry(number), check):
-            return why
+def _find_failure_reason(version: StoredVersion, last: int, first: int, check: str) -> str:
+    """Return the latest reason why a check failed; `last` is the last failure of any check."""
+    for number in range(last, max(first, last - _MAX_ENTRIES_READ), -1):
+        if reason := _format_failures(version.log.entry(number), check):
+            return reason
     return ""
 
 
-def _failures(entry: Entry, check: str | None = None) -> str:
-    """What an entry says about failures, of one check or, each by its name, of all."""
-    told = [
-        one.detail if check else f"{one.check}: {one.detail}"
-        for one in entry.attestations
-        if not one.passed and one.detail and check in {None, one.check}
+def _format_failures(entry: Entry, check: str | None = None) -> str:
+    """Return the reasons of failures in an entry, of one check, or of all with their names."""
+    reasons = [
+        attestation.detail if check else f"{attestation.check}: {attestation.detail}"
+        for attestation in entry.attestations
+        if not attestation.passed and attestation.detail and check in {None, attestation.check}
     ]
-    return told[0] + (f" (and {len(told) - 1} more)" if len(told) > 1 else "") if told else ""
+    if not reasons:
+        return ""
+    return reasons[0] + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")

@@ -1,10 +1,9 @@
-"""Vacuum: delete the files of a dataset that nothing has needed for long enough.
+"""Vacuum: delete the files of a dataset that no snapshot in retention needs.
 
-A shard belongs to one version, told by its name, and only that version's log lets it in. Vacuum
-announces in the same log which shards it will delete, and deletes them only after that: so a shard
-is either committed before the announcement, which then leaves it alone, or the commit comes after
-it and is refused. That holds whatever the clocks say; the time to keep is for readers, and so that
-slow writers need not do their work again.
+A shard belongs to the version in its name, and only the log of that version can add it. Vacuum
+first announces in this log which shards it deletes. So a shard is either committed before the
+announcement, which then omits it, or its commit comes later and is refused. This holds for any
+clocks: the retention is for readers, and saves slow writers from writing again.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from shardline.operations.partial_commit import make_incomplete_error
 from shardline.provenance.dependencies import Dependencies, list_needless_pins, parse_pin_holder
 from shardline.provenance.log_evidence import LogEvidence
 from shardline.provenance.retainers import iter_logless_retainers, iter_retainers
+from shardline.report import Report
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, open_store, validate_name
 from shardline.storage.store import probe_time
 from shardline.storage.temporary_files import is_abandoned, remove_abandoned
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from datetime import datetime
 
+    from shardline.canonical_json import Json
     from shardline.log.state import State
     from shardline.provenance.retainers import Retainer
     from shardline.storage import ObjectInfo, RootLocation, Store
@@ -50,57 +51,78 @@ if TYPE_CHECKING:
 DEFAULT_RETENTION = timedelta(days=7)
 _RETAINED_CHECKPOINTS = 2
 _PROBE_LIFETIME = timedelta(hours=1)
-"""How long a probe may be in use: far longer than it takes."""
-_BESIDE = re.compile(r"\.(index|receipt|rows)$")
+"""Upper bound of the time that a probe is in use."""
+_SIDECAR = re.compile(r"\.(index|receipt|rows)$")
 
 VacuumReason: TypeAlias = Literal[
-    "in no snapshot that is kept",
-    "written and never committed",
-    "it held erased records",
+    "in no retained snapshot",
+    "never committed",
+    "contains erased records",
     "announced by an earlier vacuum",
-    "beside a shard that goes or is gone",
-    "refused rows of an append that was never committed",
-    "left behind by a writer that was stopped",
-    "a newer checkpoint replaces it",
+    "sidecar of a deleted shard",
+    "quarantine file of an uncommitted append",
+    "temporary file of a stopped writer",
+    "replaced by a newer checkpoint",
 ]
 
-_ABANDONED: VacuumReason = "left behind by a writer that was stopped"
+_ABANDONED: VacuumReason = "temporary file of a stopped writer"
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumCandidate:
-    """A file that vacuum deletes, or would."""
+    """File that vacuum deletes."""
 
     name: str
     bytes: int
     modified: datetime
-    why: VacuumReason
+    reason: VacuumReason
 
 
 @dataclass(frozen=True, slots=True)
-class VacuumReport:
-    """What vacuum deleted, or would have without `dry_run`; `kept` files it leaves alone.
+class VacuumReport(Report):
+    """Result of a vacuum, or its plan with `dry_run`.
 
-    `keepers` keep shards that the newest snapshots do without. `let_go` are pins that nothing needs
-    any more: what they held goes when the time to keep has passed.
+    `kept_files` counts the retained files in the shards folder. `retainers` retain shards that the
+    latest snapshots do not need. `released_pins` are pins without a dependent: their shards can be
+    deleted after the retention time.
     """
 
     dataset: str
     dry_run: bool
     files: list[VacuumCandidate] = field(default_factory=list)
-    kept: int = 0
-    keepers: list[Retainer] = field(default_factory=list)
-    let_go: list[str] = field(default_factory=list)
+    kept_files: int = 0
+    retainers: list[Retainer] = field(default_factory=list)
+    released_pins: list[str] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
-        """How many bytes that frees."""
+        """Total size of the deleted files."""
         return sum(file.bytes for file in self.files)
+
+    def to_dict(self) -> Json:
+        """Return the report as JSON values."""
+        return {
+            "dataset": self.dataset,
+            "dry_run": self.dry_run,
+            "bytes": self.bytes,
+            "kept_files": self.kept_files,
+            "retainers": [retainer.to_dict() for retainer in self.retainers],
+            "released_pins": self.released_pins,
+            "files": [
+                {
+                    "file": file.name,
+                    "bytes": file.bytes,
+                    "modified": file.modified.isoformat(),
+                    "reason": file.reason,
+                }
+                for file in self.files
+            ],
+        }
 
 
 @dataclass(slots=True)
 class _VacuumRun:
-    """A vacuum at work: what it goes by, and what it has done so far."""
+    """Vacuum in progress: its arguments, and what it has changed so far."""
 
     store: Store
     dataset: str
@@ -112,37 +134,37 @@ class _VacuumRun:
     deleted: list[str] = field(default_factory=list)
     released_pins: list[str] = field(default_factory=list)
 
-    def needs(self) -> Dependencies:
-        """What versions need of others, as the logs are now."""
+    def read_dependencies(self) -> Dependencies:
+        """Return the current dependencies between versions."""
         return Dependencies(self.store, self.now, self.retention, self.evidence)
 
     def is_old(self, file: ObjectInfo) -> bool:
-        """Return True for a file from before the time to keep; without one, for every file."""
+        """Return True for a file that is older than the retention time."""
         return not self.retention or file.modified < self.now - self.retention
 
-    def believes(self, version: StoredVersion) -> bool:
-        """Return True if a version has a log, or is said to have had none ever."""
+    def is_known(self, version: StoredVersion) -> bool:
+        """Return True if a version has a log, or never had one according to the caller."""
         return self.evidence.has_log(version.name) or version.log.version in self.without_log
 
     @contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Make an error say what was done before it."""
+    def report_changes(self) -> Iterator[None]:
+        """Convert an error after the first change to VacuumStoppedError."""
         try:
             yield
         except ShardlineError as error:
             if not (self.announced or self.deleted or self.released_pins):
                 raise
-            raise self._stopped(error) from error
+            raise self._make_stopped_error(error) from error
 
-    def _stopped(self, error: ShardlineError) -> VacuumStoppedError:
+    def _make_stopped_error(self, error: ShardlineError) -> VacuumStoppedError:
         done = (
             f"{self.dataset}: vacuum announced "
             f"{format_count(len(self.announced), 'shard')}, deleted "
             f"{format_count(len(self.deleted), 'file')} and released "
             f"{format_count(len(self.released_pins), 'pin')}"
         )
-        again = "run again: the next vacuum deletes what was announced"
-        stopped = make_incomplete_error(VacuumStoppedError, done, error, again)
+        remedy = "run again: the next vacuum deletes what was announced"
+        stopped = make_incomplete_error(VacuumStoppedError, done, error, remedy)
         stopped.announced, stopped.deleted = tuple(self.announced), tuple(self.deleted)
         stopped.released_pins = tuple(self.released_pins)
         return stopped
@@ -153,22 +175,33 @@ def vacuum(
     dataset: str,
     *,
     retention: timedelta = DEFAULT_RETENTION,
-    delete: bool = False,
+    dry_run: bool = True,
     without_log: Collection[str] = (),
     clock: Callable[[], datetime] | None = None,
     progress: Callable[[VacuumCandidate], None] | None = None,
 ) -> VacuumReport:
-    """Find what a dataset no longer needs, and with `delete` delete it.
+    """Delete the files that a dataset no longer needs, or list them with `dry_run`.
 
-    Kept are the shards of each version's newest and newest published snapshot, of all with a tag or
-    pin, and of all that were one of these until less than `retention` ago. Pins of derived versions
-    that no longer need them are let go of: what only they held was in use until then. The files of
-    a version without a log are kept, unless `without_log` names it: set that only for a version
-    that never had a log. `clock` gives the time; by default it is that of this machine or of the
-    store, whichever is earlier.
+    Vacuum retains the shards of the latest and published snapshot of each version, of snapshots
+    with a tag or pin, and of all that were one of these within `retention`. It releases pins of
+    derived versions that no longer need them.
 
-    Raises IncompleteLogError, before anything is changed, if a log is missing or shorter than
-    others imply. Raises VacuumStoppedError if it fails after it has changed something.
+    Args:
+        root: Root of the dataset.
+        dataset: Name of the dataset.
+        retention: How long unreferenced files stay.
+        dry_run: Plan without writing.
+        without_log: Versions that never had a log, whose files can be deleted. The files of other
+            versions without a log are retained.
+        clock: Current time; by default that of this machine or of the store, whichever is earlier.
+        progress: Called with each deleted file.
+
+    Raises:
+        IncompleteLogError: A log is missing or shorter than others imply. Nothing was changed.
+        VacuumStoppedError: The vacuum failed after it changed something.
+
+    Example:
+        >>> vacuum(root, "digits").bytes
     """
     validate_name(dataset, "dataset")
     store = open_store(root)
@@ -177,10 +210,11 @@ def vacuum(
     evidence = LogEvidence(store, dataset)
     evidence.follow(names)
     evidence.validate(_list_owners(files))
-    now = clock() if clock else _get_current_time(store, dataset, probe=delete and bool(retention))
+    probe = not dry_run and bool(retention)
+    now = clock() if clock else _get_current_time(store, dataset, probe=probe)
     run = _VacuumRun(store, dataset, retention, now, evidence, frozenset(without_log))
-    with run.reporting():
-        return _run_vacuum(run, files, names, clock or utc_now, progress, delete=delete)
+    with run.report_changes():
+        return _run_vacuum(run, files, names, clock or utc_now, progress, delete=not dry_run)
 
 
 def _run_vacuum(
@@ -192,110 +226,113 @@ def _run_vacuum(
     *,
     delete: bool,
 ) -> VacuumReport:
-    versions = _sort_holders_first(
-        StoredVersion(run.store, f"{run.dataset}/{one}", clock=clock) for one in names
+    versions = _sort_dependents_first(
+        StoredVersion(run.store, f"{run.dataset}/{name}", clock=clock) for name in names
     )
-    at_once = delete and not run.retention
-    needless = _release_pins(versions, run) if at_once else {}
-    needs = run.needs()
-    if not at_once:
-        needless = {version.name: list_needless_pins(version, needs) for version in versions}
-    doomed: list[VacuumCandidate] = []
-    keepers: list[Retainer] = []
+    release_first = delete and not run.retention
+    needless = _release_pins(versions, run) if release_first else {}
+    dependencies = run.read_dependencies()
+    if not release_first:
+        needless = {version.name: list_needless_pins(version, dependencies) for version in versions}
+    candidates: list[VacuumCandidate] = []
+    retainers: list[Retainer] = []
     for version in versions:
         own = _list_own_shards(version, files)
-        if not run.believes(version):
-            keepers += iter_logless_retainers(version, own)
+        if not run.is_known(version):
+            retainers += iter_logless_retainers(version, own)
             continue
         erased = _list_erased_shards(version, own)
-        let_go = needless[version.name]
-        # With a time to retention, what they held was in use until now.
-        but = let_go if not delete and not run.retention else ()
-        going = _list_shard_candidates(
-            version, files, run, needs, erased=erased, but=but, delete=delete
+        # With a retention time, the shards of a released pin were in use until now.
+        ignored = needless[version.name] if not delete and not run.retention else ()
+        shards = _list_shard_candidates(
+            version, files, run, dependencies, erased=erased, ignored_pins=ignored, delete=delete
         )
-        gone = {_get_leaf(file.name) for file in going}
-        staying = {name: file for name, file in own.items() if name not in gone}
-        keepers += iter_retainers(version, staying, erased, needs, let_go)
-        doomed += going
-        doomed += _list_checkpoint_candidates(version, run)
-    doomed += _list_temporary_candidates(run)
+        names_to_delete = {_get_leaf(file.name) for file in shards}
+        retained = {name: file for name, file in own.items() if name not in names_to_delete}
+        retainers += iter_retainers(version, retained, erased, dependencies, needless[version.name])
+        candidates += shards
+        candidates += _list_checkpoint_candidates(version, run)
+    candidates += _list_temporary_candidates(run)
     if delete:
-        # Others may have put logs back meanwhile that say more than those that were read.
+        # Logs that were restored concurrently may contain more than those that were read.
         run.evidence.follow(names)
         run.evidence.validate(_list_owners(files))
-        _delete(run, doomed, progress)
-    if delete and not at_once:
+        _delete(run, candidates, progress)
+    if delete and not release_first:
         needless = _release_pins(versions, run)
-    kept = len(files) - _list_shard_files(doomed)
-    pins = [f"{name}: {pin}" for name, found in sorted(needless.items()) for pin in found]
-    return VacuumReport(run.dataset, not delete, doomed, kept, keepers, pins)
+    return VacuumReport(
+        run.dataset,
+        not delete,
+        candidates,
+        len(files) - _count_shard_files(candidates),
+        retainers,
+        [f"{name}: {pin}" for name, pins in sorted(needless.items()) for pin in pins],
+    )
 
 
 def _get_current_time(store: Store, dataset: str, *, probe: bool) -> datetime:
-    """Return the time by this machine and by the store, whichever is earlier.
+    """Return the time of this machine or, with a probe file, of the store: the earlier one.
 
-    The store is asked with a `probe`, a small file. A clock that is ahead must not make anything
-    look old.
+    So a fast clock does not make any file look old.
     """
     now = utc_now()
     return min(now, probe_time(store, dataset)) if probe else now
 
 
-def _sort_holders_first(versions: Iterable[StoredVersion]) -> list[StoredVersion]:
-    """The versions of a dataset in an order in which those that hold others come before these.
+def _sort_dependents_first(versions: Iterable[StoredVersion]) -> list[StoredVersion]:
+    """Return versions in an order where dependents precede the versions that they depend on.
 
-    What a holder gives up is announced in its own log before it is looked at what it needs: so it
-    cannot be brought back while what it is read from goes.
+    A dependent announces its deletions before its dependencies are read. So its shards cannot be
+    restored while their dependencies are deleted.
     """
-    left = {version.name: version for version in versions}
+    pending = {version.name: version for version in versions}
     order: list[StoredVersion] = []
 
-    def place(name: str) -> None:
-        version = left.pop(name, None)
+    def visit(name: str) -> None:
+        version = pending.pop(name, None)
         if version is not None:
-            for holder in sorted(filter(None, map(parse_pin_holder, version.state.pins))):
-                place(holder)
+            for dependent in sorted(filter(None, map(parse_pin_holder, version.state.pins))):
+                visit(dependent)
             order.append(version)
 
-    for name in sorted(left):
-        place(name)
+    for name in sorted(pending):
+        visit(name)
     return order
 
 
 def _release_pins(versions: list[StoredVersion], run: _VacuumRun) -> dict[str, list[str]]:
-    """Let go of the pins that nothing needs, and tell which, by version.
+    """Release the pins that no version needs. Returns them by version.
 
-    Whoever derives a version pins its inputs before and behind its commit. So it is looked once
-    more behind letting go: either its commit is seen here, or it sees that the pin is gone.
+    A derivation pins its inputs before and after its commit. So the second look after the release
+    sees its commit, or the derivation sees that the pin is missing.
     """
-    found = {}
+    released = {}
     for version in versions:
-        pins = list_needless_pins(version, run.needs())
-        held = {pin: version.state.pins[pin] for pin in pins}
+        pins = list_needless_pins(version, run.read_dependencies())
+        refs = {pin: version.state.pins[pin] for pin in pins}
         for pin in pins:
-            with contextlib.suppress(SnapshotNotFoundError):  # another vacuum was faster
+            with contextlib.suppress(SnapshotNotFoundError):  # Released by another vacuum.
                 version.pin(pin, None)
                 run.released_pins.append(f"{version.name}: {pin}")
-        if held:
-            pins = list_needless_pins(version, run.needs(), held)
-        for pin in held.keys() - set(pins):
-            version.pin(pin, held[pin].snapshot, held[pin].reason)
+        if refs:
+            pins = list_needless_pins(version, run.read_dependencies(), refs)
+        for pin in refs.keys() - set(pins):
+            version.pin(pin, refs[pin].snapshot, refs[pin].reason)
             if f"{version.name}: {pin}" in run.released_pins:
                 run.released_pins.remove(f"{version.name}: {pin}")
-        found[version.name] = pins
-    return found
+        released[version.name] = pins
+    return released
 
 
 def _delete(
     run: _VacuumRun,
-    doomed: list[VacuumCandidate],
+    candidates: list[VacuumCandidate],
     progress: Callable[[VacuumCandidate], None] | None,
 ) -> None:
-    def delete_one(file: VacuumCandidate) -> VacuumCandidate:
-        path = run.store.local_path(file.name) if file.why == _ABANDONED else None
+    def delete_file(file: VacuumCandidate) -> VacuumCandidate:
+        path = run.store.local_path(file.name) if file.reason == _ABANDONED else None
         if path is not None and is_abandoned(path) is not None:
-            # Only under its lock: its writer may have created it a moment ago.
+            # Deleted under its lock: a live writer may just have created the file.
             if remove_abandoned(str(path)):
                 run.deleted.append(file.name)
         else:
@@ -303,14 +340,14 @@ def _delete(
                 run.store.delete(file.name)
         return file
 
-    for file in run_tasks(delete_one, doomed, workers=run.store.requests_at_once):
+    for file in run_tasks(delete_file, candidates, workers=run.store.requests_at_once):
         if progress is not None:
             progress(file)
 
 
 @contextmanager
 def _record_deletion(done: list[str], name: str) -> Iterator[None]:
-    """Note what was done, also if the disk did not confirm it."""
+    """Record a deletion, also if the disk did not confirm it."""
     try:
         yield
     except UnsyncedWriteError:
@@ -320,38 +357,38 @@ def _record_deletion(done: list[str], name: str) -> Iterator[None]:
 
 
 def _list_versions(store: Store, dataset: str) -> set[str]:
-    """The versions that have a folder; one of another name is not ours."""
-    found = set()
+    """Return the versions with a folder. Other folders do not belong to the dataset."""
+    versions = set()
     for name in store.folders(dataset):
         with contextlib.suppress(InvalidNameError):
-            found.add(validate_name(name, "version"))
-    return found
+            versions.add(validate_name(name, "version"))
+    return versions
 
 
 def _list_shards_folder(store: Store, dataset: str) -> list[ObjectInfo]:
-    """The files right in the shards folder; what lies in folders below it is not ours."""
+    """Return the files of the shards folder, without those of subfolders."""
     folder = f"{dataset}/shards"
     return [file for file in store.list(folder) if file.name == f"{folder}/{_get_leaf(file.name)}"]
 
 
 def _list_owners(files: list[ObjectInfo]) -> set[str]:
-    """The versions to which the files in the shards folder belong, by their names."""
-    found = set()
+    """Return the versions in the names of the files of the shards folder."""
+    owners = set()
     for file in files:
-        match = SHARD_NAME.fullmatch(_BESIDE.sub("", _get_leaf(file.name)))
+        match = SHARD_NAME.fullmatch(_SIDECAR.sub("", _get_leaf(file.name)))
         if match:
             with contextlib.suppress(InvalidNameError):
-                found.add(validate_name(match["version"], "version"))
-    return found
+                owners.add(validate_name(match["version"], "version"))
+    return owners
 
 
 def _get_leaf(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _list_shard_files(doomed: list[VacuumCandidate]) -> int:
+def _count_shard_files(candidates: list[VacuumCandidate]) -> int:
     return sum(
-        "/shards/" in file.name and not _get_leaf(file.name).startswith(".") for file in doomed
+        "/shards/" in file.name and not _get_leaf(file.name).startswith(".") for file in candidates
     )
 
 
@@ -359,33 +396,30 @@ def _list_shard_candidates(
     version: StoredVersion,
     files: list[ObjectInfo],
     run: _VacuumRun,
-    needs: Dependencies,
+    dependencies: Dependencies,
     *,
     erased: set[str],
-    but: Collection[str],
+    ignored_pins: Collection[str],
     delete: bool,
 ) -> list[VacuumCandidate]:
-    """The shards of one version that may go, announced in its log if they are to be deleted.
-
-    The pins in `but` are as good as let go of.
-    """
+    """Return the shards of a version to delete; with `delete` announce them in its log first."""
     own = _list_own_shards(version, files)
 
     def choose(state: State) -> dict[str, VacuumReason]:
         released = run.evidence.released(state, run.now)
-        free = find_unreferenced(state, run.now, run.retention, but=but, released=released)
-        free_of_erased = _list_unneeded_erased(state, needs) if erased else set()
+        free = find_unreferenced(state, run.now, run.retention, but=ignored_pins, released=released)
+        free_of_erased = _list_unneeded_erased(state, dependencies) if erased else set()
         known = set(state.stays.names().to_pylist())
         chosen: dict[str, VacuumReason] = {}
         for name, file in own.items():
             if name in erased & free_of_erased:
-                chosen[name] = "it held erased records"
+                chosen[name] = "contains erased records"
             elif state.condemned_in(name) is not None:
                 continue
             elif name in free:
-                chosen[name] = "in no snapshot that is kept"
+                chosen[name] = "in no retained snapshot"
             elif name not in known and run.is_old(file):
-                chosen[name] = "written and never committed"
+                chosen[name] = "never committed"
         return chosen
 
     chosen = choose(version.state)
@@ -396,18 +430,18 @@ def _list_shard_candidates(
         )
         announced = set(entry.condemned) if entry else set()
         run.announced += sorted(announced)
-        chosen = {name: why for name, why in chosen.items() if name in announced}
+        chosen = {name: reason for name, reason in chosen.items() if name in announced}
     for name in own:
         condemned = version.state.condemned_in(name) is not None
         if condemned and name not in chosen and name not in erased:
             chosen[name] = "announced by an earlier vacuum"
-    doomed = [_make_candidate(own[name], why) for name, why in chosen.items()]
-    doomed += _list_sidecar_candidates(version, files, set(own) - set(chosen), set(chosen), run)
-    return doomed + _list_quarantine_candidates(version, set(own), set(chosen), run)
+    candidates = [_build_candidate(own[name], reason) for name, reason in chosen.items()]
+    candidates += _list_sidecar_candidates(version, files, set(own) - set(chosen), set(chosen), run)
+    return candidates + _list_quarantine_candidates(version, set(own), set(chosen), run)
 
 
 def _list_own_shards(version: StoredVersion, files: list[ObjectInfo]) -> dict[str, ObjectInfo]:
-    """The files that are shards of a version, by their names."""
+    """Return the shard files of a version by shard name."""
     return {
         name: file
         for file in files
@@ -417,81 +451,80 @@ def _list_own_shards(version: StoredVersion, files: list[ObjectInfo]) -> dict[st
 
 
 def _list_erased_shards(version: StoredVersion, names: Iterable[str]) -> set[str]:
-    """The shards that an erase gave up, and no vacuum has announced yet.
+    """Return the shards that an erase replaced and no vacuum has announced yet.
 
-    They never come back, but whoever holds a snapshot with them may read it for as long as before.
+    They never return, but snapshots with them stay readable for the retention time.
     """
-    found = [(name, version.state.condemned_in(name)) for name in names]
-    entries = {number for _, number in found if number is not None}
+    tombstones = [(name, version.state.condemned_in(name)) for name in names]
+    entries = {number for _, number in tombstones if number is not None}
     erasing = {number for number in entries if version.log.entry(number).operation == "erase"}
-    return {name for name, number in found if number in erasing}
+    return {name for name, number in tombstones if number in erasing}
 
 
-def _list_unneeded_erased(state: State, needs: Dependencies) -> set[str]:
-    """The shards that stay neither for a snapshot of their own version nor for those of others.
+def _list_unneeded_erased(state: State, dependencies: Dependencies) -> set[str]:
+    """Return the shards that neither a snapshot of their version nor a dependent needs.
 
-    Of erased shards, a version that holds a snapshot with them by a pin keeps only what it needs.
+    The pin of a dependent retains of erased shards only those that the dependent needs.
     """
-    needs.refresh()
+    dependencies.refresh()
+    now, retention = dependencies.now, dependencies.retention
     pins = {pin for pin in state.pins if parse_pin_holder(pin) is not None}
-    released = needs.released(state, erased=True)
-    free = find_unreferenced(state, needs.now, needs.retention, but=pins, released=released)
-    return free.difference(*needs.of(needs.opened(state.name)).values())
+    released = dependencies.released(state, erased=True)
+    free = find_unreferenced(state, now, retention, but=pins, released=released)
+    return free.difference(*dependencies.of(dependencies.opened(state.name)).values())
 
 
 def _list_sidecar_candidates(
     version: StoredVersion,
     files: list[ObjectInfo],
-    staying: set[str],
-    going: set[str],
+    retained: set[str],
+    deleted: set[str],
     run: _VacuumRun,
 ) -> list[VacuumCandidate]:
-    """What lies beside shards that go or are gone: indexes, and of those never committed all.
+    """Return the sidecars of deleted shards.
 
-    The receipt and the row map of a shard that was committed stay: what was made of it can still
-    be traced.
+    The receipt and the row map of a committed shard stay, for traces through the shard.
     """
     known = set(version.state.stays.names().to_pylist())
-    doomed = []
+    candidates = []
     for file in files:
-        shard, beside = _BESIDE.subn("", _get_leaf(file.name))
+        shard, is_sidecar = _SIDECAR.subn("", _get_leaf(file.name))
         match = SHARD_NAME.fullmatch(shard)
-        if not beside or not match or shard in staying:
+        if not is_sidecar or not match or shard in retained:
             continue
         if shard in known and file.name.endswith((RECEIPT, ROWS)):
             continue
-        gone = shard in going or version.state.condemned_in(shard) is not None
-        if match["version"] == version.log.version and (gone or run.is_old(file)):
-            doomed.append(_make_candidate(file, "beside a shard that goes or is gone"))
-    return doomed
+        is_deleted = shard in deleted or version.state.condemned_in(shard) is not None
+        if match["version"] == version.log.version and (is_deleted or run.is_old(file)):
+            candidates.append(_build_candidate(file, "sidecar of a deleted shard"))
+    return candidates
 
 
 def _list_quarantine_candidates(
-    version: StoredVersion, shards: set[str], going: set[str], run: _VacuumRun
+    version: StoredVersion, shards: set[str], deleted: set[str], run: _VacuumRun
 ) -> list[VacuumCandidate]:
-    """The refused rows of parts that were never committed: with their shard, or without one."""
+    """Return the quarantine files of uncommitted shards, and of parts without a shard."""
     known = set(version.state.stays.names().to_pylist())
-    doomed: list[ObjectInfo] = []
-    alone: list[ObjectInfo] = []
+    files: list[ObjectInfo] = []
+    without_shard: list[ObjectInfo] = []
     for file in version.store.list(f"{version.log.dataset}/quarantine"):
         shard = f"{_get_leaf(file.name).removesuffix('.jsonl')}.tfrecord"
         match = SHARD_NAME.fullmatch(shard)
         if match is None or match["version"] != version.log.version or shard in known:
             continue
-        if shard in going or version.state.condemned_in(shard) is not None:
-            doomed.append(file)
+        if shard in deleted or version.state.condemned_in(shard) is not None:
+            files.append(file)
         elif shard not in shards and run.is_old(file):
-            alone.append(file)
-    if alone:
-        # A part of which no row gave a record has no shard to be known by.
-        told = _list_referenced_quarantine(version)
-        doomed += [file for file in alone if file.name not in told]
-    why: VacuumReason = "refused rows of an append that was never committed"
-    return [_make_candidate(file, why) for file in doomed]
+            without_shard.append(file)
+    if without_shard:
+        # If no row gave a record, the entry refers to the quarantine file without a shard.
+        referenced = _list_referenced_quarantine(version)
+        files += [file for file in without_shard if file.name not in referenced]
+    return [_build_candidate(file, "quarantine file of an uncommitted append") for file in files]
 
 
 def _list_referenced_quarantine(version: StoredVersion) -> set[str]:
-    """The quarantine files that entries refer to."""
+    """Return the quarantine files that log entries refer to."""
     return {
         name
         for entry in version.log.entries(1)
@@ -501,28 +534,31 @@ def _list_referenced_quarantine(version: StoredVersion) -> set[str]:
 
 
 def _list_checkpoint_candidates(version: StoredVersion, run: _VacuumRun) -> list[VacuumCandidate]:
-    found = version.store.list(version.log.folder)
-    checkpoints = [file for file in found if CHECKPOINT_NAME.fullmatch(_get_leaf(file.name))]
+    checkpoints = [
+        file
+        for file in version.store.list(version.log.folder)
+        if CHECKPOINT_NAME.fullmatch(_get_leaf(file.name))
+    ]
     return [
-        _make_candidate(file, "a newer checkpoint replaces it")
+        _build_candidate(file, "replaced by a newer checkpoint")
         for file in checkpoints[:-_RETAINED_CHECKPOINTS]
         if run.is_old(file)
     ]
 
 
 def _list_temporary_candidates(run: _VacuumRun) -> list[VacuumCandidate]:
-    """Temporary files and probes of writers that were stopped."""
+    """Return the temporary files and probes of stopped writers."""
     return [
-        _make_candidate(file, _ABANDONED)
+        _build_candidate(file, _ABANDONED)
         for file in run.store.list(run.dataset, hidden=True)
         if _is_abandoned(file, run)
     ]
 
 
 def _is_abandoned(file: ObjectInfo, run: _VacuumRun) -> bool:
-    """Return True for a temporary file that no live writer has, and for an old probe.
+    """Return True for a temporary file without a live writer, and for an old probe.
 
-    On a local disk a live writer has a lock on its file, whatever the clocks say.
+    On a local disk a live writer holds a lock on its file.
     """
     is_old = file.modified < run.now - max(run.retention, _PROBE_LIFETIME)
     if TEMPORARY_NAME.fullmatch(_get_leaf(file.name)):
@@ -532,5 +568,5 @@ def _is_abandoned(file: ObjectInfo, run: _VacuumRun) -> bool:
     return is_old and PROBE_NAME.fullmatch(_get_leaf(file.name)) is not None
 
 
-def _make_candidate(file: ObjectInfo, why: VacuumReason) -> VacuumCandidate:
-    return VacuumCandidate(file.name, file.size, file.modified, why)
+def _build_candidate(file: ObjectInfo, reason: VacuumReason) -> VacuumCandidate:
+    return VacuumCandidate(file.name, file.size, file.modified, reason)

@@ -75,7 +75,7 @@ def test_json_tells_all_of_it(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (told["shards"], told["bytes"]) == ([shard.to_dict()], shard.bytes)
     (landed,) = told["appended"]
-    assert (landed["path"], landed["rows"], landed["records"], landed["quarantined"]) == (
+    assert (landed["path"], landed["rows"], landed["records"], landed["quarantined_rows"]) == (
         str(path), 4, 3, 1,
     )  # fmt: skip
     quarantine = told["quarantine"]

@@ -90,7 +90,7 @@ def test_rebuilds_snapshot_checks_and_vacuums_are_told_too(tmp_path: Path) -> No
     content = version.latest().content
     version.attest([Attestation("counts", passed=True, content=content)])
     clock.move(days=30)
-    vacuum(tmp_path, "digits", delete=True, clock=clock)
+    vacuum(tmp_path, "digits", dry_run=False, clock=clock)
     rows = told(tmp_path, "-n", "6")
     content = version.snapshot(1).content[:12]
     for number, columns, parts in (

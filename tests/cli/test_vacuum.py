@@ -56,8 +56,8 @@ def test_what_was_in_use_a_moment_ago_is_kept(tmp_path: Path) -> None:
     assert "(--retention 1w)" in result.out
     assert result.commands == [["vacuum", "digits", "--delete", "--retention", "0"]]
     report = on(tmp_path, "vacuum", "digits", "--delete", "--json").json
-    assert (report["files"], report["kept"]) == ([], 2)
-    assert [one["kind"] for one in report["keepers"]] == ["time"]
+    assert (report["files"], report["kept_files"]) == ([], 2)
+    assert [one["kind"] for one in report["retainers"]] == ["time"]
     assert file_of(tmp_path, "two").exists()
 
 
@@ -66,7 +66,7 @@ def test_a_tag_keeps_its_snapshot(tmp_path: Path) -> None:
     on(tmp_path, "tag", f"{NAME}@2", "train-1")
     result = on(tmp_path, "vacuum", "digits", "--retention", "0")
     assert result.shows("tag", NAME, "--delete", "train-1")
-    (keeper,) = on(tmp_path, "vacuum", "digits", "--retention", "0", "--json").json["keepers"]
+    (keeper,) = on(tmp_path, "vacuum", "digits", "--retention", "0", "--json").json["retainers"]
     assert (keeper["kind"], keeper["where"], keeper["files"]) == ("tag", f"{NAME}@2", 1)
 
 
@@ -77,7 +77,7 @@ def test_whoever_else_keeps_a_snapshot_is_told_with_what_to_do(tmp_path: Path) -
     version.pin("someone", 2)
     result = on(tmp_path, "vacuum", "digits", "--retention", "0")
     assert result.shows("consumers", NAME, "--release", "model")
-    assert f"Version(root, {NAME!r}).pin('someone', None)" in result.out
+    assert f"[{NAME!r}].pin('someone', None)" in result.out
 
 
 def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path
     make_version(tmp_path, "digits/v2")
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
     at_once = ("vacuum", "digits", "--retention", "0")
-    (pin,) = on(tmp_path, *at_once, "--json").json["let_go"]
+    (pin,) = on(tmp_path, *at_once, "--json").json["released_pins"]
     assert pin.startswith("digits/v1: digits/v2")
     assert "1 pin" in on(tmp_path, *at_once).out
     later = on(tmp_path, "vacuum", "digits", "--retention", "1h").out
@@ -109,14 +109,14 @@ def test_json_tells_each_file_and_why(tmp_path: Path) -> None:
         assert (result.code, result.err) == (0, "")
         (file,) = result.json.pop("files")
         assert file.pop("modified").endswith("+00:00")
-        assert file.pop("why")
+        assert file.pop("reason")
         assert file == {"file": f"digits/shards/{path.name}", "bytes": size}
         assert {name: result.json[name] for name in ("ok", "dataset", "dry_run")} == {
             "ok": True,
             "dataset": "digits",
             "dry_run": dry_run,
         }
-        assert (result.json["bytes"], result.json["kept"]) == (size, 1)
+        assert (result.json["bytes"], result.json["kept_files"]) == (size, 1)
 
 
 def test_the_files_are_told_by_reason_and_with_their_age(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_shards_without_a_log_go_only_if_named(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "digits" / "v2")
     at_once = ("vacuum", "digits", "--retention", "0")
     told = on(tmp_path, *at_once, "--delete", "--json").json
-    assert [(one["kind"], one["where"]) for one in told["keepers"]] == [("log", "digits/v2")]
+    assert [(one["kind"], one["where"]) for one in told["retainers"]] == [("log", "digits/v2")]
     assert orphan.exists()
     would = on(tmp_path, *at_once, "--without-log", "v2")
     assert would.commands == [

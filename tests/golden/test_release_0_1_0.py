@@ -281,7 +281,7 @@ def test_vacuum_dry_run_changes_nothing(read_only: Path) -> None:
 
 def test_stopped_vacuum_is_finished(root: Path) -> None:
     number = Version(root, "notes/v1").state.number
-    assert len(vacuum(root, "notes", retention=timedelta(0), delete=True).files) == 6
+    assert len(vacuum(root, "notes", retention=timedelta(0), dry_run=False).files) == 6
     assert vacuum(root, "notes", retention=timedelta(0)).files == []
     assert Version(root, "notes/v1").state.number == number
     assert verify_version(Version(root, "notes/v1")).ok
@@ -306,7 +306,7 @@ def test_erasure_without_vacuum_is_completed(root: Path) -> None:
     assert not prove_erasure(root, "guests").complete
     version = Version(root, "guests/v1")
     assert check_version(version).published == 2
-    vacuum(root, "guests", retention=timedelta(0), delete=True)
+    vacuum(root, "guests", retention=timedelta(0), dry_run=False)
     assert prove_erasure(root, "guests").complete
     assert [row["id"] for row in records_of(version.published())] == [0]
 

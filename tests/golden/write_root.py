@@ -295,7 +295,7 @@ def vacuum_some() -> None:
         patch.object(LocalStore, "delete", side_effect=KeyboardInterrupt),
         suppress(KeyboardInterrupt),
     ):
-        vacuum("root", "notes", retention=timedelta(0), delete=True)
+        vacuum("root", "notes", retention=timedelta(0), dry_run=False)
 
 
 def delete_indexes() -> None:

@@ -111,7 +111,7 @@ def make_root(folder: Path) -> Root:
     base.tag("good", base.latest().number)
     for name in (WHOLE, RENAMED, SINGLE):
         _derive(root, name)
-    vacuum(root.folder, "digits", retention=timedelta(), delete=True)
+    vacuum(root.folder, "digits", retention=timedelta(), dry_run=False)
     return root
 
 

@@ -234,7 +234,7 @@ def test_a_log_that_cannot_be_read_is_told_at_every_level_and_both_ways(
 def test_what_went_to_vacuum_is_shown_so(base: Version) -> None:
     base.pin("digits/v2 on 1", None)
     later = datetime.now(UTC) + timedelta(days=1)
-    vacuum(base.store, "digits", retention=timedelta(0), delete=True, clock=lambda: later)
+    vacuum(base.store, "digits", retention=timedelta(0), dry_run=False, clock=lambda: later)
     base.refresh()
     old = told(base, level="snapshots").nodes["digits/v1@1"]
     assert old.lack == "gone"

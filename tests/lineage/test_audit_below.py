@@ -148,7 +148,7 @@ def test_a_base_that_vacuum_took_is_told(base: Version, tmp_path: Path) -> None:
     assert check_version(base).ok
     for pin in list(base.state.pins):
         base.pin(pin, None)
-    vacuum(tmp_path / "root", "digits", retention=timedelta(), delete=True)
+    vacuum(tmp_path / "root", "digits", retention=timedelta(), dry_run=False)
     for shards in (True, False):
         found = kinds(base, shards=shards)
         assert {("error", "unreadable-snapshot", name) for name in (WIDE, WIDER, PLAN)} <= found

@@ -193,7 +193,7 @@ def test_card_of_deleted_file_names_removing_entries(tmp_path: Path, how: str) -
         rebuild(version, compression="gzip")
     assert check_version(version).ok
     later = datetime.now(UTC) + timedelta(days=1)
-    vacuum(tmp_path, "numbers", retention=timedelta(0), delete=True, clock=lambda: later)
+    vacuum(tmp_path, "numbers", retention=timedelta(0), dry_run=False, clock=lambda: later)
     version.refresh()
     assert USAGE not in card_of(tmp_path, 1)
     line = section(card_of(tmp_path, 1), "Removed files")[-1]

@@ -313,7 +313,7 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     version.store.create(orphan, b"of a shard that was never committed")
     later = datetime.now(UTC) + timedelta(days=1)
     report = vacuum(
-        version.store, "digits", retention=KEEP_NOTHING, delete=True, clock=lambda: later
+        version.store, "digits", retention=KEEP_NOTHING, dry_run=False, clock=lambda: later
     )
     names = [file.name for file in report.files]
     assert len([name for name in names if name.endswith(".tfrecord")]) >= 5

@@ -109,7 +109,7 @@ def test_a_checkpoint_on_s3_is_used_and_vacuum_takes_what_is_not_needed(s3_root:
     assert opened.state.checkpoint == CHECKPOINT_INTERVAL
     assert len(opened.latest().shards) == CHECKPOINT_INTERVAL
     version.restore(2)
-    report = vacuum(s3_root, "digits", retention=timedelta(0), delete=True)
+    report = vacuum(s3_root, "digits", retention=timedelta(0), dry_run=False)
     assert len(report.files) == CHECKPOINT_INTERVAL - 2
     assert held(Version(s3_root, NAME)) == ["shard 0", "shard 1"]
     assert len(version.store.list("digits/shards")) == 2

@@ -94,7 +94,7 @@ def erased(tmp_path: Path, *numbers: int, **options: Any) -> EraseReport:  # noq
 
 def emptied(tmp_path: Path, dataset: str = DATASET) -> None:
     """Let vacuum delete all that it can."""
-    vacuum(tmp_path / "root", dataset, retention=timedelta(0), delete=True)
+    vacuum(tmp_path / "root", dataset, retention=timedelta(0), dry_run=False)
 
 
 def files_with(root: Path, text: str) -> list[str]:

@@ -202,7 +202,7 @@ def test_vacuum_takes_the_rows_of_an_append_that_failed_and_no_others(
         append(version, failing, max_quarantined=0.1)
     left = {file.name for file in version.store.list("digits/quarantine")}
     assert len(left - {*kept, *alone}) == 1
-    vacuum(tmp_path / "root", "digits", retention=timedelta(0), delete=True)
+    vacuum(tmp_path / "root", "digits", retention=timedelta(0), dry_run=False)
     assert {file.name for file in version.store.list("digits/quarantine")} == {*kept, *alone}
 
 

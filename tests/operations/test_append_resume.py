@@ -186,7 +186,7 @@ def test_a_write_whose_answer_was_lost_is_not_done_twice(tmp_path: Path) -> None
 
 def test_what_vacuum_took_of_a_stopped_append_is_made_anew(tmp_path: Path) -> None:
     taken = {path.name for path in crashed(tmp_path)}
-    report = vacuum(tmp_path, DATASET, retention=timedelta(0), delete=True, without_log=["v1"])
+    report = vacuum(tmp_path, DATASET, retention=timedelta(0), dry_run=False, without_log=["v1"])
     assert {name.rpartition("/")[2] for name in (file.name for file in report.files)} > taken
     run(tmp_path)
     version = assert_landed_once(tmp_path)
@@ -200,7 +200,7 @@ def test_shards_that_vacuum_announces_before_they_are_committed_are_made_anew(
     root = tmp_path / "root"
 
     def take() -> None:
-        assert vacuum(root, DATASET, retention=timedelta(0), delete=True).files
+        assert vacuum(root, DATASET, retention=timedelta(0), dry_run=False).files
 
     report = run(FaultyStore(open_store(root), {("create", entry): take}))
     assert report.created
@@ -213,7 +213,7 @@ def test_shards_that_vacuum_announces_before_they_are_committed_are_made_anew(
 def test_shards_that_vacuum_announced_and_did_not_delete_yet_are_not_used(tmp_path: Path) -> None:
     finished = crashed(tmp_path)
     kept = {path: path.read_bytes() for path in (tmp_path / DATASET / "shards").iterdir()}
-    vacuum(tmp_path, DATASET, retention=timedelta(0), delete=True, without_log=["v1"])
+    vacuum(tmp_path, DATASET, retention=timedelta(0), dry_run=False, without_log=["v1"])
     for path, data in kept.items():
         path.write_bytes(data)
     run(tmp_path)

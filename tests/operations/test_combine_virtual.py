@@ -137,7 +137,7 @@ def test_the_inputs_are_kept_from_vacuum(tmp_path: Path) -> None:
     before = ids(into)
     rebuild(base)
     assert check_version(base).ok
-    vacuum(base.store, "digits", retention=timedelta(0), delete=True)
+    vacuum(base.store, "digits", retention=timedelta(0), dry_run=False)
     assert ids(into) == before
     assert verify_version(into).ok
 

@@ -96,15 +96,15 @@ def test_vacuum_keeps_what_a_consumer_read_until_a_week_after_it_is_released(
 ) -> None:
     register(version, 1, "cnn", run="1")
     clock.move(days=30)
-    vacuum(tmp_path, "digits", delete=True, clock=clock)
-    vacuum(tmp_path, "digits", delete=True, clock=clock)
+    vacuum(tmp_path, "digits", dry_run=False, clock=clock)
+    vacuum(tmp_path, "digits", dry_run=False, clock=clock)
     assert there(tmp_path) == {"a", "b", "r", "c"}
     version.refresh()
     assert [one.snapshot for one in release(version, "cnn")] == [1]
-    vacuum(tmp_path, "digits", delete=True, clock=clock)
+    vacuum(tmp_path, "digits", dry_run=False, clock=clock)
     assert there(tmp_path) == {"a", "b", "r", "c"}
     clock.move(days=8)
-    vacuum(tmp_path, "digits", delete=True, clock=clock)
+    vacuum(tmp_path, "digits", dry_run=False, clock=clock)
     assert there(tmp_path) == {"r", "c"}
     version.refresh()
     with raises(TombstonedShardError, "tombstoned-shard"):
@@ -116,7 +116,7 @@ def test_an_overlay_that_a_consumer_read_keeps_its_base_too(tmp_path: Path) -> N
     extend(base, [double], wide, snapshot="latest")
     wide.snapshot(1).consumed_by("cnn", run="1")
     later = Clock(wide.latest().time + timedelta(days=60))
-    vacuum(tmp_path / "root", "digits", delete=True, clock=later)
+    vacuum(tmp_path / "root", "digits", dry_run=False, clock=later)
     assert table(Version(tmp_path / "root", "digits/v2").snapshot(1), ["double", "id"]) == {
         "double": [0, 2],
         "id": [0, 1],

@@ -283,12 +283,12 @@ def test_vacuum_waits_for_readers_and_for_tags(tmp_path: Path) -> None:
     root = tmp_path / "root"
     assert kinds(tmp_path, 2) == ["tag"]
     erased(tmp_path, 2)
-    vacuum(root, "digits", retention=timedelta(days=7), delete=True)
+    vacuum(root, "digits", retention=timedelta(days=7), dry_run=False)
     emptied(tmp_path)
     assert files_with(root, marker(2)) != []
     assert not prove_erasure(root, "digits").complete
     opened(version).tag("train", 2)
-    vacuum(root, "digits", retention=timedelta(days=7), delete=True)
+    vacuum(root, "digits", retention=timedelta(days=7), dry_run=False)
     assert files_with(root, marker(2)) != []
     emptied(tmp_path)
     assert files_with(root, marker(2)) == []
@@ -492,7 +492,7 @@ def test_an_erase_in_an_object_store(tmp_path: Path) -> None:
     extend(version, double, Version(store, "digits/v2"))
     erase(store, "digits", where="id == 3")
     assert table(Version(store, "digits/v2").latest())["double"] == [0, 2, 4, 8, 10]
-    vacuum(store, "digits", retention=timedelta(0), delete=True)
+    vacuum(store, "digits", retention=timedelta(0), dry_run=False)
     assert prove_erasure(store, "digits").holders[0].kind == "source"
     assert not prove_erasure(store, "digits").files
 

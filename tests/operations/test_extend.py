@@ -566,12 +566,12 @@ def test_the_base_of_an_overlay_is_kept_from_vacuum(tmp_path: Path) -> None:
     extend(base, double, into)
     rebuild(base)
     assert check_version(base).ok
-    vacuum(base.store, "digits", retention=AT_ONCE, delete=True)
+    vacuum(base.store, "digits", retention=AT_ONCE, dry_run=False)
     assert table(into.latest()) == table_of(4)
     assert verify_version(into).ok
     extend(base, double, into)
     assert check_version(into).ok
-    vacuum(base.store, "digits", retention=AT_ONCE, delete=True)
+    vacuum(base.store, "digits", retention=AT_ONCE, dry_run=False)
     assert table(into.latest()) == table_of(4)
 
 
@@ -603,10 +603,10 @@ def test_vacuum_lets_go_of_pins_that_nothing_needs_any_more(tmp_path: Path) -> N
     assert check_version(into).ok
     base.refresh()
     assert [hold.snapshot for hold in base.state.pins.values()] == [1, 2]
-    vacuum(base.store, "digits", retention=timedelta(days=1), delete=True)
+    vacuum(base.store, "digits", retention=timedelta(days=1), dry_run=False)
     base.refresh()
     assert [hold.snapshot for hold in base.state.pins.values()] == [1, 2]
-    vacuum(base.store, "digits", retention=AT_ONCE, delete=True)
+    vacuum(base.store, "digits", retention=AT_ONCE, dry_run=False)
     base.refresh()
     assert [hold.snapshot for hold in base.state.pins.values()] == [2]
     left = [name for name in stored(base, "shards") if name.endswith(".tfrecord")]

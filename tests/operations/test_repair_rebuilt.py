@@ -91,7 +91,7 @@ def test_when_vacuum_took_the_inputs_their_sources_are_used(
     rebuild(version, snapshot="latest", compression="gzip")
     rebuild(version, snapshot="latest", compression="none")
     assert check_version(version).ok
-    vacuum(version.store, "digits", retention=timedelta(0), delete=True)
+    vacuum(version.store, "digits", retention=timedelta(0), dry_run=False)
     rot(version, 0, damage)
     (repaired,) = repair(version).repaired
     assert (repaired.how, repaired.lost) == ("inputs", 0)

@@ -55,7 +55,7 @@ def plan(tmp_path: Path) -> Version:
 
 
 def vacuumed(plan: Version, dataset: str) -> None:
-    vacuum(plan.store, dataset, retention=timedelta(0), delete=True)
+    vacuum(plan.store, dataset, retention=timedelta(0), dry_run=False)
 
 
 def test_what_vacuum_left_is_pinned_again_all_the_way_down(tmp_path: Path, plan: Version) -> None:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DATASET = "digits"
-COMMITTED = "in no snapshot that is kept"
-ORPHAN = "written and never committed"
+COMMITTED = "in no retained snapshot"
+ORPHAN = "never committed"
 ANNOUNCED = "announced by an earlier vacuum"
-INDEX = "beside a shard that goes or is gone"
-LEFT_BEHIND = "left behind by a writer that was stopped"
-CHECKPOINT = "a newer checkpoint replaces it"
+INDEX = "sidecar of a deleted shard"
+LEFT_BEHIND = "temporary file of a stopped writer"
+CHECKPOINT = "replaced by a newer checkpoint"
 
 
 @pytest.fixture
@@ -60,12 +60,12 @@ def there(root: Path) -> set[str]:
 
 def run(root: Path, clock: Clock, *, delete: bool = True) -> dict[str, str]:
     """Vacuum; gives why each file goes, by its name in the dataset."""
-    report = vacuum(root, DATASET, delete=delete, clock=clock)
+    report = vacuum(root, DATASET, dry_run=not delete, clock=clock)
     return reasons(report)
 
 
 def reasons(report: VacuumReport) -> dict[str, str]:
-    return {file.name.removeprefix(f"{DATASET}/"): file.why for file in report.files}
+    return {file.name.removeprefix(f"{DATASET}/"): file.reason for file in report.files}
 
 
 def shards(labels: str, why: str = COMMITTED) -> dict[str, str]:
@@ -265,10 +265,10 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(
     assert would.dry_run
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == files
     told: list[VacuumCandidate] = []
-    did = vacuum(tmp_path, DATASET, delete=True, clock=clock, progress=told.append)
+    did = vacuum(tmp_path, DATASET, dry_run=False, clock=clock, progress=told.append)
     assert not did.dry_run
     assert did.files == would.files == told
-    assert did.kept == would.kept == 1
+    assert did.kept_files == would.kept_files == 1
     assert did.bytes == would.bytes == len("a" + "b" + "orphan" + "index")
     assert reasons(did) == {
         **shards("ab"),
@@ -355,7 +355,7 @@ def test_a_slow_writer_who_commits_while_vacuum_announces_keeps_its_shard(
         version.commit(versions.append_of("slow"))
 
     store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
-    report = vacuum(store, DATASET, delete=True, clock=clock)
+    report = vacuum(store, DATASET, dry_run=False, clock=clock)
     assert reasons(report) == {f"shards/{shard_name('orphan')}": ORPHAN}
     assert held(Version(tmp_path, NAME)) == ["a", "slow"]
 
@@ -370,7 +370,7 @@ def test_vacuum_announces_nothing_if_everything_was_committed_meanwhile(
         version.commit(versions.append_of("slow"))
 
     store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
-    assert vacuum(store, DATASET, delete=True, clock=clock).files == []
+    assert vacuum(store, DATASET, dry_run=False, clock=clock).files == []
     assert [entry.operation for _, entry in version.log.replay()] == ["create", "append"]
 
 
@@ -384,7 +384,7 @@ def test_a_tag_that_is_set_while_vacuum_announces_keeps_its_snapshot(
         version.tag("paper", 1)
 
     store = FaultyStore(open_store(tmp_path), {("create", 1): tag})
-    assert vacuum(store, DATASET, delete=True, clock=clock).files == []
+    assert vacuum(store, DATASET, dry_run=False, clock=clock).files == []
     assert there(tmp_path) == {"a", "b", "r"}
 
 
@@ -419,7 +419,7 @@ def test_a_new_versions_first_commit_is_refused_if_vacuum_took_its_shards(
     versions.write_shard(version, "a", source=versions.source_of("a"))
     written(path_of(tmp_path, "a"), clock.now - timedelta(days=8))
     assert not version.exists
-    report = vacuum(tmp_path, DATASET, delete=True, clock=clock, without_log=["v1"])
+    report = vacuum(tmp_path, DATASET, dry_run=False, clock=clock, without_log=["v1"])
     assert reasons(report) == shards("a", ORPHAN)
     version.create(versions.SCHEMA)
     versions.write_shard(version, "a", source=versions.source_of("a"))
@@ -442,7 +442,7 @@ def test_a_new_version_that_is_created_while_vacuum_announces_keeps_its_shards(
         version.commit(versions.append_of("a"))
 
     store = FaultyStore(open_store(tmp_path), {("create", 1): commit})
-    report = vacuum(store, DATASET, delete=True, clock=clock, without_log=["v1"])
+    report = vacuum(store, DATASET, dry_run=False, clock=clock, without_log=["v1"])
     assert report.files == []
     assert held(Version(tmp_path, NAME)) == ["a"]
 
@@ -454,7 +454,7 @@ def test_what_was_announced_before_a_crash_is_deleted_by_the_next_run(
     clock.move(days=8)
     store = FaultyStore(open_store(tmp_path), {("delete", 2): Fault.FAILED})
     with pytest.raises(StorageError):
-        vacuum(store, DATASET, delete=True, clock=clock)
+        vacuum(store, DATASET, dry_run=False, clock=clock)
     assert len(there(tmp_path)) == 2
     number = Version(tmp_path, NAME).state.number
     left = (there(tmp_path) - {"r"}).pop()
@@ -470,7 +470,7 @@ def test_an_announcement_whose_reply_is_lost_is_made_once(
     rebuild_ab(version)
     clock.move(days=8)
     store = FaultyStore(open_store(tmp_path), {("create", 1): Fault.REPLY_LOST})
-    assert reasons(vacuum(store, DATASET, delete=True, clock=clock)) == shards("ab")
+    assert reasons(vacuum(store, DATASET, dry_run=False, clock=clock)) == shards("ab")
     made = [entry.operation for _, entry in Version(tmp_path, NAME).log.replay()]
     assert made.count("vacuum") == 1
 
@@ -482,7 +482,7 @@ def test_what_could_not_be_announced_is_not_deleted(
     clock.move(days=8)
     store = FaultyStore(open_store(tmp_path), {("create", 1): Fault.FAILED})
     with pytest.raises(StorageError):
-        vacuum(store, DATASET, delete=True, clock=clock)
+        vacuum(store, DATASET, dry_run=False, clock=clock)
     assert there(tmp_path) == {"a", "b", "r"}
 
 
@@ -496,7 +496,7 @@ def test_nothing_is_deleted_if_a_log_is_damaged(
     path.write_bytes(path.read_bytes()[:-2])
     clock.move(days=8)
     with pytest.raises(CorruptLogError):
-        vacuum(tmp_path, DATASET, delete=True, clock=clock)
+        vacuum(tmp_path, DATASET, dry_run=False, clock=clock)
     assert there(tmp_path) == {"a", "b", "r", "x"}
 
 
@@ -550,7 +550,7 @@ def test_vacuum_deletes_temporary_files_of_dead_writers(
         written(live, clock.now - timedelta(days=800))
         assert set(run(tmp_path, clock).values()) == {LEFT_BEHIND}
         assert not any(path.exists() for path in dead)
-        vacuum(tmp_path, DATASET, retention=timedelta(0), delete=True, clock=clock)
+        vacuum(tmp_path, DATASET, retention=timedelta(0), dry_run=False, clock=clock)
         assert live.exists()
 
 
@@ -592,8 +592,8 @@ def test_old_checkpoints_go_but_for_the_last_two(tmp_path: Path, version: Versio
 
 
 def test_a_dataset_that_is_not_there_has_nothing_to_delete(tmp_path: Path, clock: Clock) -> None:
-    report = vacuum(tmp_path, DATASET, delete=True, clock=clock)
-    assert (report.files, report.kept) == ([], 0)
+    report = vacuum(tmp_path, DATASET, dry_run=False, clock=clock)
+    assert (report.files, report.kept_files) == ([], 0)
     assert list(tmp_path.iterdir()) == []
 
 

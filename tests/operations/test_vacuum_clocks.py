@@ -42,7 +42,7 @@ def there(root: Path) -> set[str]:
 
 def run(root: Path, now: datetime, keep: timedelta = WEEK) -> set[str]:
     """Vacuum by a right clock; gives the labels that are left."""
-    vacuum(root, DATASET, retention=keep, delete=True, clock=Clock(now))
+    vacuum(root, DATASET, retention=keep, dry_run=False, clock=Clock(now))
     return there(root)
 
 
@@ -127,7 +127,7 @@ def test_vacuum_by_clock_ahead_deletes_nothing_early(tmp_path: Path) -> None:
     versions.append(version, "0")
     versions.rebuild(version, "0", "1")
     versions.write_shard(version, "orphan")
-    report = vacuum(SlowClock(open_store(tmp_path)), DATASET, delete=True)
+    report = vacuum(SlowClock(open_store(tmp_path)), DATASET, dry_run=False)
     assert report.files == []
     assert vacuum(tmp_path, DATASET, retention=DAY, clock=Clock(truth + 2 * DAY)).files
 

@@ -75,7 +75,7 @@ def assert_stops(root: Path, dataset: str, version: str) -> None:
     before = files(root)
     for delete in (False, True):
         with raises(IncompleteLogError, "incomplete-log") as caught:
-            vacuum(root, dataset, retention=AT_ONCE, delete=delete)
+            vacuum(root, dataset, retention=AT_ONCE, dry_run=not delete)
         assert version in {one["version"] for one in caught.value.missing}
         assert all(one["by"] for one in caught.value.missing)
     assert files(root) == before
@@ -182,7 +182,7 @@ def test_vacuum_after_log_is_back_loses_nothing(root: Path) -> None:
     move_log(root, "digits/v1")
     assert_stops(root, "digits", "digits/v1")
     (root / "moved").rename(log_of(root, "digits/v1"))
-    assert vacuum(root, "digits", retention=AT_ONCE, delete=True).files
+    assert vacuum(root, "digits", retention=AT_ONCE, dry_run=False).files
     assert all(verify_version(Version(root, name)).ok for name in NAMES)
 
 
@@ -190,8 +190,8 @@ def test_vacuum_unreferenced_version_without_log_is_kept(root: Path) -> None:
     """Nobody refers to v3: its shards look like those of an append that died."""
     move_log(root, "digits/v3")
     before = {path for path in (root / "digits" / "shards").iterdir() if path.name[:3] == "v3."}
-    report = vacuum(root, "digits", retention=AT_ONCE, delete=True)
-    assert "log" in {one.kind for one in report.keepers}
+    report = vacuum(root, "digits", retention=AT_ONCE, dry_run=False)
+    assert "log" in {one.kind for one in report.retainers}
     assert all(path.exists() for path in before)
     (root / "moved").rename(log_of(root, "digits/v3"))
     assert verify_version(Version(root, "digits/v3")).ok
@@ -205,7 +205,7 @@ def test_vacuum_without_files_of_the_lost_version_runs(root: Path) -> None:
     move_version(root, "digits/v3")
     for path in (root / "digits" / "shards").glob("v3.*"):
         path.unlink()
-    assert vacuum(root, "digits", retention=AT_ONCE, delete=True).files
+    assert vacuum(root, "digits", retention=AT_ONCE, dry_run=False).files
     assert all(verify_version(Version(root, name)).ok for name in NAMES[:2])
 
 
@@ -225,6 +225,6 @@ def test_vacuum_log_restored_meanwhile_deletes_nothing(root: Path) -> None:
 
     store = FaultyStore(open_store(root), {("create", 1): put_back})
     with pytest.raises(Exception) as caught:  # noqa: PT011 - its code is asserted
-        vacuum(store, "digits", retention=AT_ONCE, delete=True)
+        vacuum(store, "digits", retention=AT_ONCE, dry_run=False)
     assert getattr(caught.value, "code", "") in {"incomplete-log", "vacuum-incomplete"}
     assert set((root / "digits" / "shards").iterdir()) == shards

@@ -54,7 +54,7 @@ def planned(side: Version, into: Version) -> Version:
 
 
 def at_once(root: Path, *, delete: bool = True) -> VacuumReport:
-    return vacuum(root, "digits", retention=AT_ONCE, delete=delete)
+    return vacuum(root, "digits", retention=AT_ONCE, dry_run=not delete)
 
 
 def shards_in(root: Path, dataset: str = "digits") -> set[str]:
@@ -70,12 +70,12 @@ def newest_shards(*versions: Version) -> set[str]:
 
 
 def whys(report: VacuumReport) -> list[tuple[str, str]]:
-    return [(one.where, one.why) for one in report.keepers]
+    return [(one.where, one.why) for one in report.retainers]
 
 
 def follow(root: Path, report: VacuumReport) -> None:
     """Do what the first keeper advises, as it would be pasted."""
-    result = on(root, *report.keepers[0].commands[0])
+    result = on(root, *report.retainers[0].commands[0])
     assert result.code == 0, result.err
 
 
@@ -94,13 +94,13 @@ def test_what_a_plan_on_overlays_was_read_from_goes_in_one_run_when_it_was_made_
         ("digits/v2@1", f"{plan} is read with it"),
         ("digits/v1@1", f"digits/v2 is read with it, {plan} with that"),
     ]
-    assert {one.commands for one in report.keepers} == {report.keepers[0].commands}
+    assert {one.commands for one in report.retainers} == {report.retainers[0].commands}
     assert verify_version(opened(pairs)).ok, "the plan still needs them"
     follow(root, report)
     would = at_once(root, delete=False)
     did = at_once(root)
     assert did.files == would.files
-    assert did.keepers == would.keepers == []
+    assert did.retainers == would.retainers == []
     assert files_with(root, marker(2)) == []
     assert not prove_erasure(root, "digits").files
     owned = (v1, v2, pairs) if plan.startswith("digits") else (v1, v2)
@@ -125,9 +125,9 @@ def test_a_shard_goes_though_its_pin_shares_others_with_one_that_is_needed(tmp_p
     assert report.files == []
     assert whys(report) == [("digits/v1@2", "digits/v2 is read with it")]
     follow(root, report)
-    assert len(at_once(root, delete=False).let_go) == 1
+    assert len(at_once(root, delete=False).released_pins) == 1
     assert len(opened(base).state.pins) == 2, "a dry run changes nothing"
-    assert at_once(root).let_go == ["digits/v1: digits/v2 on 2"]
+    assert at_once(root).released_pins == ["digits/v1: digits/v2 on 2"]
     assert shards_in(root) == newest_shards(base, into)
     assert table(opened(into).latest())["double"] == [0, 2]
 
@@ -193,7 +193,7 @@ def test_each_of_two_overlays_on_each_other_is_told_by_name(tmp_path: Path) -> N
     assert check_version(base).ok
     for told in ("digits/v2", "digits/v3"):
         report = at_once(root)
-        assert told in report.keepers[0].advice
+        assert told in report.retainers[0].advice
         assert report.files == []
         follow(root, report)
     at_once(root)
@@ -209,18 +209,19 @@ def test_what_was_in_use_lately_waits_for_the_time_to_keep_and_then_goes_in_one_
     extended(base, into)
     clock = Clock(utc_now())
     for _ in range(2):
-        report = vacuum(root, "digits", delete=True, clock=clock)
-        assert (report.files, report.let_go) == ([], [])
-        assert {one.kind for one in report.keepers} == {"time"}
+        report = vacuum(root, "digits", dry_run=False, clock=clock)
+        assert (report.files, report.released_pins) == ([], [])
+        assert {one.kind for one in report.retainers} == {"time"}
         clock.move(days=3)
     clock.move(days=2)
     would = vacuum(root, "digits", clock=clock)
-    report = vacuum(root, "digits", delete=True, clock=clock)
+    report = vacuum(root, "digits", dry_run=False, clock=clock)
     assert would.files == report.files
-    assert report.let_go == ["digits/v1: digits/v2 on 2"], "its overlay went"
-    assert [one.kind for one in would.keepers] == [one.kind for one in report.keepers] == ["time"]
+    assert report.released_pins == ["digits/v1: digits/v2 on 2"], "its overlay went"
+    kinds = [[one.kind for one in look.retainers] for look in (would, report)]
+    assert kinds == [["time"], ["time"]]
     clock.move(days=8)
-    vacuum(root, "digits", delete=True, clock=clock)
+    vacuum(root, "digits", dry_run=False, clock=clock)
     assert shards_in(root) == newest_shards(base, into)
 
 
@@ -275,9 +276,9 @@ def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
 
     entry = f"digits/v1/log/{opened(base).state.number + step:020}.json"
     store = InterruptedStore(root, entry, back)
-    report = vacuum(store, "digits", retention=AT_ONCE, delete=True)
+    report = vacuum(store, "digits", retention=AT_ONCE, dry_run=False)
     assert store.left == []
-    assert report.let_go == ([] if step == 1 else ["digits/v1: digits/v2 on 1"])
+    assert report.released_pins == ([] if step == 1 else ["digits/v1: digits/v2 on 1"])
     assert old <= shards_in(root)
     assert "digits/v2 on 1" in opened(base).state.pins
     assert table(opened(into).latest())["double"] == [0, 2, 4, 6]

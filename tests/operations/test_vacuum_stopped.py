@@ -54,7 +54,7 @@ def files(root: Path) -> set[str]:
 def stopped(root: Path, step: tuple[str, int]) -> StorageError | None:
     store = FaultyStore(open_store(root), {step: Fault.FAILED})
     try:
-        vacuum(store, "digits", retention=timedelta(0), delete=True)
+        vacuum(store, "digits", retention=timedelta(0), dry_run=False)
     except StorageError as error:
         return error
     return None
@@ -77,7 +77,7 @@ def test_vacuum_failing_at_each_request_reports_what_it_did(tmp_path: Path, oper
             assert bool(error.released_pins) == done[2]
             assert "announced" in pickle.loads(pickle.dumps(error)).to_dict()  # noqa: S301 - ours
         assert isinstance(error, VacuumStoppedError) == any(done), error
-        assert vacuum(root, "digits", retention=timedelta(0), delete=True).kept == 2
+        assert vacuum(root, "digits", retention=timedelta(0), dry_run=False).kept_files == 2
         assert files(root) == {f"digits/shards/{versions.shard_name('r', v)}" for v in ("v1", "v2")}
 
 

@@ -18,7 +18,7 @@ from tests.torture.data_commands import append_files, export_file, rebuild_folde
 
 def vacuum_now(folder: Path) -> None:
     """Delete everything that is not needed now."""
-    vacuum(folder / "root", "digits", retention=timedelta(0), delete=True)
+    vacuum(folder / "root", "digits", retention=timedelta(0), dry_run=False)
 
 
 VERBS = {

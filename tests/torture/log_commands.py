@@ -41,7 +41,7 @@ def restore_first(root: str) -> None:
 
 def vacuum_all(root: str) -> None:
     """Delete everything that is not needed now."""
-    vacuum(root, NAME.partition("/")[0], retention=timedelta(0), delete=True)
+    vacuum(root, NAME.partition("/")[0], retention=timedelta(0), dry_run=False)
 
 
 VERBS = {

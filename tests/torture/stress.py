@@ -124,7 +124,7 @@ class Stress:
                 for tag in list(opened.state.tags):
                     opened.tag(tag, None)
             erase(root, DATASET, key="person", values=persons, request="request all")
-        vacuum(root, DATASET, retention=timedelta(0), delete=True)
+        vacuum(root, DATASET, retention=timedelta(0), dry_run=False)
         for person in persons:
             self.tally.problems += [
                 f"{person} is still in {name}" for name in names_found(root, person)

@@ -235,7 +235,7 @@ class Worker:
     def vacuum(self) -> Outcome:
         """Delete what nothing has needed for the retention time, by this worker's clock."""
         report = vacuum(
-            self.folder / "root", DATASET, retention=RETENTION, delete=True, clock=self.clock
+            self.folder / "root", DATASET, retention=RETENTION, dry_run=False, clock=self.clock
         )
         return {"deleted": len(report.files)}
 

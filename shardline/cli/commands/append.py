@@ -23,7 +23,7 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import add_skipped_files, format_source, locate_object, serialize_snapshot
+from shardline.cli.output import add_skipped_files, format_source, locate_object
 from shardline.cli.references import open_root, parse_version, render_next_command
 from shardline.cli.schema_file import read_schema
 from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
@@ -44,51 +44,17 @@ _SHOWN = 10
 
 
 def serialize_report(
-    report: AppendReport,
-    version: StoredVersion,
-    checked: SnapshotCheck | None,
-    seconds: float,
-    *,
-    dry_run: bool,
+    report: AppendReport, version: StoredVersion, checked: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
-    """What an append did, for machines."""
-    after = version.snapshot(report.snapshot) if report.snapshot else None
+    """Return the report with the new snapshot, its check, and paths of quarantine files."""
+    payload = report.to_dict()
+    files = [locate_object(version, name) for name in report.quarantine_files]
     return {
+        **payload,
         "ok": not report.rejected and (checked is None or checked.ok),
-        "version": report.version,
-        "dry_run": dry_run,
-        "created": report.created,
-        "entry": report.entry and report.entry.number,
-        "snapshot": after and serialize_snapshot(after),
-        "records": report.records,
-        "bytes": report.bytes,
-        "shards": [shard.to_dict() for one in report.appended for shard in one.shards],
+        "snapshot": version.snapshot(report.snapshot).to_dict() if report.snapshot else None,
         "seconds": round(seconds, 6),
-        "appended": [
-            {
-                **landing.source.to_dict(),
-                "rows": landing.rows,
-                "records": landing.records,
-                "quarantined": landing.quarantined_rows,
-            }
-            for landing in report.appended
-        ],
-        "new": [source.to_dict() for source in report.new],
-        "skipped": [
-            {**one.source.to_dict(), "reason": one.reason, "code": one.code}
-            for one in report.skipped
-        ],
-        "duplicates": [
-            {**one.source.to_dict(), "first": one.first and one.first.path, "entry": one.entry}
-            for one in report.duplicates
-        ],
-        "replaced": [{**one.source.to_dict(), "entry": one.entry} for one in report.replaced],
-        "rejected": [{**one.source.to_dict(), **one.to_dict()} for one in report.rejected],
-        "quarantine": {
-            "rows": report.quarantined_rows,
-            "files": [locate_object(version, name) for name in report.quarantine_files],
-            "reasons": [why for landing in report.appended for why in landing.reasons],
-        },
+        "quarantine": {**payload["quarantine"], "files": files},
         "check": None if checked is None else serialize_check(checked),
         "published": version.state.published == version.state.snapshot,
     }
@@ -410,7 +376,7 @@ def _run(asked: _AppendOptions) -> None:
     if report.snapshot is not None and not asked.no_check:
         checked = check_snapshot(version, report.snapshot, limits=within, workers=asked.workers)
     if asked.as_json:
-        told = serialize_report(report, version, checked, seconds, dry_run=asked.dry_run)
+        told = serialize_report(report, version, checked, seconds)
         click.echo(json.dumps(add_skipped_files(told)))
     else:
         if checked is not None:

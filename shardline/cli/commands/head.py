@@ -85,7 +85,7 @@ def head(
         records = _read_snapshot(snapshot, count, skip, within)
     empty = True
     for record in records:
-        click.echo(json.dumps(_serialize_record(record)) if as_json else _format_record(record))
+        click.echo(json.dumps(record.to_dict()) if as_json else _format_record(record))
         empty = False
     if empty and count and not as_json:
         behind = f" behind the first {skip:,}" if skip else ""
@@ -128,19 +128,6 @@ def _read_shard(records: Records, count: int, skip: int, limits: Limits) -> Iter
     for picked in records.pick(np.arange(skip, skip + count), limits=limits):
         for number, payload in zip(picked.numbers.tolist(), picked.payloads(), strict=True):
             yield make_preview_record(number, bytes(payload))
-
-
-def _serialize_record(record: PreviewRecord) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "record": record.number,
-        "bytes": record.bytes,
-        "form": record.form,
-    }
-    for key in ("features", "feature_lists", "payload"):
-        value = getattr(record, key)
-        if value is not None:
-            told[key] = value
-    return told
 
 
 def _format_record(record: PreviewRecord) -> str:

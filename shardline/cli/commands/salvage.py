@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -79,16 +78,8 @@ def salvage(
         )
         report = run_in_thread(work, cancellation)
     if as_json:
-        told = {
-            "ok": True,
-            "recovered": report.recovered,
-            "lost_bytes": report.lost_bytes,
-            "gaps": [asdict(gap) for gap in report.gaps],
-            "file": str(path),
-            "out": str(out),
-            "compression": report.compression.value,
-        }
-        click.echo(json.dumps(told))
+        payload = {"ok": True, "file": str(path), "out": str(out), **report.to_dict()}
+        click.echo(json.dumps(payload))
         return
     click.echo(f"recovered {format_count(report.recovered, 'record')} into {escape_text(str(out))}")
     if not report.gaps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,6 @@ from shardline.cli.output import (
     create_table,
     format_source,
     get_source_argument,
-    serialize_snapshot,
 )
 from shardline.cli.references import (
     open_root,
@@ -111,25 +110,7 @@ def _serialize_status(told: VersionStatus | _UnreadableVersion) -> dict[str, Any
     if isinstance(told, _UnreadableVersion):
         hint = None if told.error.hint is None else serialize_hint(told.error.hint)
         return {"version": told.version, "error": told.error.message, "hint": hint}
-    return {
-        "version": told.version,
-        "entries": told.entries,
-        "latest": told.latest and serialize_snapshot(told.latest),
-        "published": told.published and serialize_snapshot(told.published),
-        "tags": told.tags,
-        "pins": told.pins,
-        "checks": list(told.checks),
-        "blocked": [
-            {
-                "snapshot": held.snapshot.number,
-                "rejected": held.snapshot.rejected,
-                "blockers": [asdict(blocker) for blocker in held.blockers],
-            }
-            for held in told.blocked
-        ],
-        "rejected_sources": [one.to_dict() for one in told.sources.rejected],
-        "duplicates": [one.to_dict() for one in told.sources.duplicates],
-    }
+    return told.to_dict()
 
 
 def _print_status(told: list[VersionStatus | _UnreadableVersion]) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -85,11 +85,12 @@ def vacuum(
     asked = partial(run, store, dataset, retention=retention, without_log=without_log)
     if delete and sys.stderr.isatty():
         with show_count_progress("deleting", len(asked().files)) as progress:
-            report = asked(delete=True, progress=lambda _: progress())
+            report = asked(dry_run=False, progress=lambda _: progress())
     else:
-        report = asked(delete=delete)
+        report = asked(dry_run=not delete)
     if as_json:
-        click.echo(json.dumps(_serialize_report(report)))
+        retainers = [retainer.to_dict(render_next_command) for retainer in report.retainers]
+        click.echo(json.dumps({"ok": True, **report.to_dict(), "retainers": retainers}))
         return
     command = _list_arguments(report, retention, without_log)
     _print_report(report, command, every=every)
@@ -99,9 +100,9 @@ def vacuum(
 
 def _print_released_pins(report: VacuumReport, retention: timedelta, command: list[str]) -> None:
     """The pins that nothing needs any more, and when what they held can go."""
-    if not report.let_go:
+    if not report.released_pins:
         return
-    told = f"{format_count(len(report.let_go), 'pin')} that no version needs any more"
+    told = f"{format_count(len(report.released_pins), 'pin')} that no version needs any more"
     said = f"would let go of {told}" if report.dry_run else f"let go of {told}"
     if not retention:
         click.echo(said)
@@ -132,36 +133,15 @@ def _validate_name(name: str, what: str = "dataset") -> str:
     return validate_name(name, what)
 
 
-def _serialize_report(report: VacuumReport) -> dict[str, Any]:
-    return {
-        "ok": True,
-        "dataset": report.dataset,
-        "dry_run": report.dry_run,
-        "bytes": report.bytes,
-        "kept": report.kept,
-        "keepers": [one.to_dict(render_next_command) for one in report.keepers],
-        "let_go": report.let_go,
-        "files": [
-            {
-                "file": file.name,
-                "bytes": file.bytes,
-                "modified": file.modified.isoformat(),
-                "why": file.why,
-            }
-            for file in report.files
-        ],
-    }
-
-
 def _print_report(report: VacuumReport, command: list[str], *, every: bool) -> None:
-    kept = f"{format_count(report.kept, 'file')} in {report.dataset}/shards"
+    kept = f"{format_count(report.kept_files, 'file')} in {report.dataset}/shards"
     if not report.files:
         click.echo(f"{report.dataset}: nothing to delete; {kept} kept")
         return
     left = len(report.files) if every else _SHOWN_FILES
     groups: dict[str, list[VacuumCandidate]] = {}
     for file in report.files:
-        groups.setdefault(file.why, []).append(file)
+        groups.setdefault(file.reason, []).append(file)
     for why, files in groups.items():
         _print_group(why, files, left)
         left = max(left - len(files), 0)
@@ -186,10 +166,10 @@ def _list_arguments(
 
 def _print_retainers(report: VacuumReport, retention: timedelta, *, every: bool) -> None:
     """Who keeps what the newest snapshots do without, and what to do."""
-    if not report.keepers:
+    if not report.retainers:
         return
     click.echo("What the newest snapshots do without, and is kept all the same:")
-    shown = report.keepers if every else report.keepers[:_SHOWN_RETAINERS]
+    shown = report.retainers if every else report.retainers[:_SHOWN_RETAINERS]
     groups: dict[tuple[str, object], list[Retainer]] = {}
     for one in shown:
         groups.setdefault((one.advice, one.commands), []).append(one)
@@ -206,8 +186,8 @@ def _print_retainers(report: VacuumReport, retention: timedelta, *, every: bool)
         click.echo(f"      {escape_text(group[0].advice)}")
         for command in group[0].commands:
             click.echo(f"        {escape_text(render_next_command(*command))}")
-    if len(shown) < len(report.keepers):
-        click.echo(f"  … and {len(report.keepers) - len(shown):,} more; --all shows them")
+    if len(shown) < len(report.retainers):
+        click.echo(f"  … and {len(report.retainers) - len(shown):,} more; --all shows them")
 
 
 def _print_group(why: str, files: list[VacuumCandidate], shown: int) -> None:

@@ -127,13 +127,13 @@ def build_vacuum_job(versions: Sequence[str]) -> dg.JobDefinition:
                 shardline.root,
                 dataset,
                 retention=timedelta(days=config.retention_days),
-                delete=not config.dry_run,
+                dry_run=config.dry_run,
             )
             size = sum(file.bytes for file in report.files)
             done = "to delete" if config.dry_run else "deleted"
             context.log.info("%s: %d files, %d bytes %s", dataset, len(report.files), size, done)
             for file in report.files[:_SHOWN]:
-                context.log.info("%s: %s", file.name, file.why)
+                context.log.info("%s: %s", file.name, file.reason)
         if config.dry_run:
             context.log.info("dry run: set dry_run to false in the launchpad to delete")
 
