@@ -28,12 +28,12 @@ from shardline.operations.shard_writer import get_shard_compression
 from shardline.pairing.combine_spec import (
     CombineSpec,
     SpecOptions,
-    bind_spec,
     validate_mode,
     validate_option_names,
 )
 from shardline.pairing.coverage import COMBINE_OPERATION
 from shardline.pairing.pair_grid import PairEstimate, sum_estimates, validate_budget
+from shardline.pairing.spec_binding import bind_spec
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.reader import DEFAULT_LIMITS
@@ -237,7 +237,7 @@ def plan_combine(
     validate_option_names(plan_combine, options)
     refuse_no_version(left=left, right=right, into=into)
     spec = CombineSpec.of(**options)
-    validate_mode(mode, spec.given)
+    validate_mode(mode, spec.changed)
     validate_minimum("target_bytes", target_bytes, 1)
     for side in (left, right):
         validate_same_root(into, side)
@@ -261,7 +261,7 @@ def plan_combine(
             hint=Hint.of("name one snapshot for both sides, or leave out ", Option("unordered")),
         )
     bound, schema = bind_spec(spec.settle(), snapshots[0].schema, snapshots[1].schema)
-    bound.refuse_same_names()
+    bound.validate_side_names()
     origins = left_origin, right_origin
     validate_not_erased(origins)
     into.refresh()

@@ -20,17 +20,13 @@ from shardline.execution.threads import divide_workers, run_tasks
 from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
 from shardline.operations.rebuild_files import WrittenFilesReport
-from shardline.pairing.combine_spec import (
-    CombineSpec,
-    bind_plain_spec,
-    bind_spec,
-    validate_option_names,
-)
+from shardline.pairing.combine_spec import CombineSpec, validate_option_names
 from shardline.pairing.pair_batch import PairSides, count_matches
 from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_features import get_name_growth
 from shardline.pairing.pair_grid import PairEstimate, PairGrid, estimate_extent, validate_budget
 from shardline.pairing.pair_side import StandaloneFile, UnitGroup, number_units
+from shardline.pairing.spec_binding import bind_plain_spec, bind_spec
 from shardline.schema.file_schema import FileSchema, infer_features, schema_of
 from shardline.schema.schema import Schema
 from shardline.storage.durable_file import DurableFile
@@ -46,9 +42,10 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from shardline.kernel.types import FactsKey, FeatureFacts
-    from shardline.pairing.combine_spec import BoundCombineSpec, SpecOptions
+    from shardline.pairing.combine_spec import SpecOptions
     from shardline.pairing.pair_batch import PairBatch
     from shardline.pairing.pair_side import NumberedUnit
+    from shardline.pairing.spec_binding import BoundCombineSpec
     from shardline.tfrecord.reader import Limits
     from shardline.tfrecord.record_block import RecordBlock
 
@@ -115,7 +112,7 @@ def plan_combine_files(
         bound, schema = bind_spec(spec, known, other)
     else:
         bound = bind_plain_spec(spec, of_left.keys, of_right.keys)
-    bound.refuse_same_names()
+    bound.validate_side_names()
     return CombineFilesPlan(bound, (of_left, of_right), limits, count, schema)
 
 

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from shardline.log.state import State
     from shardline.log.version import DerivedFrom, StoredVersion
     from shardline.operations.shard_writer import OpenShard
-    from shardline.pairing.combine_spec import BoundCombineSpec
     from shardline.pairing.pair_batch import PairBatch
     from shardline.pairing.pair_side import NumberedUnit
+    from shardline.pairing.spec_binding import BoundCombineSpec
     from shardline.readers.virtual_shard import CombinationSide
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
@@ -145,7 +145,7 @@ class _PairShardWriter:
         task, sink = self.task, part.shard
         spec = task.bound.spec
         encoder = PairEncoder(
-            task.bound, task.limits.max_record_bytes, self.running.workers, spec.chooses
+            task.bound, task.limits.max_record_bytes, self.running.workers, spec.is_selection
         )
         with ExitStack() as stack:
             sides = PairSides(

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from shardline.kernel.types import Column, IntArray
     from shardline.pairing.build_side import BuildSide, BuildWindow
-    from shardline.pairing.combine_spec import BoundCombineSpec, JoinType
+    from shardline.pairing.combine_spec import JoinType
     from shardline.pairing.pair_side import KeyValues, NumberedUnit, RecordPart, UnitGroup
+    from shardline.pairing.spec_binding import BoundCombineSpec
     from shardline.tfrecord.reader import Limits
 
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardline.kernel.types import IntArray
-    from shardline.pairing.combine_spec import BoundCombineSpec
     from shardline.pairing.pair_batch import PairBatch, RecordPairs
     from shardline.pairing.pair_side import RecordPart
+    from shardline.pairing.spec_binding import BoundCombineSpec
     from shardline.schema.encoding import Reasons
     from shardline.schema.schema import Feature
     from shardline.udf import UDFResult

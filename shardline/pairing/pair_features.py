@@ -120,7 +120,7 @@ def name_features(
     )
 
 
-def refuse_same_names(names: PairFeatureNames, new: Collection[Key] = ()) -> None:
+def validate_side_names(names: PairFeatureNames, new: Collection[Key] = ()) -> None:
     """Refuse pairs in which the context and the feature_lists get the same name.
 
     A side that has such a name may keep it.

@@ -17,7 +17,6 @@ from shardline.errors import (
 from shardline.hints import Command, Hint
 from shardline.kernel.types import FRAME_BYTES
 from shardline.log.version import StoredVersion
-from shardline.pairing.combine_spec import bind_spec
 from shardline.pairing.coverage import estimate
 from shardline.pairing.pair_batch import PairSides
 from shardline.pairing.pair_encoder import PairEncoder
@@ -25,6 +24,7 @@ from shardline.pairing.pair_features import PairFeatureNames, get_name_growth
 from shardline.pairing.pair_grid import PairGrid, estimate_extent
 from shardline.pairing.pair_plan import PairPlan
 from shardline.pairing.pair_side import number_units
+from shardline.pairing.spec_binding import bind_spec
 from shardline.provenance.commands import get_recreate_hint
 from shardline.readers.read_errors import locate_error, split_snapshot
 from shardline.readers.records import list_records
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from shardline.kernel.types import IntArray
     from shardline.log.model import Input, Shard
     from shardline.log.snapshot import StoredSnapshot
-    from shardline.pairing.combine_spec import BoundCombineSpec
     from shardline.pairing.pair_grid import RecordExtent
     from shardline.pairing.pair_side import NumberedUnit
+    from shardline.pairing.spec_binding import BoundCombineSpec
     from shardline.readers.records import Records
     from shardline.readers.shard_file import ShardFile
     from shardline.schema.schema import Key, Schema

@@ -24,10 +24,11 @@ from shardline.errors import (
 )
 from shardline.hints import Option
 from shardline.operations.combine_files import combine_files, plan_combine_files
-from shardline.pairing.combine_spec import CombineSpec, bind_spec
+from shardline.pairing.combine_spec import CombineSpec
 from shardline.pairing.pair_batch import PairSides
 from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_side import StandaloneFile, UnitGroup, number_units
+from shardline.pairing.spec_binding import bind_spec
 from shardline.schema.file_schema import infer_schema, schema_of
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 from shardline.tfrecord.writer import write_records

@@ -103,10 +103,10 @@ def test_a_stored_spec_comes_back(options: dict[str, Any]) -> None:
 
     found = CombineSpec.from_entry(stored, find)
     assert store(found) == stored
-    assert found.given == tuple(
-        name for name in spec.given if name != "seed" or spec.seed is not None
+    assert found.changed == tuple(
+        name for name in spec.changed if name != "seed" or spec.seed is not None
     ) + (("seed",) if spec.sample is not None and spec.seed is None else ())
-    assert has_pair_selection(stored) == spec.chooses
+    assert has_pair_selection(stored) == spec.is_selection
     assert len(list_stored_udfs(CombineParameters.from_dict(stored))) == len(spec.udfs)
 
 

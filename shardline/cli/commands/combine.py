@@ -47,6 +47,7 @@ from shardline.cli.references import (
 )
 from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
 from shardline.cli.udf_options import load_filter, load_udfs, print_unversioned_udfs
+from shardline.pairing.combine_spec import DEFAULTS, OPTIONS, get_flag
 from shardline.text import (
     escape_text,
     format_bytes,
@@ -412,68 +413,25 @@ def _print_report(report: CombineReport, seconds: float) -> None:
 
 
 def _pair_options(command: CommandFunction) -> CommandFunction:
-    """Add the options of a CombineSpec, named as its fields."""
-    for option in (
-        click.option(
-            "--unordered",
-            is_flag=True,
-            help="With the same on both sides: each two different records once, in one order, and "
-            "none with itself.",
-        ),
-        click.option("--seed", type=int, help="Which sample: the same seed takes the same pairs."),
-        click.option(
-            "--sample",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Only so many pairs, drawn of all; not incremental. Not with --on, --where or "
-            "--limit.",
-        ),
-        click.option(
-            "--limit",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Only the first pairs, so many; not incremental.",
-        ),
-        click.option(
-            "fields",
-            "--udf",
-            multiple=True,
-            metavar="MODULE:OBJECT",
-            help="What makes new fields of a pair, as in 'shardline extend'; may be repeated.",
-        ),
-        click.option(
-            "--where",
-            metavar="PREDICATE",
-            help="Only pairs for which this is true, as in 'shardline erase'; or MODULE:OBJECT, a "
-            "function that makes one int64: 1 for a pair to keep, 0 for others.",
-        ),
-        click.option(
-            "--how",
-            type=click.Choice(["inner", "left"]),
-            help="With --on: only records with a match, or also those of LEFT without one, alone."
-            "  [default: inner]",
-        ),
-        click.option(
-            "--on",
-            multiple=True,
-            metavar="KEY[=RIGHT_KEY]",
-            help="Only pairs in which this feature is the same on both sides; may be repeated.",
-        ),
-        click.option(
-            "--right-prefix", default="", metavar="TEXT", help="What to put before RIGHT's names."
-        ),
-        click.option(
-            "--left-prefix", default="", metavar="TEXT", help="What to put before LEFT's names."
-        ),
-        click.option(
-            "--on-collision",
-            type=click.Choice(["refuse", "prefix", "keep-left", "keep-right"]),
-            default="refuse",
-            show_default=True,
-            help="What to do about features that both sides have.",
-        ),
-    ):
-        command = option(command)
+    """Add the options of a CombineSpec."""
+    for name, option in reversed(list(OPTIONS.items())):
+        default = DEFAULTS[name]
+        kind: click.ParamType[Any] | None = None
+        if option.choices:
+            kind = click.Choice(option.choices)
+        elif option.minimum is not None:
+            kind = click.IntRange(min=option.minimum)
+        command = click.option(
+            name,
+            get_flag(name),
+            type=kind,
+            is_flag=default is False,
+            multiple=default == (),
+            default=default,
+            show_default=bool(default),
+            metavar=option.metavar,
+            help=option.help,
+        )(command)
     return command
 
 

@@ -41,9 +41,9 @@ from shardline.pairing.combine_spec import (
     CombineSpec,
     PairOptions,
     SpecOptions,
-    bind_spec,
     validate_mode,
 )
+from shardline.pairing.spec_binding import bind_spec
 from shardline.schema.schema import Schema
 from shardline.text import format_count
 from shardline.udf.udf_declaration import UDF, FunctionUDF, is_udf
@@ -175,12 +175,12 @@ class _Combination(DerivedOperation[CombineConfig]):
         """Return the schema of the pairs, None if the features of a UDF are not known yet."""
         spec = _create_spec(self.pairs, ())
         bound, pairs = bind_spec(spec, left, right)
-        bound.refuse_same_names()
+        bound.validate_side_names()
         self.udfs.validate(pairs)
         if self.udfs.declared is None:
             return None
         bound, schema = bind_spec(replace(spec, fields=self.udfs.declared), left, right)
-        bound.refuse_same_names()
+        bound.validate_side_names()
         return schema
 
 
@@ -221,9 +221,9 @@ class _CombineWork:
 def _validate_spec(options: PairOptions, udfs: DeclaredUdfs, mode: str) -> None:
     """Raise InvalidArgumentError for options that contradict each other."""
     spec = _create_spec(options, udfs.functions)
-    late = [name for name, value in options.items() if value and name not in spec.given]
+    late = [name for name, value in options.items() if value and name not in spec.changed]
     late += ["fields"] if udfs.given and not spec.fields else []
-    validate_mode(mode, (*spec.given, *late))
+    validate_mode(mode, (*spec.changed, *late))
 
 
 def _create_spec(options: PairOptions, fields: Sequence[UDF]) -> CombineSpec:

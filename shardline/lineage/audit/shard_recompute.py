@@ -37,8 +37,9 @@ from shardline.operations.transform import (
     TransformTask,
     make_transformed_shard,
 )
-from shardline.pairing.combine_spec import CombineSpec, bind_spec, list_stored_udfs
+from shardline.pairing.combine_spec import CombineSpec, list_stored_udfs
 from shardline.pairing.coverage import get_coverage
+from shardline.pairing.spec_binding import bind_spec
 from shardline.readers.records import list_records
 from shardline.schema.schema import Feature
 from shardline.tfrecord.compression import Compression
