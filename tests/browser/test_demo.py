@@ -47,7 +47,7 @@ def no_complaints(complaints: Complaints) -> Iterator[None]:
     assert complaints.heard == []
 
 
-def test_materialize_from_the_ui_publishes_and_is_followed(
+def test_materialize_in_ui_publishes_and_is_followed(
     site: DemoSite, ui: DagsterUI, materialized: str
 ) -> None:
     assert materialized == "Success"
@@ -58,7 +58,7 @@ def test_materialize_from_the_ui_publishes_and_is_followed(
 
 
 @pytest.mark.usefixtures("materialized")
-def test_pages_of_the_ui_show_what_the_log_says(site: DemoSite, ui: DagsterUI) -> None:
+def test_ui_pages_agree_with_the_log(site: DemoSite, ui: DagsterUI) -> None:
     site.wait_until_published("digit_pairs/v1", 1200 * 1199 // 2)
     each_check_has_a_page(ui)
     the_metadata_is_that_of_the_log(site, ui)
@@ -68,7 +68,7 @@ def test_pages_of_the_ui_show_what_the_log_says(site: DemoSite, ui: DagsterUI) -
 
 
 @pytest.mark.usefixtures("materialized")
-def test_corrupt_file_in_the_ui_moves_nothing_downstream(site: DemoSite, ui: DagsterUI) -> None:
+def test_corrupt_file_in_ui_changes_nothing_downstream(site: DemoSite, ui: DagsterUI) -> None:
     a_damaged_file_is_rejected_and_moves_nothing_downstream(site, ui)
     site.land_parquet("batch-4.parquet", 1200, 1797)
     assert ui.materialize(GROWING) == "Success"

@@ -84,9 +84,7 @@ class Seen:
         return x, y, scale
 
 
-def test_the_page_is_read_clicked_zoomed_and_printed_and_asks_for_nothing(
-    browser_page: Page, tmp_path: Path
-) -> None:
+def test_report_page_works_without_network(browser_page: Page, tmp_path: Path) -> None:
     root = tell(tmp_path / "root").root
     path = write_page(LogIndex(root), tmp_path / "page.html", findings=FINDINGS, now=NOW)
     seen = Seen(browser_page, path)

@@ -25,7 +25,7 @@ def ticks(tmp_path: Path, instance: dg.DagsterInstance) -> Ticks:
     return Ticks(make_platform(tmp_path, suite=suite), instance)
 
 
-def test_what_was_published_is_followed_once(ticks: Ticks) -> None:
+def test_published_snapshot_is_followed_once(ticks: Ticks) -> None:
     ticks.requested()
     ticks.platform.land("a", range(5))
     assert ticks.platform.run(ticks.instance, GROWING).success
@@ -35,7 +35,7 @@ def test_what_was_published_is_followed_once(ticks: Ticks) -> None:
     assert ticks.requested() == set()
 
 
-def test_what_moves_while_the_run_for_the_move_before_ends_is_followed_too(ticks: Ticks) -> None:
+def test_change_at_end_of_run_is_followed(ticks: Ticks) -> None:
     ticks.platform.land("a", range(5))
     ticks.platform.run(ticks.instance)
     ticks.requested()
@@ -48,7 +48,7 @@ def test_what_moves_while_the_run_for_the_move_before_ends_is_followed_too(ticks
     assert ticks.platform.version("notes/single").published().records == 9
 
 
-def test_what_is_published_after_a_run_of_what_came_before_is_followed_too(ticks: Ticks) -> None:
+def test_publication_after_a_run_is_followed(ticks: Ticks) -> None:
     ticks.platform.land("a", range(5))
     ticks.platform.run(ticks.instance)
     ticks.requested()
@@ -68,7 +68,7 @@ def test_what_is_published_after_a_run_of_what_came_before_is_followed_too(ticks
     assert ticks.platform.version("notes/single").published().records == 7
 
 
-def test_what_is_published_with_a_warning_is_followed(ticks: Ticks) -> None:
+def test_publication_with_warning_is_followed(ticks: Ticks) -> None:
     platform = ticks.platform
     write_suite(platform.folder / "notes.json", at_most("id", 5, severity="warning"))
     platform.land("a", range(5))
@@ -82,7 +82,7 @@ def test_what_is_published_with_a_warning_is_followed(ticks: Ticks) -> None:
     assert platform.version("notes/single").published().records == 9
 
 
-def test_a_version_that_is_reported_again_with_the_same_content_is_no_reason(ticks: Ticks) -> None:
+def test_report_of_same_content_requests_nothing(ticks: Ticks) -> None:
     ticks.platform.land("a", range(5))
     ticks.platform.run(ticks.instance)
     ticks.requested()
@@ -90,7 +90,7 @@ def test_a_version_that_is_reported_again_with_the_same_content_is_no_reason(tic
     assert ticks.requested() == set()
 
 
-def test_what_failed_its_checks_is_not_followed_and_what_comes_next_is(ticks: Ticks) -> None:
+def test_failed_snapshot_is_not_followed_but_next_is(ticks: Ticks) -> None:
     ticks.platform.land("a", range(5))
     ticks.platform.run(ticks.instance)
     ticks.requested()
@@ -104,7 +104,7 @@ def test_what_failed_its_checks_is_not_followed_and_what_comes_next_is(ticks: Ti
     assert ticks.platform.version("notes/single").published().records == 7
 
 
-def test_a_damaged_file_is_not_followed_and_what_comes_next_is(ticks: Ticks) -> None:
+def test_corrupt_file_is_not_followed_but_next_is(ticks: Ticks) -> None:
     ticks.platform.land("a", range(5))
     ticks.platform.run(ticks.instance)
     ticks.requested()

@@ -31,7 +31,7 @@ def assert_same_rows(snapshot: Snapshot, names: list[str], chunk_rows: int) -> N
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 16, 40, 1000])
-def test_chunks_hold_every_row_once(tmp_path: Path, chunk_rows: int) -> None:
+def test_chunks_have_every_row_once(tmp_path: Path, chunk_rows: int) -> None:
     batches = [digits(0, 5), digits(5, 45), digits(45, 46)]
     snapshot = append_rows(tmp_path, *batches).latest()
     every = [column.name for column in get_flat_columns(snapshot.schema)]
@@ -41,7 +41,7 @@ def test_chunks_hold_every_row_once(tmp_path: Path, chunk_rows: int) -> None:
     assert create_empty_frame(snapshot.schema).dtypes.equals(take_sample(snapshot).frame.dtypes)
 
 
-def test_chunks_of_some_shards_hold_their_rows(tmp_path: Path) -> None:
+def test_chunks_of_some_shards_have_their_rows(tmp_path: Path) -> None:
     snapshot = append_rows(tmp_path, digits(0, 5), digits(5, 12)).latest()
     (frame,) = read_chunks(snapshot, snapshot.shards[1:], ["label"])
     assert frame["label"].tolist() == [5, 6, 7, 8, 9, 0, 1]
@@ -55,7 +55,7 @@ def test_chunks_end_at_their_bytes(tmp_path: Path) -> None:
     assert [len(frame) for frame in frames] == [10] * 5
 
 
-def test_chunks_of_opaque_records_hold_sizes(tmp_path: Path) -> None:
+def test_chunks_of_opaque_records_have_sizes(tmp_path: Path) -> None:
     source = tmp_path / "some.tfrecord"
     shardline.files.write_records(source, [bytes(size) for size in range(20, 90)])
     version = shardline.Version(tmp_path / "root", NAME)

@@ -39,7 +39,7 @@ def reload(page: WebPage) -> None:
 
 
 @pytest.mark.slow
-def test_files_are_appended_and_followed_over_a_reload_and_a_restart(tmp_path: Path) -> None:
+def test_daemon_follows_files_over_restart(tmp_path: Path) -> None:
     notes = make_platform(tmp_path)
     notes.land("a", range(5))
     with web_page(tmp_path, definitions=DEFINITIONS) as page:

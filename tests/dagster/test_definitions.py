@@ -104,31 +104,31 @@ def as_text(found: dict[str, Any]) -> str:
     return "{\n" + ",\n".join(sections) + "\n}\n"
 
 
-def test_the_definitions_are_those_that_are_pinned(tmp_path: Path) -> None:
+def test_definitions_equal_snapshot(tmp_path: Path) -> None:
     found = definitions()
     written = tmp_path / "definitions.json"
     written.write_text(as_text(found))
     assert found == json.loads(PINNED.read_text()), f"if this is meant: cp {written} {PINNED}"
 
 
-def test_the_definitions_hold_together() -> None:
+def test_definitions_are_loadable() -> None:
     dg.Definitions.validate_loadable(defs)
 
 
-def test_they_load_in_less_than_three_seconds_of_work() -> None:
+def test_definitions_load_within_three_seconds() -> None:
     assert fresh()["seconds"] < 3
 
 
 @pytest.mark.parametrize(
     "package", ["tensorflow", "great_expectations", "pandas", "matplotlib", "sklearn", "PIL"]
 )
-def test_loading_them_does_not_load(package: str) -> None:
+def test_definitions_do_not_import(package: str) -> None:
     loaded = fresh()["loaded"]
     assert "dagster" in loaded
     assert package not in loaded
 
 
-def test_loading_them_uses_nothing_that_is_deprecated_or_unfinished() -> None:
+def test_definitions_raise_no_deprecation_warning() -> None:
     unfinished = {"BetaWarning", "PreviewWarning", "SupersessionWarning"}
     ours = [
         told

@@ -1,4 +1,4 @@
-"""The demo as people call it: from nothing to a summary, nothing new, and what must not get in."""
+"""The demo commands `make run` and `make demo-fault`, in a fresh folder."""
 
 import os
 import re
@@ -22,19 +22,27 @@ pytestmark = pytest.mark.xdist_group("demo")  # one worker, since they share wha
 REPOSITORY = Path(__file__).parents[2]
 DIGITS = 1797
 EXTRA = 20_000
-CHECKS = ("integrity", "schema", "expectations", "drift", "volume", "sources_accepted")
+CHECKS = (
+    "integrity",
+    "schema",
+    "expectations",
+    "drift",
+    "volume",
+    "sources_accepted",
+    "image_size",
+)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A working directory with an instance of its own, as a fresh clone has."""
+    """A working directory with its own instance, like a fresh clone."""
 
     folder: Path
 
     def call(
         self, module: str, *options: str, arguments: Sequence[str] = ()
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of the demo's modules as make does; `options` are those of Python."""
+        """Run a module of the demo as make does. `options` are those of Python."""
         ours = {"DAGSTER_HOME": str(self.folder / "home"), "PYTHONPATH": str(REPOSITORY)}
         kept = {key: value for key, value in os.environ.items() if key not in _OTHERS}
         return subprocess.run(
@@ -57,12 +65,12 @@ _OTHERS = (
     "TF_USE_LEGACY_KERAS",
     "FORCE_COLOR",
 )
-"""Variables that would point the demo elsewhere, or change what it prints or trains."""
+"""Variables that change the folders, the output or the training of the demo."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """A demo that was called once, and what that call printed."""
+    """A demo after `make run`, with the output."""
 
     demo: Demo
     first: subprocess.CompletedProcess[str]
@@ -88,7 +96,7 @@ def assert_in_order(text: str, sentences: Sequence[str]) -> None:
         at = text.index(sentence, at) + len(sentence)
 
 
-def test_from_nothing_to_the_summary(played: Played) -> None:
+def test_run_prints_batches_and_summary(played: Played) -> None:
     out = played.first.stdout
     assert played.first.returncode == 0, out + played.first.stderr
     assert played.first.stderr == ""
@@ -98,18 +106,18 @@ def test_from_nothing_to_the_summary(played: Played) -> None:
             *("Batch 1 of 3: a folder of 600 PNG images", "snapshot 1: 600 rows (+600)"),
             *("Batch 2 of 3: a Parquet file with 600 PNG images", "snapshot 2: 1,200 rows (+600)"),
             *("Batch 3 of 3: a folder of 597 PNG images", "snapshot 3: 1,797 rows (+597)"),
-            *("learns from digits/v1@3", "held-out digits are told right"),
-            *("digits/v2@3 is an overlay", "the darkest first: seven 0.2", "eight 0.3"),
-            *("digit_pairs/v1@3 is a plan of 1.", "Of 1,613,706 pairs, 10.0% show the same digit"),
-            *("How everything stands", "digits/v1", "digits/single", "digits/v2", "digit_pairs/v1"),
+            *("digits/v1@3", "accuracy 9", "359 held-out digits"),
+            *("digits/v2@3", "darkest first: seven 0.2", "eight 0.3"),
+            *("digit_pairs/v1@3", "1,613,706 pairs: 10.0%"),
+            *("Status", "digits/v1", "digits/single", "digits/v2", "digit_pairs/v1"),
             "tf.data.TFRecordDataset reads 1,797 records",
-            *("What to do next", "make ui", "make demo-fault", "shardline status"),
+            *("Next steps", "make ui", "make demo-fault", "shardline status"),
         ],
     )
 
 
-def test_the_model_is_a_consumer_of_what_it_learned_from(played: Played) -> None:
-    assert lines_with(played.first.stdout, "digits-cnn", "read it")
+def test_run_registers_model_as_consumer(played: Played) -> None:
+    assert lines_with(played.first.stdout, "digits-cnn", "digits/v1")
     version = played.demo.version("digits/v1")
     (consumer,) = list_consumers(version)
     assert (consumer.snapshot, consumer.name) == (3, "digits-cnn")
@@ -117,21 +125,21 @@ def test_the_model_is_a_consumer_of_what_it_learned_from(played: Played) -> None
 
 
 @pytest.mark.parametrize("asset", ["digits_v2", "digit_pairs_v1"])
-def test_of_each_batch_only_what_is_new_is_computed(played: Played, asset: str) -> None:
-    told = lines_with(played.first.stdout, f"  {asset} ")
-    counts = [re.findall(r"\d+", line.rpartition("; ")[2]) for line in told]
+def test_run_computes_only_new_shards(played: Played, asset: str) -> None:
+    lines = lines_with(played.first.stdout, f"  {asset} ", "snapshot ")
+    counts = [re.findall(r"\d+", line.rpartition("; ")[2]) for line in lines]
     assert counts == [["1", str(before)] for before in range(3)]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_each_check_passes_on_each_batch(played: Played, check: str) -> None:
-    told = lines_with(played.first.stdout, f"    {check} ")
-    runs_of = 12 if check in {"integrity", "schema"} else 3
-    assert len(told) == runs_of
-    assert all("passed" in line for line in told)
+def test_run_passes_each_check(played: Played, check: str) -> None:
+    lines = lines_with(played.first.stdout, f"    {check} ")
+    expected = 12 if check in {"integrity", "schema"} else 3
+    assert len(lines) == expected
+    assert all("passed" in line for line in lines)
 
 
-def test_the_versions_hold_all_digits_in_their_order(played: Played) -> None:
+def test_run_publishes_all_digits(played: Played) -> None:
     growing = played.demo.version("digits/v1").published()
     single = played.demo.version("digits/single").published()
     assert (growing.records, len(growing.shards)) == (DIGITS, 3)
@@ -148,7 +156,7 @@ def test_the_versions_hold_all_digits_in_their_order(played: Played) -> None:
     assert {labels.count(digit) for digit in "0123456789"} <= set(range(170, 190))
 
 
-def test_the_overlay_knows_each_digit_by_name_and_leaves_the_images_where_they_are(
+def test_overlay_adds_names_and_keeps_images(
     played: Played,
 ) -> None:
     growing = played.demo.version("digits/v1").published()
@@ -167,7 +175,7 @@ def test_the_overlay_knows_each_digit_by_name_and_leaves_the_images_where_they_a
     assert table["image"] == images
 
 
-def test_the_pairs_are_each_two_digits_once_and_take_no_space(played: Played) -> None:
+def test_pairs_are_unordered_and_virtual(played: Played) -> None:
     pairs = played.demo.version("digit_pairs/v1").published()
     assert (pairs.records, len(pairs.shards)) == (DIGITS * (DIGITS - 1) // 2, 3)
     assert pairs.bytes < 4096
@@ -175,28 +183,28 @@ def test_the_pairs_are_each_two_digits_once_and_take_no_space(played: Played) ->
     assert all(a != b for a, b in zip(*table.values(), strict=True))
 
 
-def test_the_commands_that_it_names_work_as_they_stand_there(played: Played) -> None:
+def test_printed_commands_work(played: Played) -> None:
     (root,) = lines_with(played.first.stdout, "export SHARDLINE_ROOT=")
     named = [line.split() for line in lines_with(played.first.stdout, "/shardline ")]
     commands = [" ".join(words[: 2 + words.count("digits/v1")]) for words in named]
     assert [command.partition(" ")[2] for command in commands] == ["status", "log digits/v1"]
     script = "\n".join(["set -e", " ".join(root.split()[:2]), *commands])
-    told = subprocess.run(
+    result = subprocess.run(
         ["/bin/sh", "-c", script],
         cwd=played.demo.folder,
         capture_output=True,
         check=True,
         text=True,
     )
-    assert "digits/single" in told.stdout
+    assert "digits/single" in result.stdout
 
 
-def test_a_second_call_finds_nothing_new_and_loads_nothing_heavy(played: Played) -> None:
+def test_second_run_is_up_to_date_and_light(played: Played) -> None:
     before = played.demo.version("digits/v1").state.number
     second = played.demo.call("dagster_project.demo", "-X", "importtime")
     assert second.returncode == 0
     assert len(second.stdout.splitlines()) == 2
-    assert lines_with(second.stdout, "3 sources", ".demo/landing")
+    assert lines_with(second.stdout, "3 known sources", ".demo/landing")
     for follower in ("digits/single", "digits/v2"):
         assert lines_with(second.stdout, f"{follower}@3", "1,797 rows")
     assert lines_with(second.stdout, "digit_pairs/v1@3", "1,613,706 rows")
@@ -213,24 +221,24 @@ def faulted(played: Played) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.sweep
-def test_faults_are_stopped_each_by_its_check(faulted: subprocess.CompletedProcess[str]) -> None:
+def test_faults_fail_their_checks(faulted: subprocess.CompletedProcess[str]) -> None:
     assert faulted.returncode == 0, faulted.stdout + faulted.stderr
     assert faulted.stderr == ""
     damaged, schema, _ = lines_with(faulted.stdout, "    sources_accepted ", "FAILED")
-    for told in ("damaged.tfrecord", "record ", "offset ", "checksum"):
-        assert told in damaged
+    for part in ("damaged.tfrecord", "record ", "offset ", "checksum"):
+        assert part in damaged
     assert "other-schema.parquet" in schema
     for field in ("'image': removed", "'picture': added", "'writer': added"):
         assert lines_with(faulted.stdout, field)
     (expectations,) = lines_with(faulted.stdout, "    expectations ", "FAILED")
     assert "120 of 120" in expectations.partition("image__bytes: ")[2]
-    assert len(lines_with(faulted.stdout, "did not move", "digits/single@3")) == 3
+    assert len(lines_with(faulted.stdout, "Downstream", "unchanged", "digits/single@3")) == 3
     assert lines_with(faulted.stdout, "digits/single@3", "digits/single@4")
     assert len(lines_with(faulted.stdout, "In the UI: ")) == 4
 
 
 @pytest.mark.sweep
-def test_after_the_faults_only_the_good_batch_has_come_in(
+def test_faults_append_only_the_valid_batch(
     played: Played, faulted: subprocess.CompletedProcess[str]
 ) -> None:
     assert faulted.returncode == 0
@@ -245,9 +253,7 @@ def test_after_the_faults_only_the_good_batch_has_come_in(
 
 
 @pytest.mark.sweep(keep=1, of="long runs")
-def test_faults_can_be_shown_again(
-    played: Played, faulted: subprocess.CompletedProcess[str]
-) -> None:
+def test_faults_can_be_repeated(played: Played, faulted: subprocess.CompletedProcess[str]) -> None:
     again = played.demo.call("dagster_project.demo_fault")
     assert again.returncode == faulted.returncode == 0, again.stdout + again.stderr
     assert len(lines_with(again.stdout, "    sources_accepted ", "FAILED")) == 3
@@ -255,7 +261,7 @@ def test_faults_can_be_shown_again(
 
 
 @pytest.mark.sweep(keep=1, of="long runs")
-def test_faults_among_many_extra_rows_are_stopped(played: Played) -> None:
+def test_faults_with_extra_rows_are_stopped(played: Played) -> None:
     """More rows than the model learns from, and more pairs than are counted."""
     before = played.demo.version("digits/v1").published().records
     more = played.demo.call("dagster_project.demo", arguments=["--extra-rows", str(EXTRA)])
@@ -271,7 +277,7 @@ def test_faults_among_many_extra_rows_are_stopped(played: Played) -> None:
     )
 
 
-def test_extra_rows_have_paths_of_their_own() -> None:
+def test_extra_rows_have_unique_paths() -> None:
     table = as_table(extra_batch(EXTRA).digits())
     paths, labels = table["path"].to_pylist(), table["label"].to_pylist()
     assert len(set(paths)) == table.num_rows == EXTRA
@@ -279,7 +285,7 @@ def test_extra_rows_have_paths_of_their_own() -> None:
     assert all(path.startswith(f"{label}/") for path, label in zip(paths, labels, strict=True))
 
 
-def test_faults_before_anything_is_published_are_refused(tmp_path: Path) -> None:
+def test_faults_without_snapshot_are_refused(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     refused = Demo(tmp_path).call("dagster_project.demo_fault")
     assert refused.returncode == 1
@@ -287,7 +293,7 @@ def test_faults_before_anything_is_published_are_refused(tmp_path: Path) -> None
     assert not (tmp_path / ".demo").exists()
 
 
-def test_without_an_instance_nothing_is_run(tmp_path: Path) -> None:
+def test_run_without_dagster_home_is_refused(tmp_path: Path) -> None:
     refused = Demo(tmp_path).call("dagster_project.demo")
     assert refused.returncode == 2
     assert "DAGSTER_HOME" in refused.stderr

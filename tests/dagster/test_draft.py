@@ -24,7 +24,7 @@ def draft(tmp_path: Path, *arguments: str, reference: str = NAME) -> Result:
     return CliRunner().invoke(main, [reference, "--root", str(tmp_path / "root"), *arguments])
 
 
-def test_a_drafted_suite_passes_on_its_snapshot_and_fails_on_shifted_data(tmp_path: Path) -> None:
+def test_drafted_suite_fails_on_shifted_data(tmp_path: Path) -> None:
     version = append_rows(tmp_path / "root", digits(0, 200))
     path = tmp_path / "suite.json"
     assert draft(tmp_path, "--output", str(path)).exit_code == 0
@@ -45,7 +45,7 @@ def test_a_drafted_suite_passes_on_its_snapshot_and_fails_on_shifted_data(tmp_pa
     ]
 
 
-def test_what_the_schema_promises_is_critical_and_what_was_seen_a_warning(tmp_path: Path) -> None:
+def test_draft_severity_follows_the_schema(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, digits(0, 200))
     suite = draft_suite(snapshot, take_sample(snapshot))
     told = [(one.columns, one.type, one.severity) for one in suite.expectations]
@@ -62,7 +62,7 @@ def test_what_the_schema_promises_is_critical_and_what_was_seen_a_warning(tmp_pa
     assert {severity for _, kind, severity in told if "mean" in kind} == {"warning"}
 
 
-def test_a_suite_is_one_line_for_each_expectation_and_always_the_same(tmp_path: Path) -> None:
+def test_suite_file_is_deterministic(tmp_path: Path) -> None:
     append_rows(tmp_path / "root", digits(0, 100))
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     for path in paths:
@@ -77,7 +77,7 @@ def test_a_suite_is_one_line_for_each_expectation_and_always_the_same(tmp_path: 
     assert '"id"' not in paths[0].read_text()
 
 
-def test_the_command_tells_what_it_drafted_and_to_edit_it(tmp_path: Path) -> None:
+def test_draft_command_prints_path(tmp_path: Path) -> None:
     append_rows(tmp_path / "root", digits(0, 100), digits(100, 150))
     path = tmp_path / "new" / "suite.json"
     result = draft(tmp_path, "--snapshot", "1", "--output", str(path))
@@ -89,7 +89,7 @@ def test_the_command_tells_what_it_drafted_and_to_edit_it(tmp_path: Path) -> Non
     assert "ada" not in result.output
 
 
-def test_a_suite_that_is_there_is_not_overwritten_unless_forced(tmp_path: Path) -> None:
+def test_draft_overwrites_only_with_force(tmp_path: Path) -> None:
     append_rows(tmp_path / "root", digits(0, 50))
     path = tmp_path / "suite.json"
     path.write_text("edited by hand")
@@ -102,7 +102,7 @@ def test_a_suite_that_is_there_is_not_overwritten_unless_forced(tmp_path: Path) 
     assert json.loads(path.read_text())["name"] == "digits_v1"
 
 
-def test_a_version_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
+def test_draft_of_missing_version_fails(tmp_path: Path) -> None:
     append_rows(tmp_path / "root", digits(0, 5))
     result = draft(tmp_path, "--output", str(tmp_path / "x"), reference="digits/v2")
     assert result.exit_code == 1
@@ -111,7 +111,7 @@ def test_a_version_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_the_help_teaches() -> None:
+def test_draft_help_has_example() -> None:
     text = CliRunner().invoke(main, ["--help"]).output
     for taught in (
         "python -m shardline.cli.draft digits/v1",
@@ -123,7 +123,7 @@ def test_the_help_teaches() -> None:
         assert taught in text
 
 
-def test_opaque_records_get_a_suite_on_their_sizes(tmp_path: Path) -> None:
+def test_draft_of_opaque_records_uses_sizes(tmp_path: Path) -> None:
     source = tmp_path / "some.tfrecord"
     shardline.files.write_records(source, [bytes(size) for size in range(20, 90)])
     version = shardline.Version(tmp_path / "root", NAME)
@@ -140,7 +140,7 @@ def test_opaque_records_get_a_suite_on_their_sizes(tmp_path: Path) -> None:
     other=st.floats(-1e30, 1e30, allow_subnormal=False),
     whole=st.booleans(),
 )
-def test_a_drafted_range_holds_what_was_seen(one: float, other: float, *, whole: bool) -> None:
+def test_drafted_range_includes_observed_values(one: float, other: float, *, whole: bool) -> None:
     low, high = sorted((float(int(one)), float(int(other))) if whole else (one, other))
     least, most = _widen_range(NumberSummary(2, low, high, (low + high) / 2, 1.0), whole=whole)
     assert least <= low <= high <= most

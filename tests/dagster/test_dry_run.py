@@ -79,9 +79,7 @@ def entries(notes: Platform) -> dict[str, bytes]:
     }
 
 
-def test_dry_run_leaves_checks_logs_and_automation_as_they_are(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_dry_run_changes_nothing(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = deriving(tmp_path)
     ticks = Ticks(notes, instance)
     ticks.requested()
@@ -104,9 +102,7 @@ def test_dry_run_leaves_checks_logs_and_automation_as_they_are(
     assert ticks.requested() == set()
 
 
-def test_dry_run_options_are_those_of_the_launchpad(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_dry_run_takes_launchpad_options(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = deriving(tmp_path)
     path = notes.land("a", range(10))
     notes.land("b", range(10, 14))
@@ -131,7 +127,7 @@ def test_dry_run_options_are_those_of_the_launchpad(
         assert not notes.version(name).exists
 
 
-def test_dry_run_refuses_what_it_cannot_plan(notes: Platform, instance: dg.DagsterInstance) -> None:
+def test_dry_run_of_invalid_options_fails(notes: Platform, instance: dg.DagsterInstance) -> None:
     with raises(InvalidArgumentError, "version-not-found") as caught:
         dry_run(notes, instance, "notes/v11")
     assert "'notes/v1'" in str(caught.value.hint)
@@ -147,7 +143,7 @@ def test_dry_run_refuses_what_it_cannot_plan(notes: Platform, instance: dg.Dagst
     assert dry_run(notes, instance).keys() == {"notes_v1"}
 
 
-def test_launchpad_of_an_asset_takes_no_dry_run(notes: Platform) -> None:
+def test_launchpad_has_no_dry_run(notes: Platform) -> None:
     job = notes.defs.resolve_implicit_global_asset_job_def()
     for op in ("notes_v1", "notes_single"):
         config = {"ops": {op: {"config": {"dry_run": True}}}}

@@ -57,7 +57,7 @@ def rows_of(verdict: CheckOutcome) -> list[dict[str, Any]]:
     return [dict(record.data) for record in table.records]
 
 
-def test_a_suite_that_holds_passes(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_passing_suite_passes(snapshot: Snapshot, tmp_path: Path) -> None:
     in_set = expect("column_values_to_be_in_set", column="label", value_set=list(range(10)))
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, in_set)
     assert (verdict.passed, verdict.warns) == (True, False)
@@ -94,7 +94,7 @@ def test_a_suite_that_holds_passes(snapshot: Snapshot, tmp_path: Path) -> None:
         ([AGE_THERE, WEIGHT_LOW], False, True),
     ],
 )
-def test_the_worst_severity_that_failed_decides(
+def test_highest_failed_severity_decides(
     snapshot: Snapshot, tmp_path: Path, failing: list[Any], *, passed: bool, warns: bool
 ) -> None:
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, *failing)
@@ -107,7 +107,7 @@ def test_the_worst_severity_that_failed_decides(
     assert reasons.startswith(f"{worst}: expect")
 
 
-def test_what_went_wrong_is_told_in_numbers(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_failure_is_described_in_numbers(snapshot: Snapshot, tmp_path: Path) -> None:
     found = rows_of(judged(snapshot, tmp_path, LABELS_LOW, WEIGHT_LOW, AGE_THERE))
     assert [(row["observed"], row["unexpected"]) for row in found] == [
         ("", "50.00%"),
@@ -119,7 +119,7 @@ def test_what_went_wrong_is_told_in_numbers(snapshot: Snapshot, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("severity", ["critical", "warning"])
-def test_a_missing_column_counts_with_its_severity(
+def test_missing_column_fails_with_its_severity(
     snapshot: Snapshot, tmp_path: Path, severity: str
 ) -> None:
     verdict = judged(
@@ -134,14 +134,14 @@ def test_a_missing_column_counts_with_its_severity(
     assert len(rows_of(verdict)) == 3
 
 
-def test_so_does_an_expectation_that_raised(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_raised_expectation_fails_with_its_severity(snapshot: Snapshot, tmp_path: Path) -> None:
     mean_of_text = expect("column_mean_to_be_between", "warning", column="writer", min_value=0)
     verdict = judged(snapshot, tmp_path, ROWS_EXIST, mean_of_text)
     assert (verdict.passed, verdict.warns) == (False, True)
     assert rows_of(verdict)[0]["problem"].endswith(": NotNumbersError")
 
 
-def test_no_value_of_the_data_is_told_anywhere(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_results_contain_no_data_values(snapshot: Snapshot, tmp_path: Path) -> None:
     expectations = [
         expect("column_values_to_be_in_set", column="writer", value_set=["ada"]),
         expect("column_distinct_values_to_be_in_set", column="writer", value_set=["ada"]),
@@ -165,9 +165,7 @@ def test_no_value_of_the_data_is_told_anywhere(snapshot: Snapshot, tmp_path: Pat
     assert "Traceback" not in told
 
 
-def test_a_page_of_data_docs_is_written_that_needs_no_network(
-    snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_data_docs_page_needs_no_network(snapshot: Snapshot, tmp_path: Path) -> None:
     verdict = check_expectations(
         snapshot, suite_of(tmp_path, ROWS_EXIST, LABELS_LOW), docs=tmp_path / "docs"
     )
@@ -182,7 +180,7 @@ def test_a_page_of_data_docs_is_written_that_needs_no_network(
     assert page.index("Content-Security-Policy") < page.index("<title>")
 
 
-def test_the_pages_of_old_snapshots_go(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_old_data_docs_pages_are_deleted(snapshot: Snapshot, tmp_path: Path) -> None:
     from great_expectations.core.expectation_validation_result import (  # noqa: PLC0415
         ExpectationSuiteValidationResult,
     )
@@ -198,9 +196,7 @@ def test_the_pages_of_old_snapshots_go(snapshot: Snapshot, tmp_path: Path) -> No
     assert left == ["1", "10", "11", "9", "no snapshot"], "the page just written stays"
 
 
-def test_a_page_that_cannot_be_written_does_not_fail_the_check(
-    snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_unwritable_data_docs_do_not_fail(snapshot: Snapshot, tmp_path: Path) -> None:
     (tmp_path / "docs").write_text("a file where a folder should be")
     verdict = check_expectations(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=tmp_path / "docs")
     assert verdict.passed
@@ -208,7 +204,7 @@ def test_a_page_that_cannot_be_written_does_not_fail_the_check(
     assert str(tmp_path / "docs") in str(verdict.metadata["shardline/data_docs"])
 
 
-def test_several_threads_may_judge_at_once(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_threads_evaluate_concurrently(snapshot: Snapshot, tmp_path: Path) -> None:
     suite = suite_of(tmp_path, LABELS_LOW)
 
     def one(chunk_rows: int) -> tuple[object, str]:
@@ -221,9 +217,7 @@ def test_several_threads_may_judge_at_once(snapshot: Snapshot, tmp_path: Path) -
     assert [re.findall(r"\d+", wrong) for _, wrong in found] == [["50", "100"]] * 5
 
 
-def test_a_suite_that_is_not_there_is_named_with_the_command_that_drafts_it(
-    snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_missing_suite_hint_names_draft_command(snapshot: Snapshot, tmp_path: Path) -> None:
     path = tmp_path / "none.json"
     with raises(SuiteError, "suite-not-found", path=str(path)) as caught:
         check_expectations(snapshot, path, docs=None)
@@ -245,9 +239,7 @@ def test_a_suite_that_is_not_there_is_named_with_the_command_that_drafts_it(
         ('{"expectations": [{"type": "a", "kwargs": []}]}', "invalid-expectation", "'kwargs'"),
     ],
 )
-def test_a_file_that_is_no_suite_is_refused_with_its_name(
-    tmp_path: Path, text: str, code: str, named: str
-) -> None:
+def test_invalid_suite_file_raises(tmp_path: Path, text: str, code: str, named: str) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(text.encode("latin-1"))
     expectation = 1 if code == "invalid-expectation" else None
@@ -268,7 +260,7 @@ def test_a_file_that_is_no_suite_is_refused_with_its_name(
         ),
     ],
 )
-def test_an_expectation_that_cannot_be_is_named(
+def test_invalid_expectation_raises(
     snapshot: Snapshot, tmp_path: Path, bad: dict[str, Any], code: str, named: str
 ) -> None:
     path = suite_of(tmp_path, ROWS_EXIST, bad)
@@ -278,12 +270,12 @@ def test_an_expectation_that_cannot_be_is_named(
     assert named in str(caught.value)
 
 
-def test_the_suite_of_a_version_lies_beside_the_checks() -> None:
+def test_suite_path_is_in_checks_folder() -> None:
     path = get_suite_path("digits/v1")
     assert path.parts[-3:] == ("checks", "expectations", "digits_v1.json")
 
 
-def test_the_modules_of_checks_load_nothing_slow() -> None:
+def test_check_modules_import_nothing_slow() -> None:
     folder = Path(shardline.dagster.expectations.suite.__file__).parent
     ours = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     package = "shardline.dagster.expectations"
@@ -297,7 +289,7 @@ def test_the_modules_of_checks_load_nothing_slow() -> None:
     assert modules.isdisjoint({"great_expectations", "pandas", "tensorflow", "matplotlib"})
 
 
-def test_an_optional_number_that_is_missing_is_no_violation(tmp_path: Path) -> None:
+def test_missing_optional_number_is_valid(tmp_path: Path) -> None:
     found = judged(
         snapshot_of(tmp_path / "root", digits(0, 50)),
         tmp_path,

@@ -24,7 +24,7 @@ def expecting(tmp_path: Path) -> Platform:
     return make_platform(tmp_path, suite=write_suite(tmp_path / "notes.json", at_most("id", 1000)))
 
 
-def test_what_passes_is_published_and_goes_on_in_the_same_run(
+def test_passing_snapshot_flows_downstream_in_same_run(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -36,9 +36,7 @@ def test_what_passes_is_published_and_goes_on_in_the_same_run(
     assert (notes.folder / "notes.tfrecord").is_file()
 
 
-def test_every_check_says_in_the_log_what_it_found(
-    expecting: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_every_check_attests_its_result(expecting: Platform, instance: dg.DagsterInstance) -> None:
     expecting.land("a", range(5))
     expecting.run(instance, GROWING)
     told = {
@@ -50,7 +48,7 @@ def test_every_check_says_in_the_log_what_it_found(
     assert told == dict.fromkeys(names, True)
 
 
-def test_rejected_source_leaves_the_snapshot_and_its_checks_alone(
+def test_rejected_source_changes_no_other_check(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -68,7 +66,7 @@ def test_rejected_source_leaves_the_snapshot_and_its_checks_alone(
     assert notes.version("notes/single").published().content == before
 
 
-def test_the_next_good_file_is_not_held_up_by_a_damaged_one(
+def test_corrupt_file_does_not_block_next_file(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -81,7 +79,7 @@ def test_the_next_good_file_is_not_held_up_by_a_damaged_one(
     assert notes.version("notes/single").published().records == 9
 
 
-def test_a_snapshot_that_fails_its_suite_is_rejected_and_the_next_one_goes_on(
+def test_failed_suite_rejects_only_its_snapshot(
     expecting: Platform, instance: dg.DagsterInstance
 ) -> None:
     expecting.land("a", range(5))
@@ -105,9 +103,7 @@ def test_a_snapshot_that_fails_its_suite_is_rejected_and_the_next_one_goes_on(
     assert expecting.version("notes/single").published().records == 8
 
 
-def test_what_was_rejected_comes_in_again_when_someone_says_so(
-    expecting: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_rejected_source_can_be_retried(expecting: Platform, instance: dg.DagsterInstance) -> None:
     expecting.land("a", [2000])
     assert not expecting.run(instance, GROWING).success
     write_suite(expecting.folder / "notes.json", at_most("id", 3000))
@@ -119,9 +115,7 @@ def test_what_was_rejected_comes_in_again_when_someone_says_so(
     assert verdicts(result)["notes_v1:sources_accepted"].passed, "it was retried"
 
 
-def test_what_fails_again_when_it_is_retried_is_counted_again(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_failed_retry_is_counted(notes: Platform, instance: dg.DagsterInstance) -> None:
     notes.land("a", range(5))
     notes.run(instance)
     notes.land("b", range(5, 9), weight=1.5)
@@ -133,9 +127,7 @@ def test_what_fails_again_when_it_is_retried_is_counted_again(
     assert event.metadata["shardline/rejected_sources"].value == 2
 
 
-def test_a_first_file_that_cannot_be_appended_fails_the_run(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_rejected_first_file_fails_the_run(notes: Platform, instance: dg.DagsterInstance) -> None:
     path = notes.land_damaged()
     result = notes.run(instance)
     assert not result.success
@@ -148,16 +140,14 @@ def test_a_first_file_that_cannot_be_appended_fails_the_run(
     assert notes.run(instance).success
 
 
-def test_a_known_file_that_is_named_by_hand_stays_known(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_known_file_in_launchpad_is_skipped(notes: Platform, instance: dg.DagsterInstance) -> None:
     path = notes.land("a", range(5))
     notes.run(instance, GROWING)
     notes.run(instance, GROWING, config={"files": [str(path)]})
     assert scan_landing_folders(notes.version(), [LandingFolder(str(notes.landing))]).known == 1
 
 
-def test_another_run_reads_the_published_snapshot_and_not_the_rejected_one(
+def test_later_run_reads_published_snapshot(
     expecting: Platform, instance: dg.DagsterInstance
 ) -> None:
     expecting.land("a", range(5))
@@ -168,7 +158,7 @@ def test_another_run_reads_the_published_snapshot_and_not_the_rejected_one(
     assert expecting.version("notes/single").published().records == 5
 
 
-def test_without_anything_published_downstream_is_refused(
+def test_downstream_without_published_snapshot_fails(
     expecting: Platform, instance: dg.DagsterInstance
 ) -> None:
     expecting.land("a", [2000])
@@ -177,9 +167,7 @@ def test_without_anything_published_downstream_is_refused(
         expecting.run(instance, REBUILT, raise_on_error=True)
 
 
-def test_a_check_that_raises_counts_as_failed(
-    expecting: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_raising_check_fails(expecting: Platform, instance: dg.DagsterInstance) -> None:
     (expecting.folder / "notes.json").write_text("no JSON")
     expecting.land("a", range(5))
     result = expecting.run(instance)
@@ -191,7 +179,7 @@ def test_a_check_that_raises_counts_as_failed(
         expecting.version().published()
 
 
-def test_checks_that_are_executed_alone_look_at_the_newest_snapshot(
+def test_checks_alone_use_latest_snapshot(
     expecting: Platform, instance: dg.DagsterInstance
 ) -> None:
     suite = expecting.folder / "notes.json"
@@ -205,7 +193,7 @@ def test_checks_that_are_executed_alone_look_at_the_newest_snapshot(
     assert expecting.version().published().records == 5
 
 
-def test_materializing_with_nothing_new_reports_the_snapshot_that_stands(
+def test_materialize_without_new_sources_reports_latest(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -223,7 +211,7 @@ def test_materializing_with_nothing_new_reports_the_snapshot_that_stands(
     assert first.metadata["shardline/added_rows"].value == 0
 
 
-def test_files_and_a_limit_can_be_asked_for(notes: Platform, instance: dg.DagsterInstance) -> None:
+def test_launchpad_takes_files_and_limit(notes: Platform, instance: dg.DagsterInstance) -> None:
     paths = [notes.land(name, range(n, n + 1)) for n, name in enumerate("abc")]
     notes.run(instance, GROWING, config={"files": [str(paths[1])]})
     assert notes.version().latest().records == 1

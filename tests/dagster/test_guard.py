@@ -72,7 +72,7 @@ def subscribe(page: WebPage, query: str, origin: str) -> dict[str, object]:
         return message
 
 
-def test_the_page_and_its_scripts_load(page: WebPage) -> None:
+def test_page_and_scripts_load(page: WebPage) -> None:
     index = page.ask("GET", "/")
     assert index.status == 200
     assert index.headers.get_content_type() == "text/html"
@@ -86,7 +86,7 @@ def test_the_page_and_its_scripts_load(page: WebPage) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/assets/one", "/graphql", "/server_info", "/favicon.svg"])
-def test_no_answer_can_be_put_in_a_frame(page: WebPage, path: str) -> None:
+def test_responses_forbid_frames(page: WebPage, path: str) -> None:
     answer = page.ask("GET", path, {"Accept": "text/html"})
     assert answer.status == 200
     assert "frame-ancestors 'none'" in answer.headers.get_all("Content-Security-Policy", [])
@@ -95,7 +95,7 @@ def test_no_answer_can_be_put_in_a_frame(page: WebPage, path: str) -> None:
     assert answer.headers.get_all("Referrer-Policy") == ["same-origin"]
 
 
-def test_the_policy_of_dagster_stays(page: WebPage) -> None:
+def test_dagster_security_policy_is_kept(page: WebPage) -> None:
     policies = page.ask("GET", "/").headers.get_all("Content-Security-Policy", [])
     assert len(policies) == 2
     assert "script-src 'nonce-" in policies[0]
@@ -103,7 +103,7 @@ def test_the_policy_of_dagster_stays(page: WebPage) -> None:
 
 
 @pytest.mark.parametrize("name", [LOOPBACK, "localhost", "LOCALHOST", "[::1]"])
-def test_a_query_from_the_page_itself_is_answered(page: WebPage, name: str) -> None:
+def test_same_origin_query_passes(page: WebPage, name: str) -> None:
     host = f"{name}:{page.port}"
     headers = {"Host": host, "Origin": f"http://{host.lower()}", "Sec-Fetch-Site": "same-origin"}
     answer = page.graphql(VERSION, headers=headers)
@@ -111,11 +111,11 @@ def test_a_query_from_the_page_itself_is_answered(page: WebPage, name: str) -> N
     assert set(json.loads(answer.body)["data"]) == {"version"}
 
 
-def test_a_program_without_an_origin_is_answered(page: WebPage) -> None:
+def test_request_without_origin_passes(page: WebPage) -> None:
     assert page.graphql(VERSION, headers={"Origin": None}).status == 200
 
 
-def test_a_json_type_with_a_charset_is_answered(page: WebPage) -> None:
+def test_json_with_charset_passes(page: WebPage) -> None:
     headers = {"Content-Type": "Application/JSON; charset=utf-8"}
     # Dagster looks for the small letters.
     assert page.graphql(VERSION, headers=headers).status == 400
@@ -123,7 +123,7 @@ def test_a_json_type_with_a_charset_is_answered(page: WebPage) -> None:
     assert page.graphql(VERSION, headers=headers).status == 200
 
 
-def test_a_run_launched_from_the_page_is_queued(page: WebPage) -> None:
+def test_run_launched_from_page_is_queued(page: WebPage) -> None:
     before = page.runs()
     run = page.launch("one")
     assert set(page.runs()) - set(before) == {run}
@@ -147,7 +147,7 @@ def test_a_run_launched_from_the_page_is_queued(page: WebPage) -> None:
         },
     ],
 )
-def test_a_mutation_of_another_origin_is_refused(
+def test_mutation_from_foreign_origin_is_denied(
     page: WebPage, headers: dict[str, str | None]
 ) -> None:
     before = page.runs()
@@ -157,7 +157,7 @@ def test_a_mutation_of_another_origin_is_refused(
     assert page.runs() == before
 
 
-def test_an_origin_of_another_scheme_on_our_own_port_is_refused(page: WebPage) -> None:
+def test_origin_with_other_scheme_is_denied(page: WebPage) -> None:
     assert page.graphql(VERSION, headers={"Origin": f"https://{page.host}"}).status == 403
 
 
@@ -172,9 +172,7 @@ def test_an_origin_of_another_scheme_on_our_own_port_is_refused(page: WebPage) -
         None,
     ],
 )
-def test_a_mutation_that_a_form_could_send_is_refused(
-    page: WebPage, content_type: str | None
-) -> None:
+def test_mutation_by_form_is_denied(page: WebPage, content_type: str | None) -> None:
     before = page.runs()
     answer = page.graphql(LAUNCH, ONE_ASSET, {"Origin": None, "Content-Type": content_type})
     assert answer.status == 415
@@ -182,7 +180,7 @@ def test_a_mutation_that_a_form_could_send_is_refused(
     assert page.runs() == before
 
 
-def test_a_mutation_in_the_address_of_a_form_is_refused(page: WebPage) -> None:
+def test_mutation_in_form_address_is_denied(page: WebPage) -> None:
     before = page.runs()
     headers = {"Content-Type": "text/plain"}
     assert page.ask("POST", f"/graphql?query={quote(LAUNCH_INLINE)}", headers).status == 415
@@ -191,7 +189,7 @@ def test_a_mutation_in_the_address_of_a_form_is_refused(page: WebPage) -> None:
 
 @pytest.mark.parametrize("path", ["/graphql", "/graphql%0A", "//graphql", "/%67raphql"])
 @pytest.mark.parametrize("headers", [{}, {"Origin": FOREIGN}, {"Sec-Fetch-Site": "cross-site"}])
-def test_a_mutation_by_get_is_refused(
+def test_mutation_by_get_is_denied(
     page: WebPage, path: str, headers: dict[str, str | None]
 ) -> None:
     before = page.runs()
@@ -201,11 +199,11 @@ def test_a_mutation_by_get_is_refused(
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-def test_other_methods_are_refused(page: WebPage, method: str) -> None:
+def test_other_methods_are_denied(page: WebPage, method: str) -> None:
     assert page.ask(method, "/graphql").status == 405
 
 
-def test_a_preflight_of_another_origin_allows_nothing(page: WebPage) -> None:
+def test_preflight_from_foreign_origin_allows_nothing(page: WebPage) -> None:
     wanted = {
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "content-type",
@@ -231,14 +229,14 @@ def test_a_preflight_of_another_origin_allows_nothing(page: WebPage) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/graphql", "/server_info"])
-def test_a_foreign_or_missing_host_is_refused(page: WebPage, host: str | None, path: str) -> None:
+def test_foreign_or_missing_host_is_denied(page: WebPage, host: str | None, path: str) -> None:
     named = None if host is None else host.format(port=page.port)
     answer = page.ask("GET", path, {"Host": named})
     assert answer.status == 421
     assert "--host" in answer.text
 
 
-def test_a_foreign_host_that_is_its_own_origin_launches_nothing(page: WebPage) -> None:
+def test_foreign_host_as_origin_is_denied(page: WebPage) -> None:
     before = page.runs()
     host = f"attacker.example:{page.port}"
     headers = {"Host": host, "Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"}
@@ -246,14 +244,14 @@ def test_a_foreign_host_that_is_its_own_origin_launches_nothing(page: WebPage) -
     assert page.runs() == before
 
 
-def test_two_hosts_are_refused(page: WebPage) -> None:
+def test_two_hosts_are_denied(page: WebPage) -> None:
     with socket.create_connection((LOOPBACK, page.port), timeout=SECONDS) as connection:
         request = f"GET / HTTP/1.1\r\nHost: {page.host}\r\nHost: attacker.example\r\n\r\n"
         connection.sendall(request.encode())
         assert connection.recv(12) in {b"HTTP/1.1 421", b"HTTP/1.1 400"}
 
 
-def test_a_link_on_another_site_opens_the_page(page: WebPage) -> None:
+def test_link_from_other_site_opens_page(page: WebPage) -> None:
     headers = {
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "navigate",
@@ -265,12 +263,12 @@ def test_a_link_on_another_site_opens_the_page(page: WebPage) -> None:
 @pytest.mark.parametrize(
     ("mode", "kind"), [("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe")]
 )
-def test_another_site_can_take_in_nothing_of_ours(page: WebPage, mode: str, kind: str) -> None:
+def test_other_site_cannot_embed_content(page: WebPage, mode: str, kind: str) -> None:
     headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": kind}
     assert page.ask("GET", "/favicon.svg", headers).status == 403
 
 
-def test_events_reported_from_outside_need_json_too(page: WebPage) -> None:
+def test_reported_events_need_json(page: WebPage) -> None:
     path = "/report_asset_materialization/reported"
     assert page.ask("POST", path).status == 415
     assert page.ask("POST", path, {"Content-Type": "text/plain"}).status == 415
@@ -279,14 +277,14 @@ def test_events_reported_from_outside_need_json_too(page: WebPage) -> None:
     assert page.ask("POST", path, json_type, b"{}").status == 200
 
 
-def test_a_subscription_from_the_page_itself_is_answered(page: WebPage) -> None:
+def test_same_origin_subscription_passes(page: WebPage) -> None:
     query = 'subscription { pipelineRunLogs(runId: "unknown") { __typename } }'
     message = subscribe(page, query, page.origin)
     failure = {"pipelineRunLogs": {"__typename": "PipelineRunLogsSubscriptionFailure"}}
     assert message == {"type": "data", "id": "1", "payload": {"data": failure}}
 
 
-def test_a_mutation_by_websocket_launches_nothing(page: WebPage) -> None:
+def test_mutation_by_websocket_launches_nothing(page: WebPage) -> None:
     before = page.runs()
     assert subscribe(page, LAUNCH_INLINE, page.origin)["type"] == "error"
     assert page.runs() == before
@@ -303,7 +301,7 @@ def test_a_mutation_by_websocket_launches_nothing(page: WebPage) -> None:
         ("http://127.0.0.1:{port}", "attacker.example:{port}", 421),
     ],
 )
-def test_a_websocket_of_another_origin_is_refused(
+def test_websocket_from_foreign_origin_is_denied(
     page: WebPage, origin: str | None, host: str | None, status: int
 ) -> None:
     with pytest.raises(InvalidStatus) as refused:
@@ -316,7 +314,7 @@ def test_a_websocket_of_another_origin_is_refused(
     assert b"rigin" in refused.value.response.body or b"--host" in refused.value.response.body
 
 
-def test_the_addresses_of_a_proxy_are_answered(page: WebPage) -> None:
+def test_proxy_addresses_pass(page: WebPage) -> None:
     proxied = {"Host": PROXIED, "Origin": f"https://{PROXIED}"}
     tunnelled = {"Host": TUNNEL, "Origin": f"http://{TUNNEL}"}
     assert page.graphql(VERSION, headers=proxied).status == 200
@@ -325,18 +323,18 @@ def test_the_addresses_of_a_proxy_are_answered(page: WebPage) -> None:
         assert connection.subprotocol == "graphql-ws"
 
 
-def test_the_addresses_of_a_proxy_may_come_from_the_environment(read_only_page: WebPage) -> None:
+def test_proxy_addresses_come_from_environment(read_only_page: WebPage) -> None:
     for origin in (f"https://{PROXIED}", f"http://{TUNNEL}"):
         headers = {"Host": origin.partition("://")[2], "Origin": origin}
         assert read_only_page.graphql(VERSION, headers=headers).status == 200
 
 
 @pytest.mark.parametrize("origin", [f"http://{PROXIED}", f"http://{TUNNEL}", FOREIGN])
-def test_the_name_of_a_proxy_is_no_way_in_for_others(page: WebPage, origin: str) -> None:
+def test_proxy_name_does_not_admit_others(page: WebPage, origin: str) -> None:
     assert page.graphql(VERSION, headers={"Host": PROXIED, "Origin": origin}).status == 403
 
 
-def test_a_read_only_page_shows_and_changes_nothing(read_only_page: WebPage) -> None:
+def test_read_only_page_changes_nothing(read_only_page: WebPage) -> None:
     assert read_only_page.ask("GET", "/").status == 200
     launched = read_only_page.data(LAUNCH, ONE_ASSET)["launchRun"]
     assert launched["__typename"] == "UnauthorizedError"
@@ -358,7 +356,7 @@ def test_a_read_only_page_shows_and_changes_nothing(read_only_page: WebPage) -> 
         ("http://[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_an_address_becomes_the_origin_that_a_browser_sends(told: str, origin: str) -> None:
+def test_parse_origin_returns_browser_origin(told: str, origin: str) -> None:
     assert parse_origin(told) == origin
 
 
@@ -369,16 +367,16 @@ def test_an_address_becomes_the_origin_that_a_browser_sends(told: str, origin: s
         *("user@example.com", "example.com:port", "http://https://example.com", "a,b", "?"),
     ],
 )
-def test_what_is_no_address_is_refused(told: str) -> None:
+def test_parse_origin_of_invalid_address_raises(told: str) -> None:
     with raises(InvalidArgumentError, "invalid-location"):
         parse_origin(told)
 
 
-def test_the_default_port_is_not_part_of_an_origin() -> None:
+def test_parse_origin_drops_default_port() -> None:
     assert get_loopback_origins(80) == {"http://127.0.0.1", "http://localhost", "http://[::1]"}
 
 
-def test_reports_are_served_apart_from_the_page(
+def test_reports_are_served_in_sandbox(
     read_only_page: WebPage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     reports = next(tmp_path_factory.getbasetemp().glob("read_only*")) / "reports"

@@ -95,7 +95,7 @@ def files_of(request: dg.RunRequest) -> list[str]:
     return files
 
 
-def test_the_schedule_appends_all_that_has_landed_in_one_snapshot(
+def test_schedule_appends_all_files_in_one_snapshot(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -106,9 +106,7 @@ def test_the_schedule_appends_all_that_has_landed_in_one_snapshot(
     assert (newest.number, newest.records) == (1, 9)
 
 
-def test_the_schedule_says_why_it_does_nothing(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_schedule_skip_names_reason(notes: Platform, instance: dg.DagsterInstance) -> None:
     assert "nothing new" in (tick_schedule(notes, instance).skip_message or "")
     notes.land("a", range(5))
     notes.run(instance, GROWING)
@@ -117,7 +115,7 @@ def test_the_schedule_says_why_it_does_nothing(
     assert "1 source known" in (skipped.skip_message or "")
 
 
-def test_the_same_tick_asks_for_the_same_run(notes: Platform, instance: dg.DagsterInstance) -> None:
+def test_same_tick_requests_same_run(notes: Platform, instance: dg.DagsterInstance) -> None:
     notes.land("a", range(5))
     first, again = (tick_sensor(notes, instance) for _ in range(2))
     assert first.run_requests
@@ -127,9 +125,7 @@ def test_the_same_tick_asks_for_the_same_run(notes: Platform, instance: dg.Dagst
     assert at_noon[0][0].run_key == at_noon[1][0].run_key
 
 
-def test_the_sensor_asks_for_what_has_arrived_since(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_sensor_requests_new_files(notes: Platform, instance: dg.DagsterInstance) -> None:
     notes.land("a", range(5))
     first = tick_sensor(notes, instance)
     (request,) = first.run_requests
@@ -227,9 +223,7 @@ def test_file_that_fails_is_tried_a_few_times(
     assert files_of(request) == [str(notes.landing / "a.jsonl")], "it has other content now"
 
 
-def test_resetting_the_cursor_recovers_what_did_not_land(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_cursor_reset_retries_failed_files(notes: Platform, instance: dg.DagsterInstance) -> None:
     notes.land("a", range(5))
     used: set[str | None] = set()
     for _ in range(3):
@@ -317,7 +311,7 @@ def test_ticks_read_no_source_and_no_shard(
             assert ["notes/v1/arrivals.json", f"notes/v1/log/{entry:020}.json"] == READ
 
 
-def test_when_the_schedule_and_the_sensor_both_fire_each_file_lands_once(
+def test_schedule_and_sensor_append_each_file_once(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -330,9 +324,7 @@ def test_when_the_schedule_and_the_sensor_both_fire_each_file_lands_once(
     assert (newest.number, newest.records) == (1, 9)
 
 
-def test_a_new_location_and_a_lost_cursor_land_nothing_twice(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_lost_cursor_appends_nothing_twice(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = make_platform(tmp_path)
     notes.land("a", range(5))
     (request,) = tick_sensor(notes, instance).run_requests

@@ -31,7 +31,7 @@ def rebuild(
     )
 
 
-def test_an_older_published_snapshot_of_the_input_can_be_rebuilt(
+def test_launchpad_selects_older_input_snapshot(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -42,7 +42,7 @@ def test_an_older_published_snapshot_of_the_input_can_be_rebuilt(
     assert notes.version("notes/single").published().records == 5
 
 
-def test_a_snapshot_of_the_input_that_is_not_published_is_refused(
+def test_unpublished_input_snapshot_is_refused(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     suite = write_suite(tmp_path / "notes.json", at_most("id", 1000))
@@ -58,9 +58,7 @@ def test_a_snapshot_of_the_input_that_is_not_published_is_refused(
     assert caught.value.hint.commands == (Command.of("status", "notes/v1"),)
 
 
-def test_a_target_size_makes_shards_of_that_size(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_target_size_sets_shard_size(notes: Platform, instance: dg.DagsterInstance) -> None:
     notes.land("a", range(12_000))
     whole = notes.run(instance, GROWING)
     assert whole.success
@@ -72,7 +70,7 @@ def test_a_target_size_makes_shards_of_that_size(
     assert all(shard.bytes <= 1024 * 1024 for shard in added)
 
 
-def test_rows_that_do_not_fit_go_to_quarantine_and_the_run_links_to_them(
+def test_invalid_rows_are_quarantined_and_linked(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = make_platform(tmp_path, max_quarantined=0.2)
@@ -120,9 +118,7 @@ def test_duplicates_and_changed_files_are_reported_once(
     assert notes.version().published().records == 11
 
 
-def test_the_environment_says_where_the_datasets_lie(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_root_comes_from_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(ROOT_VARIABLE, "s3://bucket/datasets")
     monkeypatch.setenv(REPORTS_VARIABLE, str(tmp_path))
     told = shardline_resource()

@@ -43,7 +43,7 @@ for name in ("notes/small", "notes/large"):
 
 @pytest.mark.sweep
 @pytest.mark.skipif(not runs_whole_sweeps(), reason="takes as long as loading a library")
-def test_judge_holds_no_more_memory_for_more_rows(tmp_path: Path) -> None:
+def test_expectations_memory_is_bounded(tmp_path: Path) -> None:
     suite = tmp_path / "suite.json"
     suite.write_text(json.dumps({"expectations": RULES}))
     for name, rows in (("notes/small", 20_000), ("notes/large", 400_000)):

@@ -18,9 +18,16 @@ from dagster import AssetKey
 from shardline import Category, Embedding, Feature, Image, Schema, Text, Version
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.versions.materialization import StepReport, build_snapshot_metadata
+from shardline.dagster.versions.metadata_values import (
+    build_column_lineage,
+    build_lineage_table,
+    format_read_code,
+)
+from shardline.provenance.feature_origin import FeatureOrigin
 from tests.cli.command import shardline as run_command
 from tests.dagster.landings import NAME, appended, code_blocks, image_folder, read_back
 from tests.kernel.frames import framed
+from tests.readers.overlays import tagged
 from tests.tfrecord.samples import made, sequence_of
 
 if TYPE_CHECKING:
@@ -62,7 +69,7 @@ def text_of(value: object) -> str:
     return value
 
 
-def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> None:
+def test_numbers_equal_those_of_the_cli(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     appended(version, image_folder(tmp_path / "monday"))
     done = appended(version, image_folder(tmp_path / "tuesday", each=2))
@@ -89,7 +96,7 @@ def test_the_numbers_are_those_that_the_command_line_prints(tmp_path: Path) -> N
     assert told["dagster/storage_kind"].value == "tfrecord"
 
 
-def test_every_number_is_told_also_when_nothing_was_done(tmp_path: Path) -> None:
+def test_numbers_are_complete_without_changes(tmp_path: Path) -> None:
     version, done = of_numbers(tmp_path)
     idle = build_snapshot_metadata(version, StepReport(done.snapshot))
     busy = build_snapshot_metadata(version, done)
@@ -110,7 +117,7 @@ def test_every_number_is_told_also_when_nothing_was_done(tmp_path: Path) -> None
     )
 
 
-def test_numbers_of_numpy_are_told_as_plain_ones(tmp_path: Path) -> None:
+def test_numpy_numbers_become_plain(tmp_path: Path) -> None:
     version, done = of_numbers(tmp_path)
     count: Any = np.int64(7)
     seconds: Any = np.float32(0.5)
@@ -125,7 +132,7 @@ def test_numbers_of_numpy_are_told_as_plain_ones(tmp_path: Path) -> None:
     assert told["shardline/rows_per_second"].value == 14.0
 
 
-def test_the_columns_tell_type_meaning_and_what_must_be_there(tmp_path: Path) -> None:
+def test_columns_have_type_meaning_and_presence(tmp_path: Path) -> None:
     schema = Schema(
         (
             Feature("id", "int64", doc="unique"),
@@ -177,7 +184,7 @@ def _record() -> bytes:
     return sequence_of(context, token=[[b"a"], [b"b"]])
 
 
-def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
+def test_rebuilt_version_has_upstream_and_lineage(
     tmp_path: Path,
 ) -> None:
     version, done = of_numbers(tmp_path)
@@ -213,7 +220,7 @@ def test_a_rebuilt_version_tells_its_parent_and_where_each_column_comes_from(
     assert only_derived.isdisjoint(appended_too)
 
 
-def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(
+def test_upstream_without_log_has_no_entry(
     tmp_path: Path,
 ) -> None:
     version, _ = of_numbers(tmp_path)
@@ -226,7 +233,7 @@ def test_a_parent_whose_log_is_gone_is_told_without_the_number_of_its_entry(
     assert (parent["version"], parent["snapshot"], parent["entry"]) == (NAME, 1, None)
 
 
-def test_the_first_twenty_sources_are_listed_and_the_rest_counted(tmp_path: Path) -> None:
+def test_source_table_is_truncated(tmp_path: Path) -> None:
     paths = [rows_file(tmp_path / f"{n:02}.jsonl", range(n, n + 2)) for n in range(23)]
     version = Version(tmp_path / "root", NAME)
     done = appended(version, paths)
@@ -250,7 +257,7 @@ def test_the_first_twenty_sources_are_listed_and_the_rest_counted(tmp_path: Path
     assert row.data == {"source": "batch by hand", "bytes": None, "sha256": None}
 
 
-def test_what_a_rejection_leaves_does_not_claim_the_sources_that_it_took_out(
+def test_rejection_lists_no_sources(
     tmp_path: Path,
 ) -> None:
     version, _ = of_numbers(tmp_path)
@@ -263,7 +270,7 @@ def test_what_a_rejection_leaves_does_not_claim_the_sources_that_it_took_out(
     assert "shardline/sources" not in metadata
 
 
-def test_rows_in_quarantine_are_counted_and_their_file_named(tmp_path: Path) -> None:
+def test_quarantined_rows_are_counted_and_linked(tmp_path: Path) -> None:
     version, _ = of_numbers(tmp_path)
     for name in ("b", "c"):
         (tmp_path / f"{name}.jsonl").write_text('{"x": 8}\n{"x": "no number"}\n')
@@ -290,7 +297,7 @@ def run_pasted(code: str, folder: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_the_code_to_paste_reads_the_records(tmp_path: Path, compression: str) -> None:
+def test_read_code_reads_records(tmp_path: Path, compression: str) -> None:
     version, done = of_numbers(tmp_path, compression=compression)
     pasted = code_blocks(
         text_of(read_back(build_snapshot_metadata(version, done))["shardline/read_code"].value)
@@ -300,7 +307,7 @@ def test_the_code_to_paste_reads_the_records(tmp_path: Path, compression: str) -
         assert run_pasted(code, tmp_path) == [{"x": number} for number in range(5)]
 
 
-def test_the_code_reads_many_files_by_the_list_that_its_command_makes(tmp_path: Path) -> None:
+def test_read_code_reads_many_files(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     paths = [rows_file(tmp_path / f"{n:02}.jsonl", range(n, n + 1)) for n in range(13)]
     done = appended(version, paths)
@@ -317,7 +324,7 @@ def test_the_code_reads_many_files_by_the_list_that_its_command_makes(tmp_path: 
     assert sorted(record["x"] for record in run_pasted(plain, tmp_path)) == list(range(13))
 
 
-def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None:
+def test_read_code_reads_sequences_and_opaque(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     source = made(tmp_path / "a.tfrecord", framed(sequence_of({"id": 1}, tokens=[[1], [2]])))
     done = appended(version, source)
@@ -338,7 +345,7 @@ def test_the_code_reads_sequences_and_opaque_records_too(tmp_path: Path) -> None
     assert [run_pasted(code, tmp_path) for code in pasted] == [[b"any", b"thing"]] * 2
 
 
-def test_of_files_packed_in_two_ways_only_our_own_reader_is_told(tmp_path: Path) -> None:
+def test_read_code_of_mixed_compression(tmp_path: Path) -> None:
     version, _ = of_numbers(tmp_path)
     done = appended(version, rows_file(tmp_path / "b.jsonl", range(5, 8)), compression="gzip")
     assert version.check().ok
@@ -348,7 +355,7 @@ def test_of_files_packed_in_two_ways_only_our_own_reader_is_told(tmp_path: Path)
     assert f"{NAME}@2" in text.partition("TensorFlow alone cannot read it: ")[2]
 
 
-def test_no_name_of_a_feature_can_end_the_code(tmp_path: Path) -> None:
+def test_feature_name_cannot_end_code_block(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     name = "```\n# not a heading ````"
     done = appended(version, [{name: 3}], batch="one")
@@ -359,7 +366,7 @@ def test_no_name_of_a_feature_can_end_the_code(tmp_path: Path) -> None:
     assert [run_pasted(code, tmp_path) for code in pasted] == [[{name: 3}]] * 2
 
 
-def test_the_commands_that_are_told_can_be_run(tmp_path: Path) -> None:
+def test_shown_commands_run(tmp_path: Path) -> None:
     version = Version(tmp_path / "a root", NAME)
     done = appended(version, [{"x": 1}], batch="one")
     (code,) = code_blocks(
@@ -375,7 +382,7 @@ def test_the_commands_that_are_told_can_be_run(tmp_path: Path) -> None:
         assert result.code == 0, result.err
 
 
-def test_a_version_in_an_object_store_is_shown_like_any_other(s3_root: str, tmp_path: Path) -> None:
+def test_object_store_version_has_metadata(s3_root: str, tmp_path: Path) -> None:
     version = Version(s3_root, NAME)
     done = appended(version, image_folder(tmp_path / "images"))
     assert version.check().ok
@@ -387,10 +394,10 @@ def test_a_version_in_an_object_store_is_shown_like_any_other(s3_root: str, tmp_
     assert labels == [b"blue"] * 4 + [b"green"] * 4 + [b"red"] * 4
 
 
-def test_loading_the_modules_loads_no_library_that_takes_long() -> None:
+def test_metadata_modules_import_nothing_slow() -> None:
     program = (
         "import sys; from shardline.dagster.versions import materialization, progress; "
-        "from shardline.dagster.previews import charts, contact_sheet, preview, preview_sample; "
+        "from shardline.dagster.previews import pictures, preview, preview_sample; "
         "print(*sys.modules)"
     )
     result = subprocess.run(
@@ -400,3 +407,34 @@ def test_loading_the_modules_loads_no_library_that_takes_long() -> None:
     assert "shardline.dagster.versions.materialization" in modules
     slow = {"matplotlib", "PIL", "tensorflow", "great_expectations"}
     assert modules.isdisjoint(slow)
+
+
+def test_lineage_omits_columns_without_upstream() -> None:
+    origins = {
+        "id": FeatureOrigin("kept", (("a/v1", "key"), ("b/v1", "key"))),
+        "split": FeatureOrigin("filled", ()),
+    }
+    deps = build_column_lineage(origins).deps_by_column
+    assert {
+        column: [(dep.asset_key, dep.column_name) for dep in found]
+        for column, found in deps.items()
+    } == {"id": [(AssetKey("a_v1"), "key"), (AssetKey("b_v1"), "key")]}
+
+
+def test_lineage_of_wide_version_is_truncated() -> None:
+    names = [f"x{number:03}" for number in range(103)]
+    wide = {name: FeatureOrigin("kept", (("a/v1", name),)) for name in names}
+    table = build_lineage_table(build_column_lineage(wide))
+    assert len(table.records) == 101
+    assert table.records[0].data == {"column": "x000", "upstream": "a_v1: x000"}
+    assert table.records[-1].data == {"column": "and 3 more", "upstream": ""}
+
+
+def test_read_code_of_overlays(tmp_path: Path) -> None:
+    text = format_read_code(tagged(tmp_path))
+    (ours,) = code_blocks(text)
+    names: dict[str, Any] = {}
+    exec(ours, names)  # noqa: S102 - that is what the reader would do
+    assert [int(one["x"]) for one in names["dataset"]] == list(range(9))
+    assert "digits/v3@1" in text.partition("TensorFlow alone cannot read it: ")[2]
+    assert "shardline rebuild digits/v3" in text

@@ -35,7 +35,7 @@ def steps_of(seed: int) -> list[str]:
 
 @pytest.mark.sweep(keep=SAMPLE)
 @pytest.mark.parametrize("seed", sampled_seeds())
-def test_random_steps_leave_no_hole_and_nothing_stuck(
+def test_random_steps_reach_agreement(
     tmp_path: Path, instance: dg.DagsterInstance, seed: int
 ) -> None:
     steps = steps_of(seed)

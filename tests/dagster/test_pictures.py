@@ -102,7 +102,7 @@ def shares_in(alt: str) -> dict[str, float]:
     return {name: float(share) for name, share in re.findall(r"(.+) ([\d.]+)%", "\n".join(told))}
 
 
-def test_a_folder_of_images_gives_a_sheet_of_them_their_labels_and_sizes(tmp_path: Path) -> None:
+def test_image_folder_has_sheet_shares_and_sizes(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     appended(version, image_folder(tmp_path / "images"))
     page = page_of(version)
@@ -119,7 +119,7 @@ def test_a_folder_of_images_gives_a_sheet_of_them_their_labels_and_sizes(tmp_pat
     assert len(page.pictures) == 3
 
 
-def test_pictures_stand_on_an_opaque_white_ground(tmp_path: Path) -> None:
+def test_pictures_have_white_background(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     appended(version, image_folder(tmp_path / "images"))
     for encoded in re.findall(r"base64,([^)]+)", page_of(version).markdown):
@@ -130,7 +130,7 @@ def test_pictures_stand_on_an_opaque_white_ground(tmp_path: Path) -> None:
         assert [image.convert("RGB").getpixel(corner) for corner in corners] == [(255,) * 3] * 3
 
 
-def test_the_rows_of_all_snapshots_are_drawn_and_the_rejected_ones_marked(tmp_path: Path) -> None:
+def test_rows_chart_marks_rejected_snapshots(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     for number in range(3):
         appended(version, [{"x": number}, {"x": 2 * number}], batch=str(number))
@@ -146,7 +146,7 @@ def test_the_rows_of_all_snapshots_are_drawn_and_the_rejected_ones_marked(tmp_pa
     assert not [one for one in page_of(version, 1).pictures if "snapshots" in one.alt]
 
 
-def test_of_many_snapshots_the_last_sixty_are_drawn(tmp_path: Path) -> None:
+def test_rows_chart_has_last_sixty_snapshots(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     for number in range(65):
         appended(version, [{"x": number}], batch=str(number))
@@ -154,7 +154,7 @@ def test_of_many_snapshots_the_last_sixty_are_drawn(tmp_path: Path) -> None:
     assert re.findall(r"\d+", rows.alt) == ["6", "65", "6", "65"]
 
 
-def test_the_pictures_look_at_what_the_snapshot_brought(tmp_path: Path) -> None:
+def test_pictures_show_added_rows(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     appended(version, image_folder(tmp_path / "monday", colors=["red"]))
     appended(version, image_folder(tmp_path / "tuesday", colors=["green"]))
@@ -166,7 +166,7 @@ def test_the_pictures_look_at_what_the_snapshot_brought(tmp_path: Path) -> None:
     assert "always green" in page.text
 
 
-def test_numbers_are_shown_by_their_labels_also_those_that_do_not_occur(tmp_path: Path) -> None:
+def test_shares_name_all_labels(tmp_path: Path) -> None:
     feature = Feature("animal", "int64", meaning=Category(("cat", "dog", "emu")))
     version = Version(tmp_path, NAME)
     appended(version, table(animal=[1, 1, 1, 0]), schema=Schema((feature,)), batch="one")
@@ -174,7 +174,7 @@ def test_numbers_are_shown_by_their_labels_also_those_that_do_not_occur(tmp_path
     assert shares_in(shares.alt) == {"cat": 25.0, "dog": 75.0, "emu": 0.0}
 
 
-def test_a_small_number_is_taken_for_a_label_and_a_large_one_is_not(tmp_path: Path) -> None:
+def test_few_numbers_count_as_labels(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(id=range(100), y=[n % 3 for n in range(100)]), batch="one")
     page = page_of(version)
@@ -185,7 +185,7 @@ def test_a_small_number_is_taken_for_a_label_and_a_large_one_is_not(tmp_path: Pa
     assert not [drawn for drawn in page_of(other).pictures if "shares" in drawn.alt]
 
 
-def test_of_many_labels_the_largest_are_shown_and_missing_ones_counted(tmp_path: Path) -> None:
+def test_shares_of_many_labels_are_truncated(tmp_path: Path) -> None:
     names = [f"name {place:02}" for place in range(20) for _ in range(20 - place)]
     schema = Schema((Feature("name", "bytes", meaning=Category(), required=False),))
     version = Version(tmp_path, NAME)
@@ -196,7 +196,7 @@ def test_of_many_labels_the_largest_are_shown_and_missing_ones_counted(tmp_path:
     assert sum(shares.values()) == pytest.approx(100, abs=1)
 
 
-def test_labels_that_take_turns_are_all_seen_in_a_bounded_sample(tmp_path: Path) -> None:
+def test_alternating_labels_are_all_sampled(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     count = 20_480
     appended(version, table(label=[n % 10 for n in range(count)]), batch="one")
@@ -206,7 +206,7 @@ def test_labels_that_take_turns_are_all_seen_in_a_bounded_sample(tmp_path: Path)
     assert all(7 < share < 13 for share in shares.values())
 
 
-def test_no_label_can_do_anything_but_be_read(tmp_path: Path) -> None:
+def test_labels_are_escaped(tmp_path: Path) -> None:
     hostile = ["](javascript:alert(1)) <b>", "$\\frac{1}$ *a* `b`", "\x1b[31m\n\n# big", "z" * 9999]
     schema = Schema((Feature("label", "bytes", meaning=Category()),))
     version = Version(tmp_path, NAME)
@@ -217,7 +217,7 @@ def test_no_label_can_do_anything_but_be_read(tmp_path: Path) -> None:
     assert len(page.markdown) < 30_000
 
 
-def test_records_that_are_all_alike_are_told_in_words(tmp_path: Path) -> None:
+def test_equal_records_become_a_note(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     source = made(tmp_path / "a.tfrecord", framed(*[b"12345"] * 3))
     appended(version, source, schema=Schema.opaque())
@@ -228,7 +228,7 @@ def test_records_that_are_all_alike_are_told_in_words(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("indexed", [True, False])
-def test_sizes_and_rows_are_found_in_plain_and_packed_shards_with_and_without_index(
+def test_sampling_works_for_all_compressions(
     tmp_path: Path, compression: str, *, indexed: bool
 ) -> None:
     version = Version(tmp_path, NAME)
@@ -251,7 +251,7 @@ def test_sizes_and_rows_are_found_in_plain_and_packed_shards_with_and_without_in
     assert (some[-1] > 450) == spread
 
 
-def test_a_look_at_large_records_takes_few_of_them(tmp_path: Path) -> None:
+def test_large_records_give_small_sample(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(x=[b"." * 10_000] * 200), batch="one")
     snapshot = version.latest()
@@ -261,7 +261,7 @@ def test_a_look_at_large_records_takes_few_of_them(tmp_path: Path) -> None:
     assert read_some_rows(file, snapshot.schema.features, 4096, 10).num_rows == 1
 
 
-def test_a_look_at_many_shards_takes_some_from_the_first_to_the_last(tmp_path: Path) -> None:
+def test_sample_spans_all_shards(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(x=[b"." * 1000] * 40), batch="one", target_bytes=1000)
     snapshot = version.latest()
@@ -272,7 +272,7 @@ def test_a_look_at_many_shards_takes_some_from_the_first_to_the_last(tmp_path: P
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_overlays_are_looked_at_together_with_their_bases(tmp_path: Path, *, indexed: bool) -> None:
+def test_overlays_are_sampled_with_bases(tmp_path: Path, *, indexed: bool) -> None:
     snapshot = tagged(tmp_path)
     if indexed:
         for path in tmp_path.rglob("*.tfrecord"):
@@ -293,7 +293,7 @@ def test_overlays_are_looked_at_together_with_their_bases(tmp_path: Path, *, ind
     assert read_some_rows(first, scores, 2, 1 << 20)["score"].to_pylist()[0] == 0.0
 
 
-def test_a_damaged_shard_is_a_note_and_the_others_are_drawn(tmp_path: Path) -> None:
+def test_corrupt_shard_becomes_a_note(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     folders = [image_folder(tmp_path / color, colors=[color]) for color in ("red", "blue")]
     appended(version, folders)
@@ -307,7 +307,7 @@ def test_a_damaged_shard_is_a_note_and_the_others_are_drawn(tmp_path: Path) -> N
     assert len({COLORS["red"], COLORS["blue"]} & set(found)) == 1
 
 
-def test_a_shard_that_is_not_there_is_a_note_too(tmp_path: Path) -> None:
+def test_missing_shard_becomes_a_note(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", NAME)
     appended(version, image_folder(tmp_path / "images"))
     for file in (tmp_path / "root").rglob("*.tfrecord*"):
@@ -318,7 +318,7 @@ def test_a_shard_that_is_not_there_is_a_note_too(tmp_path: Path) -> None:
     assert version.latest().shards[0].name in page.text
 
 
-def test_a_snapshot_that_brought_nothing_shows_all_that_it_has(tmp_path: Path) -> None:
+def test_snapshot_without_new_rows_shows_all(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(y=[1, 2, 2, 2]), batch="one")
     appended(version, table(y=[1] * 4), batch="two")
@@ -333,7 +333,7 @@ def sheet_of(*images: bytes, most: int = 1 << 20) -> tuple[Any, Image.Image]:
     return made, Image.open(io.BytesIO(made.data)).convert("RGB")
 
 
-def test_a_damaged_image_is_a_grey_tile_among_the_others() -> None:
+def test_corrupt_image_becomes_grey_tile() -> None:
     good = png((255, 0, 0))
     made, image = sheet_of(good, good[: len(good) // 2], b"", b"no image", good)
     assert (made.images, made.damaged) == (5, 3)
@@ -342,7 +342,7 @@ def test_a_damaged_image_is_a_grey_tile_among_the_others() -> None:
     assert found[GREY] > 3 * 3500
 
 
-def test_an_image_that_claims_to_be_huge_is_not_unpacked() -> None:
+def test_huge_image_is_not_decoded() -> None:
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -359,7 +359,7 @@ def test_an_image_that_claims_to_be_huge_is_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
-def test_images_of_every_common_mode_are_drawn(mode: str) -> None:
+def test_all_image_modes_are_drawn(mode: str) -> None:
     out = io.BytesIO()
     bright = Image.fromarray(np.full((30, 200), 60_000, np.uint16)) if mode == "I;16" else None
     image = bright or Image.new("RGB", (30, 200), (250, 250, 250)).convert(mode)
@@ -369,7 +369,7 @@ def test_images_of_every_common_mode_are_drawn(mode: str) -> None:
     assert drawn.getpixel((12 + 32, 48 + 32))[0] > 240  # type: ignore[index] # it is RGB
 
 
-def test_a_sheet_holds_forty_images_and_stays_small_whatever_they_are() -> None:
+def test_contact_sheet_is_bounded() -> None:
     random = np.random.default_rng(0)
     noise = []
     for _ in range(60):
@@ -383,7 +383,7 @@ def test_a_sheet_holds_forty_images_and_stays_small_whatever_they_are() -> None:
         sheet_of(*noise, most=1000)
 
 
-def test_drawing_changes_nothing_for_others_who_draw(tmp_path: Path) -> None:
+def test_drawing_keeps_matplotlib_state(tmp_path: Path) -> None:
     before = dict(mpl.rcParams)
     version = Version(tmp_path / "root", NAME)
     appended(version, image_folder(tmp_path / "images"))

@@ -40,27 +40,27 @@ def declared(name: str) -> VersionDefs:
     return appended_version(name, schema=SCHEMA, landing=HERE)
 
 
-def test_versions_of_several_datasets_load_together() -> None:
+def test_several_datasets_load_together() -> None:
     defs = build_definitions(declared("notes/v1"), declared("notes/v2"), declared("faces/v1"))
     dg.Definitions.validate_loadable(defs)
     keys = {key.to_user_string() for key in defs.resolve_all_asset_keys()}
     assert keys == {"notes_v1", "notes_v2", "faces_v1", "lineage_audit"}
 
 
-def test_an_input_that_nobody_declares_is_refused() -> None:
+def test_undeclared_input_raises() -> None:
     with raises(DeclarationError, "undeclared-input", version="notes/single") as caught:
         build_definitions(declared("notes/v1"), rebuilt_version("notes/single", of="notes/v2"))
     assert "notes/v2" in str(caught.value)
 
 
-def test_an_input_of_a_combination_that_nobody_declares_is_refused() -> None:
+def test_undeclared_combination_input_raises() -> None:
     pairs = combined_version("pairs/v1", left="notes/v1", right="words/v1")
     with raises(DeclarationError, "undeclared-input", version="pairs/v1") as caught:
         build_definitions(declared("notes/v1"), pairs)
     assert "words/v1" in str(caught.value)
 
 
-def test_a_table_need_not_be_there_and_no_function_be_called_when_it_is_declared() -> None:
+def test_declaration_reads_no_table() -> None:
     def late() -> TableJoin:
         raise AssertionError("called at load")
 
@@ -71,25 +71,25 @@ def test_a_table_need_not_be_there_and_no_function_be_called_when_it_is_declared
         combined_version("pairs/v1", left="notes/v1", right="notes/v2", fields=fields)
 
 
-def test_names_that_become_the_same_asset_are_refused() -> None:
+def test_duplicate_asset_raises() -> None:
     with raises(DeclarationError, "duplicate-asset", version="a_b/c") as caught:
         build_definitions(declared("a/b_c"), declared("a_b/c"))
     assert "a/b_c" in str(caught.value)
 
 
-def test_a_version_that_is_declared_twice_is_refused() -> None:
+def test_duplicate_version_raises() -> None:
     with raises(DeclarationError, "duplicate-version", version="notes/v1"):
         build_definitions(declared("notes/v1"), declared("notes/v1"))
 
 
-def test_a_suite_that_is_not_there_is_refused_with_the_command_that_drafts_one() -> None:
+def test_missing_suite_raises() -> None:
     with raises(DeclarationError, "suite-not-found", version="notes/v1") as caught:
         appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations="no_such.json")
     assert "shardline.cli.draft notes/v1 --output" in str(caught.value.hint)
     assert str(caught.value.path).endswith("no_such.json")
 
 
-def test_a_suite_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_unreadable_suite_raises(tmp_path: Path) -> None:
     suite = tmp_path / "suite.json"
     suite.write_text("no JSON")
     with raises(DeclarationError, "invalid-json", version="notes/v1", path=str(suite)):
@@ -107,12 +107,12 @@ def test_declare_suite_with_unbounded_rule_raises(tmp_path: Path) -> None:
     assert "expect_column_values_to_be_between" in str(caught.value.hint)
 
 
-def test_a_name_that_names_no_version_is_refused() -> None:
+def test_invalid_version_name_raises() -> None:
     with pytest.raises(InvalidNameError, match=r"DATASET/VERSION"):
         declared("notes")
 
 
-def test_a_version_that_is_made_of_itself_is_refused() -> None:
+def test_version_derived_from_itself_raises() -> None:
     with raises(DeclarationError, "same-version", version="notes/v1"):
         rebuilt_version("notes/v1", of="notes/v1")
 
@@ -127,9 +127,7 @@ def test_a_version_that_is_made_of_itself_is_refused() -> None:
         ("timezone", "Mars", "unknown-timezone"),
     ],
 )
-def test_an_option_that_would_fail_in_every_run_is_refused(
-    option: str, value: object, code: str
-) -> None:
+def test_invalid_option_raises(option: str, value: object, code: str) -> None:
     options: dict[str, Any] = {option: value}
     with pytest.raises(DeclarationError) as caught:
         appended_version("notes/v1", schema=SCHEMA, landing=HERE, **options)
@@ -154,9 +152,7 @@ def test_an_option_that_would_fail_in_every_run_is_refused(
         ({"expectations": "no_such.json"}, "suite-not-found", "no_such.json"),
     ],
 )
-def test_an_extension_that_would_fail_in_every_run_is_refused(
-    options: dict[str, Any], code: str, named: str
-) -> None:
+def test_invalid_extension_raises(options: dict[str, Any], code: str, named: str) -> None:
     given = {"name": "notes/v2", "of": "notes/v1", "fields": length, **options}
     with pytest.raises(DeclarationError) as caught:
         extended_version(**given)
@@ -189,9 +185,7 @@ def _assert_declaration(error: DeclarationError, version: str, code: str, named:
         ({"expectations": "no_such.json"}, "suite-not-found", "no_such.json"),
     ],
 )
-def test_a_combination_that_would_fail_in_every_run_is_refused(
-    options: dict[str, Any], code: str, named: str
-) -> None:
+def test_invalid_combination_raises(options: dict[str, Any], code: str, named: str) -> None:
     given = {"name": "pairs/v1", "left": "notes/v1", "right": "words/v1", **options}
     with pytest.raises(DeclarationError) as caught:
         combined_version(**given)
@@ -205,13 +199,11 @@ def test_a_combination_that_would_fail_in_every_run_is_refused(
         ({"pattern": "/x/*.csv"}, "invalid-pattern"),
     ],
 )
-def test_a_landing_folder_that_cannot_be_looked_into_is_refused(
-    options: dict[str, Any], code: str
-) -> None:
+def test_invalid_landing_folder_raises(options: dict[str, Any], code: str) -> None:
     with raises(InvalidArgumentError, code):
         LandingFolder("landing", **options)
 
 
-def test_a_schedule_that_never_comes_is_refused() -> None:
+def test_invalid_schedule_raises() -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match=r"cron"):
         appended_version("notes/v1", schema=SCHEMA, landing=HERE, cron="every day")

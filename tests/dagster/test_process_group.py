@@ -47,7 +47,7 @@ def group_of(leader: str, member: str) -> Iterator[subprocess.Popen[bytes]]:
             signal_group(process.pid, signal.SIGKILL)
 
 
-def test_group_that_ends_when_asked_is_not_killed() -> None:
+def test_group_that_ends_on_sigterm_is_not_killed() -> None:
     with group_of(ENDS_WHEN_ASKED, ENDS_WHEN_ASKED) as leader:
         # Whoever adopts the other member need not fetch its exit code at once.
         assert not end_group(

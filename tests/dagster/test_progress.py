@@ -33,7 +33,7 @@ class Clock:
         return self.now
 
 
-def test_what_is_done_at_once_writes_no_line() -> None:
+def test_fast_step_logs_nothing() -> None:
     log, clock = Lines(), Clock()
     hear = create_log_listener(log, clock=clock)
     hear(Progress("appending", "a", 0, 10, 0))
@@ -42,7 +42,7 @@ def test_what_is_done_at_once_writes_no_line() -> None:
     assert log.lines == []
 
 
-def test_the_first_line_comes_after_two_seconds_and_the_next_ten_later() -> None:
+def test_progress_lines_are_throttled() -> None:
     log, clock = Lines(), Clock()
     hear = create_log_listener(log, clock=clock)
     times = []
@@ -54,7 +54,7 @@ def test_the_first_line_comes_after_two_seconds_and_the_next_ten_later() -> None
     assert times == [2.0, 12.0, 22.0, 32.0]
 
 
-def test_a_line_tells_step_share_rows_rate_and_time_left() -> None:
+def test_progress_line_has_share_rate_and_time() -> None:
     log, clock = Lines(), Clock()
     hear = create_log_listener(log, clock=clock)
     hear(Progress("appending", "a", 0, 100 * MB, 0))
@@ -72,7 +72,7 @@ def test_a_line_tells_step_share_rows_rate_and_time_left() -> None:
     assert re.findall(r"(\d+) h (\d+) min", log.lines[2]) == [("16", "19")]
 
 
-def test_where_the_end_is_not_known_neither_share_nor_time_left_is_told() -> None:
+def test_progress_of_unknown_size_has_no_share() -> None:
     log, clock = Lines(), Clock()
     hear = create_log_listener(log, clock=clock)
     hear(Progress("appending", "a", 0, None, 0))
@@ -82,7 +82,7 @@ def test_where_the_end_is_not_known_neither_share_nor_time_left_is_told() -> Non
     assert line.split(", ") == ["appending: 2.0 MB", "1 row", "0 rows/s", "512.0 KB/s"]
 
 
-def test_a_new_step_is_measured_by_itself_and_does_not_write_more_often() -> None:
+def test_new_step_restarts_the_measure() -> None:
     log, clock = Lines(), Clock()
     hear = create_log_listener(log, clock=clock)
     hear(Progress("identifying", "a", 0, 10 * MB, 0))
@@ -107,7 +107,7 @@ def rows_files(folder: Path) -> list[Path]:
     return paths
 
 
-def test_the_engine_tells_the_share_of_all_files_not_only_of_those_begun(tmp_path: Path) -> None:
+def test_share_counts_all_files(tmp_path: Path) -> None:
     log, ticks = Lines(), count(0, 3)
     paths = rows_files(tmp_path)
     heard: list[Progress] = []
@@ -126,7 +126,7 @@ def test_the_engine_tells_the_share_of_all_files_not_only_of_those_begun(tmp_pat
     assert {told.step for told in heard} == {"identifying", "appending"}
 
 
-def test_threads_write_into_the_log_of_a_real_run(tmp_path: Path) -> None:
+def test_threads_log_into_a_run(tmp_path: Path) -> None:
     paths = rows_files(tmp_path)
 
     @dg.asset

@@ -121,7 +121,7 @@ def test_corrupt_log_requests_checks_once() -> None:
     assert checks(red) == set()
 
 
-def test_fault_of_a_version_keeps_no_other() -> None:
+def test_fault_of_a_version_affects_no_other() -> None:
     broken = VersionView("faces/v1", "faces_v1", CHECKS, is_waiting="cannot be read")
     stale = replace(NOTES, blocking={**GREEN, "schema": MISSING})
     plan = planned(broken, stale)
@@ -145,7 +145,7 @@ def test_requests_are_capped() -> None:
         {"input_contents": {"notes/v1": "c2"}},
     ],
 )
-def test_follower_is_requested_at_the_second_look(change: dict[str, object]) -> None:
+def test_dependent_is_requested_in_second_tick(change: dict[str, object]) -> None:
     behind = replace(FOLLOWER, **change)  # type: ignore[arg-type]
     first = plan_requests([NOTES], [behind], {}, lambda _: 0)
     assert first.requests == ()
@@ -169,7 +169,7 @@ def test_follower_is_requested_at_the_second_look(change: dict[str, object]) -> 
         replace(FOLLOWER, is_missing=True, inputs=("notes/v1", "faces/v1")),
     ],
 )
-def test_follower_is_left_alone(dependent: DependentView) -> None:
+def test_dependent_is_not_requested(dependent: DependentView) -> None:
     seen = {"notes_single": "notes_single from notes/v1@3"}
     assert plan_requests([NOTES], [dependent], seen, lambda _: 0).requests == ()
 
@@ -183,7 +183,7 @@ def test_follower_is_left_alone(dependent: DependentView) -> None:
         replace(NOTES, is_waiting="a run is at work"),
     ],
 )
-def test_follower_waits_for_its_input(version: VersionView) -> None:
+def test_dependent_waits_for_its_input(version: VersionView) -> None:
     missing = replace(FOLLOWER, is_missing=True, attempted=0.0)
     plan = plan_requests([version], [missing], {}, lambda _: 0)
     assert "notes_single" not in plan.seen

@@ -69,9 +69,7 @@ def commit_outside(notes: Platform, name: str, ids: range) -> Version:
     return version
 
 
-def test_commit_of_the_command_line_is_followed_with_a_warning(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_cli_commit_is_followed(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     suite = write_suite(tmp_path / "notes.json", at_most("id", 6, severity="warning"))
     notes = make_platform(tmp_path, suite=suite)
     reconciler = Reconciling(notes, instance)
@@ -96,7 +94,7 @@ def test_commit_of_the_command_line_is_followed_with_a_warning(
     assert notes.version("notes/single").published().records == 9
 
 
-def test_version_made_outside_is_reported_from_its_first_commit(
+def test_external_version_is_reported_from_first_commit(
     reconciler: Reconciling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconcile_plan, "REPORTS_AT_ONCE", 2)
@@ -141,7 +139,7 @@ def test_snapshot_without_checks_is_checked(reconciler: Reconciling) -> None:
     assert "notes/v1@1" in reconciler.skipped
 
 
-def test_snapshot_of_an_unfinished_run_is_left_to_it(reconciler: Reconciling) -> None:
+def test_unfinished_run_reports_its_snapshot(reconciler: Reconciling) -> None:
     notes, instance = reconciler.platform, reconciler.instance
     job = notes.defs.resolve_implicit_global_asset_job_def()
     run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
@@ -287,7 +285,7 @@ def test_new_declaration_is_materialized(notes: Platform, instance: dg.DagsterIn
     assert ticks.requested() == set()
 
 
-def test_failed_follower_is_not_requested_again(
+def test_failed_dependent_is_not_requested_again(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -306,7 +304,7 @@ def test_failed_follower_is_not_requested_again(
     assert reconciler.settle() == ["notes_v2"]
 
 
-def test_followers_of_a_repaired_input_are_made_again(
+def test_dependents_of_repaired_input_are_requested(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     overlay = extended_version("notes/v2", of="notes/v1", fields=length)
@@ -337,7 +335,7 @@ def test_followers_of_a_repaired_input_are_made_again(
     assert reconciler.settle() == []
 
 
-def test_follower_that_automation_forgot_is_requested(reconciler: Reconciling) -> None:
+def test_forgotten_dependent_is_requested(reconciler: Reconciling) -> None:
     notes, instance = reconciler.platform, reconciler.instance
     notes.land("a", range(5))
     assert notes.run(instance).success
@@ -361,7 +359,7 @@ def test_ticks_read_no_shard(reconciler: Reconciling, opened_files: OpenedFiles)
     assert reported(reconciler.instance, GROWING) == [1, 2]
 
 
-def test_nothing_new_is_a_small_event(notes: Platform, instance: dg.DagsterInstance) -> None:
+def test_idle_tick_is_small(notes: Platform, instance: dg.DagsterInstance) -> None:
     notes.land("a", range(5))
     assert notes.run(instance).success
     assert notes.run(instance).success

@@ -46,7 +46,7 @@ def start(notes: Platform, home: Path, *arguments: str) -> subprocess.Popen[byte
     )
 
 
-def test_a_snapshot_whose_run_was_killed_before_it_could_tell_is_adopted(
+def test_snapshot_of_killed_run_is_reported(
     notes: Platform, home: Path, instance: dg.DagsterInstance
 ) -> None:
     notes.land("a", range(5))
@@ -66,7 +66,7 @@ def test_a_snapshot_whose_run_was_killed_before_it_could_tell_is_adopted(
 
 
 @pytest.mark.sweep
-def test_runs_of_one_asset_at_the_same_time_append_each_source_once(
+def test_concurrent_runs_append_each_source_once(
     notes: Platform, home: Path, instance: dg.DagsterInstance
 ) -> None:
     for number in range(6):

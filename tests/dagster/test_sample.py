@@ -64,7 +64,7 @@ def damage(snapshot: Snapshot, shard: int) -> str:
     return str(path)
 
 
-def test_all_rows_come_up_to_the_limit_in_flat_columns(tmp_path: Path) -> None:
+def test_sample_below_limit_has_all_rows(tmp_path: Path) -> None:
     taken = take_sample(snapshot_of(tmp_path, digits(0, 30), digits(30, 60)), limit=60)
     assert (taken.rows, taken.of, taken.whole, taken.extent) == (60, 60, True, "all 60 rows")
     assert {name: str(kind) for name, kind in taken.frame.dtypes.items()} == {
@@ -91,7 +91,7 @@ def test_all_rows_come_up_to_the_limit_in_flat_columns(tmp_path: Path) -> None:
     assert taken.frame.loc[24, "strokes__min"] is pd.NA
 
 
-def test_columns_can_be_chosen(tmp_path: Path) -> None:
+def test_sample_of_chosen_columns(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, digits(0, 30))
     for limit in (30, 10):
         taken = take_sample(snapshot, columns=["strokes", "label"], limit=limit)
@@ -103,7 +103,7 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
         take_sample(snapshot, columns=["shape"])
 
 
-def test_nan_and_missing_lists_are_told_apart_from_numbers(tmp_path: Path) -> None:
+def test_nan_and_missing_lists_are_distinct(tmp_path: Path) -> None:
     schema = shardline.Schema(
         (
             shardline.Feature("grid", "float", (2, 2), required=False, nan=True),
@@ -129,7 +129,7 @@ def test_nan_and_missing_lists_are_told_apart_from_numbers(tmp_path: Path) -> No
     assert "names__bytes" not in frame
 
 
-def test_steps_are_counted_and_a_name_in_both_parts_gives_columns_of_both(tmp_path: Path) -> None:
+def test_context_and_steps_have_separate_columns(tmp_path: Path) -> None:
     schema = shardline.Schema(
         (
             shardline.Feature("x", "int64", (None,)),
@@ -152,7 +152,7 @@ def test_steps_are_counted_and_a_name_in_both_parts_gives_columns_of_both(tmp_pa
     assert row["y__len"] == 77, "the feature of that name, and not the length of y"
 
 
-def test_of_opaque_records_the_sizes_are_told(tmp_path: Path) -> None:
+def test_sample_of_opaque_records_has_sizes(tmp_path: Path) -> None:
     path = tmp_path / "some.tfrecord"
     shardline.files.write_records(path, [bytes(size) for size in range(200)])
     version = shardline.Version(tmp_path / "root", "blobs/v1")
@@ -165,7 +165,7 @@ def test_of_opaque_records_the_sizes_are_told(tmp_path: Path) -> None:
         take_sample(version.latest(), columns=["x"])
 
 
-def test_a_sample_over_the_limit_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+def test_sample_is_deterministic_per_seed(tmp_path: Path) -> None:
     rows = numbered(3000)
     snapshot = snapshot_of(tmp_path, rows[:1000], rows[1000:], schema=NUMBERED, target_bytes=10_000)
     assert len(snapshot.shards) > 10
@@ -177,7 +177,7 @@ def test_a_sample_over_the_limit_is_the_same_for_the_same_seed(tmp_path: Path) -
     assert numbers_in(take_sample(snapshot, limit=500, seed=4)) != numbers_in(taken)
 
 
-def test_and_it_is_fair_to_small_shards_and_large_ones(tmp_path: Path) -> None:
+def test_sample_is_fair_to_shard_sizes(tmp_path: Path) -> None:
     rows = numbered(4000)
     small = [rows[at : at + 20] for at in range(3000, 3200, 20)]
     snapshot = snapshot_of(tmp_path, rows[:3000], *small, schema=NUMBERED)
@@ -190,9 +190,7 @@ def test_and_it_is_fair_to_small_shards_and_large_ones(tmp_path: Path) -> None:
     st.lists(st.integers(0, 400), min_size=1, max_size=300).filter(lambda sizes: sum(sizes) > 1),
     st.data(),
 )
-def test_as_many_records_are_chosen_as_wanted_whatever_the_shards(
-    sizes: list[int], data: st.DataObject
-) -> None:
+def test_choose_shards_gives_requested_count(sizes: list[int], data: st.DataObject) -> None:
     wanted = data.draw(st.integers(1, sum(sizes) - 1))
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
     chosen = _choose_shards(sizes, wanted, rng)
@@ -201,13 +199,13 @@ def test_as_many_records_are_chosen_as_wanted_whatever_the_shards(
     assert list(chosen) == sorted(chosen)
 
 
-def test_of_very_many_large_shards_only_some_are_opened() -> None:
+def test_sample_opens_few_of_many_shards() -> None:
     chosen = _choose_shards([1_000_000] * 50_000, 200_000, np.random.default_rng(0))
     assert len(chosen) == 64
     assert sum(chosen.values()) == 200_000
 
 
-def test_a_plain_shard_is_not_read_whole_for_a_few_records(tmp_path: Path) -> None:
+def test_sample_reads_part_of_plain_shard(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(2000, size=4000), schema=NUMBERED)
     take_sample(snapshot, limit=20, seed=1)
     before = bytes_read()
@@ -215,7 +213,7 @@ def test_a_plain_shard_is_not_read_whole_for_a_few_records(tmp_path: Path) -> No
     assert 20 * 4000 < bytes_read() - before < 1_000_000 < snapshot.bytes // 8
 
 
-def test_nor_is_a_gzip_one(tmp_path: Path) -> None:
+def test_sample_reads_part_of_gzip_shard(tmp_path: Path) -> None:
     rows = [
         {"number": number, "filler": np.random.default_rng(number).bytes(4000)}
         for number in range(2000)
@@ -228,7 +226,7 @@ def test_nor_is_a_gzip_one(tmp_path: Path) -> None:
     assert len(set(numbers_in(taken))) == 20
 
 
-def test_a_shard_without_its_index_gives_the_same_rows(tmp_path: Path) -> None:
+def test_sample_without_index_has_same_rows(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED, target_bytes=30_000)
     taken = take_sample(snapshot, limit=300)
     for path in snapshot.files():
@@ -236,7 +234,7 @@ def test_a_shard_without_its_index_gives_the_same_rows(tmp_path: Path) -> None:
     assert numbers_in(take_sample(snapshot, limit=300)) == numbers_in(taken)
 
 
-def test_so_does_one_with_the_index_of_another_shard(tmp_path: Path) -> None:
+def test_sample_with_foreign_index_has_same_rows(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED, target_bytes=30_000)
     taken = take_sample(snapshot, limit=300)
     first, *_, last = snapshot.files()
@@ -245,7 +243,7 @@ def test_so_does_one_with_the_index_of_another_shard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_an_object_store_gives_the_same_rows(tmp_path: Path, compression: str) -> None:
+def test_sample_of_object_store_has_same_rows(tmp_path: Path, compression: str) -> None:
     rows = numbered(1000)
     taken = [
         take_sample(
@@ -258,14 +256,14 @@ def test_an_object_store_gives_the_same_rows(tmp_path: Path, compression: str) -
     assert len(set(numbers_in(taken[0]))) == 300
 
 
-def test_of_large_records_fewer_are_taken(tmp_path: Path) -> None:
+def test_sample_of_large_records_is_smaller(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(200, size=10_000), schema=NUMBERED)
     taken = take_sample(snapshot, limit_bytes=500_000)
     assert 40 < taken.rows < 50
     assert not taken.whole
 
 
-def test_some_shards_only(tmp_path: Path) -> None:
+def test_sample_of_some_shards(tmp_path: Path) -> None:
     rows = numbered(90)
     version = append_rows(tmp_path, rows[:30], rows[30:90], schema=NUMBERED)
     added = [one.shard for one in version.log.entry(version.latest().entry).added]
@@ -283,7 +281,7 @@ def test_some_shards_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", [1000, 100])
-def test_a_damaged_shard_is_named(tmp_path: Path, limit: int) -> None:
+def test_sample_of_corrupt_shard_raises(tmp_path: Path, limit: int) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
     path = damage(snapshot, 0)
     with pytest.raises(CorruptFileError) as caught:
@@ -291,7 +289,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path, limit: int) -> None:
     assert caught.value.path == path
 
 
-def test_so_is_a_damaged_object() -> None:
+def test_sample_of_corrupt_object_raises() -> None:
     snapshot = snapshot_of("memory://damaged-object", numbered(1000), schema=NUMBERED)
     name = snapshot.shard_name(snapshot.shards[0])
     data = bytearray(snapshot.store.read(name))
@@ -303,7 +301,7 @@ def test_so_is_a_damaged_object() -> None:
 
 
 @pytest.mark.parametrize("limit", [1000, 100])
-def test_so_is_a_missing_one(tmp_path: Path, limit: int) -> None:
+def test_sample_of_missing_shard_raises(tmp_path: Path, limit: int) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
     Path(snapshot.files()[0]).unlink()
     with pytest.raises(ObjectNotFoundError, match=snapshot.shards[0].name) as caught:
@@ -311,7 +309,7 @@ def test_so_is_a_missing_one(tmp_path: Path, limit: int) -> None:
     assert "digits/v1@1" in str(caught.value)
 
 
-def test_a_record_that_does_not_fit_is_named_by_its_number(tmp_path: Path) -> None:
+def test_sample_of_invalid_record_raises(tmp_path: Path) -> None:
     snapshot = snapshot_of(tmp_path, numbered(1000), schema=NUMBERED)
     first = numbers_in(take_sample(snapshot, limit=100))[0]
     with pytest.raises(ColumnError, match=snapshot.shards[0].name) as caught:
@@ -319,7 +317,7 @@ def test_a_record_that_does_not_fit_is_named_by_its_number(tmp_path: Path) -> No
     assert caught.value.record == first > 0
 
 
-def test_so_is_one_that_is_no_example(tmp_path: Path) -> None:
+def test_sample_of_non_example_raises(tmp_path: Path) -> None:
     path = tmp_path / "some.tfrecord"
     shardline.files.write_records(path, [b"\xff no example"] * 100)
     version = shardline.Version(tmp_path / "root", "blobs/v1")
@@ -329,7 +327,7 @@ def test_so_is_one_that_is_no_example(tmp_path: Path) -> None:
     assert caught.value.record > 0
 
 
-def test_a_limit_of_no_rows_is_refused(tmp_path: Path) -> None:
+def test_sample_limit_of_zero_raises(tmp_path: Path) -> None:
     with raises(InvalidArgumentError, "out-of-range"):
         take_sample(snapshot_of(tmp_path, digits(0, 3)), limit=0)
 
@@ -343,7 +341,7 @@ def test_overlays_are_sampled_as_whole_records(tmp_path: Path, limit: int) -> No
     assert taken.frame["tags__len"].to_list() == [x % 3 + 1 for x in taken.frame["x"]]
 
 
-def test_of_large_bases_as_few_records_are_taken_as_if_they_were_plain(tmp_path: Path) -> None:
+def test_sample_of_large_bases_is_smaller(tmp_path: Path) -> None:
     schema = shardline.Schema((shardline.Feature("a", "bytes"),))
     base = published(tmp_path, schema, [example_of(a=bytes(10_000))] * 40)
     scores = [score(x) for x in range(40)]

@@ -79,7 +79,7 @@ def test_shard_check_alone_attests_itself(
     assert notes.version().published().records == 5
 
 
-def test_integrity_says_what_was_attested_earlier(
+def test_integrity_names_earlier_attestation(
     published: Platform, instance: dg.DagsterInstance
 ) -> None:
     version = published.version()
@@ -137,7 +137,7 @@ def test_failing_integrity_alone_stops_downstream(
     assert made == {GROWING}
 
 
-def test_without_checks_downstream_takes_what_is_published(
+def test_downstream_without_checks_reads_published(
     published: Platform, instance: dg.DagsterInstance
 ) -> None:
     published.land("b", range(5, 9))

@@ -29,9 +29,7 @@ def execute_alone(notes: Platform, instance: dg.DagsterInstance) -> dg.AssetChec
     return evaluation
 
 
-def test_rejected_source_stays_red_until_it_is_replaced_or_dismissed(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_rejected_source_fails_until_closed(notes: Platform, instance: dg.DagsterInstance) -> None:
     notes.land("a", range(5))
     damaged = notes.land_damaged()
     other = notes.land("other", range(3), weight=1.5)
@@ -97,9 +95,7 @@ def test_status_lists_rejected_sources_and_duplicates(
     assert listed["rejected_sources"] == listed["duplicates"] == []
 
 
-def test_sources_of_a_rejected_snapshot_are_red_in_the_same_run(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_sources_of_rejected_snapshot_fail(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     suite = write_suite(tmp_path / "notes.json", at_most("id", 1000))
     notes = make_platform(tmp_path, suite=suite)
     notes.land("a", range(5))
@@ -110,7 +106,7 @@ def test_sources_of_a_rejected_snapshot_are_red_in_the_same_run(
     assert (red.passed, row["source"]) == (False, str(late))
 
 
-def test_rejected_sources_are_red_without_a_snapshot(
+def test_rejected_sources_without_snapshot_fail(
     notes: Platform, instance: dg.DagsterInstance
 ) -> None:
     assert execute_alone(notes, instance).passed, "there is no version yet"

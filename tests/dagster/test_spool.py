@@ -62,7 +62,7 @@ def test_key_counts_equal_a_counter(tmp_path: Path, kind: str, budget: int) -> N
     assert bool(list(tmp_path.iterdir())) == (budget < 10**9)
 
 
-def test_key_counts_keep_rows_of_columns_apart(tmp_path: Path) -> None:
+def test_key_counts_distinguish_rows(tmp_path: Path) -> None:
     left = ["a", "ab", None, None, "a", "a", "1"]
     right = [1, None, 1, None, 1, 2, None]
     frame = pd.DataFrame({"x": pd.Series(left, dtype=TEXT), "y": pd.Series(right, dtype="Int64")})
@@ -106,7 +106,7 @@ def peak_of(folder: Path, chunks: int, budget_bytes: int = 40_000) -> int:
     return peak
 
 
-def test_tallies_hold_no_more_memory_for_more_rows(tmp_path: Path) -> None:
+def test_tallies_memory_is_bounded(tmp_path: Path) -> None:
     few, many, unbounded = (tmp_path / name for name in ("few", "many", "unbounded"))
     for folder in (few, many, unbounded):
         folder.mkdir()

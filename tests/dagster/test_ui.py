@@ -1,4 +1,4 @@
-"""The command behind `make ui`: it starts all that the page needs, and ends all of it."""
+"""The command of `make ui`: starts and ends every process of the web page."""
 
 import os
 import signal
@@ -23,8 +23,8 @@ from tests.storage.servers import LOOPBACK
 pytestmark = pytest.mark.xdist_group("web page")  # they wait: one worker is enough
 
 
-def refused(*options: str, home: str | None) -> tuple[int, str]:
-    """The exit code and the message of a command that does not start."""
+def run_refused(*options: str, home: str | None) -> tuple[int, str]:
+    """Return the exit code and the message of a command that does not start."""
     environment = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
     if home is not None:
         environment["DAGSTER_HOME"] = home
@@ -41,8 +41,8 @@ def refused(*options: str, home: str | None) -> tuple[int, str]:
     return result.returncode, " ".join(result.stderr.split())
 
 
-def left_of(processes: dict[int, str]) -> list[str]:
-    """The command lines of those that have not ended."""
+def list_running(processes: dict[int, str]) -> list[str]:
+    """Return the command lines of running processes."""
     return [line for pid, line in processes.items() if not has_ended(pid)]
 
 
@@ -53,7 +53,7 @@ def recorded_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dg.D
 
 
 @pytest.mark.slow
-def test_sigterm_ends_all_processes_though_ignored_at_start(
+def test_sigterm_ignored_at_start_ends_all_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with web_page(tmp_path, ignored=(signal.SIGINT, signal.SIGTERM)) as page:
@@ -68,7 +68,7 @@ def test_sigterm_ends_all_processes_though_ignored_at_start(
         assert {line for line in ignoring if "resource_tracker" not in line} == set()
         page.process.send_signal(signal.SIGTERM)
         assert page.process.wait(SECONDS) == 0
-    assert left_of(processes) == []
+    assert list_running(processes) == []
     assert "Warning" not in page.log.read_text()
     assert "killed" not in page.log.read_text()
     assert recorded_runs(tmp_path / "home", monkeypatch) == {
@@ -79,19 +79,19 @@ def test_sigterm_ends_all_processes_though_ignored_at_start(
 
 @pytest.mark.sweep
 @pytest.mark.slow
-def test_a_daemon_that_dies_ends_every_process_with_a_message(tmp_path: Path) -> None:
+def test_dead_daemon_ends_all_processes(tmp_path: Path) -> None:
     with web_page(tmp_path) as page:
         processes = page.processes()
         (daemon,) = (pid for pid, line in processes.items() if "dagster-daemon" in line)
         os.kill(daemon, signal.SIGKILL)
         assert page.process.wait(SECONDS) == 1
-    assert left_of(processes) == []
-    assert "The Dagster daemon has ended, with code -9." in page.log.read_text()
+    assert list_running(processes) == []
+    assert "error: the Dagster daemon ended with code -9" in page.log.read_text()
 
 
 @pytest.mark.sweep
 @pytest.mark.slow
-def test_a_web_server_that_is_killed_takes_the_rest_with_it(tmp_path: Path) -> None:
+def test_killed_web_server_ends_all_processes(tmp_path: Path) -> None:
     with web_page(tmp_path, "--no-daemon") as page:
         processes = page.processes()
         (server,) = (
@@ -99,15 +99,13 @@ def test_a_web_server_that_is_killed_takes_the_rest_with_it(tmp_path: Path) -> N
         )
         os.kill(server, signal.SIGKILL)
         assert page.process.wait(SECONDS) == 1
-    assert left_of(processes) == []
-    assert "The web server has ended, with code -9" in page.log.read_text()
+    assert list_running(processes) == []
+    assert "error: the web server ended with code -9" in page.log.read_text()
 
 
 @pytest.mark.sweep
 @pytest.mark.slow
-def test_nothing_is_left_when_the_command_itself_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_command_ends_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with web_page(tmp_path, ignored=(signal.SIGINT,)) as page:
         endless = page.launch("endless")
         wait_until(lambda: page.runs() == {endless: "STARTED"}, "the run is in progress")
@@ -115,17 +113,17 @@ def test_nothing_is_left_when_the_command_itself_is_killed(
         assert processes
         page.process.kill()
         page.process.wait(SECONDS)
-        wait_until(lambda: not left_of(processes), "every process has ended")
+        wait_until(lambda: not list_running(processes), "every process has ended")
     failed = {endless: dg.DagsterRunStatus.FAILURE}
     assert recorded_runs(tmp_path / "home", monkeypatch) == failed
 
 
-def test_a_busy_port_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_busy_port_is_refused_with_hint(tmp_path: Path) -> None:
     with socket.socket() as busy:
         busy.bind((LOOPBACK, 0))
         busy.listen()
         port = busy.getsockname()[1]
-        code, message = refused("--port", str(port), home=str(tmp_path))
+        code, message = run_refused("--port", str(port), home=str(tmp_path))
     assert code == 1
     assert message.startswith(f"error: port {port} ")
     assert f"`make ui PORT={port + 1}`" in message.partition("hint: ")[2]
@@ -134,31 +132,30 @@ def test_a_busy_port_is_refused_with_the_way_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("home", "problem"),
     [
-        (None, "not set"),
-        ("", "not set"),
-        (".dagster_home", "not absolute"),
-        ("/no/such/folder", "not a folder"),
+        (None, "is not set"),
+        ("", "is not set"),
+        (".dagster_home", "is not absolute"),
+        ("/no/such/folder", "is not a folder"),
     ],
 )
-def test_an_unusable_dagster_home_is_refused(home: str | None, problem: str) -> None:
-    code, message = refused("--port", "0", home=home)
+def test_invalid_dagster_home_is_refused(home: str | None, problem: str) -> None:
+    code, message = run_refused("--port", "0", home=home)
     assert code == 2
     error, _, hint = message.partition(" hint: ")
-    assert error.startswith("error: DAGSTER_HOME ")
-    assert error.endswith(problem)
+    assert error.startswith(f"error: DAGSTER_HOME {problem}")
     assert (repr(home) in error) == bool(home)
     assert "dagster.yaml" in hint
 
 
-def test_a_host_that_is_none_is_refused(tmp_path: Path) -> None:
-    code, message = refused("--host", "*.example.com", home=str(tmp_path))
+def test_invalid_host_is_refused(tmp_path: Path) -> None:
+    code, message = run_refused("--host", "*.example.com", home=str(tmp_path))
     assert code == 2
     assert message.startswith("error: ")
     assert "'*.example.com'" in message
 
 
-def test_a_missing_workspace_is_refused(tmp_path: Path) -> None:
+def test_missing_workspace_is_refused(tmp_path: Path) -> None:
     missing = str(tmp_path / "workspace.yaml")
-    code, message = refused("--workspace", missing, home=str(tmp_path))
+    code, message = run_refused("--workspace", missing, home=str(tmp_path))
     assert code == 2
     assert "does not exist" in message

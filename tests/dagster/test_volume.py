@@ -20,7 +20,7 @@ def volume_of(root: Path, *counts: int) -> CheckOutcome:
     return check_volume(version, version.latest())
 
 
-def test_the_first_append_is_as_usual(tmp_path: Path) -> None:
+def test_first_append_passes(tmp_path: Path) -> None:
     verdict = volume_of(tmp_path, 30)
     assert verdict.passed
     assert re.findall(r"\d+", verdict.description) == ["30"]
@@ -31,7 +31,7 @@ def test_the_first_append_is_as_usual(tmp_path: Path) -> None:
     }
 
 
-def test_an_append_is_held_against_those_before_it(tmp_path: Path) -> None:
+def test_append_is_compared_with_earlier_ones(tmp_path: Path) -> None:
     verdict = volume_of(tmp_path, 20, 30, 50, 45)
     assert (verdict.passed, verdict.warns) == (True, False)
     assert re.findall(r"\d+", verdict.description) == ["45", "30", "20", "50", "3"]
@@ -47,19 +47,17 @@ def test_an_append_is_held_against_those_before_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "warns"), [(300, True), (3, True), (1, True), (299, False), (4, False)]
 )
-def test_ten_times_the_usual_and_a_tenth_of_it_warn(
-    tmp_path: Path, added: int, *, warns: bool
-) -> None:
+def test_tenfold_or_tenth_of_usual_warns(tmp_path: Path, added: int, *, warns: bool) -> None:
     verdict = volume_of(tmp_path, 30, 30, 30, added)
     assert (verdict.passed, verdict.warns) == (not warns, warns)
     assert verdict.metadata["shardline/added_rows"] == added
 
 
-def test_two_appends_are_too_few_to_know_what_is_usual(tmp_path: Path) -> None:
+def test_two_appends_are_too_few(tmp_path: Path) -> None:
     assert volume_of(tmp_path, 2, 2, 300).passed
 
 
-def test_twenty_appends_are_looked_at_and_none_after_the_snapshot(tmp_path: Path) -> None:
+def test_last_twenty_appends_are_compared(tmp_path: Path) -> None:
     counts = [100, *[5] * 11, *[7] * 11, 9]
     version = append_rows(tmp_path, *[digits(0, count) for count in counts])
     verdict = check_volume(version, version.snapshot(23))
@@ -71,7 +69,7 @@ def test_twenty_appends_are_looked_at_and_none_after_the_snapshot(tmp_path: Path
     assert re.findall(r"\d+", verdict.description) == ["7", "6", "5", "7", "20"]
 
 
-def test_what_was_rejected_is_not_usual(tmp_path: Path) -> None:
+def test_rejected_appends_do_not_count(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 10), digits(0, 11), digits(0, 12), digits(0, 900))
     version.reject(4, reason="for this test")
     append_rows(tmp_path, digits(0, 13))
@@ -83,7 +81,7 @@ def test_what_was_rejected_is_not_usual(tmp_path: Path) -> None:
     ) == (3, 11.0)
 
 
-def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
+def test_rebuild_is_not_compared(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
     version.check()
     version.rebuild()
@@ -93,7 +91,7 @@ def test_what_brings_no_rows_is_not_judged(tmp_path: Path) -> None:
     assert verdict.metadata["shardline/added_rows"] == 0
 
 
-def test_the_log_alone_is_read(tmp_path: Path) -> None:
+def test_volume_reads_only_the_log(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 30), digits(0, 30))
     for shard in (tmp_path / "digits" / "shards").iterdir():
         shard.unlink()

@@ -63,7 +63,7 @@ def rows(notes: Platform, *columns: str) -> list[tuple[Any, ...]]:
     return list(zip(*(table[name].to_pylist() for name in columns), strict=True))
 
 
-def test_what_was_published_is_extended_checked_and_published_in_the_same_run(
+def test_extended_version_is_published_in_same_run(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = extending(tmp_path)
@@ -87,7 +87,7 @@ def test_what_was_published_is_extended_checked_and_published_in_the_same_run(
     assert "to_tf()" in facts["shardline/read_code"]
 
 
-def test_only_what_is_new_in_the_base_is_computed_and_the_numbers_say_so(
+def test_extended_version_computes_only_new_shards(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = extending(tmp_path)
@@ -107,9 +107,7 @@ def test_only_what_is_new_in_the_base_is_computed_and_the_numbers_say_so(
     assert reported(instance, EXTENDED) == [1, 2, 2]
 
 
-def test_each_column_is_made_of_those_that_its_maker_reads(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_column_lineage_follows_udf_reads(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     table = tmp_path / "kinds.csv"
     kinds = [length, table_join(table, "id", features=[Feature("kind", "bytes")])]
     notes = extending(tmp_path, lambda: kinds)
@@ -131,7 +129,7 @@ def test_each_column_is_made_of_those_that_its_maker_reads(
     ]
 
 
-def test_it_is_followed_by_itself_once_its_base_was_published_with_other_content(
+def test_extended_version_follows_changed_base(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = extending(tmp_path)
@@ -146,7 +144,7 @@ def test_it_is_followed_by_itself_once_its_base_was_published_with_other_content
     assert EXTENDED not in ticks.requested(), "it has the same content"
 
 
-def test_records_that_cannot_be_extended_go_to_quarantine_and_the_run_links_to_them(
+def test_failed_records_are_quarantined_and_linked(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = extending(tmp_path, half, max_quarantined=0.5)
@@ -157,9 +155,7 @@ def test_records_that_cannot_be_extended_go_to_quarantine_and_the_run_links_to_t
     assert rows(notes, "id", "half") == [(0, 0), (1, None), (2, 1), (3, None)]
 
 
-def test_a_function_that_raises_commits_nothing_and_can_be_mended(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_raising_udf_commits_nothing(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = extending(tmp_path, half)
     notes.land("a", range(4))
     result = notes.run(instance, GROWING, EXTENDED)
@@ -174,7 +170,7 @@ def test_a_function_that_raises_commits_nothing_and_can_be_mended(
     assert notes.version("notes/v2").published().records == 4
 
 
-def test_what_its_suite_rejects_leaves_the_last_published_and_does_not_hold_up_the_next(
+def test_rejected_extension_keeps_published_snapshot(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     suite = write_suite(tmp_path / "notes_v2.json", at_most("many", 100))
@@ -194,9 +190,7 @@ def test_what_its_suite_rejects_leaves_the_last_published_and_does_not_hold_up_t
     assert rows(notes, "many") == [(30,), (60,), (90,)]
 
 
-def test_a_snapshot_that_nobody_told_dagster_of_is_adopted(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_unreported_snapshot_is_reported(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = extending(tmp_path)
     notes.land("a", range(5))
     notes.run(instance, GROWING)
@@ -207,9 +201,7 @@ def test_a_snapshot_that_nobody_told_dagster_of_is_adopted(
     assert notes.version("notes/v2").published().records == 5
 
 
-def test_a_rewrite_replaces_and_drops_and_may_be_of_another_dataset(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_rewrite_replaces_and_drops_features(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     @record_udf(Feature("name", "int64"), reads=["id"], code="1")
     def number(record: dict[str, Any]) -> dict[str, Any]:
         return {"name": record["id"]}

@@ -94,7 +94,7 @@ def test_one_bad_row_among_many_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("bad", "passed"), [(1, True), (2, False)])
-def test_mostly_counts_the_rows_that_were_added(tmp_path: Path, bad: int, *, passed: bool) -> None:
+def test_mostly_counts_added_rows(tmp_path: Path, bad: int, *, passed: bool) -> None:
     suite_of(tmp_path, MOSTLY)
     version = append(tmp_path, "good", 0, 300)
     assert check(tmp_path, version).passed
@@ -103,7 +103,7 @@ def test_mostly_counts_the_rows_that_were_added(tmp_path: Path, bad: int, *, pas
     assert check(tmp_path, version).passed is passed
 
 
-def test_unchanged_suite_judges_only_new_rows(tmp_path: Path) -> None:
+def test_unchanged_suite_evaluates_only_new_rows(tmp_path: Path) -> None:
     suite = suite_of(tmp_path, WEIGHTS)
     version = append(tmp_path, "a", 0, 30)
     assert rows_checked(tmp_path, version) == 30
@@ -120,7 +120,7 @@ def test_unchanged_suite_judges_only_new_rows(tmp_path: Path) -> None:
     assert digests == {f"suite sha256:{read_suite(suite).digest}"}
 
 
-def test_changed_suite_judges_all_rows(tmp_path: Path) -> None:
+def test_changed_suite_evaluates_all_rows(tmp_path: Path) -> None:
     suite_of(tmp_path, WEIGHTS)
     version = append(tmp_path, "a", 0, 9)
     assert check(tmp_path, version).passed
@@ -147,7 +147,7 @@ def test_changed_suite_keeps_published_rows(tmp_path: Path) -> None:
     assert version.state.published == 2
 
 
-def test_unjudged_bad_batch_below_is_the_rejected_batch(tmp_path: Path) -> None:
+def test_unevaluated_earlier_batch_is_rejected(tmp_path: Path) -> None:
     suite_of(tmp_path, WEIGHTS)
     version = append(tmp_path, "a", 0, 30)
     assert check(tmp_path, version).passed
@@ -173,7 +173,7 @@ def test_attestation_without_digest_does_not_count(tmp_path: Path) -> None:
     )
 
 
-def test_rebuilt_rows_are_judged_again(tmp_path: Path) -> None:
+def test_rebuilt_rows_are_evaluated_again(tmp_path: Path) -> None:
     suite_of(tmp_path, WEIGHTS)
     version = append(tmp_path, "a", 0, 30)
     append(tmp_path, "b", 30, 40)
@@ -197,7 +197,7 @@ def test_aggregates_see_rows_of_all_batches(tmp_path: Path) -> None:
     assert unique["unexpected"] == "50.00%"
 
 
-def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
+def test_extended_rows_are_evaluated_with_bases(tmp_path: Path) -> None:
     suite_of(tmp_path, WEIGHTS)
     base = append(tmp_path, "a", 0, 30)
     assert check(tmp_path, base).passed
@@ -218,7 +218,7 @@ def test_extended_rows_are_judged_with_their_bases(tmp_path: Path) -> None:
     assert version.state.published is None
 
 
-def test_drift_of_small_batch_is_seen_in_large_version(tmp_path: Path) -> None:
+def test_drift_of_small_batch_is_found(tmp_path: Path) -> None:
     suite_of(tmp_path, LABELS)
     version = append(tmp_path, "a", 0, 900)
     version.check()

@@ -37,16 +37,14 @@ def run(
     )
 
 
-def test_what_is_sound_stays_published(notes: Platform, instance: dg.DagsterInstance) -> None:
+def test_intact_versions_stay_published(notes: Platform, instance: dg.DagsterInstance) -> None:
     entries = notes.version().state.number
     assert run(notes, instance, "verify_everything").success
     assert notes.version().published().number == 1
     assert notes.version().state.number == entries
 
 
-def test_a_shard_that_rotted_is_told_and_no_longer_published(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_corrupt_shard_is_unpublished(notes: Platform, instance: dg.DagsterInstance) -> None:
     (path,) = shard_files(notes.version())
     content = bytearray(path.read_bytes())
     content[40] ^= 1
@@ -64,9 +62,7 @@ def test_a_shard_that_rotted_is_told_and_no_longer_published(
     assert notes.version("notes/single").published().records == 5, "it has a copy of its own"
 
 
-def test_a_shard_that_is_gone_is_found_by_the_next_check_already(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_missing_shard_is_found_by_check(notes: Platform, instance: dg.DagsterInstance) -> None:
     (path,) = shard_files(notes.version())
     path.unlink()
     result = notes.run(instance, GROWING)
@@ -75,9 +71,7 @@ def test_a_shard_that_is_gone_is_found_by_the_next_check_already(
         notes.version().published()
 
 
-def test_a_shard_that_only_a_tag_keeps_is_read_too(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_tagged_snapshot_is_verified(notes: Platform, instance: dg.DagsterInstance) -> None:
     single = notes.version("notes/single")
     (old,) = shard_files(single)
     single.tag("best", 1)
@@ -89,9 +83,7 @@ def test_a_shard_that_only_a_tag_keeps_is_read_too(
     assert notes.version("notes/single").published().records == 9
 
 
-def test_vacuum_only_tells_unless_it_is_told_to_delete(
-    notes: Platform, instance: dg.DagsterInstance
-) -> None:
+def test_vacuum_is_a_dry_run_by_default(notes: Platform, instance: dg.DagsterInstance) -> None:
     (old,) = shard_files(notes.version("notes/single"))
     notes.land("b", range(5, 9))
     assert notes.run(instance).success
@@ -102,7 +94,7 @@ def test_vacuum_only_tells_unless_it_is_told_to_delete(
     assert notes.version("notes/single").published().records == 9
 
 
-def test_versions_that_have_nothing_yet_are_passed_over(
+def test_versions_without_snapshot_are_skipped(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     empty = make_platform(tmp_path)

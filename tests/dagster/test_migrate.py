@@ -108,9 +108,7 @@ def test_source_with_another_schema_names_migrated_version(
     assert len(hints) == 1
 
 
-def test_records_that_cannot_be_cast_go_to_quarantine(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_failed_casts_are_quarantined(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = migrating(tmp_path)
     notes.land("a", [1, 2**24 + 1])
     assert notes.run(instance, GROWING).success

@@ -71,7 +71,7 @@ def pairs_in(version: Version, *columns: str) -> list[tuple[Any, ...]]:
     return list(zip(*(table[name].to_pylist() for name in columns), strict=True))
 
 
-def test_what_both_have_published_is_paired_checked_and_published(
+def test_combined_version_is_checked_and_published(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = crossing(tmp_path, fields=add)
@@ -107,7 +107,7 @@ def test_predicate_chooses_pairs(tmp_path: Path, instance: dg.DagsterInstance) -
     assert pairs == [(1, 10), (2, 10), (2, 20)]
 
 
-def test_only_the_pairs_of_what_is_new_are_computed_and_the_numbers_say_so(
+def test_combined_version_computes_only_new_pairs(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = crossing(tmp_path)
@@ -130,9 +130,7 @@ def test_only_the_pairs_of_what_is_new_are_computed_and_the_numbers_say_so(
     ]
 
 
-def test_a_version_is_paired_with_itself_and_each_two_records_once(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_unordered_pairs_of_one_version(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = among_themselves(tmp_path)
     notes.land("a", range(3))
     facts = told(notes.run(instance, GROWING, PAIRS))
@@ -149,7 +147,7 @@ def test_a_version_is_paired_with_itself_and_each_two_records_once(
     assert older["dagster/row_count"] == 3, "both sides are of the snapshot that was asked for"
 
 
-def test_of_a_virtual_version_only_the_plan_of_what_is_new_is_written(
+def test_virtual_version_writes_only_new_plans(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = among_themselves(tmp_path, mode="virtual")
@@ -173,7 +171,7 @@ def test_of_a_virtual_version_only_the_plan_of_what_is_new_is_written(
     assert sorted(found) == [(a, b) for a in range(5) for b in range(a + 1, 5)]
 
 
-def test_it_follows_either_input_and_waits_until_both_are_published(
+def test_combined_version_waits_for_both_inputs(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
     notes = crossing(tmp_path)
@@ -192,9 +190,7 @@ def test_it_follows_either_input_and_waits_until_both_are_published(
     assert PAIRS in ticks.requested()
 
 
-def test_more_than_the_budget_is_refused_before_anything_is_written(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_exceeded_budget_writes_nothing(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     notes = crossing(tmp_path, budget_bytes=100)
     notes.land("a", range(10))
     land_colours(notes, "a", *range(10))
