@@ -19,7 +19,7 @@ from shardline.kernel._wire cimport (
 )
 
 from shardline.kernel.types import (
-    KINDS, ColumnBuffers, check_distinct, check_offsets, wrong_kind, wrong_width,
+    KINDS, ColumnBuffers, check_distinct, check_offsets, wrong_kind_error, wrong_width_error,
 )
 
 _DTYPES = {"bytes": np.uint8, "float": np.float32, "int64": np.int64}
@@ -411,9 +411,9 @@ def decode(data, starts, lengths, columns, met=None, *, unset=None):
         if misfit == REFUSED:
             raise refusal_error(&refusal, i, payload)
         if misfit == KIND:
-            raise wrong_kind(i, columns[c], KINDS[found.targets[c].found_kind])
+            raise wrong_kind_error(i, columns[c], KINDS[found.targets[c].found_kind])
         if misfit == WIDTH:
-            raise wrong_width(i, columns[c], found.targets[c].count)
+            raise wrong_width_error(i, columns[c], found.targets[c].count)
         if met is not None:
             for c in range(names.count):
                 if names.items[c].last_record >= 0:

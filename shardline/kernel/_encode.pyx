@@ -133,7 +133,7 @@ def encode(columns, Py_ssize_t records):
     check_columns(ordered, records)
     cdef int32_t c, count = len(ordered), level
     cdef Py_ssize_t i
-    cdef int64_t total = 0, payload, largest = LARGEST_MAX_RECORD_BYTES, too_large = -1
+    cdef int64_t total = 0, payload, largest = LARGEST_MAX_RECORD_BYTES, oversized_bytes = -1
     cdef Source *sources = <Source *>calloc(max(count, 1), sizeof(Source))
     cdef Source *source
     cdef int64_t[:, ::1] insides = np.empty((count, records), np.int64)
@@ -192,14 +192,14 @@ def encode(columns, Py_ssize_t records):
                     if levels[level, i]:
                         payload += delimited(levels[level, i])
                 if payload > largest:
-                    too_large = payload
+                    oversized_bytes = payload
                     break
                 starts_view[i] = total + HEADER
                 lengths_view[i] = payload
                 total += payload + FRAME
-        if too_large >= 0:
+        if oversized_bytes >= 0:
             names = ", ".join(buffers.column.name for buffers in ordered)
-            raise ColumnError(i, names, f"{too_large} bytes are over the format's limit")
+            raise ColumnError(i, names, f"{oversized_bytes} bytes are over the format's limit")
         framed = PyBytes_FromStringAndSize(NULL, total)
         out = sealed = <uint8_t *>PyBytes_AS_STRING(framed)
         with nogil:

@@ -16,7 +16,7 @@ from shardline.kernel._crc32c cimport shardline_crc32c_init, shardline_store64
 from shardline.kernel._wire cimport FIELD_1, FIELD_2, copy_bytes, delimited, put_tag
 
 from shardline.kernel.types import (
-    LARGEST_MAX_RECORD_BYTES, Framed, check_insides, check_parts, too_large,
+    LARGEST_MAX_RECORD_BYTES, Framed, check_insides, check_parts, too_large_error,
 )
 
 cdef extern from "frames.h" nogil:
@@ -186,7 +186,7 @@ def join(parts, rows):
             lengths_view[i] = payload
             total += payload + FRAME
     if payload > largest:
-        raise too_large(i, payload)
+        raise too_large_error(i, payload)
     if payload >= 0:
         framed = PyBytes_FromStringAndSize(NULL, total)
         out = sealed = <uint8_t *>PyBytes_AS_STRING(framed)

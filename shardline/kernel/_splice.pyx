@@ -17,7 +17,7 @@ from shardline.kernel._wire cimport (
     delimited, names_close, names_find, names_open, put_tag, read_span, refusal_error, walk,
 )
 
-from shardline.kernel.types import Insides, check_names, unknown_feature
+from shardline.kernel.types import Insides, check_names, unknown_feature_error
 
 cdef enum:
     SMALLEST_ENTRY = 6  # a feature list with neither name nor step
@@ -382,7 +382,7 @@ cdef class Splicing:
         if number < self.splice.known:
             return self.unwritable[number]
         text = (<const char *>name.text)[:name.size].decode()
-        return unknown_feature(record, text, sequence=sequence)
+        return unknown_feature_error(record, text, sequence=sequence)
 
 
 cdef bint copy_earlier(

@@ -67,7 +67,7 @@ def encode_columns(batch: pa.RecordBatch) -> bytes:
     return kernel.encode(columns, batch.num_rows).data
 
 
-def encoded_insides(data: Buffer, starts: IntArray, lengths: IntArray) -> Insides:
+def get_encoded_insides(data: Buffer, starts: IntArray, lengths: IntArray) -> Insides:
     """Return the features of records that `encode` wrote without feature_lists, unparsed.
 
     A record is one message around its features, so its length determines where they begin.

@@ -14,8 +14,8 @@ from shardline.kernel.types import (
     ColumnBuffers,
     check_distinct,
     check_offsets,
-    wrong_kind,
-    wrong_width,
+    wrong_kind_error,
+    wrong_width_error,
 )
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ class _ColumnBuilder:
         else:
             for values in entry.lists:
                 if KINDS[values.kind] != self.column.kind:
-                    raise wrong_kind(record, self.column, KINDS[values.kind])
+                    raise wrong_kind_error(record, self.column, KINDS[values.kind])
                 for value in self._cut(data, values):
                     self._append(value)
                 self.steps.append(self.count)
             added = self.count - self.rows[-1]
             if self.column.width is not None and added != self.column.width:
-                raise wrong_width(record, self.column, added)
+                raise wrong_width_error(record, self.column, added)
         self.rows.append(len(self.steps) - 1 if self.column.sequence else self.count)
 
     @property

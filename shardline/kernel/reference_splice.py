@@ -20,8 +20,8 @@ from shardline.kernel.types import (
     Insides,
     check_insides,
     check_names,
-    too_large,
-    unknown_feature,
+    too_large_error,
+    unknown_feature_error,
 )
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def insides(
                 if entry.sequence == sequence and not entry.is_unset:
                     name = entry.name.decode()
                     if (sequence, name) not in names:
-                        raise unknown_feature(record, name, sequence=sequence)
+                        raise unknown_feature_error(record, name, sequence=sequence)
                     renamed = names[sequence, name]
                     if renamed == name:
                         out += view[entry.start : entry.end]
@@ -90,7 +90,7 @@ def join(parts: Sequence[Insides], rows: Sequence[IntArray]) -> Framed:
         sizes = [sum(int(part.lengths[level, row]) for part, row in there) for level in range(2)]
         size = sum(1 + _varint_size(inside) + inside for inside in sizes if inside)
         if size > LARGEST_MAX_RECORD_BYTES:
-            raise too_large(record, size)
+            raise too_large_error(record, size)
         payload = b""
         for level, tag in enumerate((FIELD_1, FIELD_2)):
             inside = b"".join(_inside(part, level, row) for part, row in there)

@@ -266,13 +266,13 @@ class Framed:
     lengths: IntArray
 
 
-def wrong_kind(record: int, column: Column, kind: Kind) -> ColumnError:
+def wrong_kind_error(record: int, column: Column, kind: Kind) -> ColumnError:
     """Build the error for a feature whose kind differs from that of its column."""
     detail = f"holds {kind} values, not {column.kind}"
     return ColumnError(record, column.name, detail, code="kind-mismatch")
 
 
-def wrong_width(record: int, column: Column, count: int) -> ColumnError:
+def wrong_width_error(record: int, column: Column, count: int) -> ColumnError:
     """Build the error for a feature whose number of values differs from that of its column."""
     detail = f"holds {count} values, not {column.width}"
     return ColumnError(record, column.name, detail, code="length-mismatch")
@@ -375,7 +375,7 @@ def check_buffers(
         wrong = (counts != column.width) & (buffers.valid[:records] != 0)
         if wrong.any():
             record = int(wrong.argmax())
-            raise wrong_width(record, column, int(counts[record]))
+            raise wrong_width_error(record, column, int(counts[record]))
 
 
 def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
@@ -393,7 +393,7 @@ def check_names(names: Mapping[tuple[bool, str], str | None]) -> None:
         seen[sequence, renamed] = name
 
 
-def unknown_feature(record: int, name: str, *, sequence: bool) -> ColumnError:
+def unknown_feature_error(record: int, name: str, *, sequence: bool) -> ColumnError:
     """Build the error for a feature that is not in the schema."""
     side = "in the feature_lists, " if sequence else ""
     return ColumnError(record, name, f"{side}not in the schema", code="unknown-feature")
@@ -429,7 +429,7 @@ def check_parts(parts: Sequence[Insides], rows: Sequence[IntArray]) -> int:
     return count
 
 
-def too_large(record: int, size: int) -> InvalidArgumentError:
+def too_large_error(record: int, size: int) -> InvalidArgumentError:
     """Build the error for a record that no frame can hold."""
     return InvalidArgumentError(
         f"record {record}: {size} bytes exceed the format's limit of {LARGEST_MAX_RECORD_BYTES}",

@@ -14,15 +14,14 @@ from shardline.errors import CorruptFileError, ObjectNotFoundError, ShardlineErr
 from shardline.kernel.types import FOOTER_BYTES
 from shardline.report import Report, to_json_value
 from shardline.schema.comparison import compare
-from shardline.schema.validation import Violation
-from shardline.schema.validation import violations as find_violations
+from shardline.schema.validation import Violation, find_violations
 from shardline.text import format_count
 from shardline.tfrecord.compression import Compression, members_of
 from shardline.tfrecord.hashing import HashedFile
 from shardline.tfrecord.index import IndexCheck, NoIndexCheck
 from shardline.tfrecord.input_file import LocalFile, StoredFile
 from shardline.tfrecord.reader import BLOCK_BYTES, DEFAULT_LIMITS, Limits, RecordFile
-from shardline.tfrecord.record_block import RecordBlock, whole_block
+from shardline.tfrecord.record_block import RecordBlock, scan_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -156,7 +155,7 @@ class _Inspection:
         if not is_plain or size != shard.bytes or size > _choose_block_bytes(self.schema):
             return None
         data = self.file.pread(size, 0)
-        block = whole_block(data, self.limits)
+        block = scan_block(data, self.limits)
         if block is None or len(block.starts) != shard.records:
             return None
         if hashlib.sha256(data).hexdigest() != shard.sha256:

@@ -22,7 +22,7 @@ from shardline.log.parameters import MigrateParameters
 from shardline.log.version import refuse_no_version
 from shardline.operations.transform import TransformPlan, parse_options, transform_inferred_file
 from shardline.operations.transform_records import FIX_CAST_HINT
-from shardline.schema.arrow_types import column_type, infer_arrow_feature
+from shardline.schema.arrow_types import get_column_type, infer_arrow_feature
 from shardline.schema.conversion import ConvertedColumn, convert_to_feature
 from shardline.schema.logical_types import Array, Image
 from shardline.schema.schema import get_feature, has_feature
@@ -495,7 +495,7 @@ def _make_value_array(feature: Feature, value: object) -> pa.Array:
         raise _make_feature_error(
             feature.name, f"the given value does not fit: it {reason}", "invalid-value"
         )
-    return converted.array.cast(column_type(feature))
+    return converted.array.cast(get_column_type(feature))
 
 
 def _digest(feature: Feature, value: object) -> str:

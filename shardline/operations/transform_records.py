@@ -17,7 +17,7 @@ from shardline import kernel
 from shardline.errors import ColumnError, ExampleError, InvalidRecordsError
 from shardline.execution.threads import run_tasks, share_stream
 from shardline.hints import Hint, Option
-from shardline.kernel.columns import encoded_insides
+from shardline.kernel.columns import get_encoded_insides
 from shardline.kernel.types import Column, Framed
 from shardline.schema.arrow_types import column_of, schema_of, to_column
 from shardline.schema.encoding import KEPT_BYTES, QuarantinedRow, Rows, build_frames
@@ -254,7 +254,7 @@ class _BlockTransformer:
         frames = (rows.data, rows.starts, rows.lengths)
         if any(feature.sequence for feature in self._new.features):
             return kernel.insides(*frames, map_unchanged_names(self._new))
-        return encoded_insides(*frames)
+        return get_encoded_insides(*frames)
 
     def _encode_new(self, block: RecordBlock, results: Sequence[UDFResult]) -> EncodedRows:
         """Encode the new features as records of their own, without those that do not fit."""

@@ -40,7 +40,7 @@ from shardline.tfrecord.index import (
 from shardline.tfrecord.indexed_file import IndexedFile
 from shardline.tfrecord.input_file import LocalFile, StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits, RecordFile
-from shardline.tfrecord.record_block import RecordBlock, whole_block
+from shardline.tfrecord.record_block import RecordBlock, scan_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -76,7 +76,7 @@ def is_committed(file: ShardFile, opened: OpenFile, content: bytes | None = None
     return compute_stored_fingerprint(stored.store, stored.name, shard.bytes) == known
 
 
-def refuse_swapped(file: ShardFile, limits: Limits) -> None:
+def validate_not_swapped(file: ShardFile, limits: Limits) -> None:
     """Raise WrongShardError for a file that is not the committed shard.
 
     The check comes before any record is used. A corrupt file passes: reading it locates the
@@ -101,7 +101,7 @@ def validate_full_content(file: ShardFile, limits: Limits) -> None:
     except CorruptFileError:
         return
     if digest != file.shard.sha256:
-        raise file.other_content()
+        raise file.make_wrong_content_error()
 
 
 def rebuild_index(file: ShardFile, limits: Limits) -> bool:
@@ -118,7 +118,7 @@ def rebuild_index(file: ShardFile, limits: Limits) -> bool:
         ):
             fill_index(index, hashed, limits=limits, finish=hashed.finish)
             if hashed.finish() != file.shard.sha256:
-                raise file.other_content()
+                raise file.make_wrong_content_error()
     except CorruptFileError:
         return False
     except (StorageError, OSError):
@@ -325,7 +325,7 @@ class ShardFile:
             if same is False:
                 validate_full_content(self, limits)
             hashed = HashedFile(file) if same is None else None
-            whole = None if content is None or hashed else whole_block(content, limits)
+            whole = None if content is None or hashed else scan_block(content, limits)
             if whole is not None:
                 records = len(whole.starts)
                 yield whole
@@ -339,7 +339,7 @@ class ShardFile:
                     yield block
             digest = self.shard.sha256 if hashed is None else hashed.finish()
         if digest != self.shard.sha256:
-            raise self.other_content()
+            raise self.make_wrong_content_error()
         self._check("records", records, self.shard.records)
 
     def pick(
@@ -361,14 +361,14 @@ class ShardFile:
         except CorruptFileError as error:
             raise locate_error(self.snapshot, self.file.store, (self,), error) from None
 
-    def refuse_swapped(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def validate_not_swapped(self, limits: Limits = DEFAULT_LIMITS) -> None:
         """Raise WrongShardError if the file is not the committed shard.
 
         For callers that read the file by other means.
         """
-        refuse_swapped(self, limits)
+        validate_not_swapped(self, limits)
 
-    def other_content(self) -> WrongShardError:
+    def make_wrong_content_error(self) -> WrongShardError:
         """Build the error for an intact file that is not the committed shard."""
         version, number = split_snapshot(self.snapshot)
         return WrongShardError(

@@ -61,7 +61,7 @@ _READ_AS = {"uint32": "int32", "uint64": "int64", "bool": "uint8"}
 """Dtypes decoded in place of unsupported ones. As bool, bytes over 1 would be invalid."""
 
 
-def batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tensor], Any]:
+def make_batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tensor], Any]:
     """Return the function that parses a vector of records into features by name.
 
     For SequenceExamples it returns a pair: the context and the feature_lists.
@@ -93,11 +93,11 @@ def batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[Tenso
     return parse_sequences
 
 
-def layers_parser(schema: Schema, parts: Sequence[Sequence[Feature]]) -> Callable[..., Any]:
+def make_layers_parser(schema: Schema, parts: Sequence[Sequence[Feature]]) -> Callable[..., Any]:
     """Return the function that parses several vectors, one per layer with these features."""
-    parsers = [batch_parser(schema, features) for features in parts]
+    parsers = [make_batch_parser(schema, features) for features in parts]
 
-    def parse_layers(*layers: Tensor) -> Any:  # noqa: ANN401 - as batch_parser's gives it
+    def parse_layers(*layers: Tensor) -> Any:  # noqa: ANN401 - as make_batch_parser's gives it
         parsed = [parser(layer) for parser, layer in zip(parsers, layers, strict=True)]
         if schema.payload != "sequence_example":
             return _together(parsed)
@@ -192,7 +192,9 @@ _SHARDS_AT_ONCE = 8
 _READ_BYTES = 1024 * 1024
 
 
-def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool) -> tf.data.Dataset:
+def read_local_chunks(
+    records: Sequence[Records], *, interleave: bool, ordered: bool
+) -> tf.data.Dataset:
     """Return vectors of records, or tuples with a vector per layer, lowest layer first.
 
     TensorFlow checks each file against its record count. If a shard has fewer layers than another,
@@ -203,7 +205,7 @@ def local_chunks(records: Sequence[Records], *, interleave: bool, ordered: bool)
     for one in records:
         one.look()
         for file in one.files:
-            file.refuse_swapped()
+            file.validate_not_swapped()
     most = chunk_records(records)
     depth = _depth_of(records)
     alike = all(len(one.files) == depth for one in records)
@@ -318,13 +320,13 @@ def to_tf(
     shards = [open_records(snapshot, item, features if parse else None) for item in layers]
     ordered = not interleave or deterministic
     if all(_read_by_tensorflow(item) for item in shards):
-        chunks = local_chunks(shards, interleave=interleave, ordered=ordered)
+        chunks = read_local_chunks(shards, interleave=interleave, ordered=ordered)
         work = _work(snapshot.schema, features, layers)
         most = chunk_records(shards)
     else:
         ordered, most = True, 0
         chunks = _stored_chunks(snapshot, shards, limits or DEFAULT_LIMITS)
-        work = batch_parser(snapshot.schema, features) if parse else None
+        work = make_batch_parser(snapshot.schema, features) if parse else None
     records = snapshot.records
     whole = _worked(chunks, work, ordered=ordered)
     if batch is None:
@@ -429,16 +431,16 @@ def _work(
     Returns None if the chunks already are whole records.
     """
     if all(len(stack) == 1 for stack in layers):
-        return batch_parser(schema, features) if features else None
+        return make_batch_parser(schema, features) if features else None
     if not features:
         return joined
     key_sets = {tuple(layer.keys for layer in stack) for stack in layers}
     if len(key_sets) > 1:
-        parser = batch_parser(schema, features)
+        parser = make_batch_parser(schema, features)
         return lambda *parts: parser(joined(*parts))
     # Parsing each layer by itself copies nothing.
     (each,) = key_sets
-    return layers_parser(schema, [[f for f in features if f.key in keys] for keys in each])
+    return make_layers_parser(schema, [[f for f in features if f.key in keys] for keys in each])
 
 
 def _tensorflow() -> Any:  # noqa: ANN401 - a module without types

@@ -83,7 +83,7 @@ def infer_logical_type(kind: pa.DataType) -> LogicalType | None:
     return Text() if is_text(kind) else None
 
 
-def column_type(feature: Feature) -> pa.DataType:
+def get_column_type(feature: Feature) -> pa.DataType:
     """Return the type of a column that can be written as this feature."""
     value = VALUE_TYPES[feature.kind]
     if feature.sequence:
@@ -96,7 +96,7 @@ def get_depth(feature: Feature) -> int:
     return len(feature.shape) + feature.sequence
 
 
-def holds_numbers(feature: Feature, kind: pa.DataType) -> bool:
+def has_numbers(feature: Feature, kind: pa.DataType) -> bool:
     """Return True if the feature stores raw array bytes and the type has numbers for them."""
     if feature.shape or feature.sequence or not isinstance(feature.meaning, Array):
         return False
@@ -107,7 +107,7 @@ def holds_numbers(feature: Feature, kind: pa.DataType) -> bool:
 def find_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
     """Return why no value of this type can fit the feature, or None if some can."""
     dimensions, leaf = unwrap_lists(kind)
-    if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
+    if has_numbers(feature, kind) and isinstance(feature.meaning, Array):
         expected, flat = len(feature.meaning.shape), 1
     else:
         if not (pa.types.is_null(leaf) or _has_kind(leaf, feature.kind)):
@@ -128,7 +128,7 @@ def find_shape_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
     """Return why no value of this type has the feature's shape, or None if some may."""
     lengths, _ = unwrap_lists(kind)
     expected: Shape = (None, *feature.shape) if feature.sequence else feature.shape
-    if holds_numbers(feature, kind) and isinstance(feature.meaning, Array):
+    if has_numbers(feature, kind) and isinstance(feature.meaning, Array):
         expected = feature.meaning.shape
     if len(lengths) == len(expected):
         fits = all(a == b or None in (a, b) for a, b in zip(lengths, expected, strict=True))

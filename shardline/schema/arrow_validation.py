@@ -43,7 +43,7 @@ def _fault_in(array: pa.Array) -> str | None:
     try:
         array.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        return None if _is_sound_as_bytes(array) else fault_detail(array.type, error)
+        return None if _is_sound_as_bytes(array) else format_fault(array.type, error)
     return None
 
 
@@ -86,7 +86,7 @@ def _field_as_bytes(kind: pa.DataType) -> pa.Field:
     return kind.value_field.with_type(_as_bytes(kind.value_type))
 
 
-def fault_detail(kind: pa.DataType, error: Exception) -> str:
+def format_fault(kind: pa.DataType, error: Exception) -> str:
     """Return pyarrow's message, but only for types whose message quotes no values."""
     leaf = kind
     while isinstance(leaf, pa.BaseExtensionType) or pa.types.is_dictionary(leaf) or _is_list(leaf):
@@ -98,7 +98,7 @@ def fault_detail(kind: pa.DataType, error: Exception) -> str:
         or pa.types.is_binary(leaf)
         or pa.types.is_large_binary(leaf)
     ):
-        return printable(error)
+        return format_arrow_error(error)
     return "invalid data"
 
 
@@ -108,7 +108,7 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-def printable(error: BaseException) -> str:
+def format_arrow_error(error: BaseException) -> str:
     """Return the first line of a pyarrow error in printable characters."""
     lines = str(error).splitlines()
     text = lines[0] if lines else type(error).__name__

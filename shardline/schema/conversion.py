@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from shardline.kernel.columns import is_list, split_lists
 from shardline.kernel.types import check_offsets
 from shardline.schema.arrow_types import (
-    column_type,
     find_mismatch,
+    get_column_type,
     get_depth,
-    holds_numbers,
+    has_numbers,
     is_number,
     is_text,
 )
@@ -72,11 +72,11 @@ def convert_to_feature(
     reason = find_mismatch(feature, array.type)
     if reason is not None:
         bad = dict.fromkeys(np.flatnonzero(_valid(array)).tolist(), reason)
-        return ConvertedColumn(pa.nulls(len(array), column_type(feature)), bad)
+        return ConvertedColumn(pa.nulls(len(array), get_column_type(feature)), bad)
     packed = base64 and isinstance(feature.meaning, Image | Array)
-    if isinstance(feature.meaning, Array) and holds_numbers(feature, array.type):
+    if isinstance(feature.meaning, Array) and has_numbers(feature, array.type):
         lists = _Lists(array, feature.meaning.shape, 1)
-        values, faults = raw_bytes(feature.meaning, lists.values, lists.cuts)
+        values, faults = encode_raw_arrays(feature.meaning, lists.values, lists.cuts)
         lists.note_nulls()
         lists.note(lists.cuts, faults, TOO_LARGE)
         return ConvertedColumn(_masked(values, lists.invalid), lists.bad)
@@ -284,7 +284,7 @@ def _masked(values: pa.Array, invalid: NDArray[Any]) -> pa.Array:
     return pc.if_else(pa.array(~invalid), values, pa.scalar(None, values.type))
 
 
-def raw_bytes(
+def encode_raw_arrays(
     meaning: Array, values: pa.Array, cuts: NDArray[np.int64]
 ) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Return each row's numbers as raw bytes, and mark those that the dtype cannot hold.
@@ -365,7 +365,7 @@ def _gather_types(values: Iterable[object], kinds: set[type]) -> None:
                 _gather_types(value, kinds)
 
 
-def array_column(array: np.ndarray[Any, Any]) -> pa.Array:
+def convert_array(array: np.ndarray[Any, Any]) -> pa.Array:
     """Return an array, whose first axis is the record, as a column of the inner shape."""
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
@@ -389,7 +389,7 @@ def convert_values(
     except MISMATCH:
         if len(values) == 1:
             return ConvertedColumn(
-                pa.nulls(1, column_type(feature)), {0: _describe_mismatch(feature, values[0])}
+                pa.nulls(1, get_column_type(feature)), {0: _describe_mismatch(feature, values[0])}
             )
     middle = len(values) // 2
     first = convert_values(feature, values[:middle], base64=base64)
@@ -417,7 +417,7 @@ def _column_of_arrays(values: Sequence[object], present: list[Any]) -> pa.Array:
         return pa.array([_plain(value) for value in values])
     if 0 in present[0].shape:
         return pa.array([value.tolist() for value in present])
-    return array_column(np.stack(present))
+    return convert_array(np.stack(present))
 
 
 def _plain(value: object) -> object:

@@ -11,7 +11,7 @@ from shardline import kernel
 from shardline.hints import Hint, Option
 from shardline.kernel.columns import from_arrow
 from shardline.kernel.types import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES
-from shardline.schema.validation import violations
+from shardline.schema.validation import find_violations
 from shardline.tfrecord.record_block import RecordBlock
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def validate_frames(
     block = RecordBlock(memoryview(data), 0, 0, starts, lengths)
     if reasons:
         block = replace(block, starts=starts[good_rows], lengths=lengths[good_rows])
-    for misfit in violations(schema, block):
+    for misfit in find_violations(schema, block):
         reasons.setdefault(int(good_rows[misfit.record]), (misfit.feature, misfit.detail))
     if not reasons:
         return EncodedRows(

@@ -102,7 +102,7 @@ def find_rounded(column: pa.Array) -> int | None:
     return int(present[0]) if len(present) else None
 
 
-def rounds_texts(numbers: pa.Array, texts: pa.Array) -> bool:
+def has_rounded_text(numbers: pa.Array, texts: pa.Array) -> bool:
     """Return True if float32 rounds one of the texts before the decimal point.
 
     `numbers` are the parsed texts.
@@ -129,7 +129,7 @@ def _is_rounded_text(number: float, text: str) -> bool:
     return abs(number) > _FLOAT32_MAX or Decimal(text) != Decimal(float(np.float32(number)))
 
 
-def rounded_numbers(numbers: pa.Array) -> Mask:
+def mark_rounded(numbers: pa.Array) -> Mask:
     """Mark the numbers that float32 rounds before the decimal point."""
     marked = _rounded(numbers)
     return np.zeros(len(numbers), np.bool_) if marked is None else marked
@@ -141,14 +141,14 @@ def validate_exact(label: str, name: str, values: Sequence[object], first: int) 
     `first` is the number of the first row.
     """
     for row, value in enumerate(values, first):
-        for leaf in python_leaves(value):
+        for leaf in iter_leaves(value):
             if isinstance(leaf, RoundedFloat) or (_is_integer(leaf) and int(leaf) not in INT64):
                 raise number_too_large(label, name, row)
             if _is_integer(leaf) and int(np.float32(int(leaf))) != int(leaf):
                 raise inexact_number(label, name, row)
 
 
-def holds_large_floats(column: pa.Array) -> bool:
+def has_large_floats(column: pa.Array) -> bool:
     """Return True if a float column has numbers that may be rounded integers."""
     if not pa.types.is_float64(unwrap_lists(column.type)[1]):
         return False
@@ -156,13 +156,13 @@ def holds_large_floats(column: pa.Array) -> bool:
     return bool(pc.any(pc.greater_equal(pc.abs(floats), FLOAT64_WHOLE)).as_py())
 
 
-def python_leaves(value: object) -> Iterator[Any]:
+def iter_leaves(value: object) -> Iterator[Any]:
     """Yield the values inside nested lists, tuples and arrays."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
         for inner in value:
-            yield from python_leaves(inner)
+            yield from iter_leaves(inner)
     else:
         yield value
 

@@ -219,7 +219,7 @@ class Schema(JsonObject):
         """Return the feature as `find` does. Raises SchemaMismatchError if it is missing."""
         feature = self.find(name, sequence=sequence)
         if feature is None:
-            raise unknown_feature(name, self)
+            raise make_unknown_feature_error(name, self)
         return feature
 
     @cached_property
@@ -246,7 +246,7 @@ class Schema(JsonObject):
             ) from None
 
 
-def unknown_feature(name: str, schema: Schema) -> SchemaMismatchError:
+def make_unknown_feature_error(name: str, schema: Schema) -> SchemaMismatchError:
     """Build the error for a feature that a schema does not have."""
     return SchemaMismatchError(
         f"unknown feature {name!r}",

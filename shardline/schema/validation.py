@@ -48,7 +48,7 @@ class Violation:
     detail: str
 
 
-def violations(
+def find_violations(
     schema: Schema,
     block: RecordBlock,
     *,
@@ -60,10 +60,10 @@ def violations(
     The block must not change until the last violation, or `limit` of them, have been consumed.
     `below` has the keys of features that records of an overlay must leave to its base.
     """
-    return islice(_violations(schema, block, below), limit)
+    return islice(_find_violations(schema, block, below), limit)
 
 
-def _violations(
+def _find_violations(
     schema: Schema, block: RecordBlock, below: Collection[FeatureKey]
 ) -> Iterator[Violation]:
     if schema.payload == "opaque":

@@ -14,10 +14,10 @@ import pyarrow as pa
 from shardline.errors import SchemaMismatchError, ShardlineError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import LARGEST_MAX_RECORD_BYTES
-from shardline.schema.arrow_validation import find_fault, printable
+from shardline.schema.arrow_validation import find_fault, format_arrow_error
 from shardline.schema.conversion import MISMATCH, column_of, convert_to_feature, convert_values
 from shardline.schema.encoding import EncodedRows, QuarantinedRow, Rows, build_frames
-from shardline.schema.exact_numbers import holds_large_floats, validate_exact
+from shardline.schema.exact_numbers import has_large_floats, validate_exact
 from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.source import CHUNK_BYTES, Source
 from shardline.sources.source_mismatch import validate_types
@@ -71,7 +71,9 @@ def translate_arrow_errors(label: str, feature: str | None = None) -> Iterator[N
     except _RAISED as error:
         named = "" if feature is None else f", column {feature!r}"
         raise SourceError(
-            f"{label}{named}: cannot read: {printable(error)}", hint=GET_AGAIN_HINT, feature=feature
+            f"{label}{named}: cannot read: {format_arrow_error(error)}",
+            hint=GET_AGAIN_HINT,
+            feature=feature,
         ) from error
 
 
@@ -270,7 +272,7 @@ def infer_column(
         if not allow_rounding:
             validate_exact(label, name, values, first)
         raise
-    if not allow_rounding and holds_large_floats(column):
+    if not allow_rounding and has_large_floats(column):
         validate_exact(label, name, values, first)
     return column
 

@@ -23,10 +23,10 @@ from shardline.schema.exact_numbers import (
     FLOAT64_WHOLE,
     NUMBER,
     WHOLE_NUMBER,
+    has_rounded_text,
     is_over_int64,
+    mark_rounded,
     parse_number,
-    rounded_numbers,
-    rounds_texts,
 )
 from shardline.schema.schema import Array, Feature, Image, Schema, Text
 from shardline.sources.json_source import JsonSyntaxError, parse_json_list
@@ -266,7 +266,7 @@ def _get_float_facts(
         return [None] * shape[0]
     values = np.asarray(pc.fill_null(numbers, 0.0))
     nan = _any_marked(np.isnan(values), shape)
-    rounded = _any_marked(rounded_numbers(numbers), shape)
+    rounded = _any_marked(mark_rounded(numbers), shape)
     # Infinity, and numbers whose text can hold more digits than float64.
     doubtful = _any_marked(np.abs(values) >= FLOAT64_WHOLE, shape)
     return [
@@ -329,7 +329,7 @@ class CellTally:
         whole = _all_match(cells, _WHOLE_TEXT, shape)
         floats = _get_float_facts(cells, numbers & ~codes & (plain | ~whole), shape)
         integers = pc.if_else(pa.array(np.repeat(plain, shape[1])), cells, None).cast(pa.int64())
-        rounded = _any_marked(rounded_numbers(integers), shape)
+        rounded = _any_marked(mark_rounded(integers), shape)
         for index, seen in enumerate(self.seen):
             if seen.kind == "bytes" or not numbers[index] or codes[index]:
                 seen.kind = "bytes"
@@ -354,7 +354,7 @@ class CellTally:
             return "int64"
         if pc.any(pc.not_equal(numbers.cast(pa.string()), filled)).as_py():
             return "float"  # Minus zero, or text, which `_look_at_floats` inspects next.
-        seen.rounded = seen.rounded or rounds_texts(numbers, filled)
+        seen.rounded = seen.rounded or has_rounded_text(numbers, filled)
         return "int64"
 
     def _look_at_floats(self, seen: _ColumnTally, filled: pa.Array) -> Kind:
@@ -364,7 +364,7 @@ class CellTally:
         if not self.allow_rounding:
             if pc.any(pc.match_substring_regex(filled, _CODE)).as_py():
                 return "bytes"
-            seen.rounded = seen.rounded or rounds_texts(numbers, filled)
+            seen.rounded = seen.rounded or has_rounded_text(numbers, filled)
         seen.nan = seen.nan or bool(pc.any(pc.is_nan(numbers)).as_py())
         return "float"
 

@@ -21,7 +21,7 @@ from shardline.schema.encoding import EncodedRows, Reasons, Rows, build_frames, 
 from shardline.schema.exact_numbers import (
     INT64,
     LARGEST_EXACT,
-    holds_large_floats,
+    has_large_floats,
     parse_json_fraction,
     parse_json_integer,
 )
@@ -131,7 +131,7 @@ class JsonLinesSource(JoinableSource):
         for lines, too_long in self.lines():
             table = None if too_long or known is None else lines.read(known)
             # Arrow rounds integers next to fractions; Python keeps all digits.
-            if table is not None and not any(map(holds_large_floats, table.columns)):
+            if table is not None and not any(map(has_large_floats, table.columns)):
                 finder.add(table)
             elif not too_long:
                 add_rows(finder, self.label, [row for row in lines.rows() if row is not None], note)

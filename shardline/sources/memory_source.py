@@ -10,7 +10,7 @@ import pyarrow as pa
 from shardline.errors import SchemaMismatchError, SourceError
 from shardline.hints import Hint
 from shardline.kernel.types import check_offsets
-from shardline.schema.conversion import MISMATCH, array_column, measure_value
+from shardline.schema.conversion import MISMATCH, convert_array, measure_value
 from shardline.sources.column_source import SourceBatch, make_empty_batch
 from shardline.sources.source import CHUNK_BYTES
 
@@ -167,7 +167,7 @@ def _get_step(typed: int, objects: Mapping[str, np.ndarray[Any, Any]]) -> int:
 
 def _column(name: str, array: np.ndarray[Any, Any]) -> pa.Array:
     try:
-        return array_column(array)
+        return convert_array(array)
     except MISMATCH:
         raise _make_unfit_error(name, array.dtype) from None
 
@@ -279,7 +279,7 @@ def _convert_dense_tensor(tensor: Any) -> pa.Array:  # noqa: ANN401 - a Tensor
     import tensorflow as tf  # noqa: PLC0415
 
     if tensor.dtype != tf.string:
-        return array_column(tensor.numpy())
+        return convert_array(tensor.numpy())
     flat = tf.reshape(tensor, [-1])
     sizes = tf.strings.length(flat).numpy()
     cuts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))

@@ -19,7 +19,7 @@ from struct import Struct
 import pyarrow as pa
 
 from shardline.execution.pipe_messages import receive, send
-from shardline.schema.arrow_validation import find_fault, printable
+from shardline.schema.arrow_validation import find_fault, format_arrow_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class _DecodeTask:
         except MemoryError:
             self._fail(DecoderFault("record-too-large", part=self._part))
         except Exception as error:  # noqa: BLE001 - whatever pyarrow raises
-            self._fail(DecoderFault("invalid-source", printable(error), part=self._part))
+            self._fail(DecoderFault("invalid-source", format_arrow_error(error), part=self._part))
 
     def _fail(self, fault: DecoderFault) -> None:
         send(self._outgoing, b"fault", *fault.pack())

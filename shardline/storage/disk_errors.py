@@ -55,7 +55,7 @@ def get_storage_error(error: OSError, path: Path | str, *, unwritten: bool = Fal
     return converted
 
 
-def not_a_file(path: Path | str, *, is_folder: bool) -> NotAFileError:
+def make_not_a_file_error(path: Path | str, *, is_folder: bool) -> NotAFileError:
     """Build the error for a path that is not a regular file, such as a pipe."""
     return NotAFileError(
         errno.EINVAL,

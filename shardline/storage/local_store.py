@@ -25,7 +25,7 @@ from shardline.errors import (
     UnsyncedWriteError,
 )
 from shardline.hints import Hint
-from shardline.storage.disk_errors import get_link_error, get_storage_error, not_a_file
+from shardline.storage.disk_errors import get_link_error, get_storage_error, make_not_a_file_error
 from shardline.storage.durable_file import NO_LINKS, DurableFile, create_small, open_folder
 from shardline.storage.names import is_object_name, validate_folder_name, validate_object_name
 from shardline.storage.store import ObjectInfo, OpenedObject
@@ -529,13 +529,13 @@ def _open_regular(leaf: str, folder: int, path: str) -> OpenedObject:
         if is_link(leaf, folder):
             raise get_link_error(path) from None
         if error.errno == errno.ENXIO:  # a socket, or a device without a driver
-            raise not_a_file(path, is_folder=False) from None
+            raise make_not_a_file_error(path, is_folder=False) from None
         error.filename = path
         raise
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise not_a_file(path, is_folder=stat.S_ISDIR(status.st_mode))
+            raise make_not_a_file_error(path, is_folder=stat.S_ISDIR(status.st_mode))
     except BaseException:
         os.close(file)
         raise

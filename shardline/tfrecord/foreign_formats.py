@@ -55,7 +55,7 @@ _CONTROL = bytes(set(range(32)) - set(b"\t\n\r\f")) + b"\x7f"
 _UTF8_MARK = b"\xef\xbb\xbf"
 
 
-def recognize(file: OpenFile, compression: Compression) -> str | None:
+def detect_foreign_format(file: OpenFile, compression: Compression) -> str | None:
     """Return the format of a file without a valid first record. None if it may be TFRecord.
 
     The format of the content of a GZIP file is followed by `(gzip)`.

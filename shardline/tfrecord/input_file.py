@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from shardline.arguments import parse_local_path
 from shardline.errors import InvalidTypeError, ObjectNotFoundError
-from shardline.storage.disk_errors import not_a_file
+from shardline.storage.disk_errors import make_not_a_file_error
 from shardline.storage.store import object_uri
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class LocalFile(FileIO):
 def open_regular(path: Path) -> LocalFile:
     """Open a file for reading. Raises NotAFileError unless it is a regular file."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - opens many small files
-        raise not_a_file(path, is_folder=path.is_dir())
+        raise make_not_a_file_error(path, is_folder=path.is_dir())
     return LocalFile(path)
 
 

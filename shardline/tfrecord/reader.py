@@ -19,7 +19,7 @@ from shardline.tfrecord.compression import (
     Stream,
     open_stream,
 )
-from shardline.tfrecord.foreign_formats import recognize
+from shardline.tfrecord.foreign_formats import detect_foreign_format
 from shardline.tfrecord.input_file import Source, open_file
 from shardline.tfrecord.record_block import RecordBlock
 
@@ -175,7 +175,7 @@ class RecordFile:
         """Yield the events. If the file clearly has another format, the fault is replaced."""
         for event in events:
             if isinstance(event, Corruption) and _may_be_foreign(event.fault):
-                name = recognize(self._file, self.compression)
+                name = detect_foreign_format(self._file, self.compression)
                 if name is not None:
                     fault = Fault("not-tfrecord", 0, event.fault.offset, name)
                     yield Corruption(fault, event.packed, "not-tfrecord")

@@ -129,7 +129,7 @@ class RecordBlock:
         )
 
 
-def whole_block(data: bytes, limits: Limits) -> RecordBlock | None:
+def scan_block(data: bytes, limits: Limits) -> RecordBlock | None:
     """Return all records of a plain file that consists of `data`; None if any is corrupt."""
     scan = kernel.scan(data, max_record_bytes=limits.max_record_bytes)
     if scan.fault is not None or scan.consumed != len(data) or not data:

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from shardline.errors import FieldsError
 from shardline.hints import Hint
-from shardline.schema.arrow_validation import find_fault, printable
+from shardline.schema.arrow_validation import find_fault, format_arrow_error
 from shardline.schema.conversion import (
     MISMATCH,
     ConvertedColumn,
-    array_column,
+    convert_array,
     convert_to_feature,
     convert_values,
 )
@@ -112,10 +112,10 @@ class BatchFunctionCall(BatchCall):
         """Call the function on a batch."""
         return self.function(prepared)
 
-    def fitted(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
+    def convert_result(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """Convert the returned columns to the declared features."""
         columns = self._columns(result)
-        self.refuse_names(columns)
+        self.validate_names(columns)
         converted = []
         for feature in self.features:
             column = columns[feature.name]
@@ -123,7 +123,7 @@ class BatchFunctionCall(BatchCall):
                 column, AbstractSet | Mapping
             ):  # A value without a row cannot be assigned to a record.
                 raise self._no_column(feature, column)
-            self.refuse_rows(feature.name, _get_length(column), rows)
+            self.validate_row_count(feature.name, _get_length(column), rows)
             converted.append(self._fitted(feature, column))
         return converted
 
@@ -137,7 +137,8 @@ class BatchFunctionCall(BatchCall):
                 result = pa.table(result)
             except (pa.ArrowException, *MISMATCH) as error:
                 raise FieldsError(
-                    f"{self.label}: invalid result: {printable(error)}", code="invalid-udf-result"
+                    f"{self.label}: invalid result: {format_arrow_error(error)}",
+                    code="invalid-udf-result",
                 ) from error
         if isinstance(result, pa.RecordBatch | pa.Table):
             names = result.schema.names
@@ -163,7 +164,7 @@ class BatchFunctionCall(BatchCall):
             return convert_values(feature, list(column))
         try:
             if isinstance(column, np.ndarray):
-                column = array_column(column)
+                column = convert_array(column)
             if not isinstance(column, pa.Array):
                 # In pandas columns, NaN is missing, unless the feature allows NaN.
                 column = pa.array(column, from_pandas=not feature.nan)
@@ -172,7 +173,7 @@ class BatchFunctionCall(BatchCall):
         try:
             return convert_to_feature(feature, self._valid(feature, column))
         except pa.ArrowException as error:
-            raise self._corrupt(feature, printable(error)) from error
+            raise self._corrupt(feature, format_arrow_error(error)) from error
 
     def _valid(self, feature: Feature, column: Any) -> Any:  # noqa: ANN401 - as above
         """Return the column as one array, after validating its offsets and indices."""

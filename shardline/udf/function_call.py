@@ -54,7 +54,7 @@ class BatchCall(ABC):
         """Call the function; exceptions are attributed to the function."""
 
     @abstractmethod
-    def fitted(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
+    def convert_result(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """Convert the result to columns; FieldsError if it differs from the declaration."""
 
     def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
@@ -74,7 +74,7 @@ class BatchCall(ABC):
     def checked(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """Return the columns of rows `first` to `last` (exclusive), or BatchMismatchError."""
         try:
-            return self.fitted(result, last - first)
+            return self.convert_result(result, last - first)
         except FieldsError as error:
             raise BatchMismatchError(
                 first,
@@ -85,7 +85,7 @@ class BatchCall(ABC):
                 feature=error.feature,
             ) from error.__cause__
 
-    def refuse_names(self, names: Iterable[object]) -> None:
+    def validate_names(self, names: Iterable[object]) -> None:
         """Raise FieldsError for a missing or undeclared feature in the result."""
         declared = [feature.name for feature in self.features]
         returned_names = list(names)
@@ -106,7 +106,7 @@ class BatchCall(ABC):
                     feature=str(other),
                 )
 
-    def refuse_rows(self, name: str, count: int | None, rows: int) -> None:
+    def validate_row_count(self, name: str, count: int | None, rows: int) -> None:
         """Raise FieldsError for a column whose length differs from the batch."""
         if count != rows:
             returned = "a single value" if count is None else format_count(count, "row")

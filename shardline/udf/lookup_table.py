@@ -16,7 +16,7 @@ from shardline.hints import Hint, Option
 from shardline.kernel.columns import from_arrow
 from shardline.schema.arrow_types import infer_arrow_feature, unwrap_lists
 from shardline.schema.conversion import TOO_LARGE, ConvertedColumn, convert_to_feature
-from shardline.schema.exact_numbers import RoundedFloat, python_leaves
+from shardline.schema.exact_numbers import RoundedFloat, iter_leaves
 from shardline.schema.schema import Schema
 from shardline.schema.schema_finder import SchemaFinder
 from shardline.sources.column_source import (
@@ -66,7 +66,7 @@ class LargeNumberRows:
         if name in self.rounded:
             return
         for row, value in enumerate(values, first):
-            if any(isinstance(leaf, RoundedFloat) for leaf in python_leaves(value)):
+            if any(isinstance(leaf, RoundedFloat) for leaf in iter_leaves(value)):
                 self.rounded[name] = row
                 return
 

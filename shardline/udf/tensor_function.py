@@ -427,12 +427,14 @@ class TensorFunctionCall(BatchCall):
         )
         return tensors
 
-    def fitted(self, result: dict[str, Tensor], rows: int) -> list[ConvertedColumn]:
+    def convert_result(self, result: dict[str, Tensor], rows: int) -> list[ConvertedColumn]:
         """Convert the returned tensors to columns."""
         columns = []
         for feature in self.features:
             tensor = result[feature.name]
-            self.refuse_rows(feature.name, tensor.shape[0] if tensor.shape.rank else None, rows)
+            self.validate_row_count(
+                feature.name, tensor.shape[0] if tensor.shape.rank else None, rows
+            )
             ragged = isinstance(tensor, self.tf.RaggedTensor)
             column = convert_tensor(tensor)
             fits = (
@@ -480,7 +482,7 @@ class TensorFunctionCall(BatchCall):
                 code="invalid-udf-result",
                 hint=Hint.of("return a dict of tensors"),
             )
-        self.refuse_names(result)
+        self.validate_names(result)
         tensors = {}
         for feature in self.features:
             tensor = result[feature.name]

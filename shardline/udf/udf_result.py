@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardline.errors import FieldsError
-from shardline.schema.arrow_types import column_type
+from shardline.schema.arrow_types import get_column_type
 from shardline.schema.conversion import ConvertedColumn
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class UDFResult:
 
 def make_null_column(feature: Feature, rows: int = 0) -> ConvertedColumn:
     """Return a column of nulls."""
-    return ConvertedColumn(pa.nulls(rows, column_type(feature)))
+    return ConvertedColumn(pa.nulls(rows, get_column_type(feature)))
 
 
 def join_columns(
@@ -103,7 +103,7 @@ def join_columns(
         return list(parts[0])
     whole = []
     for index, feature in enumerate(features):
-        arrays, bad, first = [pa.nulls(0, column_type(feature))], dict[int, str](), 0
+        arrays, bad, first = [pa.nulls(0, get_column_type(feature))], dict[int, str](), 0
         for part in parts:
             arrays.append(part[index].array)
             bad |= {first + row: reason for row, reason in part[index].bad.items()}

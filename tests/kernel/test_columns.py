@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from shardline.errors import ColumnError, ExampleError, InvalidArgumentError
-from shardline.kernel.columns import encoded_insides
+from shardline.kernel.columns import get_encoded_insides
 from shardline.kernel.types import KINDS, Column, ColumnBuffers
 from tests.errors import raises
 from tests.kernel.examples import (
@@ -434,7 +434,9 @@ def test_the_length_of_an_encoded_record_tells_where_its_features_begin(
     values = [None, [b"x"], *([b"x" * size] for size in sampled(sizes, few, f"{around}"))]
     made = kernel.encode([column_of(column, values)], len(values))
     found = (made.data, made.starts, made.lengths)
-    assert pieces(encoded_insides(*found)) == pieces(kernel.insides(*found, {(False, "a"): "a"}))
+    assert pieces(get_encoded_insides(*found)) == pieces(
+        kernel.insides(*found, {(False, "a"): "a"})
+    )
 
 
 def test_names_are_ordered_by_their_bytes_and_kept_apart_by_place(kernel: ModuleType) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardline.errors import SchemaMismatchError
 from shardline.schema.file_schema import infer_schema, schema_of
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
-from shardline.schema.validation import Violation, violations
+from shardline.schema.validation import Violation, find_violations
 from shardline.tfrecord.reader import RecordFile
 from shardline.tfrecord.record_block import RecordBlock
 from tests.errors import raises
@@ -33,7 +33,7 @@ def block_of(*payloads: bytes, record: int = 0) -> RecordBlock:
 
 
 def found(schema: Schema, *payloads: bytes) -> list[tuple[int, str | None]]:
-    return [(v.record, v.feature) for v in violations(schema, block_of(*payloads))]
+    return [(v.record, v.feature) for v in find_violations(schema, block_of(*payloads))]
 
 
 def expected(schema: Schema, *payloads: bytes) -> list[tuple[int, str | None]]:
@@ -86,7 +86,7 @@ def test_a_payload_that_is_no_example_is_told_with_its_offset_and_not_its_bytes(
     secret = example_of(a=b"secret") + b"\x22\x06secret"
     named = examples.example(examples.entry("f", b"\x20\x01"))
     schema = Schema((Feature("a", "bytes"),))
-    told = list(violations(schema, block_of(secret, named)))
+    told = list(find_violations(schema, block_of(secret, named)))
     assert [(violation.record, violation.feature) for violation in told] == [(0, None), (1, "f")]
     assert f"at byte {len(secret) - 8}" in told[0].detail
     assert "at byte 9" in told[1].detail
@@ -180,17 +180,17 @@ def test_each_reason_is_told_alone_and_among_records_that_fit(
     feature: Feature, payload: bytes, detail: str
 ) -> None:
     schema = Schema((feature,), "sequence_example")
-    assert list(violations(schema, block_of(payload))) == [Violation(0, "a", detail)]
+    assert list(find_violations(schema, block_of(payload))) == [Violation(0, "a", detail)]
     value = [good_value(feature)] * size(feature.shape)
     good = sequence_of({}, a=[value, value]) if feature.sequence else example_of(a=value)
     around = block_of(good, good, good, payload, good, record=70)
-    assert list(violations(schema, around)) == [Violation(73, "a", detail)]
+    assert list(find_violations(schema, around)) == [Violation(73, "a", detail)]
 
 
 def test_a_feature_that_is_not_in_the_schema_is_told() -> None:
     schema = Schema((Feature("a", "int64"),), "sequence_example")
     payloads = [example_of(a=1, b=2), sequence_of({"a": 1}, a=[[1]]), example_of(a=1)]
-    told = list(violations(schema, block_of(*payloads)))
+    told = list(find_violations(schema, block_of(*payloads)))
     assert [(violation.record, violation.feature) for violation in told] == [(0, "b"), (1, "a")]
     assert ["feature_lists" in violation.detail for violation in told] == [False, True]
 
@@ -250,10 +250,10 @@ def test_an_empty_block_fits() -> None:
 def test_no_more_are_told_than_asked_for() -> None:
     schema = Schema((Feature("a", "int64"),))
     bad = block_of(*[example_of(b=1)] * 100, record=5)
-    some = list(violations(schema, bad, limit=3))
+    some = list(find_violations(schema, bad, limit=3))
     assert [(v.record, v.feature) for v in some] == [(5, "a"), (5, "b"), (6, "a")]
-    assert list(violations(schema, bad, limit=0)) == []
-    assert len(list(violations(schema, bad))) == 200
+    assert list(find_violations(schema, bad, limit=0)) == []
+    assert len(list(find_violations(schema, bad))) == 200
 
 
 @pytest.mark.parametrize("place", [0, 1, 511, 998, 999])
@@ -271,7 +271,7 @@ def test_records_are_numbered_as_they_are_in_their_file(tmp_path: Path) -> None:
         payloads[bad] = example_of(a=float(bad))
     schema = Schema((Feature("a", "int64"),))
     with RecordFile(made(tmp_path / "a", framed(*payloads)), block_bytes=512) as file:
-        numbers = [v.record for block in file.blocks() for v in violations(schema, block)]
+        numbers = [v.record for block in file.blocks() for v in find_violations(schema, block)]
     assert numbers == [3, 77, 78, 199]
 
 
@@ -292,7 +292,7 @@ def test_no_message_holds_what_a_record_holds() -> None:
         count=secret, image=secret, kind=secret, label=[b"secret"], number=4711, raw=secret,
         text=secret, other=secret,
     )  # fmt: skip
-    told = list(violations(schema, block_of(bad)))
+    told = list(find_violations(schema, block_of(bad)))
     assert len(told) == 8
     assert not any("secret" in v.detail or "4711" in v.detail for v in told)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardline.readers.tf import batch_parser
+from shardline.readers.tf import make_batch_parser
 from shardline.udf import record_udf
 from shardline.udf.tensor_function import TensorForm
 from tests.log.schemas import records, schemas
@@ -54,7 +54,7 @@ def test_tensors_are_those_that_parsing_in_tensorflow_gives(data: st.DataObject)
     payloads = [content.payload() for content in contents]
     first = data.draw(st.integers(0, len(payloads) - 1))
     batch = decoded(schema.features, payloads).slice(first)
-    parsed = batch_parser(schema, schema.features)(tf.constant(payloads[first:]))
+    parsed = make_batch_parser(schema, schema.features)(tf.constant(payloads[first:]))
     context, lists = parsed if isinstance(parsed, tuple) else (parsed, {})
     for feature, column in zip(schema.features, batch.columns, strict=True):
         form = TensorForm(feature)
