@@ -1,8 +1,8 @@
-"""What has arrived in a landing folder, and what of that is new, without reading it all again.
+"""Landing folders: which files have arrived, and which of them are new.
 
-A source is known by its content, and content has to be read. So that a folder of old files costs a
-look at their sizes and times and no more, the version keeps beside its log which content they had
-when they were last read: a derived file, like an index, that may be lost or be stale.
+The identity of a source contains its content. To avoid reading known files again, a file next to
+the log records the content of each file, with a stamp of size and times. That file is derived: it
+may be lost or stale.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 ARRIVALS = "arrivals.json"
-"""The name of the file in the folder of a version."""
+"""Name of the file of known content, in the folder of a version."""
 _FORMAT = 2
 _KEY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class LandingFile:
-    """Something that lies in a landing folder. `stamp` changes whenever it is written to."""
+    """File in a landing folder; each write changes `stamp`."""
 
     path: str
     stamp: str
@@ -58,26 +58,29 @@ class LandingFile:
     modified: float
 
 
-_FoundFile: TypeAlias = tuple[str, str, int, float]
-"""Path, stamp, size and time in nanoseconds: an arrival before an object is made of it."""
+_ScannedFile: TypeAlias = tuple[str, str, int, float]
+"""Path, stamp, size and time in nanoseconds."""
 
 
-def _make_landing_file(found: _FoundFile) -> LandingFile:
-    path, stamp, size, modified = found
+def _build_landing_file(file: _ScannedFile) -> LandingFile:
+    path, stamp, size, modified = file
     return LandingFile(path, stamp, size, modified / 1e9)
 
 
 @dataclass(frozen=True, slots=True)
 class LandingFolder:
-    """Where sources arrive: a folder, or a prefix in an object store.
+    """Folder or object store prefix where sources arrive.
 
-    `pattern` is a glob on the path below it; `**` stands for any folders. With the format "folder"
-    each folder that matches is one source, else each file. What was written to in the last
-    `settle_seconds` may still be growing and is left for the next look. A time ahead of our clock
-    proves nothing: such a file has settled when it is the same at two looks so far apart.
+    Attributes:
+        location: Path or URI.
+        pattern: Glob relative to the location; `**` matches any folders.
+        format: Format of the sources. With "folder", each matching folder is one source.
+        settle_seconds: Files that were written within this time may still grow, and wait for the
+            next scan. A file with a time in the future waits until two scans this far apart find it
+            unchanged.
     """
 
-    where: str
+    location: str
     pattern: str = "*"
     format: SourceFormat | None = None
     settle_seconds: float = 10.0
@@ -86,88 +89,88 @@ class LandingFolder:
 
         def __init__(
             self,
-            where: str | PathLike[str],
+            location: str | PathLike[str],
             pattern: str = "*",
             format: SourceFormat | None = None,  # noqa: A002 - the word that people expect
             settle_seconds: float = 10.0,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be looked into."""
-        if isinstance(self.where, PathLike):
-            object.__setattr__(self, "where", fspath(self.where))
-        if not isinstance(self.where, str):
-            raise InvalidTypeError(f"where: expected a path, got {type(self.where).__name__}")
+        """Validate the fields."""
+        if isinstance(self.location, PathLike):
+            object.__setattr__(self, "location", fspath(self.location))
+        if not isinstance(self.location, str):
+            raise InvalidTypeError(f"location: expected a path, got {type(self.location).__name__}")
         if self.format is not None and self.format not in get_args(SourceFormat):
             raise InvalidArgumentError(
-                f"{self.where}: invalid format {self.format!r}: expected "
+                f"{self.location}: invalid format {self.format!r}: expected "
                 f"{', '.join(get_args(SourceFormat))}",
                 code="invalid-choice",
-                path=self.where,
+                path=self.location,
             )
         if not self.pattern or self.pattern.startswith("/"):
             raise InvalidArgumentError(
-                f"{self.where}: invalid pattern {self.pattern!r}: expected a relative pattern",
+                f"{self.location}: invalid pattern {self.pattern!r}: expected a relative pattern",
                 code="invalid-pattern",
                 hint=Hint.of("write the pattern relative to the folder, such as *.jsonl"),
-                path=self.where,
+                path=self.location,
             )
-        if self.format == "folder" and "://" in self.where:
+        if self.format == "folder" and "://" in self.location:
             raise InvalidArgumentError(
-                f"{self.where}: a folder of files must be on a local disk",
+                f"{self.location}: cannot append folders from an object store",
                 code="unsupported-location",
                 hint=Hint.of("put Parquet or TFRecord files into the store"),
-                path=self.where,
+                path=self.location,
             )
 
-    def arrivals(self) -> list[LandingFile]:
-        """All that lies there, by name; a folder that is not there is an empty one."""
-        return sorted(map(_make_landing_file, self.found([])), key=lambda arrival: arrival.path)
+    def list_files(self) -> list[LandingFile]:
+        """Return the matching files by path; a missing folder has none."""
+        return sorted(map(_build_landing_file, self.scan([])), key=lambda file: file.path)
 
-    def skipped(self) -> list[str]:
+    def list_skipped(self) -> list[str]:
         """Return the local files that the pattern does not match, without hidden files.
 
-        Folders below are searched only if the pattern searches them.
+        Subfolders are searched only if the pattern has several parts.
         """
         skipped: list[str] = []
-        for _ in self.found(skipped):
+        for _ in self.scan(skipped):
             pass
         return sorted(skipped)
 
     @property
     def is_missing(self) -> bool:
-        """Whether it is a folder on a disk that is not there."""
-        return "://" not in self.where and not Path(self.where).is_dir()
+        """Return True for a local folder that does not exist."""
+        return "://" not in self.location and not Path(self.location).is_dir()
 
-    def found(self, skipped: list[str]) -> Iterator[_FoundFile]:
-        """Yield what arrived, in any order; local files without a match are added to `skipped`."""
-        if "://" in self.where:
-            return self._stored()
-        return self._folders() if self.format == "folder" else self._files(skipped)
+    def scan(self, skipped: list[str]) -> Iterator[_ScannedFile]:
+        """Yield the matching files in any order, and add other local files to `skipped`."""
+        if "://" in self.location:
+            return self._scan_store()
+        return self._scan_folders() if self.format == "folder" else self._scan_files(skipped)
 
-    def _files(self, skipped: list[str]) -> Iterator[_FoundFile]:
-        for path, status in scan_files(self.where, self.pattern, skipped):
+    def _scan_files(self, skipped: list[str]) -> Iterator[_ScannedFile]:
+        for path, status in scan_files(self.location, self.pattern, skipped):
             size, modified = status.st_size, status.st_mtime_ns
             stamp = f"{size}-{modified}-{status.st_ctime_ns}-{status.st_ino}"
             yield path, stamp, size, modified
 
-    def _folders(self) -> Iterator[_FoundFile]:
-        root = Path(self.where)
+    def _scan_folders(self) -> Iterator[_ScannedFile]:
+        root = Path(self.location)
         for path in root.glob(self.pattern):
             if any(part.startswith(HIDDEN) for part in path.relative_to(root).parts):
                 continue
             try:
                 if path.is_dir():
-                    yield _folder(path)
+                    yield _stamp_folder(path)
             except FileNotFoundError:
                 continue  # Deleted concurrently.
 
-    def _stored(self) -> Iterator[_FoundFile]:
-        store = open_store(self.where)
-        wanted = self.pattern.split("/")
+    def _scan_store(self) -> Iterator[_ScannedFile]:
+        store = open_store(self.location)
+        pattern = self.pattern.split("/")
         for info in store.list(""):
             parts = info.name.split("/")
-            if any(part.startswith(HIDDEN) for part in parts) or not _matches_glob(parts, wanted):
+            if any(part.startswith(HIDDEN) for part in parts) or not _matches_glob(parts, pattern):
                 continue
             modified = info.modified.timestamp() * 1e9
             stamp = f"{info.size}-{info.modified.isoformat()}-{info.e_tag or ''}"
@@ -176,10 +179,10 @@ class LandingFolder:
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """Paths that were read, as columns: the stamp of each then, and the key of its source.
+    """Columns of paths that were read, their stamps, and the keys of their sources.
 
-    `keys` has 32 bytes for each path. The log knew all of them at `entry`, which has this `digest`;
-    a log never forgets a source, so it still knows them while it contains that entry.
+    `keys` has 32 bytes per path. The log knew all of them at `entry` with this `digest`. A log
+    never forgets a source: it knows them as long as it contains that entry.
     """
 
     paths: Sequence[str] = ()
@@ -189,35 +192,35 @@ class KnownFiles:
     digest: str = ""
 
     def select(self, rows: Sequence[int]) -> KnownFiles:
-        """Return some of the rows; they are in increasing order."""
+        """Return the rows with these ascending indexes."""
         if len(rows) == len(self.paths):
             return self
-        chosen = np.frombuffer(self.keys, f"V{_KEY_BYTES}")[np.array(rows, np.int64)]
+        keys = np.frombuffer(self.keys, f"V{_KEY_BYTES}")[np.array(rows, np.int64)]
         return replace(
             self,
             paths=[self.paths[row] for row in rows],
             stamps=[self.stamps[row] for row in rows],
-            keys=chosen.tobytes(),
+            keys=keys.tobytes(),
         )
 
     def extend(self, read: Mapping[str, tuple[str, str]]) -> KnownFiles:
-        """Return these and others, by path; what was read again replaces its old row."""
-        kept = self.select([row for row, path in enumerate(self.paths) if path not in read])
+        """Add stamps and keys by path, replacing the old rows of these paths."""
+        others = self.select([row for row, path in enumerate(self.paths) if path not in read])
         return replace(
             self,
-            paths=[*kept.paths, *read],
-            stamps=[*kept.stamps, *(stamp for stamp, _ in read.values())],
-            keys=kept.keys + bytes.fromhex("".join(key for _, key in read.values())),
+            paths=[*others.paths, *read],
+            stamps=[*others.stamps, *(stamp for stamp, _ in read.values())],
+            keys=others.keys + bytes.fromhex("".join(key for _, key in read.values())),
         )
 
     def confirm(self, version: StoredVersion) -> KnownFiles:
-        """Return the rows whose source the log knows now."""
+        """Return the rows whose source the current log knows."""
         state = version.state
         rows = np.flatnonzero(state.sources.get_many(self.keys)).tolist()
         return replace(self.select(rows), entry=state.number, digest=state.digest or "")
 
     def is_confirmed(self, log: Log) -> bool:
-        """Return True if the log contains the entry at which it knew all sources."""
+        """Return True if the log contains the entry that confirmed the rows."""
         try:
             return self.entry > 0 and log.has_entry(self.entry, self.digest)
         except CorruptLogError:
@@ -226,12 +229,14 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True)
 class LandingScan:
-    """What a look into landing folders found.
+    """Result of a scan of landing folders.
 
-    `new` has not landed and was not rejected, as far as that can be told without reading it;
-    `settling` was written to just now, or has a time ahead of our clock: `watched` tells since when
-    each of the latter has its stamp. `skipped` are files that no pattern matches. `files` are the
-    others.
+    Attributes:
+        new: Files that seem neither appended nor rejected. Their content decides.
+        settling: Files that were just written, or have a time in the future.
+        skipped: Files that no pattern matches.
+        files: Known files.
+        watched: Stamps of files with a time in the future, and since when they are unchanged.
     """
 
     new: tuple[LandingFile, ...]
@@ -242,11 +247,11 @@ class LandingScan:
 
     @property
     def known(self) -> int:
-        """How many lie there that are not new."""
+        """Number of known files."""
         return len(self.files.paths)
 
     def rejected(self, version: StoredVersion) -> tuple[LandingFile, ...]:
-        """Return the known files that the version rejected or skipped."""
+        """Return the known files that the version rejected or skipped as duplicates."""
         files = self.files
         rows = np.flatnonzero(version.state.sources.get_many(files.keys) < 0).tolist()
         return tuple(LandingFile(files.paths[row], files.stamps[row], 0, 0.0) for row in rows)
@@ -258,11 +263,11 @@ def scan_landing_folders(
     *,
     clock: Callable[[], float] = time.time,
 ) -> LandingScan:
-    """See what is new in landing folders, without reading it.
+    """Find new files in landing folders, without reading them.
 
-    Nothing is written, except since when a file with a time ahead of our clock has been as it is.
-    It reads one object next to the log and one entry of the log, however many files there are: the
-    state of the version is needed only if that object was lost or belongs to another log.
+    Reads one object next to the log and one log entry for any number of files. The state of the
+    version is read only if that object is missing or belongs to another log. Writes nothing but the
+    stamps of files with a time in the future.
     """
     known, watched = _read_known(version)
     if known.paths and not known.is_confirmed(version.log):
@@ -277,52 +282,52 @@ def scan_landing_folders(
     now = clock()
     for folder in folders:
         unknown: list[LandingFile] = []
-        left_out: list[str] = []
-        for found in folder.found(left_out):
-            row = row_of.get(found[0])
-            if row is not None and stamps[row] == found[1]:
+        unmatched: list[str] = []
+        for scanned in folder.scan(unmatched):
+            row = row_of.get(scanned[0])
+            if row is not None and stamps[row] == scanned[1]:
                 rows.append(row)
             else:
-                unknown.append(_make_landing_file(found))
-        skipped += sorted(left_out)
-        for arrival in sorted(unknown, key=lambda arrival: arrival.path):
-            if arrival.modified > now:
-                since = _get_unchanged_since(arrival, watched.get(arrival.path), now)
-                watching[arrival.path] = (arrival.stamp, since)
-                waits = folder.settle_seconds and now - since < folder.settle_seconds
-                (settling if waits else new).append(arrival)
-            elif now - folder.settle_seconds < arrival.modified:
-                settling.append(arrival)
+                unknown.append(_build_landing_file(scanned))
+        skipped += sorted(unmatched)
+        for file in sorted(unknown, key=lambda file: file.path):
+            if file.modified > now:
+                since = _get_unchanged_since(file, watched.get(file.path), now)
+                watching[file.path] = (file.stamp, since)
+                is_settling = folder.settle_seconds and now - since < folder.settle_seconds
+                (settling if is_settling else new).append(file)
+            elif now - folder.settle_seconds < file.modified:
+                settling.append(file)
             else:
-                new.append(arrival)
+                new.append(file)
     if watching != watched:
         _write_known(version, known, watching)
     files = known.select(sorted(set(rows)))
     return LandingScan(tuple(new), tuple(settling), tuple(skipped), files, watching)
 
 
-def _get_unchanged_since(arrival: LandingFile, seen: tuple[str, int] | None, now: float) -> int:
-    """Since when, by our clock, an arrival has looked the same."""
-    same = seen is not None and seen[0] == arrival.stamp and seen[1] <= now
-    # Rounded up: a part of a second is not counted as time that has passed.
-    return seen[1] if seen is not None and same else ceil(now)
+def _get_unchanged_since(file: LandingFile, seen: tuple[str, int] | None, now: float) -> int:
+    """Return since when, by this clock, the scans find a file unchanged."""
+    is_same = seen is not None and seen[0] == file.stamp and seen[1] <= now
+    # Rounded up, so that a part of a second does not count as passed.
+    return seen[1] if seen is not None and is_same else ceil(now)
 
 
-def record_scan(version: StoredVersion, found: LandingScan, identities: Iterable[Identity]) -> None:
-    """Keep for the next look which content the new arrivals had.
+def record_scan(version: StoredVersion, scan: LandingScan, identities: Iterable[Identity]) -> None:
+    """Record the content of new files for the next scan.
 
-    Call it when they have been read: an arrival that was written to since it was looked at has
-    another stamp at the next look, and is read again then.
+    Call it after the files were read. A file that was written since the scan has another stamp at
+    the next scan, and is read again.
     """
     key_of = {identity.path: identity.key for identity in identities}
     read = {
-        arrival.path: (arrival.stamp, key_of[arrival.path])
-        for arrival in found.new
-        if arrival.path in key_of and arrival.stamp
+        file.path: (file.stamp, key_of[file.path])
+        for file in scan.new
+        if file.path in key_of and file.stamp
     }
     if read:
         version.refresh()
-        _write_known(version, found.files.extend(read).confirm(version), found.watched)
+        _write_known(version, scan.files.extend(read).confirm(version), scan.watched)
 
 
 def _write_known(
@@ -342,7 +347,7 @@ def _write_known(
 
 
 def _read_known(version: StoredVersion) -> tuple[KnownFiles, dict[str, tuple[str, int]]]:
-    """What the last look knew; nothing, if that cannot be told."""
+    """Read the record of the last scan; an unreadable one is empty."""
     data = version.store.read_many([_name(version)])[0]
     try:
         payload = json.loads(data or b"{}")
@@ -357,28 +362,28 @@ def _read_known(version: StoredVersion) -> tuple[KnownFiles, dict[str, tuple[str
         )
         if not {len(known.stamps), len(known.keys) / _KEY_BYTES} <= {len(known.paths)}:
             return KnownFiles(), {}
-        seen = payload["watched"].items()
-        return known, {str(path): (str(one[0]), int(one[1])) for path, one in seen}
+        watched = payload["watched"].items()
+        return known, {str(path): (str(stamp), int(since)) for path, (stamp, since, *_) in watched}
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return KnownFiles(), {}  # torn by a power cut: it is all read again
+        return KnownFiles(), {}  # Torn by a power cut: all files are read again.
 
 
 def _name(version: StoredVersion) -> str:
     return f"{version.log.dataset}/{version.log.version}/{ARRIVALS}"
 
 
-def _folder(path: Path) -> _FoundFile:
+def _stamp_folder(path: Path) -> _ScannedFile:
     try:
-        listed = FolderIdentity(path).listed()
+        files = FolderIdentity(path).listed()
     except SourceError:
         raise FileNotFoundError from None
-    stamp = canonical.sha256([list(one) for one in listed])
-    newest = max((one[2] for one in listed), default=path.stat().st_mtime_ns)
-    return path.resolve().as_posix(), stamp, sum(one[1] for one in listed), newest
+    stamp = canonical.sha256([list(file) for file in files])
+    latest = max((file[2] for file in files), default=path.stat().st_mtime_ns)
+    return path.resolve().as_posix(), stamp, sum(file[1] for file in files), latest
 
 
 def _matches_glob(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether a path is matched by a glob, part by part."""
+    """Return True if a glob matches a path, part by part."""
     if not pattern:
         return not parts
     if pattern[0] == "**":
@@ -391,9 +396,9 @@ def _matches_glob(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 HIDDEN = (".", "_")
 """First characters of names that are skipped: temporary files, markers such as `_SUCCESS`."""
 ANY_FOLDERS = "**"
-_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_MISSING_ERRORS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _PartMatcher: TypeAlias = "Callable[[str], object] | None"
-"""Matches a name; None stands for any number of folders."""
+"""Function that matches a name; None matches any number of folders."""
 
 
 def split_pattern(pattern: str) -> list[str]:
@@ -406,15 +411,14 @@ def scan_files(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the resolved path and the status of each file below `folder` that a glob matches.
 
-    Adds to `skipped` the files that it does not match, without hidden files. Folders below are
-    searched for these only if the glob has several parts. Links to files are followed, and links
-    to folders where a part of the glob names them, but not by `**`. A file or folder that
-    disappears during the scan is left out.
+    Adds the other files to `skipped`, without hidden files. Subfolders are searched only if the
+    glob has several parts. Links to files are followed, and links to folders that a part other than
+    `**` matches. Files and folders that are deleted during the scan are left out.
     """
-    parts = [_matcher(part) for part in split_pattern(pattern)]
-    shown = str(Path(folder))
+    parts = [_build_matcher(part) for part in split_pattern(pattern)]
+    label = str(Path(folder))
     start = _FolderScanner(
-        folder, os.path.realpath(folder), shown, _add_reachable({0}, parts), reports=True
+        folder, os.path.realpath(folder), label, _add_reachable({0}, parts), reports=True
     )
     pending = [start] if parts and Path(folder).is_dir() else []
     while pending:
@@ -422,23 +426,23 @@ def scan_files(
 
 
 class _FolderScanner:
-    """A folder to scan. `states` are the parts of the glob that may match the names in it."""
+    """Folder to scan; `states` are the parts of the glob that may match its names."""
 
-    __slots__ = ("path", "real", "reports", "shown", "states")
+    __slots__ = ("label", "path", "real", "reports", "states")
 
     def __init__(
-        self, path: str, real: str, shown: str, states: frozenset[int], *, reports: bool
+        self, path: str, real: str, label: str, states: frozenset[int], *, reports: bool
     ) -> None:
         self.path = path
         self.real = real
-        self.shown = shown
+        self.label = label
         self.states = states
         self.reports = reports
 
     def scan(
         self, parts: Sequence[_PartMatcher], skipped: list[str], pending: list[_FolderScanner]
     ) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the matching files, and put the folders to scan next into `pending`."""
+        """Yield the matching files, and add the folders to scan next to `pending`."""
         last = len(parts) - 1
         final = parts[last] if last in self.states else None
         prefix = f"{self.real.rstrip('/')}/"
@@ -455,9 +459,9 @@ class _FolderScanner:
                         link = entry.is_symlink()
                         yield os.path.realpath(entry.path) if link else prefix + name, entry.stat()
                     elif self.reports:
-                        skipped.append(f"{self.shown}/{name}")
+                        skipped.append(f"{self.label}/{name}")
                 except OSError as error:
-                    _raise_unless_gone(error)
+                    _raise_unless_missing(error)
 
     def _enter(
         self, entry: os.DirEntry[str], parts: Sequence[_PartMatcher], pending: list[_FolderScanner]
@@ -471,36 +475,36 @@ class _FolderScanner:
         reached = _add_reachable({state for state in states if state < len(parts)}, parts)
         if reached or (self.reports and not link):
             real = os.path.realpath(entry.path) if link else f"{self.real.rstrip('/')}/{entry.name}"
-            shown = f"{self.shown}/{entry.name}"
+            label = f"{self.label}/{entry.name}"
             reports = self.reports and not link
-            pending.append(_FolderScanner(entry.path, real, shown, reached, reports=reports))
+            pending.append(_FolderScanner(entry.path, real, label, reached, reports=reports))
 
 
 @contextmanager
 def _open_folder(path: str) -> Iterator[Iterable[os.DirEntry[str]]]:
-    """Open a folder; one that may not be read or was deleted concurrently is empty."""
+    """Open a folder. One without read permission, or deleted concurrently, is empty."""
     try:
         entries = os.scandir(path)
     except PermissionError:
         yield ()
     except OSError as error:
-        _raise_unless_gone(error)
+        _raise_unless_missing(error)
         yield ()
     else:
         with entries:
             yield entries
 
 
-def _raise_unless_gone(error: OSError) -> None:
-    if error.errno not in _GONE:
+def _raise_unless_missing(error: OSError) -> None:
+    if error.errno not in _MISSING_ERRORS:
         raise error
 
 
-def _matcher(part: str) -> _PartMatcher:
+def _build_matcher(part: str) -> _PartMatcher:
     if part == ANY_FOLDERS:
         return None
     if part == "*":
-        return bool  # every name
+        return bool  # Matches every name.
     return re.compile(translate(part)).match
 
 
@@ -509,7 +513,7 @@ def _matches_part(part: _PartMatcher, name: str) -> bool:
 
 
 def _add_reachable(states: set[int], parts: Sequence[_PartMatcher]) -> frozenset[int]:
-    """Add the parts after each `**`, which may stand for no folder at all."""
+    """Add the parts after each `**`, which may match no folder."""
     reached = set(states)
     for state in sorted(states):
         following = state

@@ -247,7 +247,7 @@ def test_inputs_in_a_circle_raise() -> None:
 
 def test_landing_folder_takes_a_path() -> None:
     assert LandingFolder(Path("/x")) == LandingFolder("/x")
-    assert LandingFolder(Path("/x")).where == "/x"
+    assert LandingFolder(Path("/x")).location == "/x"
 
 
 @pytest.mark.parametrize("landing", ["/x", Path("/x"), ["/x"], [LandingFolder("/x")]])

@@ -70,7 +70,7 @@ def test_a_known_file_is_not_opened_again(
         "from shardline.api import Version\n"
         "from shardline.operations.landing_folder import LandingFolder, scan_landing_folders\n"
         f"version = Version(store, {NAME!r})\n"
-        f"found = scan_landing_folders(version, [LandingFolder({folder.where!r})])\n"
+        f"found = scan_landing_folders(version, [LandingFolder({folder.location!r})])\n"
         "assert (found.new, found.settling, found.known) == ((), (), 1)\n"
     )
     _, opened = traced(code, tmp_path / "root", "-e", "trace=openat")

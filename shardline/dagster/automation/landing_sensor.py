@@ -109,8 +109,8 @@ def build_landing_sensor(
 
 def format_skip_reason(version: str, folders: Sequence[LandingFolder], scan: LandingScan) -> str:
     """Return the reason why there is nothing to append."""
-    where = ", ".join(folder.where for folder in folders)
-    missing = [folder.where for folder in folders if folder.is_missing]
+    where = ", ".join(folder.location for folder in folders)
+    missing = [folder.location for folder in folders if folder.is_missing]
     if missing:
         return f"{version}: landing folder not found: {', '.join(missing)}"
     settling = f", {len(scan.settling)} still being written" if scan.settling else ""

@@ -165,7 +165,7 @@ class _Append(VersionOperation[AppendConfig]):
     inputs: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        return f"Appended from {', '.join(f'`{folder.where}`' for folder in self.folders)}."
+        return f"Appended from {', '.join(f'`{folder.location}`' for folder in self.folders)}."
 
     def build_asset_metadata(self) -> Metadata:
         return {**build_schema_metadata(self.schema)}
@@ -296,7 +296,7 @@ def _open_file(file: LandingFile, folders: Sequence[LandingFolder]) -> RecordSou
 
 
 def _get_prefix(folder: LandingFolder) -> str:
-    path = folder.where
+    path = folder.location
     return path.rstrip("/") if "://" in path else Path(path).resolve().as_posix()
 
 
