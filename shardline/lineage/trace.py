@@ -1,4 +1,4 @@
-"""What was made of a record: every shard of the root that holds it, or something made of it."""
+"""Trace of a record: upstream to its source rows, and downstream to all its descendants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shardline.provenance.row_mapping import (
 from shardline.text import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from shardline.kernel.types import IntArray
     from shardline.lineage.trace_step import TraceOrigin
@@ -40,322 +40,319 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.provenance.row_mapping import RecordOrigin, SourceRow
 
-
-Holder: TypeAlias = "tuple[str, str]"
+ShardKey: TypeAlias = "tuple[str, str]"
 """A version and a shard of it."""
 Spans: TypeAlias = "tuple[tuple[int, int], ...]"
 
 
+def trace(index: LogIndex, snapshot: StoredSnapshot, record: int) -> TraceStep:
+    """Trace a record to its source rows.
+
+    Reads few small objects, however large the snapshot is: logs, receipts, and blocks of row maps.
+
+    Args:
+        index: The logs of the root.
+        snapshot: The snapshot.
+        record: The number of the record, from 0 over all shards, as in `Snapshot.take`.
+
+    Returns:
+        The step of the record, whose upstream steps end in source rows and gaps.
+    """
+    return RecordTracer(index).trace_upstream(snapshot, record)
+
+
+def trace_descendants(
+    index: LogIndex, snapshot: StoredSnapshot, record: int
+) -> list[DescendantRecord]:
+    """Trace a record to its descendants in all versions: the record itself, then the nearest.
+
+    Reads all logs, but no shard.
+    """
+    return list(RecordTracer(index).trace_downstream(snapshot, record).records())
+
+
+class RecordTracer:
+    """Traces records of a root, and reads each log and receipt once for all of them."""
+
+    def __init__(self, index: LogIndex) -> None:
+        self._index = index
+        self._downstream: DownstreamIndex | None = None
+
+    def trace_upstream(self, snapshot: StoredSnapshot, record: int) -> TraceStep:
+        """Trace a record to its source rows, as `trace` does."""
+        _validate_record(snapshot, record)
+        # A loop, since a record that was rebuilt every day has many steps.
+        steps: list[TraceStep] = []
+        origins: list[list[int | TraceOrigin]] = []
+        pending = [SnapshotRecord(snapshot.version, snapshot.number, record)]
+        while len(steps) < len(pending):
+            step, upstream = self._trace_step(pending[len(steps)])
+            step_origins: list[int | TraceOrigin] = []
+            for origin in upstream:
+                if isinstance(origin, SnapshotRecord):
+                    step_origins.append(len(pending))
+                    pending.append(origin)
+                else:
+                    step_origins.append(origin)
+            steps.append(step)
+            origins.append(step_origins)
+        for number in reversed(range(len(steps))):
+            linked = (
+                steps[origin] if isinstance(origin, int) else origin for origin in origins[number]
+            )
+            step = replace(steps[number], upstream=tuple(linked))
+            steps[number] = replace(step, removal=find_removal(self._index, step))
+        return steps[0]
+
+    def trace_downstream(
+        self, snapshot: StoredSnapshot, record: int, limit: int | None = None
+    ) -> Descendants:
+        """Trace a record to its descendants: all are counted, `limit` of each version listed."""
+        _validate_record(snapshot, record)
+        interval, inside = self._index.listing(snapshot.version, snapshot.number).locate(record)
+        if self._downstream is None:
+            self._downstream = DownstreamIndex(self._index)
+        return self._downstream.trace(snapshot.version, interval, inside, limit)
+
+    def _trace_step(
+        self, record: SnapshotRecord
+    ) -> tuple[TraceStep, tuple[SnapshotRecord | SourceRow | TraceGap, ...]]:
+        """Return the step of a record, and its upstream records and rows."""
+        listing = self._index.listing(record.version, record.snapshot)
+        interval, inside = listing.locate(record.record)
+        first = self._index.first_landed(record.version, interval.shard.name)
+        entry = self._index.entry(record.version, first)
+        upstream: tuple[SnapshotRecord | SourceRow | TraceGap, ...]
+        try:
+            origin = self._map_up(entry, interval, inside)
+            upstream, remark = origin.of, origin.remark
+        except TraceGapError as error:
+            upstream, remark = (TraceGap(error.message, error.code, error.hint),), ""
+        step = TraceStep(
+            record.version,
+            record.snapshot,
+            record.record,
+            interval.shard.name,
+            inside,
+            EntryRef.of(entry),
+            features=self._index.origins(entry) if entry.inputs else {},
+            remark=remark,
+            reused=interval.landed if interval.landed != first else None,
+        )
+        return step, upstream
+
+    def _map_up(self, entry: Entry, interval: ShardInterval, inside: int) -> RecordOrigin:
+        """Map a record by the entry that added its shard first, else by the one that reused it."""
+        try:
+            return map_record_up(self._index, entry, interval.shard, inside)
+        except TraceGapError:
+            if interval.landed == entry.number:
+                raise
+        reusing = self._index.entry(entry.shown, interval.landed)
+        return map_record_up(self._index, reusing, interval.shard, inside)
+
+
 class DownstreamIndex:
-    """The entries of a root by what they read, found once."""
+    """The entries of a root by the versions and shards that they read."""
 
     def __init__(self, index: LogIndex) -> None:
         self.index = index
         self._readers: dict[str, list[Entry]] = defaultdict(list)
-        self._in_place: dict[Holder, list[Entry]] = defaultdict(list)
+        self._replacing: dict[ShardKey, list[Entry]] = defaultdict(list)
         for name in index.names():
             for entry in index.entries(name):
-                for read in dict.fromkeys(one.shown for one in entry.inputs):
-                    self._readers[read].append(entry)
+                for version in dict.fromkeys(source.shown for source in entry.inputs):
+                    self._readers[version].append(entry)
                 for shard in list_replaced_shards(index, entry):
-                    self._in_place[name, shard].append(entry)
-        self.held = cache(self._held)
-        self.seen_by = cache(self._seen_by)
+                    self._replacing[name, shard].append(entry)
+        self.get_snapshots = cache(self._get_snapshots)
+        self.get_consumers = cache(self._get_consumers)
 
-    def of(
-        self, version: str, stay: ShardInterval, inside: int, most: int | None = None
+    def trace(
+        self, version: str, interval: ShardInterval, inside: int, limit: int | None = None
     ) -> Descendants:
-        """The record itself and all that was made of it, the nearest first.
+        """Find the descendants of a record, the record itself first, then the nearest.
 
-        All are counted, and so many of each version can be listed. A record that is found takes 8
-        bytes of memory, and one that is listed 16 more.
+        A descendant takes 8 bytes of memory, and a listed one 16 more.
         """
-        found = Descendants(self, most)
-        entry = self.index.entry(version, stay.landed)
+        descendants = Descendants(self, limit)
+        entry = self.index.entry(version, interval.landed)
         itself = np.array([inside], np.int64)
-        waiting = {(version, stay.shard.name): [itself]}
-        found.take(entry, RecordOutcome(stay.shard.name, itself, itself), None)
-        while waiting:
-            holder = next(iter(waiting))
-            records = np.concatenate(waiting.pop(holder))
-            for entry, outcome in self._made(holder, records):
-                new = found.take(entry, outcome, holder)
+        pending = {(version, interval.shard.name): [itself]}
+        descendants.add(entry, RecordOutcome(interval.shard.name, itself, itself), None)
+        while pending:
+            key = next(iter(pending))
+            records = np.concatenate(pending.pop(key))
+            for reader, outcome in self._iter_outcomes(key, records):
+                new = descendants.add(reader, outcome, key)
                 if len(new):
-                    waiting.setdefault((entry.shown, outcome.shard), []).append(new)
-        return found
+                    pending.setdefault((reader.shown, outcome.shard), []).append(new)
+        return descendants
 
-    def _made(self, holder: Holder, records: IntArray) -> Iterator[tuple[Entry, RecordOutcome]]:
-        version, shard = holder
-        for entry in (*self._in_place[holder], *self._readers[version]):
+    def _iter_outcomes(
+        self, key: ShardKey, records: IntArray
+    ) -> Iterator[tuple[Entry, RecordOutcome]]:
+        version, shard = key
+        for entry in (*self._replacing[key], *self._readers[version]):
             try:
                 for outcome in map_records_down(self.index, entry, version, shard, records):
                     yield entry, outcome
             except TraceGapError as error:
                 yield entry, make_unknown_outcome("", records, error)
 
-    def _held(self, version: str, shard: str) -> Spans:
-        """The snapshots that hold a shard, as spans of first and last."""
+    def _get_snapshots(self, version: str, shard: str) -> Spans:
+        """Return the snapshots that contain a shard, as spans of first and last."""
         state = self.index.version(version).state
         spans = state.stays.spans(shard)
         return merge_spans((since, min(until - 1, state.snapshot)) for since, until in spans)
 
-    def _seen_by(self, version: str, shard: str) -> tuple[str, ...]:
-        """Who registered on a snapshot that holds a shard; who was released too."""
-        pins = self.index.version(version).state.pins
-        seen = {
-            name.removeprefix(CONSUMER_PREFIX): hold.snapshot
-            for name, hold in pins.items()
+    def _get_consumers(self, version: str, shard: str) -> tuple[str, ...]:
+        """Return the consumers of snapshots that contain a shard, released ones included."""
+        numbers = {
+            name.removeprefix(CONSUMER_PREFIX): pin.snapshot
+            for name, pin in self.index.version(version).state.pins.items()
             if name.startswith(CONSUMER_PREFIX)
         }
-        for one in list_all_consumers(version, self.index.entries(version)):
-            if one.released is not None:
-                seen[f"{one.pin.removeprefix(CONSUMER_PREFIX)} (released)"] = one.snapshot
-        spans = self._held(version, shard)
+        for consumer in list_all_consumers(version, self.index.entries(version)):
+            if consumer.released is not None:
+                label = f"{consumer.pin.removeprefix(CONSUMER_PREFIX)} (released)"
+                numbers[label] = consumer.snapshot
+        spans = self._get_snapshots(version, shard)
         return tuple(
             sorted(
                 name
-                for name, number in seen.items()
+                for name, number in numbers.items()
                 if any(first <= (number or 0) <= last for first, last in spans)
             )
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _RecordSpans:
-    """Records of a shard that are listed, and of which records of another each is made."""
+class _ListedRecords:
+    """Listed records of a shard, or a gap, with the upstream shard."""
 
     entry: Entry
     outcome: RecordOutcome
-    of: Holder | None
+    upstream: ShardKey | None
 
 
 @dataclass
 class Descendants:
-    """What was made of a record: how much in each version, and the places of the first of it."""
+    """The descendants of a record: all are counted, and at most `limit` of a version listed."""
 
-    descent: DownstreamIndex
-    most: int | None
-    _known: dict[Holder, IntArray] = field(default_factory=dict)
-    _lots: list[_RecordSpans] = field(default_factory=list)
-    _listed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    _gaps: dict[str, dict[tuple[str, str], None]] = field(default_factory=lambda: defaultdict(dict))
+    downstream: DownstreamIndex
+    limit: int | None
+    _known: dict[ShardKey, IntArray] = field(default_factory=dict)
+    _listed: list[_ListedRecords] = field(default_factory=list)
+    _listed_counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _gaps: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
 
-    def take(self, entry: Entry, outcome: RecordOutcome, of: Holder | None) -> IntArray:
-        """Count what an entry made of records of a shard; gives those that are new."""
+    def add(self, entry: Entry, outcome: RecordOutcome, upstream: ShardKey | None) -> IntArray:
+        """Add the outcome of an entry. Returns the records that are new."""
         version = entry.shown
         if outcome.why:
             gap = (outcome.shard, outcome.why)
             if gap not in self._gaps[version]:
-                self._gaps[version][gap] = None
-                self._lots.append(_RecordSpans(entry, outcome, of))
+                self._gaps[version].add(gap)
+                self._listed.append(_ListedRecords(entry, outcome, upstream))
             return outcome.records
-        holder = (version, outcome.shard)
-        known = self._known.get(holder)
-        records, places = np.unique(outcome.records, return_index=True)
+        key = (version, outcome.shard)
+        known = self._known.get(key)
+        records, positions = np.unique(outcome.records, return_index=True)
         if known is not None:
             new = ~np.isin(records, known, assume_unique=True)
-            records, places = records[new], places[new]
+            records, positions = records[new], positions[new]
         if not len(records):
             return records
-        self._known[holder] = records if known is None else np.union1d(known, records)
-        left = None if self.most is None else max(self.most - self._listed[version], 0)
+        self._known[key] = records if known is None else np.union1d(known, records)
+        left = None if self.limit is None else max(self.limit - self._listed_counts[version], 0)
         if left is None or left:
-            listed = RecordOutcome(outcome.shard, outcome.of[places][:left], records[:left])
-            self._lots.append(_RecordSpans(entry, listed, of))
-            self._listed[version] += len(listed.records)
+            listed = RecordOutcome(outcome.shard, outcome.of[positions][:left], records[:left])
+            self._listed.append(_ListedRecords(entry, listed, upstream))
+            self._listed_counts[version] += len(listed.records)
         return records
 
     @property
     def versions(self) -> list[DescendantCounts]:
-        """How much of it each version has, in the order in which they were found."""
-        index = self.descent.index
+        """The counts of each version, in the order of the trace."""
         shards: dict[str, list[str]] = {version: [] for version in self._gaps}
         for version, shard in self._known:
             shards.setdefault(version, []).append(shard)
-        order = dict.fromkeys(lot.entry.shown for lot in self._lots)
-        found = []
-        for version in order:
-            newest = index.version(version).state.snapshot
-            held = {one: self.descent.held(version, one) for one in shards[version]}
-            counts = {one: len(self._known[version, one]) for one in shards[version]}
-            found.append(
-                DescendantCounts(
-                    version,
-                    sum(count for one, count in counts.items() if held[one][-1][1] == newest),
-                    sum(counts.values()),
-                    merge_spans(sorted(span for spans in held.values() for span in spans)),
-                    tuple(
-                        dict.fromkeys(
-                            name for one in held for name in self.descent.seen_by(version, one)
-                        )
-                    ),
-                    len(self._gaps[version]),
-                    self._listed[version],
-                )
-            )
-        return found
+        order = dict.fromkeys(listed.entry.shown for listed in self._listed)
+        return [self._count(version, shards[version]) for version in order]
+
+    def _count(self, version: str, shards: list[str]) -> DescendantCounts:
+        latest = self.downstream.index.version(version).state.snapshot
+        snapshots = {shard: self.downstream.get_snapshots(version, shard) for shard in shards}
+        counts = {shard: len(self._known[version, shard]) for shard in shards}
+        consumers = (
+            name for shard in shards for name in self.downstream.get_consumers(version, shard)
+        )
+        return DescendantCounts(
+            version,
+            sum(count for shard, count in counts.items() if snapshots[shard][-1][1] == latest),
+            sum(counts.values()),
+            merge_spans(sorted(span for spans in snapshots.values() for span in spans)),
+            tuple(dict.fromkeys(consumers)),
+            len(self._gaps[version]),
+            self._listed_counts[version],
+        )
 
     @property
-    def told(self) -> bool:
-        """Whether there is nothing of which it cannot be told what became of it."""
-        return not any(lot.outcome.untold for lot in self._lots)
+    def is_complete(self) -> bool:
+        """True if the outcome of every record is known."""
+        return not any(listed.outcome.untold for listed in self._listed)
 
-    def places(self, version: str | None = None) -> Iterator[DescendantRecord]:
-        """Those that are listed, one after the other: of all versions, or of one."""
-        for lot in self._lots:
-            if version in {None, lot.entry.shown}:
-                yield from self._places(lot)
+    def records(self, version: str | None = None) -> Iterator[DescendantRecord]:
+        """Yield the listed records of all versions, or of one version."""
+        for listed in self._listed:
+            if version in {None, listed.entry.shown}:
+                yield from self._iter_records(listed)
 
-    def _places(self, lot: _RecordSpans) -> Iterator[DescendantRecord]:
-        version, shard = lot.entry.shown, lot.outcome.shard
-        why = lot.outcome.why
-        held = self.descent.held(version, shard) if shard else ()
-        if why:
-            of = None if lot.of is None else (*lot.of, int(lot.outcome.of[0]))
+    def _iter_records(self, listed: _ListedRecords) -> Iterator[DescendantRecord]:
+        version, outcome = listed.entry.shown, listed.outcome
+        shard, upstream = outcome.shard, listed.upstream
+        snapshots = self.downstream.get_snapshots(version, shard) if shard else ()
+        if outcome.why:
             yield DescendantRecord(
                 version,
                 shard,
                 None,
-                EntryRef.of(lot.entry),
-                held=held,
-                of=of,
-                why=why,
-                code=lot.outcome.code,
-                hint=lot.outcome.hint,
+                EntryRef.of(listed.entry),
+                snapshots=snapshots,
+                upstream=None if upstream is None else (*upstream, int(outcome.of[0])),
+                reason=outcome.why,
+                code=outcome.code,
+                hint=outcome.hint,
             )
             return
-        index = self.descent.index
-        # Not the entry that was found, which may only have reused it.
-        made = EntryRef.of(index.entry(version, index.first_landed(version, shard)))
-        first = index.listing(version, held[-1][1]).number(shard, 0) or 0
-        consumers = self.descent.seen_by(version, shard)
-        for before, record in zip(lot.outcome.of, lot.outcome.records, strict=True):
-            of = None if lot.of is None else (*lot.of, int(before))
+        index = self.downstream.index
+        # The listed entry may only have reused the shard.
+        origin = EntryRef.of(index.entry(version, index.first_landed(version, shard)))
+        first = index.listing(version, snapshots[-1][1]).number(shard, 0) or 0
+        consumers = self.downstream.get_consumers(version, shard)
+        for before, record in zip(outcome.of, outcome.records, strict=True):
             yield DescendantRecord(
                 version,
                 shard,
                 int(record),
-                made,
-                held=held,
+                origin,
+                snapshots=snapshots,
                 record=first + int(record),
-                of=of,
+                upstream=None if upstream is None else (*upstream, int(before)),
                 consumers=consumers,
             )
 
 
-def merge_spans(spans: Iterator[tuple[int, int]] | list[tuple[int, int]]) -> Spans:
-    """Spans of first and last in order, those that touch as one."""
-    found: list[tuple[int, int]] = []
+def merge_spans(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Merge ascending spans of first and last that touch or overlap."""
+    merged: list[tuple[int, int]] = []
     for first, last in spans:
-        if found and found[-1][1] + 1 >= first:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
+        if merged and merged[-1][1] + 1 >= first:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
-            found.append((first, last))
-    return tuple(found)
-
-
-def trace(index: LogIndex, snapshot: StoredSnapshot, record: int) -> TraceStep:
-    """Where a record came from: a tree of steps, whose leaves are rows of sources.
-
-    `record` is a number as `Snapshot.take` has them, counted from 0 over all shards; IndexError if
-    there is none. However large the snapshot is, few and small objects are read: logs, receipts,
-    and a block of a row map. What cannot be told is said to be unknown.
-    """
-    return RecordTracer(index).back(snapshot, record)
-
-
-def trace_descendants(
-    index: LogIndex, snapshot: StoredSnapshot, record: int
-) -> list[DescendantRecord]:
-    """What was made of a record, in every version of the root: first itself, then the nearest.
-
-    All logs are read for that, and no shard.
-    """
-    return RecordTracer(index).down(snapshot, record)
-
-
-class RecordTracer:
-    """Traces records of one index; what was read for one is not read again for the next."""
-
-    def __init__(self, index: LogIndex) -> None:
-        self._index = index
-        self._descent: DownstreamIndex | None = None
-
-    def back(self, snapshot: StoredSnapshot, record: int) -> TraceStep:
-        """See `trace`."""
-        _validate_record(snapshot, record)
-        # Not by recursion: a record that was rebuilt each day has come a long way.
-        found: list[TraceStep] = []
-        before: list[list[int | TraceOrigin]] = []
-        waiting = [SnapshotRecord(snapshot.version, snapshot.number, record)]
-        while len(found) < len(waiting):
-            step, of = self._step(waiting[len(found)])
-            places: list[int | TraceOrigin] = []
-            for one in of:
-                if isinstance(one, SnapshotRecord):
-                    places.append(len(waiting))
-                    waiting.append(one)
-                else:
-                    places.append(one)
-            found.append(step)
-            before.append(places)
-        for at in reversed(range(len(found))):
-            of_it = (found[one] if isinstance(one, int) else one for one in before[at])
-            step = replace(found[at], of=tuple(of_it))
-            found[at] = replace(step, fate=find_removal(self._index, step))
-        return found[0]
-
-    def down(self, snapshot: StoredSnapshot, record: int) -> list[DescendantRecord]:
-        """See `trace_descendants`."""
-        return list(self.descendants(snapshot, record).places())
-
-    def descendants(
-        self, snapshot: StoredSnapshot, record: int, most: int | None = None
-    ) -> Descendants:
-        """What was made of a record, counted; so many places of each version can be listed."""
-        _validate_record(snapshot, record)
-        listing = self._index.listing(snapshot.version, snapshot.number)
-        stay, inside = listing.locate(record)
-        if self._descent is None:
-            self._descent = DownstreamIndex(self._index)
-        return self._descent.of(snapshot.version, stay, inside, most)
-
-    def _step(
-        self, held: SnapshotRecord
-    ) -> tuple[TraceStep, tuple[SnapshotRecord | SourceRow | TraceGap, ...]]:
-        """A step, and what it was made of."""
-        listing = self._index.listing(held.version, held.snapshot)
-        stay, inside = listing.locate(held.record)
-        first = self._index.first_landed(held.version, stay.shard.name)
-        entry = self._index.entry(held.version, first)
-        of: tuple[SnapshotRecord | SourceRow | TraceGap, ...]
-        try:
-            made = self._made_of(entry, stay, inside)
-            of, remark = made.of, made.remark
-        except TraceGapError as error:
-            of, remark = (TraceGap(error.message, error.code, error.hint),), ""
-        step = TraceStep(
-            held.version,
-            held.snapshot,
-            held.record,
-            stay.shard.name,
-            inside,
-            EntryRef.of(entry),
-            fields=self._index.origins(entry) if entry.inputs else {},
-            remark=remark,
-            reused=stay.landed if stay.landed != first else None,
-        )
-        return step, of
-
-    def _made_of(self, entry: Entry, stay: ShardInterval, inside: int) -> RecordOrigin:
-        """By the entry that a shard first came by; if that does not tell, by what reused it."""
-        try:
-            return map_record_up(self._index, entry, stay.shard, inside)
-        except TraceGapError:
-            if stay.landed == entry.number:
-                raise
-        again = self._index.entry(entry.shown, stay.landed)
-        return map_record_up(self._index, again, stay.shard, inside)
+            merged.append((first, last))
+    return tuple(merged)
 
 
 def _validate_record(snapshot: StoredSnapshot, record: int) -> None:

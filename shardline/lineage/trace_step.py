@@ -1,14 +1,15 @@
-"""What a trace tells: the steps of one record back to its source, and the places it went to."""
+"""Results of a trace: the steps of a record up to its sources, and its descendants."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from shardline.provenance.log_index import TraceGapError, is_in_place_entry
 from shardline.provenance.row_mapping import SourceRow, map_records_down
+from shardline.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,22 +24,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceGap:
-    """A trace that ends without a source: why, as text and as code, and what to do."""
+class TraceGap(Report):
+    """An end of a trace without a source: the reason as text and code, and a hint."""
 
-    why: str
+    reason: str
     code: str = "origin-not-recorded"
     hint: Hint | None = None
 
     def to_dict(self) -> Json:
-        """The end for machines."""
-        told: Json = {"unknown": self.why, "code": self.code}
-        return told if self.hint is None else {**told, "hint": self.hint.to_dict()}
+        """Return the gap as JSON."""
+        payload: Json = {"unknown": self.reason, "code": self.code}
+        return payload if self.hint is None else {**payload, "hint": self.hint.to_dict()}
 
 
 @dataclass(frozen=True, slots=True)
-class EntryRef:
-    """The entry by which a shard came: which it is, what was done, when, and by whom."""
+class EntryRef(Report):
+    """The entry that added a shard: number, operation, time and writer."""
 
     entry: int
     operation: str
@@ -47,11 +48,11 @@ class EntryRef:
 
     @classmethod
     def of(cls, entry: Entry) -> EntryRef:
-        """That of an entry."""
+        """Return the reference to an entry."""
         return cls(entry.number, entry.operation, entry.time, entry.maker)
 
     def to_dict(self) -> Json:
-        """The entry for machines."""
+        """Return the reference as JSON."""
         return {
             "entry": self.entry,
             "operation": self.operation,
@@ -61,38 +62,45 @@ class EntryRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """That a version gave up the shard of a record: in which entry, and what is left of it.
+class Removal(Report):
+    """The removal of a shard by `erase` or `vacuum`.
 
-    `operation` is `erase` or `vacuum`; `erased` says that this record is one that an erase took
-    out. `there` tells whether the file of the shard still is.
+    `is_erased` is True if the erase removed the traced record. `file_exists` is True until vacuum
+    deletes the file.
     """
 
     entry: int
     operation: str
     time: datetime
-    erased: bool
-    there: bool
+    is_erased: bool
+    file_exists: bool
 
     def to_dict(self) -> Json:
-        """The fate for machines."""
+        """Return the removal as JSON."""
         return {
             "entry": self.entry,
             "operation": self.operation,
             "time": self.time.isoformat(),
-            "file_there": self.there,
+            "file_exists": self.file_exists,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class TraceStep:
-    """A record in a snapshot, and what it was made of.
+class TraceStep(Report):
+    """A record of a snapshot and the records or rows that it came from.
 
-    `record` is its number in the snapshot, `shard_record` that in its shard; both count from 0.
-    `made` is by which entry the shard came first, `reused` the one that took it over again into
-    this snapshot, if another did. `fields` tells where the features of a derived version come from,
-    `remark` what else is to be said of this record, `fate` what became of its shard if it was given
-    up.
+    Attributes:
+        version: The version.
+        snapshot: The snapshot.
+        record: The number of the record in the snapshot, from 0.
+        shard: The shard.
+        shard_record: The number of the record in the shard, from 0.
+        origin: The entry that added the shard first.
+        upstream: The records and rows that the record came from.
+        features: The origin of each feature of a derived version.
+        remark: A remark about the record.
+        reused: The entry that added the shard to this snapshot, if it is a later one.
+        removal: The removal of the shard, if it was removed.
     """
 
     version: str
@@ -100,200 +108,219 @@ class TraceStep:
     record: int
     shard: str
     shard_record: int
-    made: EntryRef
-    of: tuple[TraceOrigin, ...] = ()
-    fields: Mapping[str, FeatureOrigin] = field(default_factory=dict)
+    origin: EntryRef
+    upstream: tuple[TraceOrigin, ...] = ()
+    features: Mapping[str, FeatureOrigin] = field(default_factory=dict)
     remark: str = ""
     reused: int | None = None
-    fate: Removal | None = None
+    removal: Removal | None = None
 
     @property
-    def erased(self) -> bool:
-        """Whether the record was erased from its version since."""
-        return self.fate is not None and self.fate.erased
-
-    @property
-    def of_erased(self) -> bool:
-        """Whether a record that it was made of was erased."""
-        return any(isinstance(one, TraceStep) and one.erased for one in self.of)
+    def is_erased(self) -> bool:
+        """True if the record was erased from its version."""
+        return self.removal is not None and self.removal.is_erased
 
     @property
     def steps(self) -> list[TraceStep]:
-        """This one and all before it, each behind what was made of it."""
-        found, left = [], [self]
-        while left:
-            found.append(left.pop())
-            left += [one for one in reversed(found[-1].of) if isinstance(one, TraceStep)]
-        return found
+        """This step and all upstream steps, each after its downstream step."""
+        steps, pending = [], [self]
+        while pending:
+            steps.append(pending.pop())
+            pending += [
+                step for step in reversed(steps[-1].upstream) if isinstance(step, TraceStep)
+            ]
+        return steps
 
     @property
     def leaves(self) -> list[SourceRow | TraceGap]:
-        """Where all ways back end, from left to right."""
-        return [one for step in self.steps for one in step.of if not isinstance(one, TraceStep)]
+        """The source rows and gaps at the ends, from left to right."""
+        return [
+            origin
+            for step in self.steps
+            for origin in step.upstream
+            if not isinstance(origin, TraceStep)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the trace as JSON: its steps."""
+        return {"steps": self.to_list()}
 
     def to_list(self) -> list[Json]:
-        """This step and all before it for machines; `of` names steps by their place in the list."""
+        """Return all steps as JSON; `upstream` names steps by their index in the list."""
         steps = self.steps
-        places = {id(step): at for at, step in enumerate(steps)}
+        indexes = {id(step): index for index, step in enumerate(steps)}
         return [
-            step._told(  # noqa: SLF001 - its own class
+            _serialize_step(
+                step,
                 [
-                    {"step": places[id(one)]} if isinstance(one, TraceStep) else one.to_dict()
-                    for one in step.of
-                ]
+                    {"step": indexes[id(origin)]}
+                    if isinstance(origin, TraceStep)
+                    else origin.to_dict()
+                    for origin in step.upstream
+                ],
             )
             for step in steps
         ]
 
-    def _told(self, of: list[Json]) -> Json:
-        told: Json = {
-            "version": self.version,
-            "snapshot": self.snapshot,
-            "record": self.record,
-            "shard": self.shard,
-            "shard_record": self.shard_record,
-            **self.made.to_dict(),
-            "of": of,
-            "erased": self.erased,
-        }
-        told |= {} if self.reused is None else {"reused_in": self.reused}
-        told |= {} if self.fate is None else {"given_up": self.fate.to_dict()}
-        if self.fields:
-            told["fields"] = {
-                name: {"how": one.how, "of": [":".join(pair) for pair in one.of], "by": one.by}
-                for name, one in self.fields.items()
+
+def _serialize_step(step: TraceStep, upstream: list[Json]) -> Json:
+    payload: Json = {
+        "version": step.version,
+        "snapshot": step.snapshot,
+        "record": step.record,
+        "shard": step.shard,
+        "shard_record": step.shard_record,
+        **step.origin.to_dict(),
+        "upstream": upstream,
+        "erased": step.is_erased,
+    }
+    if step.reused is not None:
+        payload["reused_in"] = step.reused
+    if step.removal is not None:
+        payload["removal"] = step.removal.to_dict()
+    if step.features:
+        payload["features"] = {
+            name: {
+                "how": origin.how,
+                "upstream": [":".join(pair) for pair in origin.of],
+                "by": origin.by,
             }
-        return {**told, "remark": self.remark} if self.remark else told
+            for name, origin in step.features.items()
+        }
+    if step.remark:
+        payload["remark"] = step.remark
+    return payload
 
 
 TraceOrigin: TypeAlias = "TraceStep | SourceRow | TraceGap"
-_OF = ("version", "shard", "shard_record")
 
 
 @dataclass(frozen=True, slots=True)
-class DescendantRecord:
-    """A record that was made of another, or the shard in which it should be and is not.
+class DescendantRecord(Report):
+    """A record that came from another, or a place where the trace lost it.
 
-    It is in the snapshots of `held`, as spans of first and last; `record` is its number in the
-    newest of these. `shard_record` is None where there is no such record, or it cannot be told
-    which: `why` and `code` say that, and `hint` what to do. `of` is what it is made of: a version,
-    a shard of it and the record in that; None for the record that was asked for. `made` is by
-    which entry the shard came first. `consumers` registered on snapshots that hold it.
+    Attributes:
+        version: The version.
+        shard: The shard.
+        shard_record: The number of the record in the shard, or None if it is lost.
+        origin: The entry that added the shard first.
+        snapshots: The snapshots that contain it, as spans of first and last.
+        record: Its number in the last of these snapshots.
+        upstream: Version, shard and number of the record that it came from, or None for the
+            traced record itself.
+        consumers: The consumers of snapshots that contain it.
+        reason: Why the record is lost.
+        code: The reason for scripts.
+        hint: The remedy, if there is one.
     """
 
     version: str
     shard: str
     shard_record: int | None
-    made: EntryRef
-    held: tuple[tuple[int, int], ...] = ()
+    origin: EntryRef
+    snapshots: tuple[tuple[int, int], ...] = ()
     record: int | None = None
-    of: tuple[str, str, int] | None = None
+    upstream: tuple[str, str, int] | None = None
     consumers: tuple[str, ...] = ()
-    why: str = ""
+    reason: str = ""
     code: str = ""
     hint: Hint | None = None
 
     @property
     def snapshot(self) -> int | None:
-        """The newest snapshot that holds it."""
-        return self.held[-1][1] if self.held else None
+        """The last snapshot that contains it."""
+        return self.snapshots[-1][1] if self.snapshots else None
 
     def to_dict(self) -> Json:
-        """The place for machines."""
+        """Return the record as JSON."""
+        names = ("version", "shard", "shard_record")
         return {
             "version": self.version,
             "snapshot": self.snapshot,
             "record": self.record,
             "shard": self.shard,
             "shard_record": self.shard_record,
-            "snapshots": [list(span) for span in self.held],
-            **self.made.to_dict(),
-            "of": self.of and dict(zip(_OF, self.of, strict=True)),
+            "snapshots": [list(span) for span in self.snapshots],
+            **self.origin.to_dict(),
+            "upstream": self.upstream and dict(zip(names, self.upstream, strict=True)),
             "consumers": list(self.consumers),
-            **({"why": self.why, "code": self.code} if self.why else {}),
+            **({"reason": self.reason, "code": self.code} if self.reason else {}),
             **({} if self.hint is None else {"hint": self.hint.to_dict()}),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class DescendantCounts:
-    """How much a version has of a record and of what was made of it.
+class DescendantCounts(Report):
+    """Counts of the descendants of a record in a version.
 
-    `now` counts the records in its newest snapshot, `ever` those in any; `held` are the snapshots
-    that hold one, as spans of first and last. `gaps` counts where one was lost on the way, or where
-    it cannot be told. `listed` of the records have their place told.
+    Attributes:
+        version: The version.
+        now: The records in the latest snapshot.
+        ever: The records in any snapshot.
+        snapshots: The snapshots with one of them, as spans of first and last.
+        consumers: The consumers of these snapshots.
+        gaps: The places where the trace lost a record.
+        listed: The records that are listed.
     """
 
     version: str
     now: int
     ever: int
-    held: tuple[tuple[int, int], ...]
+    snapshots: tuple[tuple[int, int], ...]
     consumers: tuple[str, ...]
     gaps: int
     listed: int
 
-    def to_dict(self) -> Json:
-        """The counts for machines."""
-        return {
-            "version": self.version,
-            "now": self.now,
-            "ever": self.ever,
-            "snapshots": [list(span) for span in self.held],
-            "consumers": list(self.consumers),
-            "gaps": self.gaps,
-            "listed": self.listed,
-        }
-
 
 def find_removal(index: LogIndex, step: TraceStep) -> Removal | None:
-    """What became of the shard of a step, whose `of` is known; None if the version keeps it.
+    """Return the removal of the shard of a step, whose `upstream` is known, or None.
 
-    A record was erased if the log says so of it, or of what was made of it in place; or if it was
-    made of an erased one, and its shard was given up by an erase.
+    A record is erased if an erase removed it, or a later copy of it in its version. It is also
+    erased if it came from an erased record, and an erase removed its shard.
     """
     version = index.version(step.version)
-    condemned = version.state.condemned_in(step.shard)
-    if condemned is None:
+    number = version.state.condemned_in(step.shard)
+    if number is None:
         return None
-    given_up = [
+    erasures = [
         entry
         for entry in index.entries(step.version)
         if step.shard in entry.condemned and entry.operation == "erase"
     ]
-    entry = given_up[0] if given_up else index.entry(step.version, condemned)
-    erased = bool(given_up) and (
-        _is_erased(index, step.version, step.shard, step.shard_record) or step.of_erased
+    entry = erasures[0] if erasures else index.entry(step.version, number)
+    is_erased = bool(erasures) and (
+        _is_erased(index, step.version, step.shard, step.shard_record)
+        or any(isinstance(origin, TraceStep) and origin.is_erased for origin in step.upstream)
     )
-    there = version.store.info(version.shard_name(step.shard)) is not None
-    return Removal(entry.number, entry.operation, entry.time, erased, there)
+    file_exists = version.store.info(version.shard_name(step.shard)) is not None
+    return Removal(entry.number, entry.operation, entry.time, is_erased, file_exists)
 
 
-def _is_erased(index: LogIndex, version: str, shard: str, inside: int) -> bool:
-    """Whether an erase took a record out, there or where it was put in place since."""
-    waiting = [(shard, inside)]
-    for name, record in waiting:  # it grows while it is read
+def _is_erased(index: LogIndex, version: str, shard: str, record: int) -> bool:
+    """Return True if an erase removed a record, or a later copy of it in its version."""
+    pending = [(shard, record)]
+    for name, number in pending:  # Grows while it is read.
         for entry in _list_removing_entries(index, version, name):
+            numbers = np.array([number], np.int64)
             try:
-                outcomes = list(
-                    map_records_down(index, entry, version, name, np.array([record], np.int64))
-                )
+                outcomes = list(map_records_down(index, entry, version, name, numbers))
             except TraceGapError:
                 continue
             for outcome in outcomes:
                 if outcome.why and entry.operation == "erase":
                     return True
-                found = [(outcome.shard, int(one)) for one in outcome.records]
-                waiting += [one for one in found if one not in waiting]
+                copies = [(outcome.shard, int(copy)) for copy in outcome.records]
+                pending += [copy for copy in copies if copy not in pending]
     return False
 
 
 def _list_removing_entries(index: LogIndex, version: str, shard: str) -> list[Entry]:
-    """The entries that made others of a shard, in its own version, and took it out."""
+    """Return the entries that replaced a shard by others of its version."""
     state = index.version(version).state
     entries = [
         index.entry(version, state.timeline.moment(until).entry)
         for _, until in state.stays.spans(shard)
         if until <= state.snapshot
     ]
-    # A stay ends too where the list before it changed.
-    return [one for one in entries if is_in_place_entry(one) and shard in one.removed]
+    # An interval also ends where a shard only changes its position.
+    return [entry for entry in entries if is_in_place_entry(entry) and shard in entry.removed]

@@ -50,9 +50,9 @@ def test_machines_get_the_same(root: Path) -> None:
     told = on(root, "trace", "digits/v2", "8", "--json").json
     assert told["ok"]
     first, second = told["steps"]
-    assert (first["operation"], first["of"]) == ("extend", [{"step": 1}])
-    assert first["fields"]["double"]["of"] == ["digits/v1:id"]
-    (leaf,) = second["of"]
+    assert (first["operation"], first["upstream"]) == ("extend", [{"step": 1}])
+    assert first["features"]["double"]["upstream"] == ["digits/v1:id"]
+    (leaf,) = second["upstream"]
     assert (leaf["row"], leaf["where"], leaf["refused_before"]) == (12, "line 13", 2)
     assert set(leaf["source"]) == {"path", "size", "sha256"}
 
@@ -86,10 +86,10 @@ def test_what_was_made_of_it_is_told_and_who_saw_it(root: Path) -> None:
     assert lines[10].split()[:5] == ["digits/v2@1", "record", "8;", "extend,", "entry"]
     told = on(root, "trace", "digits/v1@1", "8", "--downstream", "--json").json
     assert told["complete"]
-    first, second = told["places"]
+    first, second = told["records"]
     assert [first["version"], second["version"]] == ["digits/v1", "digits/v2"]
-    assert first["of"] is None
-    assert second["of"] == {key: first[key] for key in ("version", "shard", "shard_record")}
+    assert first["upstream"] is None
+    assert second["upstream"] == {key: first[key] for key in ("version", "shard", "shard_record")}
     assert [one.split()[0] for one in first["consumers"]] == ["cnn", "old"]
     assert [one.endswith("(released)") for one in first["consumers"]] == [False, True]
 
@@ -115,9 +115,9 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
         *((1, 1), (1, 1)),
         *((39, 7), (39, 7)),
     ]
-    assert len(told["places"]) == 16
+    assert len(told["records"]) == 16
     everything = on(root, "trace", "digits/v1", "8", "--downstream", "--all", "--json").json
-    assert (everything["complete"], len(everything["places"])) == (True, 80)
+    assert (everything["complete"], len(everything["records"])) == (True, 80)
     assert on(root, "trace", "digits/v1", "8", "--downstream", "--all").out.count("record ") == 80
 
 
@@ -153,8 +153,8 @@ def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
         told = on(root, "trace", f"{version}@{snapshot}", "8", "--json").json
         assert told["erased"]
         assert [one["erased"] for one in told["steps"]] == [True] * steps
-        assert {one["given_up"]["operation"] for one in told["steps"]} == {"erase"}
-        assert {one["given_up"]["file_there"] for one in told["steps"]} == {True}
+        assert {one["removal"]["operation"] for one in told["steps"]} == {"erase"}
+        assert {one["removal"]["file_exists"] for one in told["steps"]} == {True}
     pair = on(root, "trace", "pairs/v1", "8").out.splitlines()[0]
     assert pair.startswith("pairs/v1@1 record 8:")
     assert "digits/v1@1 record 8" in pair
@@ -170,7 +170,7 @@ def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> N
         assert shown.count("erased records") == 2
         told = on(root, "trace", "digits/v2@1", f"{record}", "--json").json
         assert not told["erased"]
-        assert [one["given_up"]["file_there"] for one in told["steps"]] == [True, True]
+        assert [one["removal"]["file_exists"] for one in told["steps"]] == [True, True]
     assert "erased records" not in on(root, "trace", "digits/v2", "8").out.split("digits/v2@1")[0]
 
 
@@ -182,8 +182,8 @@ def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
     shown = on(root, "trace", "digits/v1@1", "8").out.splitlines()[0]
     assert shown.split()[:4] == ["digits/v1@1", "record", "8:", "ERASED"]
     (step,) = on(root, "trace", "digits/v1@1", "8", "--json").json["steps"]
-    assert step["given_up"]["file_there"] is False
-    assert step["given_up"]["operation"] == "erase"
+    assert step["removal"]["file_exists"] is False
+    assert step["removal"]["operation"] == "erase"
 
 
 def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_entry_that_a_shard_first_came_by_is_told_both_ways(root: Path) -> N
     (step, _) = on(root, "trace", "digits/v2@3", "8", "--json").json["steps"]
     assert (step["operation"], step["entry"], step["reused_in"]) == ("extend", 2, 4)
     assert on(root, "trace", "digits/v2@3", "8").out.splitlines()[1].endswith(" entry 4")
-    places = on(root, "trace", "digits/v1@3", "8", "--downstream", "--json").json["places"]
+    places = on(root, "trace", "digits/v1@3", "8", "--downstream", "--json").json["records"]
     (down,) = (place for place in places if place["shard"] == step["shard"])
     assert (down["entry"], down["snapshots"]) == (2, [[1, 1], [3, 3]])
 
@@ -212,7 +212,7 @@ def test_pairs_without_a_row_map_are_told_with_advice_that_works(root: Path, how
     up = shardline("trace", "pairs/v1", "5", "--root", root)
     down = shardline("trace", "digits/v1", "5", "--downstream", "--root", root)
     assert (up.code, down.code) == (1, 1)
-    (end,) = on(root, "trace", "pairs/v1", "5", "--json").json["steps"][-1]["of"]
+    (end,) = on(root, "trace", "pairs/v1", "5", "--json").json["steps"][-1]["upstream"]
     assert end["code"] == ("sidecar-mismatch" if how == "damaged" else "row-map-not-found")
     found = {shlex.join(one) for one in up.commands + down.commands}
     (command,) = {one for one in found if one.startswith("combine ")}
@@ -228,7 +228,7 @@ def test_a_way_back_that_is_lost_is_a_problem(root: Path) -> None:
     assert result.code == 1
     told = on(root, "trace", "digits/v1", "8", "--json").json
     assert not told["ok"]
-    assert "unknown" in told["steps"][0]["of"][0]
+    assert "unknown" in told["steps"][0]["upstream"][0]
 
 
 def test_wrong_usage_is_said(root: Path) -> None:

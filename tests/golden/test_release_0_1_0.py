@@ -244,7 +244,7 @@ def test_checkpoint_is_used(read_only: Path, name: str) -> None:
 
 def _leaves(step: TraceStep) -> list[Any]:
     found: list[Any] = []
-    for cause in step.of:
+    for cause in step.upstream:
         found += _leaves(cause) if isinstance(cause, TraceStep) else [cause]
     return found
 

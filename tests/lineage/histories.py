@@ -264,7 +264,7 @@ def _derive(history: History) -> None:
     rebuild(base, snapshot="latest", into=history.version("digits/single"))
     rebuild(base, snapshot="latest", into=history.version("digits/even"), target_bytes=1500)
     overlay, rewritten = history.version("digits/v2"), history.version("digits/v3")
-    share: dict[str, Any] = {"which": "latest", "max_quarantined": 0.5}
+    share: dict[str, Any] = {"snapshot": "latest", "max_quarantined": 0.5}
     extend(base, [half, double], overlay, **share)
     extend(overlay, _third, rewritten, mode="rewrite", **share)
     steps = MigrationSpec(rename={"name": "title"}, cast={"id": "float"})

@@ -107,7 +107,7 @@ def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name
     tracer, sources = RecordTracer(LogIndex(root)), Sources()
     snapshot = Version(root, name).latest()
     numbers = random.Random(name).sample(range(snapshot.records), min(RECORDS, snapshot.records))
-    steps = [tracer.back(snapshot, number) for number in numbers]
+    steps = [tracer.trace_upstream(snapshot, number) for number in numbers]
     found = [
         [sources.image(leaf) for leaf in step.leaves if isinstance(leaf, SourceRow)]
         for step in steps
@@ -115,7 +115,8 @@ def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name
     assert found == images_in(snapshot, numbers)
     for step in steps[:5]:
         origin = step.steps[-1]
-        below = tracer.down(Version(root, origin.version).snapshot(origin.snapshot), origin.record)
+        snapshot = Version(root, origin.version).snapshot(origin.snapshot)
+        below = tracer.trace_downstream(snapshot, origin.record).records()
         there = {(place.version, place.shard, place.shard_record) for place in below}
         assert (step.version, step.shard, step.shard_record) in there
 

@@ -31,7 +31,7 @@ def assert_traced(
 ) -> list[TraceStep]:
     """Draw records, and compare what they hold with what stands in the rows they lead to."""
     numbers = random.Random(seed).sample(range(snapshot.records), min(count, snapshot.records))
-    steps = [tracer.back(snapshot, record) for record in numbers]
+    steps = [tracer.trace_upstream(snapshot, record) for record in numbers]
     for step, values in zip(steps, snapshot.take(numbers).to_pylist(), strict=True):
         leaves = step.leaves
         rows = [leaf for leaf in leaves if isinstance(leaf, SourceRow)]
@@ -49,7 +49,7 @@ def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
     for version in history.versions:
         for number in range(1, version.state.snapshot + 1):
             for step in assert_traced(tracer, version.snapshot(number), EACH, number):
-                operations |= {one.made.operation for one in step.steps}
+                operations |= {one.origin.operation for one in step.steps}
     assert operations == {"append", "rebuild", "erase", "extend", "migrate", "combine"}
 
 
@@ -59,7 +59,7 @@ def test_what_a_record_was_made_of_leads_to_it_again(history: History) -> None:
         for step in assert_traced(tracer, version.latest(), 2, 1):
             for one in step.steps:
                 origin = history.version(one.version).snapshot(one.snapshot)
-                places = tracer.down(origin, one.record)
+                places = list(tracer.trace_downstream(origin, one.record).records())
                 assert (places[0].shard, places[0].shard_record) == (one.shard, one.shard_record)
                 found = {(p.version, p.shard, p.shard_record) for p in places}
                 assert (step.version, step.shard, step.shard_record) in found
@@ -72,9 +72,11 @@ def assert_comes_from(
 ) -> None:
     """Trace a place back, and find where it was said to come from."""
     if place.record is None or place.snapshot is None:
-        assert place.why
+        assert place.reason
         return
-    step = tracer.back(history.version(place.version).snapshot(place.snapshot), place.record)
+    step = tracer.trace_upstream(
+        history.version(place.version).snapshot(place.snapshot), place.record
+    )
     assert (step.shard, step.shard_record) == (place.shard, place.shard_record)
     found = {(one.version, one.shard, one.shard_record) for one in step.steps}
     assert (origin.version, origin.shard, origin.shard_record) in found

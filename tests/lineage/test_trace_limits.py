@@ -151,7 +151,7 @@ def source_numbers(version: Version) -> list[int | None]:
     tracer, snapshot = RecordTracer(LogIndex(version.store)), version.latest()
     found: list[int | None] = []
     for record in range(snapshot.records):
-        (leaf,) = tracer.back(snapshot, record).leaves
+        (leaf,) = tracer.trace_upstream(snapshot, record).leaves
         found.append(leaf.row if isinstance(leaf, SourceRow) else None)
     return found
 
@@ -167,7 +167,7 @@ def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path
     assert [one.how for one in repair(version).repaired] == ["inputs"]
     assert source_numbers(version) == list(range(ROWS))
     places = trace_descendants(LogIndex(version.store), version.snapshot(1), 20)
-    operations = [place.made.operation for place in places]
+    operations = [place.origin.operation for place in places]
     assert operations == ["append", "repair", "rebuild", "repair"]
 
 
@@ -254,7 +254,7 @@ def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
     (leaf,) = trace(LogIndex(version.store), version.latest(), 20).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == code
-    assert "in.jsonl" in leaf.why
+    assert "in.jsonl" in leaf.reason
 
 
 def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
     (leaf,) = trace(LogIndex(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "version-not-found"
-    assert leaf.why.startswith("digits/v1 ")
+    assert leaf.reason.startswith("digits/v1 ")
 
 
 def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
     (leaf,) = trace(LogIndex(tmp_path / "root"), into.latest(), 3).leaves
     assert isinstance(leaf, TraceGap)
     assert leaf.code == "log-rewritten"
-    assert leaf.why.startswith("digits/v1@1 ")
+    assert leaf.reason.startswith("digits/v1@1 ")
     assert leaf.hint is not None
     assert leaf.hint.commands == (Command.of("audit"),)
 
@@ -331,12 +331,12 @@ def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
     extend(version, half, into, **share)
     catalog = LogIndex(tmp_path / "root")
     (_, gone, there) = trace_descendants(catalog, version.snapshot(1), 5)
-    assert (gone.made.operation, gone.record, gone.code) == ("erase", None, "erased")
+    assert (gone.origin.operation, gone.record, gone.code) == ("erase", None, "erased")
     assert (there.version, there.record) == ("digits/v2", 4)
     refused = trace_descendants(catalog, version.snapshot(1), 13)[-1]
     assert (refused.version, refused.record) == ("digits/v2", None)
     assert refused.code == "quarantined"
-    assert "digits/quarantine/v2." in refused.why
+    assert "digits/quarantine/v2." in refused.reason
 
 
 def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
     version.pin("consumer other", 2)
     catalog = LogIndex(tmp_path / "root")
     (old,) = trace_descendants(catalog, version.latest(), 3)
-    assert (old.held, old.consumers) == (((1, 2),), ("nightly training", "other"))
+    assert (old.snapshots, old.consumers) == (((1, 2),), ("nightly training", "other"))
     (new,) = trace_descendants(catalog, version.latest(), 40)
     assert new.consumers == ("other",)
     (leaf,) = trace(catalog, version.latest(), 40).leaves
@@ -375,16 +375,16 @@ def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path:
     rebuild(pairs, snapshot="latest", into=more)
     rebuild(more, snapshot="latest", compression="gzip")
     tracer = RecordTracer(LogIndex(version.store))
-    assert len(tracer.down(version.latest(), 3)) == 1 + 79 + 2 * 79
-    found = tracer.descendants(version.latest(), 3, 10)
-    told = [(one.version, one.now, one.ever, one.held, one.listed) for one in found.versions]
+    assert len(list(tracer.trace_downstream(version.latest(), 3).records())) == 1 + 79 + 2 * 79
+    found = tracer.trace_downstream(version.latest(), 3, 10)
+    told = [(one.version, one.now, one.ever, one.snapshots, one.listed) for one in found.versions]
     assert told == [
         ("digits/v1", 1, 1, ((1, 1),), 1),
         ("pairs/v1", 79, 79, ((1, 1),), 10),
         ("more/v1", 79, 158, ((1, 2),), 10),
     ]
-    assert [place.version for place in found.places("pairs/v1")] == ["pairs/v1"] * 10
-    assert len(list(found.places())) == 21
+    assert [place.version for place in found.records("pairs/v1")] == ["pairs/v1"] * 10
+    assert len(list(found.records())) == 21
 
 
 def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
@@ -399,13 +399,13 @@ def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
     combine(pairs, pairs, some, on="b_id", **names)
     tracer = RecordTracer(LogIndex(version.store))
     for record in range(5):
-        places = tracer.down(version.latest(), record)
+        places = list(tracer.trace_downstream(version.latest(), record).records())
         for one in (pairs, every, some):
             newest = one.latest()
             expected = [
                 number
                 for number in range(newest.records)
-                if record in {leaf.row for leaf in rows_of(tracer.back(newest, number))}
+                if record in {leaf.row for leaf in rows_of(tracer.trace_upstream(newest, number))}
             ]
             found = [place.record for place in places if place.version == one.name]
             assert sorted(number or 0 for number in found) == expected

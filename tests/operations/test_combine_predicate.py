@@ -106,7 +106,7 @@ def test_pairs_of_predicate_are_traced_and_recomputed(tmp_path: Path) -> None:
     tracer = RecordTracer(LogIndex(base.store))
     table = into.latest().to_arrow(["a_id", "b_id"]).read_all().to_pylist()
     for record, pair in enumerate(table):
-        leaves = tracer.back(into.latest(), record).leaves
+        leaves = tracer.trace_upstream(into.latest(), record).leaves
         rows = [leaf for leaf in leaves if isinstance(leaf, SourceRow)]
         assert [leaf.row + 4 * ("000004-" in leaf.source.shown) for leaf in rows] == [
             *pair.values()

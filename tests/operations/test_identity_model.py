@@ -203,7 +203,7 @@ class Model:
             ids = snapshot.to_arrow(columns=["id"]).read_all()["id"].to_pylist()
             assert Counter(ids) == Counter(id_ for _, id_ in wanted.elements())
             for number, id_ in enumerate(ids):
-                (leaf,) = tracer.back(snapshot, number).leaves
+                (leaf,) = tracer.trace_upstream(snapshot, number).leaves
                 assert isinstance(leaf, SourceRow), leaf
                 place = leaf.source.batch or (leaf.source.path or "").rpartition("/")[2][:-6]
                 assert (id_,) in {one.ids[leaf.row : leaf.row + 1] for one in self.now.at(place)}

@@ -190,14 +190,14 @@ def _wrong_traces(catalog: LogIndex) -> Iterator[str]:
         numbers = range(0, snapshot.records, max(1, snapshot.records // TRACED))
         ids = take(snapshot, list(numbers), columns=["id"]).column("id").to_pylist()
         for number, record_id in zip(numbers, ids, strict=True):
-            rows = list(_base_rows(tracer.back(snapshot, number)))
+            rows = list(_base_rows(tracer.trace_upstream(snapshot, number)))
             if rows != [record_id]:
                 yield f"{snapshot}: record {number} has id {record_id}, its trace ends at {rows}"
 
 
 def _base_rows(step: TraceStep) -> Iterator[int | str]:
     """Yield the ids of the rows of the base at which a trace ends."""
-    for cause in step.of:
+    for cause in step.upstream:
         if isinstance(cause, TraceStep):
             yield from _base_rows(cause)
         elif isinstance(cause, SourceRow):

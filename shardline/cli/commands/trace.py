@@ -1,4 +1,4 @@
-"""The steps of a record, and the places it went to, as lines for people."""
+"""`shardline trace`."""
 
 from __future__ import annotations
 
@@ -36,138 +36,135 @@ _SIDES = ("left", "right")
 
 
 def format_step(step: TraceStep) -> Iterator[str]:
-    """A record and what it was made of, one below the other; the two records of a pair indented.
-
-    Not by recursion: a record that was rebuilt each day has come a long way.
-    """
+    """Yield the lines of a trace, upstream below; the two records of a pair are indented."""
     from shardline.lineage.trace_step import TraceStep
 
-    waiting: list[tuple[str, TraceStep | SourceRow | TraceGap, str]] = [("", step, "")]
-    while waiting:
-        indent, one, side = waiting.pop()
-        if not isinstance(one, TraceStep):
-            yield f"{indent}{side}{_format_leaf(one)}"
+    # A loop, since a record that was rebuilt every day has many steps.
+    pending: list[tuple[str, TraceStep | SourceRow | TraceGap, str]] = [("", step, "")]
+    while pending:
+        indent, origin, side = pending.pop()
+        if not isinstance(origin, TraceStep):
+            yield f"{indent}{side}{_format_leaf(origin)}"
             continue
-        erased = _format_erasure(one, first=one is step)
-        yield f"{indent}{side}{one.version}@{one.snapshot} record {one.record}{erased}"
-        reused = f"; reused in entry {one.reused}" if one.reused is not None else ""
-        yield f"{indent}│ {format_operation(one.made)}{reused}"
-        yield f"{indent}│ record {one.shard_record} of {one.shard}"
-        yield from (f"{indent}│ {line}" for line in _format_features(one.fields))
-        if one.fate is not None and not one.erased:
-            yield f"{indent}│ {_format_removal(one.fate)}"
-        if one.remark:
-            yield f"{indent}│ {escape_text(one.remark)}"
-        pair = len(one.of) > 1
-        for at, other in reversed(list(enumerate(one.of))):
-            waiting.append((indent + "  " * pair, other, f"{_SIDES[at]}: " if pair else ""))
+        erased = _format_erasure(origin, first=origin is step)
+        yield f"{indent}{side}{origin.version}@{origin.snapshot} record {origin.record}{erased}"
+        reused = f", reused in entry {origin.reused}" if origin.reused is not None else ""
+        yield f"{indent}│ {format_operation(origin.origin)}{reused}"
+        yield f"{indent}│ record {origin.shard_record} of {origin.shard}"
+        yield from (f"{indent}│ {line}" for line in _format_features(origin.features))
+        if origin.removal is not None and not origin.is_erased:
+            yield f"{indent}│ {_format_removal(origin.removal)}"
+        if origin.remark:
+            yield f"{indent}│ {escape_text(origin.remark)}"
+        is_pair = len(origin.upstream) > 1
+        for index, upstream in reversed(list(enumerate(origin.upstream))):
+            label = f"{_SIDES[index]}: " if is_pair else ""
+            pending.append((indent + "  " * is_pair, upstream, label))
 
 
 def _format_erasure(step: TraceStep, *, first: bool) -> str:
-    """That a record was erased, or the first of all is of one that was."""
-    if step.fate is not None and step.erased:
+    """Return that a record, or for the first step an upstream record, was erased."""
+    if step.removal is not None and step.is_erased:
         return (
-            f": ERASED in entry {step.fate.entry}, {format_time(step.fate.time)}; "
-            f"{_format_removed_file(step.fate)}"
+            f": ERASED in entry {step.removal.entry}, {format_time(step.removal.time)}"
+            f" ({_format_file_state(step.removal)})"
         )
-    of = next((one for one in step.steps if one.erased), None) if first else None
-    if of is None:
+    erased = next((other for other in step.steps if other.is_erased), None) if first else None
+    if erased is None:
         return ""
-    return f": made of {of.version}@{of.snapshot} record {of.record}, which was ERASED"
+    return f": from {erased.version}@{erased.snapshot} record {erased.record}, which was ERASED"
 
 
-def _format_removal(fate: Removal) -> str:
-    if fate.operation == "erase":
-        return (
-            f"its shard was given up in entry {fate.entry} for erased records; "
-            f"{_format_removed_file(fate)}"
-        )
-    return f"its shard went to vacuum in entry {fate.entry}; {_format_removed_file(fate)}"
+def _format_removal(removal: Removal) -> str:
+    reason = " with erased records" if removal.operation == "erase" else " by vacuum"
+    return f"shard removed in entry {removal.entry}{reason} ({_format_file_state(removal)})"
 
 
-def _format_removed_file(fate: Removal) -> str:
-    return "its file is there until vacuum deletes it" if fate.there else "its file is deleted"
+def _format_file_state(removal: Removal) -> str:
+    return "file exists until vacuum" if removal.file_exists else "file deleted"
 
 
-def format_operation(made: EntryRef) -> str:
-    """`append, entry 4, 2026-11-16 04:00, run 1a2b, code 9f3e`."""
-    told = [escape_text(made.operation), f"entry {made.entry}", format_time(made.time)]
-    told += [f"run {escape_text(made.maker.run)}"] if made.maker.run else []
-    told += [f"code {escape_text(made.maker.code)}"] if made.maker.code else []
-    return ", ".join(told)
+def format_operation(ref: EntryRef) -> str:
+    """Return `append, entry 4, 2026-11-16 04:00, run 1a2b, code 9f3e`."""
+    parts = [escape_text(ref.operation), f"entry {ref.entry}", format_time(ref.time)]
+    parts += [f"run {escape_text(ref.maker.run)}"] if ref.maker.run else []
+    parts += [f"code {escape_text(ref.maker.code)}"] if ref.maker.code else []
+    return ", ".join(parts)
 
 
-def _format_features(fields: Mapping[str, FeatureOrigin]) -> Iterator[str]:
-    """Which features were taken over as they are, and where the others come from."""
-    kept = [name for name, one in fields.items() if one.how == "kept"]
-    several = len({version for one in fields.values() for version, _ in one.of}) > 1
+def _format_features(origins: Mapping[str, FeatureOrigin]) -> Iterator[str]:
+    """Yield the kept features in a line, then the origin of each other feature."""
+    kept = [name for name, origin in origins.items() if origin.how == "kept"]
+    versions = {version for origin in origins.values() for version, _ in origin.of}
     if kept:
         yield f"kept: {escape_text(format_list(kept))}"
-    for name, one in fields.items():
-        if one.how != "kept":
-            names = [f"{pair[0]}:{pair[1]}" if several else pair[1] for pair in one.of]
-            word = "of" if one.how == "computed" else "from"
-            of = f" {word} {escape_text(format_list(names))}" if names else ""
-            by = f" by {escape_text(one.by)}" if one.by else ""
-            yield f"{escape_text(name)}: {one.how}{by}{of}"
+    for name, origin in origins.items():
+        if origin.how != "kept":
+            names = [
+                f"{version}:{feature}" if len(versions) > 1 else feature
+                for version, feature in origin.of
+            ]
+            source = f" from {escape_text(format_list(names))}" if names else ""
+            by = f" by {escape_text(origin.by)}" if origin.by else ""
+            yield f"{escape_text(name)}: {origin.how}{by}{source}"
 
 
 def _format_leaf(leaf: SourceRow | TraceGap) -> str:
     from shardline.provenance.row_mapping import SourceRow
 
     if not isinstance(leaf, SourceRow):
-        return f"not known: {escape_text(leaf.why)}{_format_hint(leaf.hint)}"
+        return f"origin unknown: {escape_text(leaf.reason)}{_format_hint(leaf.hint)}"
     source = leaf.source
-    told = f"{escape_text(source.shown)}, {leaf.where}"
+    text = f"{escape_text(source.shown)}, {leaf.where}"
     if source.sha256 is not None and source.size is not None:
-        told += f" ({format_bytes(source.size)}, sha256 {source.sha256[:12]}…)"
+        text += f" ({format_bytes(source.size)}, sha256 {source.sha256[:12]}…)"
     if leaf.refused:
-        told += f"; {format_count(leaf.refused, 'row')} before it went to quarantine"
+        text += f"; {format_count(leaf.refused, 'row')} before it quarantined"
     elif leaf.without_record:
-        told += f"; {format_count(leaf.without_record, 'row')} before it gave no record"
-    return told
+        text += f"; {format_count(leaf.without_record, 'row')} before it without a record"
+    return text
 
 
-def format_downstream(found: Descendants, all_of_it: str) -> Iterator[str]:
-    """What was made of a record: how much of it each version has, then the first of each."""
-    versions = found.versions
-    yield "records that are it, or were made of it, by version:"
+def format_downstream(descendants: Descendants, command: str) -> Iterator[str]:
+    """Yield counts by version, then the listed records; `command` lists all of them."""
+    versions = descendants.versions
+    yield "Descendants of this record, itself included:"
     yield from _format_table(versions)
-    for one in versions:
+    for counts in versions:
         yield ""
-        yield one.version
-        for place in found.places(one.version):
-            yield f"  {_format_position(place)}"
-        if one.listed < one.ever:
-            yield f"  … and {one.ever - one.listed:,} more: {all_of_it}"
+        yield counts.version
+        for record in descendants.records(counts.version):
+            yield f"  {_format_record(record)}"
+        if counts.listed < counts.ever:
+            yield f"  … and {counts.ever - counts.listed:,} more: {command}"
 
 
 def _format_table(versions: Sequence[DescendantCounts]) -> Iterator[str]:
-    """A row for each version, then who saw any of it."""
-    gaps = any(one.gaps for one in versions)
-    rows = [("version", "now", "ever", *(["gaps"] if gaps else []), "snapshots")]
-    for one in versions:
-        held = format_list(map(_format_span, one.held)) if one.held else "none"
-        counts = [f"{one.now:,}", f"{one.ever:,}", *([f"{one.gaps:,}"] if gaps else [])]
-        rows.append((one.version, *counts, held))
+    has_gaps = any(counts.gaps for counts in versions)
+    rows = [("version", "now", "ever", *(["gaps"] if has_gaps else []), "snapshots")]
+    for counts in versions:
+        spans = format_list(map(_format_span, counts.snapshots)) if counts.snapshots else "none"
+        cells = [f"{counts.now:,}", f"{counts.ever:,}"]
+        cells += [f"{counts.gaps:,}"] if has_gaps else []
+        rows.append((counts.version, *cells, spans))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *counts, last in rows:
-        numbers = (f"{cell:>{width}}" for cell, width in zip(counts, widths[1:-1], strict=True))
-        yield "  ".join((f"{first:{widths[0]}}", *numbers, last))
-    for one in versions:
-        for name in one.consumers:
-            yield f"seen by {escape_text(name)} of {one.version}"
+    for first, *numbers, last in rows:
+        aligned = (f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:-1], strict=True))
+        yield "  ".join((f"{first:{widths[0]}}", *aligned, last))
+    for counts in versions:
+        for name in counts.consumers:
+            yield f"consumer of {counts.version}: {escape_text(name)}"
 
 
-def _format_position(place: DescendantRecord) -> str:
-    made = format_operation(place.made)
-    if place.record is None:
-        why = escape_text(place.why)
-        named = "" if place.shard in place.why else f" ({place.shard})"
-        return f"{made}: {why}{named}{_format_hint(place.hint)}"
-    others = [_format_span(span) for span in place.held]
-    held = f", in snapshots {format_list(others)}" if others != [f"{place.snapshot}"] else ""
-    return f"{place.version}@{place.snapshot} record {place.record}{held}; {made}"
+def _format_record(record: DescendantRecord) -> str:
+    operation = format_operation(record.origin)
+    if record.record is None:
+        reason = escape_text(record.reason)
+        shard = "" if record.shard in record.reason else f" ({record.shard})"
+        return f"{operation}: {reason}{shard}{_format_hint(record.hint)}"
+    spans = [_format_span(span) for span in record.snapshots]
+    snapshots = f", in snapshots {format_list(spans)}" if spans != [f"{record.snapshot}"] else ""
+    return f"{record.version}@{record.snapshot} record {record.record}{snapshots}; {operation}"
 
 
 def _format_hint(hint: Hint | None) -> str:
@@ -288,13 +285,13 @@ def trace(
 def _trace_upstream(
     catalog: LogIndex, snapshot: StoredSnapshot, record: int, *, as_json: bool
 ) -> int:
-    from shardline.lineage.trace import trace as trace_back
+    from shardline.lineage.trace import trace as trace_upstream
     from shardline.lineage.trace_step import TraceGap
 
-    step = trace_back(catalog, snapshot, record)
+    step = trace_upstream(catalog, snapshot, record)
     known = not any(isinstance(leaf, TraceGap) for leaf in step.leaves)
     if as_json:
-        click.echo(json.dumps({"ok": known, "erased": step.erased, "steps": step.to_list()}))
+        click.echo(json.dumps({"ok": known, "erased": step.is_erased, "steps": step.to_list()}))
     else:
         click.echo("\n".join(format_step(step)))
     return 0 if known else 1
@@ -305,18 +302,22 @@ def _trace_downstream(
 ) -> int:
     from shardline.lineage.trace import RecordTracer
 
-    found = RecordTracer(catalog).descendants(snapshot, record, limit)
+    descendants = RecordTracer(catalog).trace_downstream(snapshot, record, limit)
+    is_complete = descendants.is_complete
     if not as_json:
-        again = render_next_command("trace", str(snapshot), f"{record}", "--downstream", "--all")
-        for line in format_downstream(found, again):
+        command = render_next_command("trace", str(snapshot), f"{record}", "--downstream", "--all")
+        for line in format_downstream(descendants, command):
             click.echo(line)
-        return 0 if found.told else 1
-    versions = found.versions
-    complete = all(one.listed == one.ever for one in versions)
-    told = {"ok": found.told, "complete": complete, "versions": [one.to_dict() for one in versions]}
-    # Piece by piece: there may be more places than should be in memory as text.
-    click.echo(f'{json.dumps(told)[:-1]}, "places": [', nl=False)
-    for at, place in enumerate(found.places()):
-        click.echo(f"{', ' if at else ''}{json.dumps(place.to_dict())}", nl=False)
+        return 0 if is_complete else 1
+    versions = descendants.versions
+    payload = {
+        "ok": is_complete,
+        "complete": all(counts.listed == counts.ever for counts in versions),
+        "versions": [counts.to_dict() for counts in versions],
+    }
+    # Record by record: all of them as text may not fit into memory.
+    click.echo(f'{json.dumps(payload)[:-1]}, "records": [', nl=False)
+    for index, descendant in enumerate(descendants.records()):
+        click.echo(f"{', ' if index else ''}{json.dumps(descendant.to_dict())}", nl=False)
     click.echo("]}")
-    return 0 if found.told else 1
+    return 0 if is_complete else 1
