@@ -39,7 +39,7 @@ def rows(text: str) -> list[int]:
         for feature in chooser.reads
     ]
     batch = pa.RecordBatch.from_arrays(arrays, [feature.name for feature in chooser.reads])
-    return [at for at, chosen in enumerate(chooser.rows(batch)) if chosen]
+    return [at for at, chosen in enumerate(chooser.get_mask(batch)) if chosen]
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_what_does_not_fit_the_schema_is_refused_without_telling_its_values(
 
 def test_keys_are_given_as_numbers_or_as_text_and_not_shown() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1, 2, 3])], ["id"])
-    assert KeyCondition("id", ("1", 3, b"2")).bind(SCHEMA).rows(batch).tolist() == [
+    assert KeyCondition("id", ("1", 3, b"2")).bind(SCHEMA).get_mask(batch).tolist() == [
         False,
         True,
         True,
         True,
     ]
-    assert KeyCondition("name", ("secret",)).shown == "1 value of name"
+    assert KeyCondition("name", ("secret",)).label == "1 value of name"
     for unfit in ("secret", "1.0", "1_0", "99999999999999999999"):
         with raises(SchemaMismatchError, "invalid-value", feature="id"):
             KeyCondition("id", (unfit,)).bind(SCHEMA)

@@ -1,4 +1,4 @@
-"""Which records are meant: by a predicate, by a list of keys, or by a function of the caller."""
+"""Conditions on records: a predicate, a list of key values, or a function of the caller."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from shardline.errors import FieldsError, InvalidArgumentError, SchemaMismatchEr
 from shardline.hints import Hint, Option
 from shardline.schema.arrow_types import schema_of
 from shardline.schema.predicate import Predicate, get_scalar_feature
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,63 +23,60 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Schema
     from shardline.udf import UDF, BoundUDF
 
-_LARGEST = 2**63
-_WHOLE = re.compile(r"[+-]?\d{1,20}", re.ASCII)
+_INT64_LIMIT = 2**63
+_WHOLE_NUMBER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
 
 
 class RecordMatcher(Protocol):
-    """A condition for records of one schema."""
+    """Condition bound to records of one schema."""
 
     @property
     def reads(self) -> list[Feature]:
-        """The features that it is given."""
+        """Features of the batches."""
         ...
 
     @property
-    def met(self) -> Collection[int]:
-        """Of a list of values, the places of those that it has met so far."""
+    def matched(self) -> Collection[int]:
+        """Positions of the key values that a record had so far."""
         ...
 
-    def rows(self, batch: pa.RecordBatch) -> Mask:
-        """Which of some records are meant."""
+    def get_mask(self, batch: pa.RecordBatch) -> Mask:
+        """Return which records match."""
         ...
 
     def close(self) -> None:
-        """End what it has running."""
+        """Stop background work."""
         ...
 
 
 class Condition(Protocol):
-    """Which records are meant, whatever version they are in. It is plain data."""
+    """Records to find in any version. A condition is plain data."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The features that it looks at."""
+        """Names of the features that it reads."""
         ...
 
     @property
-    def shown(self) -> str:
-        """It as people may see it: without any value that could tell of a person."""
+    def label(self) -> str:
+        """Label for messages, without values that may be personal data."""
         ...
 
     def bind(self, schema: Schema) -> RecordMatcher:
-        """It for records of a schema; SchemaMismatchError if it does not fit them."""
+        """Bind to records of a schema. Raises SchemaMismatchError if the condition does not fit."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _PredicateMatcher:
-    """A predicate bound to records of one schema."""
-
     reads: list[Feature]
     predicate: Predicate
-    met: Collection[int] = ()
+    matched: Collection[int] = ()
 
-    def rows(self, batch: pa.RecordBatch) -> Mask:
+    def get_mask(self, batch: pa.RecordBatch) -> Mask:
         return self.predicate.get_mask(batch.columns)
 
-    def close(self) -> None:
-        """Nothing runs."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +87,16 @@ class WhereCondition:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The features that the predicate names."""
+        """Names of the features in the predicate."""
         return self.predicate.names
 
     @property
-    def shown(self) -> str:
-        """Label without the values of the predicate, which may be personal data."""
+    def label(self) -> str:
+        """Label without the values of the predicate."""
         return f"a predicate on {', '.join(self.reads)}"
 
     def bind(self, schema: Schema) -> RecordMatcher:
-        """Return the matcher for records of a schema."""
+        """Bind to records of a schema."""
         return _PredicateMatcher(self.predicate.bind(schema), self.predicate)
 
 
@@ -110,7 +108,7 @@ class KeyCondition:
     values: tuple[int | str | bytes, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a list of nothing."""
+        """Raise InvalidArgumentError without values."""
         if not self.values:
             raise InvalidArgumentError(
                 f"key {self.key!r}: missing values",
@@ -121,30 +119,28 @@ class KeyCondition:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The key."""
+        """Name of the key."""
         return (self.key,)
 
     @property
-    def shown(self) -> str:
-        """The values are not told."""
-        count = len(set(self.values))
-        return f"{count:,} {'value' if count == 1 else 'values'} of {self.key}"
+    def label(self) -> str:
+        """Label without the values."""
+        return f"{format_count(len(set(self.values)), 'value')} of {self.key}"
 
-    def unmet(self, met: Collection[int]) -> tuple[int, ...]:
-        """The places, from 1 on, of the values that no chooser has met, each value once."""
-        found = {_parse_bytes(self.values[place]).strip() for place in met}
-        left: dict[bytes, int] = {}
-        for place, value in enumerate(self.values, 1):
-            left.setdefault(_parse_bytes(value).strip(), place)
-        return tuple(place for value, place in left.items() if value not in found)
+    def list_missing(self, matched: Collection[int]) -> tuple[int, ...]:
+        """List the positions, from 1 on, of values that no record has, each value once."""
+        present = {_encode_value(self.values[position]).strip() for position in matched}
+        positions: dict[bytes, int] = {}
+        for position, value in enumerate(self.values, 1):
+            positions.setdefault(_encode_value(value).strip(), position)
+        return tuple(position for value, position in positions.items() if value not in present)
 
     def bind(self, schema: Schema) -> RecordMatcher:
-        """It for records of a schema."""
+        """Bind to records of a schema."""
         feature = get_scalar_feature(schema, self.key)
-        return _KeyMatcher([feature], self._of(feature))
+        return _KeyMatcher([feature], self._convert_values(feature))
 
-    def _of(self, feature: Feature) -> pa.Array:
-        kind = schema_of([feature]).field(0).type
+    def _convert_values(self, feature: Feature) -> pa.Array:
         if feature.kind == "float":
             raise SchemaMismatchError(
                 f"feature {self.key!r}: a float feature cannot be a key",
@@ -152,21 +148,18 @@ class KeyCondition:
                 hint=Hint.of("set ", Option("where"), " to a predicate"),
                 feature=self.key,
             )
-        read = _parse_number if feature.kind == "int64" else _parse_bytes
-        told = []
-        for place, value in enumerate(self.values, 1):
-            found = read(value)
-            if found is None:
-                raise SchemaMismatchError(
-                    f"feature {self.key!r}: value {place} of {len(self.values)} is not a whole "
-                    "number",
-                    code="invalid-value",
-                    feature=self.key,
-                )
-            told.append(found)
-        values = pa.array(told, pa.int64() if feature.kind == "int64" else pa.binary())
+        convert = _parse_number if feature.kind == "int64" else _encode_value
+        values = [convert(value) for value in self.values]
+        if None in values:
+            raise SchemaMismatchError(
+                f"feature {self.key!r}: value {values.index(None) + 1} of {len(values)} is not a "
+                "whole number",
+                code="invalid-value",
+                feature=self.key,
+            )
         try:
-            return values.cast(kind)
+            column = pa.array(values, pa.int64() if feature.kind == "int64" else pa.binary())
+            return column.cast(schema_of([feature]).field(0).type)
         except pa.ArrowInvalid:
             raise SchemaMismatchError(
                 f"feature {self.key!r}: a value is not UTF-8 text",
@@ -176,99 +169,93 @@ class KeyCondition:
 
 
 def _parse_number(value: int | str | bytes) -> int | None:
-    told = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    told = told.strip()
-    if not _WHOLE.fullmatch(told):
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if not _WHOLE_NUMBER.fullmatch(text.strip()):
         return None
-    found = int(told)
-    return found if -_LARGEST <= found < _LARGEST else None
+    number = int(text)
+    return number if -_INT64_LIMIT <= number < _INT64_LIMIT else None
 
 
-def _parse_bytes(value: int | str | bytes) -> bytes:
+def _encode_value(value: int | str | bytes) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyMatcher:
-    """Chooses what is in a list."""
-
     reads: list[Feature]
     values: pa.Array
-    met: set[int] = field(default_factory=set)
+    matched: set[int] = field(default_factory=set)
 
-    def rows(self, batch: pa.RecordBatch) -> Mask:
-        places = pc.index_in(batch.column(0), value_set=self.values)
-        self.met.update(places.unique().drop_null().to_pylist())
-        mask: Mask = np.asarray(places.is_valid())
+    def get_mask(self, batch: pa.RecordBatch) -> Mask:
+        positions = pc.index_in(batch.column(0), value_set=self.values)
+        self.matched.update(positions.unique().drop_null().to_pylist())
+        mask: Mask = np.asarray(positions.is_valid())
         return mask
 
-    def close(self) -> None:
-        """Nothing runs."""
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class UdfCondition:
-    """A maker of one int64 that is 1 for a record that is meant, and 0 for others."""
+    """Records for which a UDF of one int64 feature returns 1; it returns 0 for all others."""
 
-    maker: UDF
+    udf: UDF
 
     def __post_init__(self) -> None:
-        """Refuse what does not tell just that."""
-        made = self.maker.features
-        if len(made) != 1 or made[0].kind != "int64" or made[0].shape:
+        """Raise InvalidArgumentError for a UDF that declares something else."""
+        features = self.udf.features
+        if len(features) != 1 or features[0].kind != "int64" or features[0].shape:
             raise InvalidArgumentError(
-                f"where: {self.maker.label} must declare a single int64 feature",
+                f"where: {self.udf.label} must declare a single int64 feature",
                 code="invalid-filter",
                 hint=Hint.of("return 1 for a record to erase and 0 for others"),
             )
-        if self.maker.reads is None:
+        if self.udf.reads is None:
             raise InvalidArgumentError(
-                f"where: {self.maker.label} does not declare the features it reads",
+                f"where: {self.udf.label} does not declare the features it reads",
                 code="undeclared-udf",
                 hint=Hint.of("declare ", Option("reads"), " of the function"),
             )
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The features that it is given."""
-        return tuple(self.maker.reads or ())
+        """Names of the features that the UDF reads."""
+        return tuple(self.udf.reads or ())
 
     @property
-    def shown(self) -> str:
-        """What people call it."""
-        return self.maker.label
+    def label(self) -> str:
+        """Label of the UDF."""
+        return self.udf.label
 
     def bind(self, schema: Schema) -> RecordMatcher:
-        """It for records of a schema."""
-        return _UdfMatcher(self.maker.bind(schema), self.maker.label)
+        """Bind to records of a schema."""
+        return _UdfMatcher(self.udf.bind(schema), self.udf.label)
 
 
 class _UdfMatcher:
-    """Chooses by what a function makes."""
+    matched: Collection[int] = ()
 
-    met: Collection[int] = ()
-
-    def __init__(self, bound: BoundUDF, shown: str) -> None:
+    def __init__(self, bound: BoundUDF, label: str) -> None:
         self.reads = bound.reads
         self._bound = bound
-        self._shown = shown
+        self._label = label
 
-    def rows(self, batch: pa.RecordBatch) -> Mask:
-        made = self._bound.compute(batch, every=False)
-        ((_, fitted),) = made.columns
-        if made.reasons or fitted.bad or fitted.array.null_count:
+    def get_mask(self, batch: pa.RecordBatch) -> Mask:
+        result = self._bound.compute(batch, every=False)
+        ((_, column),) = result.columns
+        if result.reasons or column.bad or column.array.null_count:
             raise FieldsError(
-                f"where: {self._shown} has no answer for some records, nothing was erased",
+                f"where: {self._label} has no answer for some records, nothing was erased",
                 code="invalid-filter-result",
-            ) from made.error
-        told = np.asarray(fitted.array)
-        if not np.isin(told, (0, 1)).all():
+            ) from result.error
+        answers = np.asarray(column.array)
+        if not np.isin(answers, (0, 1)).all():
             raise FieldsError(
-                f"where: {self._shown} returned a number other than 0 and 1, nothing was erased",
+                f"where: {self._label} returned a number other than 0 and 1, nothing was erased",
                 code="invalid-filter-result",
                 hint=Hint.of("return 1 for a record to erase and 0 for others"),
             )
-        mask: Mask = told == 1
+        mask: Mask = answers == 1
         return mask
 
     def close(self) -> None:
@@ -277,38 +264,35 @@ class _UdfMatcher:
 
 @dataclass(frozen=True, slots=True)
 class ReadabilityCondition:
-    """A condition that no record meets: it finds what cannot be asked by these features."""
+    """Condition that no record meets, to find rows in which these features cannot be read."""
 
     reads: tuple[str, ...]
 
     @property
-    def shown(self) -> str:
-        """What people call it."""
+    def label(self) -> str:
+        """The names of the features."""
         return ", ".join(self.reads)
 
     def bind(self, schema: Schema) -> RecordMatcher:
-        """It for records of a schema."""
+        """Bind to records of a schema."""
         return _EmptyMatcher([schema.feature(name, sequence=False) for name in self.reads])
 
 
 @dataclass(frozen=True, slots=True)
 class _EmptyMatcher:
-    """Chooses nothing."""
-
     reads: list[Feature]
-    met: Collection[int] = ()
+    matched: Collection[int] = ()
 
-    def rows(self, batch: pa.RecordBatch) -> Mask:
+    def get_mask(self, batch: pa.RecordBatch) -> Mask:
         return np.zeros(batch.num_rows, np.bool_)
 
-    def close(self) -> None:
-        """Nothing runs."""
+    def close(self) -> None: ...
 
 
 def make_condition(
     where: str | UDF | None, key: str | None, values: Sequence[int | str | bytes]
 ) -> Condition:
-    """The condition that a caller told. Raises ValueError if it told none, or two."""
+    """Return the condition that a caller gives. Raises InvalidArgumentError for none or two."""
     if (where is None) == (key is None):
         both = where is not None
         raise InvalidArgumentError(

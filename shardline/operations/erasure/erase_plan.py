@@ -185,9 +185,9 @@ def plan_erase(
         *list_uncommitted_copies(history, condition, limits),
         *_list_unsearched(history, known, problems),
     )
-    asked = (condition.reads, condition.shown)
+    asked = (condition.reads, condition.label)
     met = {place for one in found for place in one.met}
-    unmet = condition.unmet(met) if isinstance(condition, KeyCondition) else ()
+    unmet = condition.list_missing(met) if isinstance(condition, KeyCondition) else ()
     return ErasePlan(dataset, *asked, versions, holders, files, history, rows, unmet)
 
 

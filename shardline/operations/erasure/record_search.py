@@ -234,7 +234,7 @@ def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
             batch = batches.of(task.records, block).rename_columns(names)  # noqa: B023 - at once
             end = block.record + len(block.starts)
             try:
-                return end, block.record + np.flatnonzero(chooser.rows(batch))  # noqa: B023
+                return end, block.record + np.flatnonzero(chooser.get_mask(batch))  # noqa: B023
             except BatchMismatchError as error:
                 raise make_batch_error(task.name, block.record, error) from error.__cause__
 
@@ -245,7 +245,7 @@ def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
                 running.report(task.size * end // total, end)
         finally:
             chooser.close()
-        met.update(chooser.met)
+        met.update(chooser.matched)
     return SearchResult(task.name, np.unique(np.concatenate(found)), met=frozenset(met))
 
 

@@ -161,7 +161,7 @@ class RowSearch:
             decoded = kernel.decode(data, starts, lengths, self._columns)
             arrays = [to_column(*one) for one in zip(self._features, decoded, strict=True)]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._types)
-            meant = self._chooser.rows(batch).tolist()
+            meant = self._chooser.get_mask(batch).tolist()
         except (ShardlineError, BatchMismatchError):
             if len(starts) == 1:
                 return [None], [True]
