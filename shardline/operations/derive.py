@@ -24,8 +24,8 @@ from shardline.log.model import RECEIPT, ROWS, Shard, get_quarantine_name
 from shardline.log.parameters import DerivedParameters, EraseParameters, FunctionDigest
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
 from shardline.operations.shard_writer import find_fresh_attempt, get_stem
-from shardline.provenance.dependencies import let_go, pin_inputs
 from shardline.provenance.log_index import ERASE
+from shardline.provenance.pins import pin_inputs, release_superseded_pins
 from shardline.report import Report
 from shardline.schema.comparison import compare
 from shardline.sidecars.receipt import list_quarantined_rows
@@ -242,7 +242,7 @@ def derive(
                 roll_back_erased(into, entry, written, zip(work.origins, seen_entries, strict=True))
             if work.is_pinned:
                 _renew_pins(into, entry, work.origins)
-                let_go(into, work.origins)
+                release_superseded_pins(into, work.origins)
         return DeriveReport(
             version=into.name,
             inputs=tuple(origin.snapshot for origin in work.origins),

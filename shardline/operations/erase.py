@@ -1,9 +1,9 @@
-"""Erase: records go from every version of a dataset, and cannot come back.
+"""Erase: remove records from every version of a dataset, so that they cannot return.
 
-Each shard that holds them is written once more without them, in its place; the old one is given up
-for good in the same entry, and so are the shards of older snapshots that hold them. Nobody can
-restore, tag, pin or build on those any more, and vacuum deletes their files. What lies beyond the
-dataset's own shards is told, with what to do about it.
+Each live shard with such records is rewritten without them. The same entry condemns the old shard,
+and the shards of older snapshots that have such records: nobody can restore, tag, pin or derive
+from these again, and vacuum deletes their files. Copies beyond the shards of the dataset are
+reported with what to do about them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from shardline.operations.erasure.erase_plan import (
     sort_bases_first,
 )
 from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
-from shardline.operations.erasure.quarantine import strike_lines
+from shardline.operations.erasure.quarantine import remove_lines
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
-from shardline.provenance.dependencies import pin_inputs, release_erased_pins
+from shardline.provenance.dependencies import release_erased_pins
 from shardline.provenance.log_index import ERASE
+from shardline.provenance.pins import pin_inputs
 from shardline.provenance.shard_mapping import collapse_rows
 from shardline.readers.records import list_records
 from shardline.readers.shard_file import open_shard_file
@@ -55,56 +56,56 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
     from shardline.udf import UDF
 
-_ROUNDS = 8
-_MOST_SPANS = 4096
-"""So many spans of rows of older shards an entry tells, and none if there are more."""
+_MAX_ROUNDS = 8
+_MAX_SPANS = 4096
+"""An entry has at most so many spans of rows of older shards, or none of them."""
 
 __all__ = ["ErasePlan", "EraseReport", "ErasedVersion", "erase", "execute_erase_plan", "plan_erase"]
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedVersion:
-    """What was done in one version: its entry, and the shards that were written."""
+    """The entry of an erase in one version, and the shards that it added."""
 
     plan: VersionErasure
     entry: Entry
-    made: tuple[Shard, ...]
+    shards: tuple[Shard, ...]
 
     @property
     def snapshot(self) -> int | None:
-        """The snapshot that it made; None if its newest one held none of the records."""
+        """The new snapshot; None if the latest snapshot had no matching record."""
         return self.entry.snapshot if self.entry.changes_data else None
 
 
 @dataclass(frozen=True, slots=True)
 class EraseReport:
-    """What an erase did. `erasure` is what its entries have in common.
+    """What an erase did. `erasure` identifies its entries.
 
-    `lines` were struck out of quarantine files. `holders` hold the records still, or may. `checks`
-    are what checking the new snapshots found, by version; a snapshot that passes is published.
+    `lines` were removed from quarantine files. `residual_copies` still hold the records, or may.
+    `checks` are the checks of the new snapshots by version; a snapshot that passes is published.
     """
 
     plan: ErasePlan
     erasure: str
     versions: tuple[ErasedVersion, ...] = ()
     lines: int = 0
-    holders: tuple[ResidualCopy, ...] = ()
+    residual_copies: tuple[ResidualCopy, ...] = ()
     checks: Mapping[str, CheckReport] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is left to do, and no check failed on what is left."""
-        return not self.open and all(check.ok for check in self.checks.values())
+        """True if nothing is left to do and no check failed."""
+        return not self.open_copies and all(check.ok for check in self.checks.values())
 
     @property
-    def open(self) -> list[ResidualCopy]:
-        """Those about which there is something to do before the records count as gone."""
-        return [one for one in self.holders if one.open]
+    def open_copies(self) -> list[ResidualCopy]:
+        """Copies that need an action before the records count as removed."""
+        return [copy for copy in self.residual_copies if copy.is_open]
 
     @property
     def records(self) -> int:
-        """How many records went from the newest snapshots."""
-        return sum(one.plan.records for one in self.versions)
+        """Number of records removed from the latest snapshots."""
+        return sum(version.plan.records for version in self.versions)
 
 
 def erase(
@@ -121,14 +122,30 @@ def erase(
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> EraseReport:
-    """Erase records from every version of a dataset; see `plan_erase` for which.
+    """Erase records from every version of a dataset.
 
-    `request` is told in the log for people: name no one there. With `quarantine`, lines of
-    quarantine files of which it cannot be told whether they are meant go as well. The new snapshots
-    are checked, and published by that; without `check` they wait for `check_version`. Run it again
-    if it was stopped: what was written is used, and what was done is not done twice. Raises
-    ConflictError if someone else committed to a version meanwhile: versions before it are done
-    then, and asking again does the rest.
+    An erase that was stopped can run again: it reuses what was written and repeats nothing.
+
+    Args:
+        root: The root of the dataset.
+        dataset: The dataset.
+        where: The records, as in `plan_erase`.
+        key: The records, as in `plan_erase`.
+        values: The records, as in `plan_erase`.
+        request: Text for the log. Do not name a person in it.
+        quarantine: Also remove the lines of quarantine files that cannot be searched.
+        check: Check the new snapshots, which publishes them. Otherwise they wait for
+            `check_version`.
+        limits: Limits of the files to read.
+        executor: Runs the tasks.
+        progress: Called with the progress of the tasks.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ConflictError: If another writer committed to a version meanwhile. Earlier versions are
+            done then, and another erase does the rest.
     """
     executor = executor or ThreadExecutor()
     plan = plan_erase(
@@ -162,69 +179,66 @@ def execute_erase_plan(
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> EraseReport:
-    """Do what was planned: write all shards, then commit version by version; see `erase`."""
+    """Write all shards of a plan, then commit version by version. See `erase`."""
     executor = executor or ThreadExecutor()
-    work = _EraseRun(plan, request, secrets.token_hex(16), quarantine, limits, executor, progress)
+    run = _EraseRun(plan, request, secrets.token_hex(16), quarantine, limits, executor, progress)
     unchecked = plan.unchecked
-    done: list[ErasedVersion] = []
+    erased: list[ErasedVersion] = []
     committed: list[str] = []
     with report_partial_commit("erase", committed):
-        for one in work.done():
-            done.append(one)
-            committed.append(format_entry_label(one.entry))
-        lines = strike_lines(plan.history, plan.quarantine, work.parameters, doubtful=quarantine)
-    holders = [one for one in plan.holders if not quarantine or one.kind != "quarantine"]
-    if done:
-        holders += _erase_late_commits(work, done)
-    checks = _check_versions(work, done, unchecked) if check else {}
-    return EraseReport(plan, work.erasure, tuple(done), lines, tuple(holders), checks)
+        for version in run.execute():
+            erased.append(version)
+            committed.append(format_entry_label(version.entry))
+        lines = remove_lines(plan.history, plan.quarantine, run.parameters, uncertain=quarantine)
+    copies = [one for one in plan.residual_copies if not quarantine or one.kind != "quarantine"]
+    if erased:
+        copies += _erase_late_commits(run, erased)
+    checks = _check_versions(run, erased, unchecked) if check else {}
+    return EraseReport(plan, run.erasure, tuple(erased), lines, tuple(copies), checks)
 
 
 def _check_versions(
-    work: _EraseRun, done: Iterable[ErasedVersion], unchecked: Mapping[str, int]
+    run: _EraseRun, erased: Iterable[ErasedVersion], unchecked: Mapping[str, int]
 ) -> dict[str, CheckReport]:
-    """Check the newest snapshot that the erase made of each version, so that it is published.
-
-    Those `unchecked` that a stopped erase made are checked as well.
-    """
-    erased = {one.plan.version: one.snapshot for one in done if one.snapshot is not None}
-    made = {**unchecked, **erased}
-    # An overlay needs what its base passed.
-    ordered = [one.name for one in sort_bases_first(work.plan.history) if one.name in made]
+    """Check the new snapshots, and those `unchecked` that a stopped erase left."""
+    new = {one.plan.version: one.snapshot for one in erased if one.snapshot is not None}
+    snapshots = {**unchecked, **new}
     reports = {}
-    for name in ordered:
-        snapshot = made[name]
-        version = StoredVersion(work.plan.history.store, name)
-        task = CheckTask.of(version, version.snapshot(snapshot), work.limits)
-        (reports[name],) = work.executor.run(run_check, [task], work.progress)
+    # An overlay needs the checks of its base.
+    for history in sort_bases_first(run.plan.history):
+        if history.name in snapshots:
+            version = StoredVersion(run.plan.history.store, history.name)
+            task = CheckTask.of(version, version.snapshot(snapshots[history.name]), run.limits)
+            (reports[history.name],) = run.executor.run(run_check, [task], run.progress)
     return reports
 
 
-def _erase_late_commits(work: _EraseRun, done: list[ErasedVersion]) -> tuple[ResidualCopy, ...]:
-    """Erase also what others made of the old shards while it was planned, and say who came.
+def _erase_late_commits(run: _EraseRun, erased: list[ErasedVersion]) -> tuple[ResidualCopy, ...]:
+    """Erase what other writers derived from the old shards meanwhile, and return new copies.
 
-    Whoever commits such a thing behind our entries sees them, and takes it back itself.
+    A writer that commits after our entries sees them, and reverts its own commit.
     """
-    for _ in range(_ROUNDS):
-        gone: dict[str, list[str]] = {}
-        for one in done:
-            gone.setdefault(one.plan.version.split("/")[1], []).extend(one.plan.gone)
-        late = plan_late_erase(work.plan, gone)
+    for _ in range(_MAX_ROUNDS):
+        condemned: dict[str, list[str]] = {}
+        for version in erased:
+            name = version.plan.version.split("/")[1]
+            condemned.setdefault(name, []).extend(version.plan.condemned)
+        late = plan_late_erase(run.plan, condemned)
         if not late.versions:
-            return late.holders
+            return late.residual_copies
         with suppress(ConflictError):
-            done += replace(work, plan=late, made={}, sidecars={}).done()
+            erased += replace(run, plan=late, written={}, sidecars={}).execute()
     raise ConflictError(
-        f"{work.plan.dataset}: other writers derived new shards from the erased ones meanwhile",
+        f"{run.plan.dataset}: other writers derived new shards from the erased ones meanwhile",
         hint=Hint.of("the plan is done: erase again when the other writers have finished"),
     )
 
 
 @dataclass(frozen=True)
 class _EraseRun:
-    """An erase that is being done. `made` are new shards by the names of the old ones.
+    """A running erase. `written` are the new shards by the names of the old ones.
 
-    `sidecars` are the digests of their sidecars, by the names of the new ones.
+    `sidecars` are the digests of their sidecars by the names of the new shards.
     """
 
     plan: ErasePlan
@@ -234,41 +248,41 @@ class _EraseRun:
     limits: Limits
     executor: Executor
     progress: ProgressListener | None
-    made: dict[str, Shard] = field(default_factory=dict)
+    written: dict[str, Shard] = field(default_factory=dict)
     sidecars: Json = field(default_factory=dict)
 
-    def done(self) -> Iterator[ErasedVersion]:
-        """Write everything, and then commit: bases before what lies beside them."""
-        for one in self.plan.versions:
-            self._make(one)
-        for one in self.plan.versions:
-            self._refuse_moved(one)
-        for one in self.plan.versions:
-            entry = self._commit(one)
+    def execute(self) -> Iterator[ErasedVersion]:
+        """Write all shards, then commit, bases before overlays."""
+        for erasure in self.plan.versions:
+            self._write_shards(erasure)
+        for erasure in self.plan.versions:
+            self._validate_head(erasure)
+        for erasure in self.plan.versions:
+            entry = self._commit(erasure)
             if entry is not None:
-                shards = tuple(self.made[part.shard.name] for part in one.shards)
-                yield ErasedVersion(one, entry, shards)
+                shards = tuple(self.written[one.shard.name] for one in erasure.shards)
+                yield ErasedVersion(erasure, entry, shards)
 
-    def _version(self, one: VersionErasure) -> StoredVersion:
-        return self.plan.history.versions[one.version.split("/")[1]].version
+    def _get_version(self, erasure: VersionErasure) -> StoredVersion:
+        return self.plan.history.find_version(erasure.version).version
 
-    def _make(self, one: VersionErasure) -> None:
-        version = self._version(one)
-        tasks = [self._task(version, part) for part in one.shards]
+    def _write_shards(self, erasure: VersionErasure) -> None:
+        version = self._get_version(erasure)
+        tasks = [self._make_task(version, one) for one in erasure.shards]
         receipts = make_fresh_shards(
             version, tasks, make_erased_shard, self.executor, self.progress
         )
-        for part, receipt in zip(one.shards, receipts, strict=True):
+        for old, receipt in zip(erasure.shards, receipts, strict=True):
             shard = receipt.shard
-            if shard is None or shard.records != part.shard.records - len(part.rows):
+            if shard is None or shard.records != old.shard.records - len(old.rows):
                 raise LogError(
-                    f"{version.name}: shard {part.shard.name} differs from the plan",
+                    f"{version.name}: shard {old.shard.name} differs from the plan",
                     code="plan-mismatch",
                     hint=Hint.of("nothing was committed: erase again"),
-                    path=version.shard_name(part.shard),
+                    path=version.shard_name(old.shard),
                     version=version.name,
                 )
-            self.made[part.shard.name] = shard
+            self.written[old.shard.name] = shard
             self.sidecars.update({shard.name: receipt.sidecars})
 
     @property
@@ -277,71 +291,70 @@ class _EraseRun:
         features = tuple(self.plan.features)
         return EraseParameters(erasure=self.erasure, features=features, request=self.request)
 
-    def _task(self, version: StoredVersion, part: ShardErasure) -> EraseTask:
-        shard = part.shard
-        base = self._base(part)
+    def _make_task(self, version: StoredVersion, erasure: ShardErasure) -> EraseTask:
+        shard = erasure.shard
+        base = self._find_base(erasure)
         snapshot = version.latest()
         records: Records = open_shard_file(snapshot, shard)
         if shard.base is not None and base is None:
-            alone = replace(snapshot, list_shards=lambda: (shard,))
-            (records,) = list_records(alone)
-        place = (version.store, version.log.dataset, version.log.version)
-        return EraseTask(*place, shard, records, part.rows, base, self.limits)
+            (records,) = list_records(replace(snapshot, list_shards=lambda: (shard,)))
+        target = (version.store, version.log.dataset, version.log.version)
+        return EraseTask(*target, shard, records, erasure.rows, base, self.limits)
 
-    def _base(self, part: ShardErasure) -> Base | None:
-        """The base of an overlay without the same rows; None if its owner's head has none."""
-        told = part.shard.base
-        if told is None:
+    def _find_base(self, erasure: ShardErasure) -> Base | None:
+        """Return the base without the same rows; None if the head of its owner has none."""
+        if erasure.shard.base is None:
             return None
         history = self.plan.history
-        name = told.name
-        while name not in self.made and name in history.replaced:
+        name = erasure.shard.base.name
+        while name not in self.written and name in history.replaced:
             name = history.replaced[name]
-        found = self.made.get(name)
-        if found is None:
-            found = next((one for one in history.owner(name).live if one.name == name), None)
-        if found is None or found.records != part.shard.records - len(part.rows):
+        base = self.written.get(name)
+        if base is None:
+            live = history.get_owner(name).live
+            base = next((shard for shard in live if shard.name == name), None)
+        if base is None or base.records != erasure.shard.records - len(erasure.rows):
             return None
-        return Base(found.name, found.content)
+        return Base(base.name, base.content)
 
-    def _refuse_moved(self, one: VersionErasure) -> None:
-        version = self._version(one)
+    def _validate_head(self, erasure: VersionErasure) -> None:
+        version = self._get_version(erasure)
         version.refresh()
-        if version.state.snapshot != one.head:
+        if version.state.snapshot != erasure.head:
             raise ConflictError(
                 f"{version.name}: snapshot {version.state.snapshot} was committed after the erase "
-                f"was planned on snapshot {one.head}",
+                f"was planned on snapshot {erasure.head}",
                 hint=Hint.of("nothing was erased: erase again, which reuses written shards"),
                 version=version.name,
                 snapshot=version.state.snapshot,
             )
 
-    def _commit(self, one: VersionErasure) -> Entry | None:
-        version = self._version(one)
-        new = {part.shard.name: self.made[part.shard.name] for part in one.shards}
-        counts = {part.shard.name: len(part.rows) for part in one.shards}
+    def _commit(self, erasure: VersionErasure) -> Entry | None:
+        version = self._get_version(erasure)
+        new = {one.shard.name: self.written[one.shard.name] for one in erasure.shards}
+        counts = {one.shard.name: len(one.rows) for one in erasure.shards}
         live = [stay.shard for stay in version.state.stays.at(version.state.snapshot)]
         added, removed = diff_shards(version.state, [new.get(shard.name, shard) for shard in live])
-        bases = self._bases(new.values())
-        pin_inputs(version, bases)
+        owners = self._list_base_owners(new.values())
+        pin_inputs(version, owners)
         old = {shard.name: name for name, shard in new.items()}
-        of = [old[place.shard.name] for place in added]
-        refused = {source for file in self.plan.quarantine for source in self._of(file)}
+        bases = [old[one.shard.name] for one in added]
+        sources = {path for file in self.plan.quarantine for path in self._list_sources(file)}
         parameters = replace(
             self.parameters,
-            bases=tuple(of),
-            records=tuple(counts[name] for name in of),
-            quarantine_sources=tuple(sorted(refused)),
-            older=self._older(one),
+            bases=tuple(bases),
+            records=tuple(counts[name] for name in bases),
+            quarantine_sources=tuple(sorted(sources)),
+            older=self._list_older_rows(erasure),
         )
         entry = version.commit(
             Derive(
-                head=one.head,
+                head=erasure.head,
                 removed=removed,
                 added=added,
                 operation=ERASE,
                 parameters=parameters.to_dict(),
-                condemned=one.gone,
+                condemned=erasure.condemned,
                 sidecars={
                     name: digest
                     for shard in new.values()
@@ -349,27 +362,26 @@ class _EraseRun:
                 },
             )
         )
-        for base in bases:
-            release_erased_pins(version, base.version, utc_now())
+        for owner in owners:
+            release_erased_pins(version, owner.version, utc_now())
         return entry
 
-    def _of(self, file: QuarantineFile) -> frozenset[str]:
-        """The sources of the lines that are struck out of a quarantine file."""
-        return file.sources | (file.doubtful_sources if self.quarantine else frozenset())
+    def _list_sources(self, file: QuarantineFile) -> frozenset[str]:
+        """Return the sources of the lines that are removed from a quarantine file."""
+        return file.sources | (file.uncertain_sources if self.quarantine else frozenset())
 
-    def _older(self, one: VersionErasure) -> dict[str, list[tuple[int, int]]]:
-        """The rows of shards that are given up, which no receipt will tell."""
+    def _list_older_rows(self, erasure: VersionErasure) -> dict[str, list[tuple[int, int]]]:
+        """Return the rows of condemned older shards, which no receipt names."""
         rows = self.plan.rows
-        spans = {s.name: collapse_rows(rows[s.name]) for s in one.given_up if s.name in rows}
-        few = sum(map(len, spans.values())) <= _MOST_SPANS
-        return {name: list(some) for name, some in spans.items() if few}
+        older = (shard.name for shard in erasure.older_shards if shard.name in rows)
+        spans = {name: collapse_rows(rows[name]) for name in older}
+        return spans if sum(map(len, spans.values())) <= _MAX_SPANS else {}
 
-    def _bases(self, shards: Iterable[Shard]) -> list[DerivedFrom]:
-        """The newest snapshots that hold the bases of new overlays."""
-        owners = sorted({shard.base.owner for shard in shards if shard.base is not None})
-        found = []
-        for owner in owners:
-            base = self.plan.history.versions[owner].version
-            base.refresh()
-            found.append(DerivedFrom(base, base.latest()))
-        return found
+    def _list_base_owners(self, shards: Iterable[Shard]) -> list[DerivedFrom]:
+        """Return the latest snapshots with the bases of new overlays."""
+        owners = []
+        for name in sorted({shard.base.owner for shard in shards if shard.base is not None}):
+            owner = self.plan.history.versions[name].version
+            owner.refresh()
+            owners.append(DerivedFrom(owner, owner.latest()))
+        return owners

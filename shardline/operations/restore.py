@@ -10,11 +10,8 @@ from shardline.log.changes import Restore, build_entry
 from shardline.log.model import CommitInfo
 from shardline.log.snapshot import diff
 from shardline.log.version import DerivedFrom, StoredVersion, refuse_no_version, utc_now
-from shardline.provenance.dependencies import (
-    list_dependency_layers,
-    list_direct_dependencies,
-    pin_inputs,
-)
+from shardline.provenance.dependencies import list_dependency_layers, list_direct_dependencies
+from shardline.provenance.pins import pin_inputs
 from shardline.release import __version__
 from shardline.report import Report
 

@@ -30,8 +30,9 @@ from shardline.log.parameters import EntryParameters, VacuumParameters
 from shardline.log.retention import find_unreferenced
 from shardline.log.version import StoredVersion, utc_now
 from shardline.operations.partial_commit import make_incomplete_error
-from shardline.provenance.dependencies import Dependencies, list_needless_pins, parse_pin_holder
+from shardline.provenance.dependencies import Dependencies, list_needless_pins
 from shardline.provenance.log_evidence import LogEvidence
+from shardline.provenance.pins import parse_pin_holder
 from shardline.provenance.retainers import iter_logless_retainers, iter_retainers
 from shardline.report import Report
 from shardline.storage import PROBE_NAME, TEMPORARY_NAME, open_store, validate_name

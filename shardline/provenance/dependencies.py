@@ -1,13 +1,7 @@
-"""Pins: a version that cannot be read without the shards of another keeps them from vacuum.
-
-The pin is an entry in the log of the other version, set before the commit that needs it: so either
-vacuum sees the pin, or the pin is refused because vacuum came first. A pin is let go of when one
-on a later snapshot keeps all that it keeps, and by vacuum when nothing needs it any more.
-"""
+"""Dependencies of a snapshot: the shards of other versions that it cannot be read without."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -23,6 +17,7 @@ from shardline.log.retention import find_retained
 from shardline.log.version import StoredVersion
 from shardline.pairing.coverage import get_coverage
 from shardline.pairing.pair_plan import PairPlan
+from shardline.provenance.pins import list_pins, parse_pin_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,53 +30,8 @@ if TYPE_CHECKING:
     from shardline.log.model import Input, Ref, Shard
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.state import State
-    from shardline.log.version import DerivedFrom
     from shardline.provenance.log_evidence import LogEvidence
     from shardline.storage import Store
-
-
-_PIN = re.compile(r"(?P<holder>[^ /]+/[^ /]+) on (?P<snapshot>\d+)")
-
-
-def get_pin_name(into: str, snapshot: int) -> str:
-    """Under which name a version holds a snapshot of another."""
-    return f"{into} on {snapshot}"
-
-
-def parse_pin_holder(pin: str) -> str | None:
-    """The version that holds a snapshot by a pin of this name; None if it is another's."""
-    told = _PIN.fullmatch(pin)
-    return None if told is None else told["holder"]
-
-
-def pin_inputs(into: StoredVersion, origins: Sequence[DerivedFrom]) -> None:
-    """Pin the snapshots that a version is about to need.
-
-    Raises TombstonedShardError if vacuum took a shard of one.
-    """
-    for origin in origins:
-        number = origin.snapshot.number
-        origin.version.pin(get_pin_name(into.name, number), number, f"{into.name} is read with it")
-
-
-def let_go(into: StoredVersion, origins: Sequence[DerivedFrom]) -> None:
-    """Let go of the pins that those on these snapshots make needless."""
-    for origin in origins:
-        kept = {shard.name for shard in origin.snapshot.shards}
-        for name, number in list(list_pins(origin.version, into.name)):
-            if number == origin.snapshot.number:
-                continue
-            held = {shard.name for shard in origin.version.snapshot(number).shards}
-            if held <= kept:
-                origin.version.pin(name, None)
-
-
-def list_pins(version: StoredVersion, into: str) -> Iterator[tuple[str, int]]:
-    """The pins by which a version holds snapshots of this one."""
-    for name, hold in sorted(version.state.pins.items()):
-        told = _PIN.fullmatch(name)
-        if told is not None and told["holder"] == into and hold.snapshot is not None:
-            yield name, hold.snapshot
 
 
 class Dependencies:

@@ -17,7 +17,7 @@ from shardline.log.log import CHECKPOINT_NAME, ENTRY_NAME, Log
 from shardline.log.retention import ReleaseTimes
 from shardline.log.version import StoredVersion
 from shardline.provenance.catalog import find_all_versions
-from shardline.provenance.dependencies import parse_pin_holder
+from shardline.provenance.pins import parse_pin_holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

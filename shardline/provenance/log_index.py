@@ -74,15 +74,15 @@ class VersionHistory:
         state = self.version.state
         return tuple(stay.shard for stay in state.stays.at(state.snapshot))
 
-    def listed(self, snapshot: int) -> tuple[Shard, ...]:
+    def list_shards(self, snapshot: int) -> tuple[Shard, ...]:
         """The shards of a snapshot, in order."""
         return tuple(stay.shard for stay in self.version.state.stays.at(snapshot))
 
-    def is_gone(self, shard: str) -> bool:
+    def is_condemned(self, shard: str) -> bool:
         """Whether a shard never comes back: it was erased before, or went to vacuum."""
         return self.version.state.condemned_in(shard) is not None
 
-    def holding(self, names: set[str]) -> list[int]:
+    def list_snapshots_with(self, names: set[str]) -> list[int]:
         """The snapshots that hold one of these shards."""
         stays = self.version.state.stays
         since, until = stays.column("since").tolist(), stays.column("until").tolist()
@@ -132,17 +132,21 @@ class DatasetHistory:
         beside = (f"{folder}/{name.removesuffix('.tfrecord')}.jsonl" for name in self.shards)
         return frozenset((*named, *beside))
 
-    def owner(self, shard: str) -> VersionHistory:
+    def get_owner(self, shard: str) -> VersionHistory:
         """The version in whose log a shard stands."""
         return self.versions[shard.split(".", 1)[0]]
 
-    def of_input(self, told: Input) -> VersionHistory | None:
+    def find_version(self, name: str) -> VersionHistory:
+        """Return a version by its full name."""
+        return self.versions[name.removeprefix(f"{self.dataset}/")]
+
+    def find_input(self, told: Input) -> VersionHistory | None:
         """The version that an input is a snapshot of, if it is one of this dataset."""
         return self.versions.get(told.version) if told.dataset == self.dataset else None
 
-    def schema_of(self, told: Input) -> Schema:
+    def get_schema(self, told: Input) -> Schema:
         """The schema of an input, of this dataset or another."""
-        one = self.of_input(told)
+        one = self.find_input(told)
         return self.index.version(told.shown).schema if one is None else one.version.schema
 
     @cached_property

@@ -94,7 +94,7 @@ def list_input_shards(index: LogIndex, told: Input) -> tuple[Shard, ...]:
     one = index.dataset(told.dataset).versions.get(told.version)
     if one is None or told.snapshot > one.version.state.snapshot:
         return ()
-    return one.listed(told.snapshot)
+    return one.list_shards(told.snapshot)
 
 
 @dataclass
@@ -171,7 +171,7 @@ class RecordAncestry:
             entry.inputs[0].dataset,
         )
         by_name = {shard.name: shard for shard in before}
-        layout = make_layout(before, one.listed(entry.snapshot), entry)
+        layout = make_layout(before, one.list_shards(entry.snapshot), entry)
         relations: list[ShardMapping] = [] if layout is None else [layout]
         for shard in hit:
             place = [added.shard.name for added in entry.added].index(shard.name)

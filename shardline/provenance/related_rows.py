@@ -143,10 +143,13 @@ def _list_layouts(
     if entry.operation != "rebuild":
         return
     if entry.inputs:
-        base = history.of_input(entry.inputs[0])
+        base = history.find_input(entry.inputs[0])
         if base is None or entry.inputs[0].snapshot > base.version.state.snapshot:
             return
-        before, after = base.listed(entry.inputs[0].snapshot), version.listed(entry.snapshot)
+        before, after = (
+            base.list_shards(entry.inputs[0].snapshot),
+            version.list_shards(entry.snapshot),
+        )
     else:
         before = tuple(version.shards[name] for name in entry.removed)
         after = tuple(added.shard for added in entry.added)
@@ -162,7 +165,7 @@ def _list_pair_mappings(history: DatasetHistory, entry: Entry) -> Iterator[PairM
     """
     if entry.operation != "combine" or not has_rule(entry) or len(entry.inputs) != 2:
         return
-    is_own = [history.of_input(side) is not None for side in entry.inputs]
+    is_own = [history.find_input(side) is not None for side in entry.inputs]
     if not any(is_own):
         return
     listed = [_list_input_shards(history, side) for side in entry.inputs]
@@ -203,9 +206,9 @@ def open_row_map(version: VersionHistory, shard: Shard) -> RowMap:
 
 
 def _list_input_shards(history: DatasetHistory, source: Input) -> tuple[Shard, ...]:
-    version = history.of_input(source)
+    version = history.find_input(source)
     if version is not None:
-        return version.listed(source.snapshot)
+        return version.list_shards(source.snapshot)
     return history.index.version(source.shown).snapshot(source.snapshot).shards
 
 
@@ -250,10 +253,10 @@ def align_shards(
 def _read_receipts(history: DatasetHistory, shards: Sequence[str]) -> dict[str, bytes | None]:
     by_owner: dict[str, list[str]] = {}
     for shard in shards:
-        by_owner.setdefault(history.owner(shard).name, []).append(shard)
+        by_owner.setdefault(history.get_owner(shard).name, []).append(shard)
     contents: dict[str, bytes | None] = {}
     for names in by_owner.values():
         receipts = [f"{name}{RECEIPT}" for name in names]
-        read = history.owner(names[0]).sidecars.read(receipts)
+        read = history.get_owner(names[0]).sidecars.read(receipts)
         contents |= dict(zip(names, read, strict=True))
     return contents

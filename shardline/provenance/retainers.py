@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from shardline.log.retention import find_recently_unreferenced
 from shardline.provenance.commands import get_recreate_arguments
 from shardline.provenance.consumers import CONSUMER_PREFIX
-from shardline.provenance.dependencies import list_pins, parse_pin_holder
+from shardline.provenance.pins import list_pins, parse_pin_holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

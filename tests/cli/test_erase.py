@@ -39,7 +39,7 @@ def test_an_erase_from_the_first_look_to_the_proof(root: Path, tmp_path: Path) -
     looked = on(root, "erase", "digits", *chosen, "--dry-run")
     assert looked.code == 0
     plan = on(root, "erase", "digits", *chosen, "--dry-run", "--json").json
-    assert (plan["records"], plan["features"], plan["unmet"]) == (4, ["id"], [2])
+    assert (plan["records"], plan["features"], plan["missing_values"]) == (4, ["id"], [2])
     values.write_text("5\n\n7\n")
     assert ids(Version(root, "digits/v1")) == list(range(8))
 
@@ -141,7 +141,7 @@ def test_a_search_that_finds_nothing_says_so_and_promises_nothing(root: Path) ->
         assert result.code == 0
         plan = result.json
         assert (plan["ok"], plan["records"], plan["features"]) == (True, 0, ["id"])
-        assert plan["versions"] == plan["holders"] == plan["quarantine"] == []
+        assert plan["versions"] == plan["residual_copies"] == plan["quarantine"] == []
         shown = on(root, "erase", "digits", "--where", "id == 99", *arguments)
         assert (shown.code, shown.commands, shown.out.count("\n")) == (0, [], 1)
 
@@ -167,8 +167,8 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     arguments = ("erase", "digits", "--key", "id", "--value", "5", "--root", root)
     looked = shardline(*arguments, "--dry-run")
     assert looked.code == 0
-    holders = shardline(*arguments, "--dry-run", "--json").json["holders"]
-    kinds = [(one["kind"], one["where"], one["certain"]) for one in holders]
+    holders = shardline(*arguments, "--dry-run", "--json").json["residual_copies"]
+    kinds = [(one["kind"], one["location"], one["certain"]) for one in holders]
     assert kinds == [
         ("tag", "digits/v1@1", True),
         ("tag", "digits/v1@1", True),
@@ -176,7 +176,7 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     ]
     for tag in ("train", "paper"):
         assert looked.shows("tag", "digits/v1@published", tag, "--root", root)
-    assert looked.out.count(holders[0]["advice"]) == 1, "what is advised is told once"
+    assert looked.out.count(holders[0]["hint"]) == 1, "what is advised is told once"
     done = shardline(*arguments, "--yes")
     assert done.code == 1, "something may hold them, and something does"
     assert done.shows("vacuum", "digits", "--delete", "--retention", "0", "--root", root)
@@ -187,7 +187,7 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     page = tmp_path / "proof.md"
     early = shardline("erase", "digits", "--proof", page, "--root", root)
     assert early.code == 1
-    assert page.read_text().lower().count(holders[0]["advice"].lower()) == 1
+    assert page.read_text().lower().count(holders[0]["hint"].lower()) == 1
     rows = [line.split("|")[1:4] for line in page.read_text().splitlines() if "v1@1`" in line]
     assert [[cell.strip() for cell in row] for row in rows] == [
         ["yes", "a tag", "`digits/v1@1`"]
@@ -291,7 +291,7 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     report = on(root, "erase", "digits", "--where", "id == 5", "--yes", "--json").json
     first = report["done"][0]
     assert (first["version"], first["snapshot"]["snapshot"]) == ("digits/v1", 5)
-    assert len(first["shards"]) == len(report["versions"][0]["given_up"]) == 1
+    assert len(first["shards"]) == len(report["versions"][0]["older_shards"]) == 1
     append(Version(root, "digits/v3"), json_lines(tmp_path / "a.jsonl", [{"id": 30}]))
     v3 = Version(root, "digits/v3")
     append(v3, json_lines(tmp_path / "b.jsonl", [{"id": 31}]))
@@ -299,7 +299,7 @@ def test_what_is_told_is_what_is_done_in_old_snapshots_and_quarantine_files(
     report = on(root, "erase", "digits", "--where", "id == 31", "--yes", "--json").json
     (last,) = report["done"]
     assert (last["version"], last["snapshot"], last["shards"]) == ("digits/v3", None, [])
-    assert len(report["versions"][0]["given_up"]) == 1
+    assert len(report["versions"][0]["older_shards"]) == 1
 
 
 def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun(

@@ -290,7 +290,7 @@ def test_stopped_vacuum_is_finished(root: Path) -> None:
 def test_erasure_proof_still_holds(root: Path, tmp_path: Path) -> None:
     kept = json.loads((GOLDEN / "people-proof.json").read_text())
     proof = prove_erasure(root, "people")
-    assert (proof.complete, proof.files, proof.holders) == (True, [], [])
+    assert (proof.complete, proof.files, proof.certain_copies) == (True, [], [])
     again = tmp_path / "proof.json"
     values = ("--key", "id", "--value", "1", "--value", "4")
     result = run_command("erase", "people", "--proof", again, *values, "--json", "--root", root)

@@ -135,7 +135,7 @@ def test_no_tampered_sidecar_is_believed(
     assert table(root.version("digits/v1").latest())["id"] == [0, 1, 2, 4, 5]
     assert table(root.version("digits/v2").latest())["id"] == [0, 2, 4, 5]
     if table(root.version("digits/v3").latest())["number"] != [0, 2, 4, 5]:
-        assert "unsearched" in {one.kind for one in report.open}
+        assert "unsearched" in {one.kind for one in report.open_copies}
 
 
 def test_stopped_erase_leaves_usable_sidecars(root: Root) -> None:

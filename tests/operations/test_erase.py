@@ -68,7 +68,7 @@ PREFIXES: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "righ
 def kinds(tmp_path: Path, *numbers: int) -> list[str]:
     """What an erase would list of whom it does not reach."""
     plan = plan_erase(tmp_path / "root", "digits", key="id", values=numbers)
-    return [one.kind for one in plan.holders]
+    return [one.kind for one in plan.residual_copies]
 
 
 def test_only_the_shards_that_hold_the_records_are_written_anew_each_in_its_place(
@@ -99,13 +99,13 @@ def test_values_of_a_list_that_no_record_has_are_told_by_their_places_alone(
     extend(version, double, Version(tmp_path / "root", "digits/v2"))
     root = tmp_path / "root"
     plan = plan_erase(root, "digits", key="id", values=["5", " 5", "99", 7, "99", b"-1"])
-    assert plan.unmet == (3, 6)
+    assert plan.missing_values == (3, 6)
     names = [marker(5), "nobody", marker(5)]
-    assert plan_erase(root, "digits", key="name", values=names).unmet == (2,)
-    assert plan_erase(root, "digits", where="id == 99").unmet == ()
+    assert plan_erase(root, "digits", key="name", values=names).missing_values == (2,)
+    assert plan_erase(root, "digits", where="id == 99").missing_values == ()
     erased(tmp_path, 5)
     emptied(tmp_path)
-    assert plan_erase(root, "digits", key="id", values=[5, 7]).unmet == (1,)
+    assert plan_erase(root, "digits", key="id", values=[5, 7]).missing_values == (1,)
 
 
 def test_the_log_tells_neither_the_predicate_nor_the_values_of_a_key(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_an_overlay_whose_base_was_rebuilt_since_is_folded_in(tmp_path: Path) ->
     rebuild(v1)
     check_version(v1)
     report = erased(tmp_path, 5)
-    assert [len(one.plan.given_up) for one in report.versions] == [1, 0]
+    assert [len(one.plan.older_shards) for one in report.versions] == [1, 0]
     shards = opened(v2).latest().shards
     assert [shard.base is None for shard in shards] == [False, True]
     assert table(opened(v2).published())["id"] == [0, 1, 2, 3, 4, 6, 7]
@@ -271,7 +271,7 @@ def test_shards_that_only_older_snapshots_hold_are_given_up(tmp_path: Path) -> N
     check_version(version)
     report = erased(tmp_path, 5)
     (done,) = report.versions
-    assert [shard.records for shard in done.plan.given_up] == [4]
+    assert [shard.records for shard in done.plan.older_shards] == [4]
     assert done.plan.snapshots == (1, 2)
     with pytest.raises(ConflictError):
         opened(version).restore(1)
@@ -382,7 +382,7 @@ def test_whoever_still_holds_the_records_is_listed(tmp_path: Path) -> None:
     version.pin("consumer digits-model", 2, "run 17")
     version.pin("someone", 2)
     plan = plan_erase(root, "digits", key="id", values=[4])
-    assert [(one.kind, one.where) for one in plan.holders] == [
+    assert [(one.kind, one.location) for one in plan.residual_copies] == [
         ("tag", "digits/v1@2"),
         ("consumer", "digits/v1@2"),
         ("pin", "digits/v1@2"),
@@ -390,8 +390,10 @@ def test_whoever_still_holds_the_records_is_listed(tmp_path: Path) -> None:
         ("descendant", "noses/v1"),
         ("source", str(source)),
     ]
-    assert all(one.advice for one in plan.holders)
-    faces_again, noses_again = (one.commands for one in plan.holders if one.kind == "descendant")
+    assert all(one.hint for one in plan.residual_copies)
+    faces_again, noses_again = (
+        one.commands for one in plan.residual_copies if one.kind == "descendant"
+    )
     made = "extend digits/v1 --into faces/v1 --udf tests.operations.extensions:double"
     made_whole, vacuum_faces = faces_again
     assert " ".join(made_whole) == f"{made} --mode rewrite"
@@ -407,8 +409,8 @@ def test_sources_of_refused_rows_and_those_that_could_not_land_are_listed(tmp_pa
     aside = json_lines(tmp_path / "aside.jsonl", [{"id": "x", "name": "y"}])
     append(version, aside, skip_invalid=True)
     plan = plan_erase(tmp_path / "root", "digits", key="id", values=[7])
-    assert [len(file.meant) for file in plan.quarantine] == [1]
-    assert [(one.kind, one.where, one.certain) for one in plan.holders] == [
+    assert [len(file.matches) for file in plan.quarantine] == [1]
+    assert [(one.kind, one.location, one.certain) for one in plan.residual_copies] == [
         ("unsearched", str(aside), False),
         ("source", str(bad), True),
     ]
@@ -423,7 +425,7 @@ def test_the_sources_of_what_was_erased_before_are_told_by_the_proof_alone(tmp_p
     erased(tmp_path, 9)
     assert kinds(tmp_path, 2) == []
     erased(tmp_path, 2)
-    assert [one.where for one in prove_erasure(tmp_path / "root", "digits").remaining] == [
+    assert [one.location for one in prove_erasure(tmp_path / "root", "digits").remaining] == [
         str(source)
     ]
 
@@ -443,7 +445,10 @@ def test_older_shards_that_cannot_be_read_are_given_up_and_newest_ones_must_be_r
     landed(tmp_path, (4, 8))
     report = erased(tmp_path, 5)
     (done,) = report.versions
-    assert ([shard.name for shard in done.plan.given_up], done.plan.unreadable) == ([old.name], 1)
+    assert ([shard.name for shard in done.plan.older_shards], done.plan.unreadable) == (
+        [old.name],
+        1,
+    )
 
 
 def test_the_source_of_a_shard_that_cannot_be_read_may_hold_the_records(tmp_path: Path) -> None:
@@ -459,14 +464,14 @@ def test_the_source_of_a_shard_that_cannot_be_read_may_hold_the_records(tmp_path
     assert [one.lost for one in repair(version, allow_data_loss=True).repaired] == [1]
     source.write_bytes(kept)
     report = erased(tmp_path, 5, quarantine=True)
-    assert [(one.kind, one.where, one.certain) for one in report.open] == [
+    assert [(one.kind, one.location, one.certain) for one in report.open_copies] == [
         ("unsearched", str(source), False)
     ]
     (told,) = prove_erasure(root, "digits").remaining
-    assert (told.where, told.open) == (str(source), True)
+    assert (told.location, told.is_open) == (str(source), True)
     json_lines(source, marked(6, 8))
     (told,) = prove_erasure(root, "digits").remaining
-    assert (told.where, told.open) == (str(source), False)
+    assert (told.location, told.is_open) == (str(source), False)
 
 
 def test_a_source_that_was_changed_since_is_to_be_looked_into(tmp_path: Path) -> None:
@@ -474,13 +479,13 @@ def test_a_source_that_was_changed_since_is_to_be_looked_into(tmp_path: Path) ->
     source = json_lines(tmp_path / "late.jsonl", marked(4, 8))
     append(version, source)
     check_version(version)
-    (source_holder,) = erased(tmp_path, 5).open
+    (source_holder,) = erased(tmp_path, 5).open_copies
     assert (source_holder.kind, source_holder.certain) == ("source", True)
     emptied(tmp_path)
     json_lines(source, [*marked(4, 5), *marked(6, 8)])
     proof = prove_erasure(tmp_path / "root", "digits")
     (told,) = proof.remaining
-    assert (told.kind, told.certain, told.open) == ("source", False, False)
+    assert (told.kind, told.certain, told.is_open) == ("source", False, False)
     assert proof.complete
 
 
@@ -493,7 +498,7 @@ def test_an_erase_in_an_object_store(tmp_path: Path) -> None:
     erase(store, "digits", where="id == 3")
     assert table(Version(store, "digits/v2").latest())["double"] == [0, 2, 4, 8, 10]
     vacuum(store, "digits", retention=timedelta(0), dry_run=False)
-    assert prove_erasure(store, "digits").holders[0].kind == "source"
+    assert prove_erasure(store, "digits").certain_copies[0].kind == "source"
     assert not prove_erasure(store, "digits").files
 
 
@@ -512,9 +517,9 @@ def test_lines_of_quarantine_files_that_cannot_be_searched_go_when_asked(tmp_pat
     bad.unlink()
     root = tmp_path / "root"
     (file,) = plan_erase(root, "digits", where="id == 7").quarantine
-    assert (len(file.meant), len(file.doubtful)) == (0, 1)
+    assert (len(file.matches), len(file.uncertain)) == (0, 1)
     (file,) = plan_erase(root, "digits", key="id", values=[31]).quarantine
-    assert (len(file.meant), len(file.doubtful)) == (0, 1)
+    assert (len(file.matches), len(file.uncertain)) == (0, 1)
     assert plan_erase(root, "digits", key="name", values=[marker(31)]).quarantine == ()
     assert erase(root, "digits", where="id == 7", quarantine=True).lines == 1
     assert files_with(root, marker(7)) == []

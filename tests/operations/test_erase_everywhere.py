@@ -68,7 +68,7 @@ def test_no_byte_of_erased_records_is_left_and_all_others_are_unchanged(tmp_path
     gone = (3, 7, 11)
     report = erased(tmp_path, *gone, request="ticket 81")
     assert {one.plan.version for one in report.versions} == {f"digits/{name}" for name in versions}
-    assert [one for one in report.plan.holders if one.certain] == []
+    assert [one for one in report.plan.residual_copies if one.certain] == []
     emptied(tmp_path)
     for number in gone:
         assert files_with(tmp_path / "root", marker(number)) == []

@@ -67,8 +67,8 @@ def planned(tmp_path: Path, where: str, dataset: str = "digits") -> ErasePlan:
 
 def holders(tmp_path: Path, where: str, dataset: str = "digits") -> list[ResidualCopy]:
     """Who would still hold the pairs that are meant; versions without the feature aside."""
-    found = planned(tmp_path, where, dataset).holders
-    return [one for one in found if one.where != "digits/v1@1"]
+    found = planned(tmp_path, where, dataset).residual_copies
+    return [one for one in found if one.location != "digits/v1@1"]
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_a_plan_that_pairs_another_dataset_is_searched_and_its_pairs_are_counted
     plan = planned(tmp_path, where)
     assert plan.versions == ()
     (holder,) = holders(tmp_path, where)
-    assert (holder.kind, holder.where, holder.certain) == ("virtual", "digits/pairs@1", True)
+    assert (holder.kind, holder.location, holder.certain) == ("virtual", "digits/pairs@1", True)
     counted = f"its plan makes {pairs} {'pair' if pairs == 1 else 'pairs'} of them"
-    assert holder.what.startswith(counted)
-    assert "faces/v1" in holder.advice
+    assert holder.detail.startswith(counted)
+    assert "faces/v1" in holder.hint
     combine_anew, *vacuums = [" ".join(command) for command in holder.commands]
     again = (
         "combine digits/v1 faces/v1 --into digits/pairs --on-collision prefix "
@@ -101,17 +101,17 @@ def test_the_plan_of_a_dataset_with_no_records_of_its_own_is_searched(tmp_path: 
     other = faces(tmp_path, (0, 5))
     combined(other, other, "pairs/v1", mode="virtual", unordered=True, **PREFIXES)
     combined(other, other, "pairs/v2", mode="virtual", on_collision="keep-left")
-    (holder, _) = planned(tmp_path, "b_id == 2", "pairs").holders
-    assert holder.where == "pairs/v1@1"
-    assert "makes 2 pairs" in holder.what
-    (unsearched,) = planned(tmp_path, "a_id == 9", "pairs").holders
-    assert (unsearched.kind, unsearched.where) == ("unsearched", "pairs/v2@1")
-    by_left = planned(tmp_path, "id == 2", "pairs").holders
-    assert [(one.kind, one.where) for one in by_left] == [
+    (holder, _) = planned(tmp_path, "b_id == 2", "pairs").residual_copies
+    assert holder.location == "pairs/v1@1"
+    assert "makes 2 pairs" in holder.detail
+    (unsearched,) = planned(tmp_path, "a_id == 9", "pairs").residual_copies
+    assert (unsearched.kind, unsearched.location) == ("unsearched", "pairs/v2@1")
+    by_left = planned(tmp_path, "id == 2", "pairs").residual_copies
+    assert [(one.kind, one.location) for one in by_left] == [
         ("virtual", "pairs/v2@1"),
         ("unsearched", "pairs/v1@1"),
     ]
-    assert "makes 5 pairs" in by_left[0].what
+    assert "makes 5 pairs" in by_left[0].detail
 
 
 def test_each_shard_of_a_side_is_read_once_however_many_plans_pair_it(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ def test_each_shard_of_a_side_is_read_once_however_many_plans_pair_it(tmp_path: 
     history = LogIndex(pairs.store).dataset("digits")
     search = search_pair_plans(history, WhereCondition(Predicate("b_id == 2")), DEFAULT_LIMITS)
     assert len(search.tasks) == 2
-    (holder,) = [one for one in planned(tmp_path, "b_id == 2").holders if one.certain]
-    assert "makes 8 pairs" in holder.what
+    (holder,) = [one for one in planned(tmp_path, "b_id == 2").residual_copies if one.certain]
+    assert "makes 8 pairs" in holder.detail
 
 
 def test_pairs_with_erased_records_are_gone_when_all_that_is_advised_was_done(
@@ -138,8 +138,8 @@ def test_pairs_with_erased_records_are_gone_when_all_that_is_advised_was_done(
     assert not with_proof.complete
     erase(root, "faces", where="id == 11")
     check_version(opened(other))
-    (holder,) = prove_erasure(root, "faces").holders
-    assert (holder.kind, holder.where) == ("descendant", "digits/pairs")
+    (holder,) = prove_erasure(root, "faces").certain_copies
+    assert (holder.kind, holder.location) == ("descendant", "digits/pairs")
     combined(digits, other, "digits/pairs", mode="virtual", **PREFIXES)
     assert holders(tmp_path, "b_id == 11") == []
     assert len(planned(tmp_path, "b_id == 11").versions) == 1, "the old plan is given up"
@@ -157,9 +157,9 @@ def test_a_plan_whose_side_cannot_be_read_is_told_not_to_be_searched(tmp_path: P
     path = tmp_path / "root" / other.shard_name(other.latest().shards[0])
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     (holder,) = holders(tmp_path, "b_id == 11")
-    assert (holder.kind, holder.certain, holder.open) == ("unsearched", False, True)
-    assert "record 2" in holder.what
-    assert [one.kind for one in planned(tmp_path, "id == 2").holders] == ["virtual"]
+    assert (holder.kind, holder.certain, holder.is_open) == ("unsearched", False, True)
+    assert "record 2" in holder.detail
+    assert [one.kind for one in planned(tmp_path, "id == 2").residual_copies] == ["virtual"]
     erase(tmp_path / "root", "digits", where="id == 2")
     assert ids(digits, opened(digits).latest()) == [0, 1, 3]
 
@@ -186,7 +186,7 @@ def test_chosen_pairs_are_followed_by_what_their_row_map_tells(
     pairs = combined(v1, v1, "digits/pairs", target_bytes=200, **PREFIXES, **rule)
     before = [(a, b) for a, b in zip(*_ids(pairs), strict=True)]
     plan = planned(tmp_path, "double in [4, 12]")
-    assert plan.holders == ()
+    assert plan.residual_copies == ()
     erase(tmp_path / "root", "digits", where="double in [4, 12]")
     left = [(a, b) for a, b in before if a not in {2, 6} and b not in {2, 6}]
     assert len(left) < len(before)
@@ -209,8 +209,8 @@ def test_chosen_pairs_without_their_row_map_are_told_not_to_be_searched(tmp_path
     path = tmp_path / "root" / f"{pairs.shard_name(shard)}{ROWS}"
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    (holder,) = planned(tmp_path, "double == 4").holders
-    assert (holder.kind, holder.where, holder.certain) == ("unsearched", "digits/pairs@1", False)
+    (holder,) = planned(tmp_path, "double == 4").residual_copies
+    assert (holder.kind, holder.location, holder.certain) == ("unsearched", "digits/pairs@1", False)
 
 
 def test_pairs_follow_from_records_as_counting_them_one_by_one_tells() -> None:
@@ -305,20 +305,20 @@ def test_a_side_of_overlays_is_searched_in_the_layers_that_have_the_features(
     extend(base, double, v2)
     assert check_version(v2).ok
     combined(v2, other, "digits/pairs", mode="virtual", **PREFIXES)
-    (holder,) = [one for one in planned(tmp_path, where).holders if one.certain]
-    assert holder.where == "digits/pairs@1"
-    assert f"makes {pairs} pair" in holder.what
+    (holder,) = [one for one in planned(tmp_path, where).residual_copies if one.certain]
+    assert holder.location == "digits/pairs@1"
+    assert f"makes {pairs} pair" in holder.detail
     # By its own name it goes from the files, and the plan is told of without reading it.
     erasing = planned(tmp_path, "double == 4")
     assert [one.version for one in erasing.versions] == ["digits/v1", "digits/v2"]
-    assert "makes 3 pairs" in erasing.holders[0].what
+    assert "makes 3 pairs" in erasing.residual_copies[0].detail
 
 
 def origins(tmp_path: Path, dataset: str = "matched") -> list[tuple[str, str, bool]]:
     """The versions of other datasets that the proof of one tells of."""
     proof = prove_erasure(tmp_path / "root", dataset)
     return [
-        (one.kind, one.where, one.certain)
+        (one.kind, one.location, one.certain)
         for one in proof.remaining
         if one.kind in {"origin", "shared"}
     ]
@@ -331,10 +331,10 @@ def test_records_that_pairs_were_made_of_count_until_they_are_erased_in_their_da
     combined(digits, others, "matched/v1", **PREFIXES, on=["id"])
     report = erase(tmp_path / "root", "matched", where="a_id == 2")
     check_version(Version(tmp_path / "root", "matched/v1"))
-    told = [(one.kind, one.where, one.what) for one in report.open]
+    told = [(one.kind, one.location, one.detail) for one in report.open_copies]
     made = "1 of its shards holds records that those of matched were made of"
     assert told == [("origin", "digits/v1", made), ("origin", "faces/v1", made)]
-    assert [one.commands for one in report.open] == [
+    assert [one.commands for one in report.open_copies] == [
         (("erase", "digits", "--where", "PREDICATE"),),
         (("erase", "faces", "--where", "PREDICATE"),),
     ]
@@ -354,12 +354,12 @@ def test_what_stays_in_other_pairs_is_told_of_and_does_not_count(tmp_path: Path)
     digits, others = landed(tmp_path, (0, 2), (2, 4)), faces(tmp_path, (5, 7), (7, 8))
     combined(digits, others, "matched/v1", **PREFIXES)
     report = erase(tmp_path / "root", "matched", where="a_id == 2")
-    assert [(one.kind, one.where, one.open) for one in report.holders] == [
+    assert [(one.kind, one.location, one.is_open) for one in report.residual_copies] == [
         ("origin", "digits/v1", True),
         ("shared", "faces/v1", False),
     ]
     report = erase(tmp_path / "root", "matched", where="a_id == 1 and b_id == 6")
-    assert [(one.kind, one.where) for one in report.open] == [
+    assert [(one.kind, one.location) for one in report.open_copies] == [
         ("origin", "digits/v1"),
         ("origin", "faces/v1"),
     ], "neither is of this pair alone, and together they make it again"
@@ -373,7 +373,7 @@ def test_origins_are_followed_through_datasets_and_versions(tmp_path: Path) -> N
     assert check_version(noses).ok
     rebuild(opened(noses), into=Version(root, "ears/v1"))
     report = erase(root, "ears", where="id == 2")
-    assert [(one.kind, one.where) for one in report.open] == [
+    assert [(one.kind, one.location) for one in report.open_copies] == [
         ("origin", "digits/v1"),
         ("origin", "noses/v1"),
     ]
@@ -392,8 +392,8 @@ def test_records_of_older_snapshots_alone_are_followed_to_what_they_were_made_of
     assert check_version(opened(digits)).ok
     combined(digits, others, "matched/v1", **PREFIXES, on=["id"])
     report = erase(tmp_path / "root", "matched", where="a_id == 2")
-    assert [len(one.plan.given_up) for one in report.versions] == [1]
-    assert [(one.kind, one.where) for one in report.open] == [("origin", "faces/v1")]
+    assert [len(one.plan.older_shards) for one in report.versions] == [1]
+    assert [(one.kind, one.location) for one in report.open_copies] == [("origin", "faces/v1")]
     emptied(tmp_path, "matched")
     assert origins(tmp_path) == [("origin", "faces/v1", True)]
 
@@ -404,7 +404,9 @@ def test_without_a_row_map_the_origins_may_hold_the_records(tmp_path: Path) -> N
     for shard in matched.latest().shards:
         (tmp_path / "root" / f"{matched.shard_name(shard)}{ROWS}").unlink()
     report = erase(tmp_path / "root", "matched", where="a_id == 2")
-    assert [(one.kind, one.where, one.certain, one.open) for one in report.holders] == [
+    assert [
+        (one.kind, one.location, one.certain, one.is_open) for one in report.residual_copies
+    ] == [
         ("origin", "digits/v1", False, True),
         ("origin", "faces/v1", False, True),
     ]
@@ -420,7 +422,7 @@ def test_a_descendant_of_which_other_records_were_erased_still_holds_those_that_
 
     def descendants(where: str) -> list[str]:
         plan = plan_erase(root, "digits", where=where)
-        return [one.where for one in plan.holders if one.kind == "descendant"]
+        return [one.location for one in plan.residual_copies if one.kind == "descendant"]
 
     erase(root, "wider", where="a_id == 1")
     erase(root, "matched", where="a_id == 1")

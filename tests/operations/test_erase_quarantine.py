@@ -1,4 +1,4 @@
-"""Erase finds a refused row however its source spells the values, or lists it as doubtful."""
+"""Erase finds a refused row however its source spells the values, or lists it as uncertain."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def verdict(folder: Path, **chosen: Any) -> str:  # noqa: ANN401 - of plan_erase
     if not files:
         return "other"
     (file,) = files
-    assert len(file.meant) + len(file.doubtful) == 1
-    return "meant" if file.meant else "doubtful"
+    assert len(file.matches) + len(file.uncertain) == 1
+    return "meant" if file.matches else "uncertain"
 
 
 def forget_formats(folder: Path) -> None:
@@ -147,10 +147,10 @@ OTHERS = {
 
 
 def looked_through(folder: Path, *conditions: Condition) -> tuple[int, int]:
-    """How many lines are meant, and how many are doubtful."""
+    """How many lines are meant, and how many are uncertain."""
     history = LogIndex(folder / "root").dataset("digits")
     files = list(search_quarantine(history, conditions, {}, ()))
-    return sum(len(f.meant) for f in files), sum(len(f.doubtful) for f in files)
+    return sum(len(f.matches) for f in files), sum(len(f.uncertain) for f in files)
 
 
 @pytest.mark.parametrize("kind", SPELLED)
@@ -193,7 +193,7 @@ def test_erase_searches_payloads_and_rows_in_memory(tmp_path: Path) -> None:
     assert verdict(tmp_path, where="id == 6") == "other"
     odd = example_of(id=[b"5"], name=[b"Ann"])
     land(tmp_path / "odd", write_by_tensorflow(tmp_path / "odd.tfrecord", [fine, odd]))
-    assert verdict(tmp_path / "odd", key="id", values=[5]) == "doubtful"
+    assert verdict(tmp_path / "odd", key="id", values=[5]) == "uncertain"
     rows = [FINE, {"id": 5, "name": PurePosixPath("ann"), "score": 1.0}]
     land(tmp_path / "rows", rows)
     assert verdict(tmp_path / "rows", key="name", values=[str(PurePosixPath("ann"))]) == "meant"
@@ -218,7 +218,7 @@ def test_doubtful_lines_make_the_proof_incomplete_until_struck(tmp_path: Path) -
     source.unlink()
     root = tmp_path / "root"
     report = erase(root, "digits", key="id", values=[5])
-    assert [one.kind for one in report.open] == ["quarantine"]
+    assert [one.kind for one in report.open_copies] == ["quarantine"]
     assert not report.ok
     emptied(tmp_path)
     for plan in (None, planned(tmp_path, key="id", values=[5])):
@@ -277,8 +277,8 @@ def test_rows_refused_by_extend_of_another_dataset_are_asked(tmp_path: Path) -> 
 
 def kinds_of(plan: ErasePlan) -> list[tuple[str, bool]]:
     """The folders of uncommitted files that are listed, and whether they surely hold records."""
-    listed = [one for one in plan.holders if one.kind == "uncommitted"]
-    return [(one.where.split("/")[-2], one.certain) for one in listed]
+    listed = [one for one in plan.residual_copies if one.kind == "uncommitted"]
+    return [(one.location.split("/")[-2], one.certain) for one in listed]
 
 
 def test_shard_of_a_dead_append_is_found(tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ def test_whatever_holds_an_erased_value_is_listed(
         emptied(folder)
     proof = prove_erasure(folder / "root", "digits", plan=planned(folder, **key))
     gone = {folder / "root" / file for file in proof.files}
-    listed = {one.where for one in proof.remaining if one.open}
+    listed = {one.location for one in proof.remaining if one.is_open}
     for path in (folder / "root").rglob("*"):
         if path.is_file() and path not in gone and key["values"][0] in set(_values(path)):
             assert not proof.complete

@@ -93,7 +93,9 @@ def test_what_others_made_of_the_records_since_an_erase_was_planned_is_erased_to
     assert [one.plan.version for one in report.versions] == ["digits/v1", *late]
     assert ids(v1, opened(v1).latest()) == [0, 1, 3]
     if way == "virtual":
-        assert [(one.kind, one.where) for one in report.open] == [("virtual", "digits/v2@1")]
+        assert [(one.kind, one.location) for one in report.open_copies] == [
+            ("virtual", "digits/v2@1")
+        ]
         assert not prove_erasure(root, "digits").complete
         return
     assert check_version(opened(v1)).ok
@@ -107,10 +109,10 @@ def test_another_dataset_that_was_made_of_the_records_meanwhile_is_told_of(tmp_p
     root = tmp_path / "root"
     v1 = landed(tmp_path, (0, 4))
     plan = plan_erase(root, "digits", key="id", values=[2])
-    assert plan.holders == ()
+    assert plan.residual_copies == ()
     extend(v1, double, Version(root, "faces/v1"), mode="rewrite")
     report = execute_erase_plan(plan)
-    assert [(one.kind, one.where) for one in report.open] == [("descendant", "faces/v1")]
+    assert [(one.kind, one.location) for one in report.open_copies] == [("descendant", "faces/v1")]
 
 
 def test_a_version_that_grows_is_as_before_when_its_commit_was_taken_back(tmp_path: Path) -> None:

@@ -63,18 +63,18 @@ _PLURALS = {
 def serialize_plan(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
     """What would be done."""
     return {
-        "ok": dry_run or not any(one.open for one in plan.holders),
+        "ok": dry_run or not any(one.is_open for one in plan.residual_copies),
         "dry_run": dry_run,
         "dataset": plan.dataset,
         "features": list(plan.features),
         "records": plan.records,
-        "unmet": list(plan.unmet),
+        "missing_values": list(plan.missing_values),
         "versions": [_serialize_version(one) for one in plan.versions],
         "quarantine": [
-            {"file": file.name, "lines": len(file.meant), "doubtful": len(file.doubtful)}
+            {"file": file.name, "lines": len(file.matches), "uncertain": len(file.uncertain)}
             for file in plan.quarantine
         ],
-        "holders": [one.to_dict(render_next_command) for one in plan.holders],
+        "residual_copies": [one.to_dict(render_next_command) for one in plan.residual_copies],
     }
 
 
@@ -84,7 +84,7 @@ def _serialize_version(one: VersionErasure) -> dict[str, Any]:
         "head": one.head,
         "records": one.records,
         "shards": [{"name": p.shard.name, "records": len(p.rows)} for p in one.shards],
-        "given_up": [shard.name for shard in one.given_up],
+        "older_shards": [shard.name for shard in one.older_shards],
         "unreadable": one.unreadable,
         "snapshots": list(one.snapshots),
     }
@@ -117,45 +117,44 @@ def _serialize_version_report(
         "version": one.plan.version,
         "entry": one.entry.number,
         "snapshot": after and serialize_snapshot(after),
-        "shards": [shard.to_dict() for shard in one.made],
+        "shards": [shard.to_dict() for shard in one.shards],
         "check": checked.get(one.plan.version),
     }
 
 
 def print_plan(plan: ErasePlan) -> None:
     """What would be done, and what is beyond it."""
-    if plan.idle:
-        shown = escape_text(plan.shown)
-        virtual = any(one.kind == "virtual" for one in plan.holders)
+    if plan.is_empty:
+        shown = escape_text(plan.label)
+        virtual = any(one.kind == "virtual" for one in plan.residual_copies)
         found = "no file of it has a record that" if virtual else "no record"
         click.echo(f"{plan.dataset}: {found} is found by {shown}: there is nothing to erase")
     elif not plan.versions:
-        shown = escape_text(plan.shown)
+        shown = escape_text(plan.label)
         click.echo(f"{plan.dataset}: no record is found by {shown}, but rows that were refused are")
     else:
-        click.echo(f"{plan.dataset}: records found by {escape_text(plan.shown)}")
+        click.echo(f"{plan.dataset}: records found by {escape_text(plan.label)}")
         _print_versions(plan)
     _print_missing_values(plan)
     for file in plan.quarantine:
-        if file.meant:
+        if file.matches:
             click.echo(
-                f"{format_count(len(file.meant), 'line')} of {escape_text(file.name)} to delete"
+                f"{format_count(len(file.matches), 'line')} of {escape_text(file.name)} to delete"
             )
     _print_plan_copies(plan)
 
 
 def _print_missing_values(plan: ErasePlan) -> None:
     """Which values are in no record, by their places: they may tell of a person themselves."""
-    if not plan.unmet:
+    if not plan.missing_values:
         return
-    some = [f"{place:,}" for place in plan.unmet[:_SHOWN]]
-    more = len(plan.unmet) - len(some)
+    some = [f"{place:,}" for place in plan.missing_values[:_SHOWN]]
+    more = len(plan.missing_values) - len(some)
     places = format_list([*some, f"{more:,} more"] if more else some)
-    are = "is" if len(plan.unmet) == 1 else "are"
+    are = "is" if len(plan.missing_values) == 1 else "are"
     click.echo(
-        f"{format_count(len(plan.unmet), 'value')} of the list {are} in no record: {places} "
-        "of it, not "
-        "counting blank lines. Erased before, or written otherwise?"
+        f"{format_count(len(plan.missing_values), 'value')} of the list {are} in no record: "
+        f"{places} of it, not counting blank lines. Erased before, or written otherwise?"
     )
 
 
@@ -168,7 +167,7 @@ def _print_versions(plan: ErasePlan) -> None:
             f"{one.records:,}",
             f"{len(one.shards):,}",
             format_bytes(one.bytes),
-            f"{len(one.given_up):,}",
+            f"{len(one.older_shards):,}",
             f"{len(one.snapshots):,}",
         )
     create_console().print(table)
@@ -188,21 +187,23 @@ def _print_versions(plan: ErasePlan) -> None:
 
 
 def _print_plan_copies(plan: ErasePlan) -> None:
-    if plan.holders:
-        beyond = "These" if plan.idle else "Beyond that, these"
+    if plan.residual_copies:
+        beyond = "These" if plan.is_empty else "Beyond that, these"
         click.echo(f"\n{beyond} hold such records, or may:")
-        print_residual_copies(plan.holders)
+        print_residual_copies(plan.residual_copies)
 
 
 def print_residual_copies(holders: Sequence[ResidualCopy]) -> None:
     """Who holds records, and what to do: what is advised to several is told once."""
     groups: dict[tuple[str, str], list[ResidualCopy]] = {}
     for one in holders[:_SHOWN]:
-        groups.setdefault((one.kind, one.advice), []).append(one)
+        groups.setdefault((one.kind, one.hint), []).append(one)
     for (_, advice), group in groups.items():
         for one in group:
             maybe = "" if one.certain else "maybe: "
-            click.echo(f"  {maybe}{one.kind} {escape_text(one.where)}: {escape_text(one.what)}")
+            click.echo(
+                f"  {maybe}{one.kind} {escape_text(one.location)}: {escape_text(one.detail)}"
+            )
         click.echo(f"      {escape_text(advice)}")
         commands = dict.fromkeys(command for one in group for command in one.commands)
         for command in commands:
@@ -215,7 +216,7 @@ def print_report(report: EraseReport, checked: Sequence[SnapshotCheck], seconds:
     """What was done, and what to do next."""
     from shardline.provenance.retainers import get_vacuum_command
 
-    size = sum(shard.bytes for one in report.versions for shard in one.made)
+    size = sum(shard.bytes for one in report.versions for shard in one.shards)
     for one in report.versions:
         made = "" if one.snapshot is None else f"@{one.snapshot}"
         click.echo(
@@ -229,10 +230,10 @@ def print_report(report: EraseReport, checked: Sequence[SnapshotCheck], seconds:
     dataset = report.plan.dataset
     vacuum = render_next_command(*get_vacuum_command(dataset))
     proof = render_next_command("erase", dataset, "--proof", "proof.md")
-    if report.open:
-        hold = "holds" if len(report.open) == 1 else "hold"
+    if report.open_copies:
+        hold = "holds" if len(report.open_copies) == 1 else "hold"
         click.echo(
-            f"Not all is done: {_format_kinds(report.open)} listed above still {hold} such "
+            f"Not all is done: {_format_kinds(report.open_copies)} listed above still {hold} such "
             "records, or may"
         )
     if report.versions:
@@ -245,11 +246,11 @@ def print_report(report: EraseReport, checked: Sequence[SnapshotCheck], seconds:
 def _format_version_report(one: ErasedVersion) -> str:
     """`2 records erased, 1 shard written anew, 1 older shard given up`."""
     done = []
-    if one.made:
+    if one.shards:
         done.append(f"{format_count(one.plan.records, 'record')} erased")
-        done.append(f"{format_count(len(one.made), 'shard')} written anew")
-    if one.plan.given_up:
-        done.append(f"{format_count(len(one.plan.given_up), 'older shard')} given up for good")
+        done.append(f"{format_count(len(one.shards), 'shard')} written anew")
+    if one.plan.older_shards:
+        done.append(f"{format_count(len(one.plan.older_shards), 'older shard')} given up for good")
     return ", ".join(done)
 
 
@@ -320,7 +321,7 @@ def _is_proof_path(name: str, file: Path) -> bool:
 
 def _is_proof(file: Path, dataset: str) -> bool:
     """Whether a file is an earlier proof of the same dataset."""
-    from shardline.operations.erasure.proof_page import get_title
+    from shardline.operations.erasure.erasure_proof import get_title
 
     if file.is_symlink() or not file.is_file() or file.stat().st_size > _MAX_PROOF_BYTES:
         return False
@@ -345,8 +346,7 @@ def write_proof(
     as_json: bool,
 ) -> NoReturn:
     """Write what is proved, and end with whether that is all."""
-    from shardline.operations.erasure.erasure_proof import prove_erasure
-    from shardline.operations.erasure.proof_page import render_proof_page
+    from shardline.operations.erasure.erasure_proof import prove_erasure, render_proof_page
     from shardline.storage.durable_file import DurableFile
 
     proof = prove_erasure(store, dataset, request=request, plan=plan)
@@ -467,14 +467,14 @@ def erase(
     plan = _plan_erase(store, dataset, chosen, within, workers)
     if not as_json:
         print_plan(plan)
-    nothing = plan.idle and not (quarantine and plan.quarantine)
+    nothing = plan.is_empty and not (quarantine and plan.quarantine)
     stopped = nothing and not no_check and bool(plan.unchecked)  # an erase, before its checks
     if dry_run or (nothing and not stopped):
         if as_json:
             print_json(serialize_plan(plan, dry_run=dry_run))
         elif not nothing:
             print_dry_run_notice()
-        left = any(one.open for one in plan.holders) and not dry_run
+        left = any(one.is_open for one in plan.residual_copies) and not dry_run
         raise SystemExit(1 if left else 0)
     if not yes and not stopped and not _confirm():
         click.echo("Nothing was changed.")

@@ -14,7 +14,7 @@ from shardline.lineage.audit.audited_logs import (
 )
 from shardline.provenance.commands import get_recreate_hint
 from shardline.provenance.consumers import CONSUMER_PREFIX
-from shardline.provenance.dependencies import parse_pin_holder
+from shardline.provenance.pins import parse_pin_holder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What an erase would do: which rows go, which shards and snapshots hold them, and the rest."""
+"""Plan of an erase: which rows, shards and snapshots it removes, and which copies it leaves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from shardline.provenance.related_rows import (
     list_reached_shards,
     spread_rows,
 )
+from shardline.provenance.shard_mapping import NO_ROWS
 from shardline.storage import open_store, validate_name
+from shardline.text import format_count
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardErasure:
-    """A shard of a newest snapshot, and the rows of it that go."""
+    """A live shard, and the rows to remove from it."""
 
     shard: Shard
     rows: IntArray
@@ -57,63 +59,63 @@ class ShardErasure:
 
 @dataclass(frozen=True, slots=True)
 class VersionErasure:
-    """What an erase does in one version, as it stands at snapshot `head`.
+    """The part of an erase in one version, whose latest snapshot is `head`.
 
-    `shards` are written anew. `given_up` are shards that only older snapshots hold: those with
-    records that go, and those that cannot be read and so not searched (`unreadable` of them).
-    `snapshots` hold one or the other, and cannot be restored any more.
+    `shards` are rewritten. `older_shards` are only in older snapshots and are condemned: they have
+    matching records, or cannot be read (`unreadable` of them). `snapshots` contain one of these
+    shards and can never be restored.
     """
 
     version: str
     head: int
     shards: tuple[ShardErasure, ...]
-    given_up: tuple[Shard, ...]
+    older_shards: tuple[Shard, ...]
     snapshots: tuple[int, ...]
     unreadable: int = 0
 
     @property
     def records(self) -> int:
-        """How many records go from the newest snapshot."""
-        return sum(len(one.rows) for one in self.shards)
+        """Number of records to remove from the latest snapshot."""
+        return sum(len(erasure.rows) for erasure in self.shards)
 
     @property
     def bytes(self) -> int:
-        """How many bytes the shards have that are written anew."""
-        return sum(one.shard.bytes for one in self.shards)
+        """Size of the shards to rewrite."""
+        return sum(erasure.shard.bytes for erasure in self.shards)
 
     @property
-    def gone(self) -> list[str]:
-        """The shards that never come back."""
-        return [*(one.shard.name for one in self.shards), *(one.name for one in self.given_up)]
+    def condemned(self) -> list[str]:
+        """Names of the shards that can never return."""
+        rewritten = (erasure.shard.name for erasure in self.shards)
+        return [*rewritten, *(shard.name for shard in self.older_shards)]
 
 
 @dataclass(frozen=True, slots=True)
 class ErasePlan:
-    """What an erase would do. `features` are what the records are chosen by, `shown` how.
+    """What an erase would do. `features` choose the records, and `label` says how.
 
-    `rows` go of each shard, or went before. `holders` are beyond its reach. `unmet` are the places
-    in a list of values, from 1 on, of those that no record has. It does nothing if `versions` and
-    `quarantine` are empty.
+    `rows` are those to remove, or removed before, by shard. `residual_copies` are beyond the reach
+    of the erase. `missing_values` are the positions, from 1 on, of key values that no record has.
     """
 
     dataset: str
     features: tuple[str, ...]
-    shown: str
+    label: str
     versions: tuple[VersionErasure, ...]
-    holders: tuple[ResidualCopy, ...]
+    residual_copies: tuple[ResidualCopy, ...]
     quarantine: tuple[QuarantineFile, ...]
     history: DatasetHistory = field(repr=False)
     rows: ShardRows = field(repr=False, default_factory=dict)
-    unmet: tuple[int, ...] = ()
+    missing_values: tuple[int, ...] = ()
 
     @property
-    def idle(self) -> bool:
-        """Whether it would do nothing, but for lines of which it cannot be told what they are."""
-        return not self.versions and not any(file.meant for file in self.quarantine)
+    def is_empty(self) -> bool:
+        """True if nothing is to be done, except about uncertain lines of quarantine files."""
+        return not self.versions and not any(file.matches for file in self.quarantine)
 
     @property
     def unchecked(self) -> dict[str, int]:
-        """The latest snapshots that an earlier erase made, and that wait for checks, by version."""
+        """The latest snapshots that an earlier erase made and that wait for checks, by version."""
         states = {one.name: one.version.state for one in self.history.versions.values()}
         return {
             name: state.snapshot
@@ -122,13 +124,13 @@ class ErasePlan:
         }
 
     def _is_erased(self, name: str, snapshot: int) -> bool:
-        version = self.history.versions[name.split("/")[1]].version
+        version = self.history.find_version(name).version
         return version.log.entry(version.snapshot(snapshot).entry).operation == ERASE
 
     @property
     def records(self) -> int:
-        """How many records go, of all newest snapshots together."""
-        return sum(one.records for one in self.versions)
+        """Number of records to remove from all latest snapshots together."""
+        return sum(version.records for version in self.versions)
 
 
 def plan_erase(
@@ -142,13 +144,28 @@ def plan_erase(
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> ErasePlan:
-    """Find the records that are meant in every version of a dataset, and tell what would be done.
+    """Find matching records in every version of a dataset, and plan their removal.
 
-    They are meant if a predicate is true of them (`where="label == 3"`), if a maker of one int64
-    says so, or if their `key` has one of `values`. Every file of every version that has the
-    features is read; a record that is meant in one version is followed into the others.
+    A record that matches in one version is followed into all other versions.
+
+    Args:
+        root: The root of the dataset.
+        dataset: The dataset, all versions of which are searched.
+        where: A predicate such as `label == 3`, or a UDF of one int64: 1 for a record to erase.
+        key: Instead of `where`, a feature that identifies records.
+        values: The values of the key.
+        limits: Limits of the files to read.
+        executor: Runs the search.
+        progress: Called with the progress of the search.
+
+    Returns:
+        The plan, for `execute_erase_plan`.
+
+    Raises:
+        InvalidArgumentError: If the condition is invalid.
+        SchemaMismatchError: If no version has the features of the condition.
     """
-    values = list(list_items(values, "values"))  # type: ignore[arg-type] # their types are checked later
+    values = list(list_items(values, "values"))  # type: ignore[arg-type] # types are validated later
     condition = make_condition(where, key, values)
     store = open_store(root)
     history = LogIndex(store).dataset(validate_name(dataset, "dataset"))
@@ -158,176 +175,190 @@ def plan_erase(
         )
     plans = search_pair_plans(history, condition, limits)
     tasks = [*list_search_tasks(history, condition, limits), *plans.tasks.values()]
-    _validate_condition(history, condition, searched=bool(tasks))
-    found = list((executor or ThreadExecutor()).run(search, tasks, progress))
-    relations = [*list_mappings(history), *plans.relations]
-    meant = spread_rows({one.name: one.rows for one in found}, relations)
-    rows = spread_rows(_add_erased_rows(meant.rows, history), relations).rows
-    problems = plans.unsearched(found)
-    unreadable = {one.name for one in found if one.problem} | set(problems)
-    known = list_reached_shards((one.name for one in found if not one.problem), relations) - set(
-        problems
-    )
+    _validate_condition(history, condition, is_searched=bool(tasks))
+    results = list((executor or ThreadExecutor()).run(search, tasks, progress))
+    mappings = [*list_mappings(history), *plans.mappings]
+    matches = spread_rows({result.name: result.rows for result in results}, mappings)
+    rows = spread_rows(_add_erased_rows(matches.rows, history), mappings).rows
+    problems = plans.find_problems(results)
+    unreadable = {result.name for result in results if result.problem} | set(problems)
+    read = [result.name for result in results if not result.problem]
+    known = list_reached_shards(read, mappings) - set(problems)
     versions = tuple(_plan_versions(history, rows, unreadable - known))
     files = tuple(search_quarantine(history, [condition], rows, known))
-    sources = {path for file in files for path in file.sources}
-    doubtful = {path for file in files for path in file.doubtful_sources}
-    unread = _list_unreadable(versions, rows)
-    holders = (
-        *(one for version in versions for one in _list_residual_copies(history, version)),
-        *list_plan_copies(history, meant, plans.holding(found)),
-        *list_descendant_copies(
-            history, {one.version.split("/")[1]: one.gone for one in versions}, rows
+    unread = {
+        shard.name for one in versions for shard in one.older_shards if shard.name not in rows
+    }
+    copies = (
+        *(copy for version in versions for copy in _list_held_snapshots(history, version)),
+        *list_plan_copies(history, matches, plans.find_matching_plans(results)),
+        *list_descendant_copies(history, _group_condemned(versions), rows),
+        *list_origin_copies(history, matches.rows, unread),
+        *list_source_copies(
+            history,
+            matches.rows,
+            {path for file in files for path in file.sources},
+            unread,
+            {path for file in files for path in file.uncertain_sources},
         ),
-        *list_origin_copies(history, meant.rows, unread),
-        *list_source_copies(history, meant.rows, sources, unread, doubtful),
-        *(make_uncertain_copy(history, file) for file in files if file.doubtful),
+        *(make_uncertain_copy(history, file) for file in files if file.uncertain),
         *list_uncommitted_copies(history, condition, limits),
         *_list_unsearched(history, known, problems),
     )
-    asked = (condition.reads, condition.label)
-    met = {place for one in found for place in one.met}
-    unmet = condition.list_missing(met) if isinstance(condition, KeyCondition) else ()
-    return ErasePlan(dataset, *asked, versions, holders, files, history, rows, unmet)
+    missing: tuple[int, ...] = ()
+    if isinstance(condition, KeyCondition):
+        missing = condition.list_missing({at for result in results for at in result.matched})
+    described = (dataset, condition.reads, condition.label)
+    return ErasePlan(*described, versions, copies, files, history, rows, missing)
 
 
-def plan_late_erase(plan: ErasePlan, done: Mapping[str, Collection[str]]) -> ErasePlan:
-    """What is left to do when a plan was carried out, for what others committed meanwhile.
+def plan_late_erase(plan: ErasePlan, condemned: Mapping[str, Collection[str]]) -> ErasePlan:
+    """Plan the removal of what other writers derived while a plan was executed.
 
-    Nothing is searched: what was made of old shards follows from the rows that are known of them.
-    `done` are the shards that were given up, by their versions. Holders are only those that came.
+    Their rows follow from the known rows, so nothing is searched. `condemned` are the condemned
+    shards by version. The plan has only new residual copies.
     """
     history = plan.history.index.refresh(plan.dataset)
-    found = spread_rows(_add_erased_rows(plan.rows, history), list_mappings(history))
-    rows = found.rows
-    known = {(one.kind, one.where) for one in plan.holders}
-    holding = (*list_plan_copies(history, found), *list_descendant_copies(history, done, rows))
-    came = (one for one in holding if (one.kind, one.where) not in known)
+    related = spread_rows(_add_erased_rows(plan.rows, history), list_mappings(history))
+    known = {(copy.kind, copy.location) for copy in plan.residual_copies}
+    copies = (
+        *list_plan_copies(history, related),
+        *list_descendant_copies(history, condemned, related.rows),
+    )
     return replace(
         plan,
-        versions=tuple(_plan_versions(history, rows, set())),
-        holders=tuple(came),
+        versions=tuple(_plan_versions(history, related.rows, set())),
+        residual_copies=tuple(one for one in copies if (one.kind, one.location) not in known),
         quarantine=(),
         history=history,
-        rows=rows,
+        rows=related.rows,
     )
 
 
+def _group_condemned(versions: Sequence[VersionErasure]) -> dict[str, list[str]]:
+    return {version.version.split("/")[1]: version.condemned for version in versions}
+
+
 def _add_erased_rows(rows: ShardRows, history: DatasetHistory) -> ShardRows:
-    """The rows together with those that earlier erasures took out."""
-    found = dict(rows)
-    for name, some in get_erased_rows(history).items():
-        found[name] = np.union1d(found.get(name, np.zeros(0, np.int64)), some)
-    return found
+    """Return the rows together with those that earlier erases removed."""
+    every = dict(rows)
+    for name, erased in get_erased_rows(history).items():
+        every[name] = np.union1d(every.get(name, NO_ROWS), erased)
+    return every
 
 
-def _validate_condition(history: DatasetHistory, condition: Condition, *, searched: bool) -> None:
-    """Refuse a condition that fits the records of no version, and say why it does not."""
+def _validate_condition(
+    history: DatasetHistory, condition: Condition, *, is_searched: bool
+) -> None:
+    """Raise SchemaMismatchError for a condition that fits the records of no version."""
     schemas = {one.name: one.version.schema for one in history.versions.values()}
     for schema in schemas.values():
         if all(schema.find(name, sequence=False) is not None for name in condition.reads):
             condition.bind(schema).close()
             return
-    if not searched:
-        has = "; ".join(
-            f"{name} has {', '.join(feature.name for feature in schema.features) or 'none'}"
-            for name, schema in schemas.items()
-        )
-        unknown = [
-            name
-            for name in condition.reads
-            if all(schema.find(name, sequence=False) is None for schema in schemas.values())
-        ]
-        asked = ", ".join(map(repr, unknown or condition.reads))
-        together = "" if unknown or len(condition.reads) == 1 else " together"
-        raise SchemaMismatchError(
-            f"{history.dataset}: no version has {asked}{together} ({has})",
-            code="schema-mismatch" if together else "unknown-feature",
-            feature=(unknown or [*condition.reads])[0],
-        )
+    if is_searched:
+        return
+    available = "; ".join(
+        f"{name} has {', '.join(feature.name for feature in schema.features) or 'none'}"
+        for name, schema in schemas.items()
+    )
+    unknown = [
+        name
+        for name in condition.reads
+        if all(schema.find(name, sequence=False) is None for schema in schemas.values())
+    ]
+    names = ", ".join(map(repr, unknown or condition.reads))
+    together = "" if unknown or len(condition.reads) == 1 else " together"
+    raise SchemaMismatchError(
+        f"{history.dataset}: no version has {names}{together} ({available})",
+        code="schema-mismatch" if together else "unknown-feature",
+        feature=(unknown or [*condition.reads])[0],
+    )
 
 
 def _plan_versions(
     history: DatasetHistory, rows: ShardRows, unreadable: set[str]
 ) -> Iterator[VersionErasure]:
-    """What is to be done in each version, those first that others lie beside."""
-    for one in sort_bases_first(history):
-        live = {shard.name for shard in one.live}
-        anew = tuple(
+    """Yield the part of each version, bases before overlays."""
+    for version in sort_bases_first(history):
+        live = {shard.name for shard in version.live}
+        rewritten = tuple(
             ShardErasure(shard, rows[shard.name])
-            for shard in one.live
+            for shard in version.live
             if shard.name in rows and not shard.virtual
         )
-        old = [
+        older = tuple(
             shard
-            for name, shard in one.shards.items()
-            if name not in live and not one.is_gone(name) and (name in rows or name in unreadable)
-        ]
-        if anew or old:
-            gone = {*(shard.shard.name for shard in anew), *(shard.name for shard in old)}
+            for name, shard in version.shards.items()
+            if name not in live
+            and not version.is_condemned(name)
+            and (name in rows or name in unreadable)
+        )
+        condemned = {erasure.shard.name for erasure in rewritten} | {one.name for one in older}
+        if condemned:
             yield VersionErasure(
-                one.name,
-                one.version.state.snapshot,
-                anew,
-                tuple(old),
-                tuple(one.holding(gone)),
-                sum(shard.name not in rows for shard in old),
+                version.name,
+                version.version.state.snapshot,
+                rewritten,
+                older,
+                tuple(version.list_snapshots_with(condemned)),
+                sum(shard.name not in rows for shard in older),
             )
 
 
-def _list_unreadable(versions: Sequence[VersionErasure], rows: ShardRows) -> set[str]:
-    """The shards that are given up since they cannot be read."""
-    given_up = (shard.name for one in versions for shard in one.given_up)
-    return {name for name in given_up if name not in rows}
-
-
 def sort_bases_first(history: DatasetHistory) -> list[VersionHistory]:
-    """The versions, each behind those whose shards its overlays lie beside."""
+    """Return the versions by name, each after those that have the bases of its overlays."""
     ordered: dict[str, VersionHistory] = {}
 
-    def put(name: str) -> None:
-        one = history.versions.get(name)
-        if one is None or name in ordered:
+    def add(name: str) -> None:
+        version = history.versions.get(name)
+        if version is None or name in ordered:
             return
-        for owner in sorted({s.base.owner for s in one.shards.values() if s.base is not None}):
-            put(owner)
-        ordered[name] = one
+        bases = (shard.base for shard in version.shards.values())
+        for owner in sorted({base.owner for base in bases if base is not None}):
+            add(owner)
+        ordered[name] = version
 
     for name in sorted(history.versions):
-        put(name)
+        add(name)
     return list(ordered.values())
 
 
-def _list_residual_copies(
-    history: DatasetHistory, version: VersionErasure
+def _list_held_snapshots(
+    history: DatasetHistory, erasure: VersionErasure
 ) -> Iterator[ResidualCopy]:
-    return list_snapshot_copies(history.versions[version.version.split("/")[1]], version.gone)
+    return list_snapshot_copies(history.find_version(erasure.version), erasure.condemned)
 
 
 def _list_unsearched(
     history: DatasetHistory, known: set[str], problems: Mapping[str, str]
 ) -> Iterator[ResidualCopy]:
-    """What could not be searched of the newest snapshots, and follows from nothing that was."""
-    for one in history.versions.values():
-        where = f"{one.name}@{one.version.state.snapshot}"
-        for why in dict.fromkeys(problems[s.name] for s in one.live if s.name in problems):
+    """Yield live shards that were not searched and whose rows follow from no searched shard."""
+    for version in history.versions.values():
+        snapshot = f"{version.name}@{version.version.state.snapshot}"
+        live = [shard.name for shard in version.live]
+        for problem in dict.fromkeys(problems[name] for name in live if name in problems):
             yield ResidualCopy(
                 "unsearched",
-                where,
-                f"its plan pairs records that cannot be read: {why}",
-                "mend what it pairs and erase again, or combine it anew",
+                snapshot,
+                f"its plan pairs records that cannot be read: {problem}",
+                "repair its inputs and erase again, or combine them again",
                 certain=False,
             )
-        left = [s for s in one.live if s.name not in known | set(problems) and s.records]
-        if left:
-            records = sum(shard.records for shard in left)
-            are = "record has" if records == 1 else "records have"
+        unknown = [
+            shard
+            for shard in version.live
+            if shard.name not in known | set(problems) and shard.records
+        ]
+        if unknown:
+            records = sum(shard.records for shard in unknown)
+            lack = "lacks" if records == 1 else "lack"
             yield ResidualCopy(
                 "unsearched",
-                where,
-                f"{records:,} of its {are} no such feature, and nothing tells of which records "
-                "they are made",
-                "if they may be made of the erased ones, make the version anew of what is left, or "
-                "erase by a feature that it has",
+                snapshot,
+                f"{format_count(records, 'record')} {lack} the features, and the logs do not say "
+                "what they derive from",
+                "if they may derive from erased records, derive the version again, or erase by a "
+                "feature that it has",
                 certain=False,
             )

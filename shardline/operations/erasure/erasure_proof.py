@@ -1,7 +1,6 @@
-"""The proof of an erasure: what was asked, which shards and snapshots are gone, and what is left.
+"""Proof of an erasure: what was removed, and what still holds it.
 
-It says nothing that it has not looked at: each file that should be gone is looked for, and whoever
-could still hold the records is worked out again from the logs.
+Each file that should be gone is looked for, and residual copies are found again from the logs.
 """
 
 from __future__ import annotations
@@ -24,17 +23,15 @@ from shardline.operations.erasure.residual_copies import (
 )
 from shardline.operations.erasure.uncommitted_files import list_uncommitted_copies
 from shardline.provenance.log_index import ERASE, LogIndex
-from shardline.provenance.related_rows import (
-    get_erased_rows,
-    list_mappings,
-    spread_rows,
-)
-from shardline.provenance.retainers import get_plain_command
+from shardline.provenance.related_rows import get_erased_rows, list_mappings, spread_rows
+from shardline.provenance.retainers import get_plain_command, get_vacuum_command
 from shardline.release import __version__
 from shardline.storage import open_store, validate_name
+from shardline.templates import render_template
+from shardline.text import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from shardline.canonical_json import Json
@@ -46,14 +43,27 @@ if TYPE_CHECKING:
     from shardline.provenance.retainers import Command
     from shardline.storage import RootLocation
 
-_BESIDE = ("", ".index")
+_FILE_SUFFIXES = ("", ".index")
+_TEMPLATE = "operations/erasure/erasure_proof.md"
+_COPY_LABELS = {
+    "descendant": "a version derived from them",
+    "origin": "a version that they derive from",
+    "shared": "a version that they and other records derive from",
+    "virtual": "a version whose pairs are computed when it is read",
+    "quarantine": "a quarantine file",
+    "uncommitted": "a file that was never committed",
+    "source": "a source file",
+    "found": "a version",
+    "unsearched": "not searched",
+}
+"""Labels of residual copies whose kind is not plain English."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedShard:
-    """A shard that held erased records. `files` of it are still there: none, if it is gone.
+    """A shard that had erased records, and its `files` that still exist.
 
-    `vacuumed` is the entry by which vacuum deleted it, None if that has not happened.
+    `vacuumed` is the entry by which vacuum deleted it; None if it did not.
     """
 
     shard: Shard
@@ -64,7 +74,7 @@ class ErasedShard:
 
 @dataclass(frozen=True, slots=True)
 class ErasureEntry:
-    """One entry of an erase, with the shards that it gave up and the snapshots that held them."""
+    """An entry of an erase, with its condemned shards and the snapshots that contained them."""
 
     version: str
     entry: Entry
@@ -78,21 +88,21 @@ class ErasureEntry:
 
     @property
     def records(self) -> int:
-        """Number of records erased from the latest snapshot."""
+        """Number of records removed from the latest snapshot of that time."""
         return sum(self.parameters.records)
 
     @property
     def request(self) -> str:
-        """Reason or ticket of the request."""
+        """Text of the request."""
         return self.parameters.request
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureProof:
-    """What is proved of the erasures of a dataset, at a time.
+    """What the erasures of a dataset removed, as of a time.
 
-    `searched` says that every file was searched once more for the records, by a condition that the
-    caller gave. `remaining` is what still holds some of them, or may.
+    `remaining` are copies that still hold some of the records, or may. `searched` is True if every
+    remaining file was searched again with the condition of the caller.
     """
 
     dataset: str
@@ -104,26 +114,26 @@ class ErasureProof:
 
     @property
     def files(self) -> list[str]:
-        """The files that should be gone and are there."""
-        return [file for one in self.entries for shard in one.shards for file in shard.files]
+        """Files that should be gone and still exist."""
+        return [file for entry in self.entries for shard in entry.shards for file in shard.files]
 
     @property
     def shards(self) -> list[ErasedShard]:
-        """The shards that held the records and of which there still are files."""
-        return [shard for one in self.entries for shard in one.shards if shard.files]
+        """Shards that had the records and still have files."""
+        return [shard for entry in self.entries for shard in entry.shards if shard.files]
 
     @property
-    def holders(self) -> list[ResidualCopy]:
-        """What surely holds some of the records."""
-        return [one for one in self.remaining if one.certain]
+    def certain_copies(self) -> list[ResidualCopy]:
+        """Copies that certainly hold some of the records."""
+        return [copy for copy in self.remaining if copy.certain]
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is known of that still holds them, or could and was not searched."""
-        return not self.files and not any(one.open for one in self.remaining)
+        """True if no known file still holds the records, or may hold them unsearched."""
+        return not self.files and not any(copy.is_open for copy in self.remaining)
 
     def to_dict(self, command: Command = get_plain_command) -> Json:
-        """The proof for machines; `command` words the commands in it."""
+        """Return the proof as JSON; `command` renders the commands in it."""
         return {
             "ok": self.complete and bool(self.entries),
             "complete": self.complete,
@@ -132,35 +142,35 @@ class ErasureProof:
             "time": self.time.isoformat(),
             "release": __version__,
             "searched": self.searched,
-            "entries": [_entry_json(one) for one in self.entries],
+            "entries": [_serialize_entry(entry) for entry in self.entries],
             "still_there": self.files,
-            "remaining": [one.to_dict(command) for one in self.remaining],
+            "remaining": [copy.to_dict(command) for copy in self.remaining],
         }
 
 
-def _entry_json(one: ErasureEntry) -> Json:
-    entry = one.entry
+def _serialize_entry(erasure: ErasureEntry) -> Json:
+    entry = erasure.entry
     return {
-        "version": one.version,
+        "version": erasure.version,
         "entry": entry.number,
         "digest": entry.digest,
         "time": entry.time.isoformat(),
-        "erasure": one.parameters.erasure,
-        "request": one.request,
-        "features": list(one.parameters.features),
-        "records": one.records,
-        "snapshots": list(one.snapshots),
+        "erasure": erasure.parameters.erasure,
+        "request": erasure.request,
+        "features": list(erasure.parameters.features),
+        "records": erasure.records,
+        "snapshots": list(erasure.snapshots),
         "shards": [
             {
-                "name": gone.shard.name,
-                "sha256": gone.shard.sha256,
-                "records": gone.shard.records,
-                "bytes": gone.shard.bytes,
-                "vacuum_entry": gone.vacuumed,
-                "vacuum_time": gone.vacuumed_at and gone.vacuumed_at.isoformat(),
-                "still_there": list(gone.files),
+                "name": erased.shard.name,
+                "sha256": erased.shard.sha256,
+                "records": erased.shard.records,
+                "bytes": erased.shard.bytes,
+                "vacuum_entry": erased.vacuumed,
+                "vacuum_time": erased.vacuumed_at and erased.vacuumed_at.isoformat(),
+                "still_there": list(erased.files),
             }
-            for gone in one.shards
+            for erased in erasure.shards
         ],
     }
 
@@ -172,9 +182,19 @@ def prove_erasure(
     request: str | None = None,
     plan: ErasePlan | None = None,
 ) -> ErasureProof:
-    """Look what is left of all that was erased from a dataset, or of one request.
+    """Find what is left of everything that was erased from a dataset.
 
-    With the `plan` of erasing the same once more, it is also proved that nothing is found any more.
+    Args:
+        root: The root of the dataset.
+        dataset: The dataset.
+        request: Prove only the erasures with this request.
+        plan: The plan of erasing the same records again, which shows that a search finds none.
+
+    Returns:
+        The proof, complete or not.
+
+    Raises:
+        VersionNotFoundError: If there is no such dataset.
     """
     store = open_store(root)
     history = LogIndex(store).dataset(validate_name(dataset, "dataset"))
@@ -182,126 +202,159 @@ def prove_erasure(
         raise VersionNotFoundError(
             f"{dataset}: no such dataset in {store.uri}", code="dataset-not-found"
         )
-    asked = [
-        (one, entry)
-        for one in history.versions.values()
-        for entry in one.entries
+    erasures = [
+        (version, entry)
+        for version in history.versions.values()
+        for entry in version.entries
         if entry.operation == ERASE and entry.condemned
-        if request is None or entry.read(EraseParameters).request == request
+        if request is None or entry.parameters.get("request", "") == request
     ]
-    entries = tuple(_make_erasure_entry(history, one, entry) for one, entry in asked)
-    # What the search of now found of a place comes last, and tells more than the logs alone.
-    remaining = {_get_copy_key(one): one for one in _list_remaining(history, asked, plan)}
+    entries = (_make_erasure_entry(history, *erasure) for erasure in erasures)
+    # The search comes last: what it finds replaces what the logs alone imply.
+    remaining = {_get_copy_key(copy): copy for copy in _list_remaining(history, erasures, plan)}
     return ErasureProof(
         dataset,
         store.uri,
         utc_now(),
-        tuple(sorted(entries, key=lambda one: one.entry.time)),
+        tuple(sorted(entries, key=lambda erasure: erasure.entry.time)),
         tuple(remaining.values()),
         plan is not None,
     )
 
 
-def _get_copy_key(one: ResidualCopy) -> tuple[str, ...]:
-    """What two holders have in common that tell of the same."""
-    once = one.kind in {"virtual", "found", "quarantine"}
-    return (one.kind, one.where) if once else (one.kind, one.where, one.what)
+def _get_copy_key(copy: ResidualCopy) -> tuple[str, ...]:
+    """Return what two reports of the same copy have in common."""
+    if copy.kind in {"virtual", "found", "quarantine"}:
+        return copy.kind, copy.location
+    return copy.kind, copy.location, copy.detail
 
 
-def _make_erasure_entry(history: DatasetHistory, one: VersionHistory, entry: Entry) -> ErasureEntry:
-    names = set(entry.condemned)
+def _make_erasure_entry(
+    history: DatasetHistory, version: VersionHistory, entry: Entry
+) -> ErasureEntry:
+    first_clean = entry.snapshot + (not entry.changes_data)
+    snapshots = version.list_snapshots_with(set(entry.condemned))
     return ErasureEntry(
-        one.name,
+        version.name,
         entry,
-        tuple(_make_erased_shard(history, one, name) for name in entry.condemned),
-        tuple(number for number in one.holding(names) if number < _find_clean_snapshot(entry)),
+        tuple(_make_erased_shard(history, version, name) for name in entry.condemned),
+        tuple(number for number in snapshots if number < first_clean),
     )
 
 
-def _find_clean_snapshot(entry: Entry) -> int:
-    """The first snapshot that does not hold what an erase took out."""
-    return entry.snapshot + (not entry.changes_data)
-
-
-def _make_erased_shard(history: DatasetHistory, one: VersionHistory, name: str) -> ErasedShard:
-    vacuumed = [
-        entry for entry in one.entries if entry.operation == "vacuum" and name in entry.condemned
-    ]
-    files = [f"{name}{suffix}" for suffix in _BESIDE if f"{name}{suffix}" in history.files]
+def _make_erased_shard(history: DatasetHistory, version: VersionHistory, name: str) -> ErasedShard:
+    vacuums = (
+        entry
+        for entry in version.entries
+        if entry.operation == "vacuum" and name in entry.condemned
+    )
+    vacuum = next(vacuums, None)
+    files = (f"{name}{suffix}" for suffix in _FILE_SUFFIXES)
     return ErasedShard(
-        one.shards[name],
-        vacuumed[0].number if vacuumed else None,
-        vacuumed[0].time if vacuumed else None,
-        tuple(f"{history.dataset}/shards/{file}" for file in files),
+        version.shards[name],
+        None if vacuum is None else vacuum.number,
+        None if vacuum is None else vacuum.time,
+        tuple(f"{history.dataset}/shards/{file}" for file in files if file in history.files),
     )
 
 
 def _list_remaining(
     history: DatasetHistory,
-    asked: list[tuple[VersionHistory, Entry]],
+    erasures: Sequence[tuple[VersionHistory, Entry]],
     plan: ErasePlan | None,
 ) -> Iterator[ResidualCopy]:
-    gone: dict[str, set[str]] = {}
-    for one, entry in asked:
-        gone.setdefault(one.version.log.version, set()).update(entry.condemned)
-    names = set().union(*gone.values())
-    found = spread_rows(
-        {name: some for name, some in get_erased_rows(history).items() if name in names},
-        list_mappings(history),
-    )
-    rows = found.rows
-    # What was taken back was searched by nobody, and follows from what was erased elsewhere.
-    chosen = [entry for _, entry in asked if entry.read(EraseParameters).features]
-    unread = {name for entry in chosen for name in entry.condemned if name not in rows}
-    there = {name for name in names if name in history.files}
-    for version, shards in gone.items():
-        yield from list_snapshot_copies(history.versions[version], shards & there)
+    condemned: dict[str, set[str]] = {}
+    for version, entry in erasures:
+        condemned.setdefault(version.version.log.version, set()).update(entry.condemned)
+    names = set().union(*condemned.values())
+    erased = {name: rows for name, rows in get_erased_rows(history).items() if name in names}
+    related = spread_rows(erased, list_mappings(history))
+    rows = related.rows
+    # Entries without features reverted a commit: their shards were never searched.
+    searched = [entry for _, entry in erasures if entry.read(EraseParameters).features]
+    unread = {name for entry in searched for name in entry.condemned if name not in rows}
+    existing = {name for name in names if name in history.files}
+    for short, shards in condemned.items():
+        yield from list_snapshot_copies(history.versions[short], shards & existing)
     yield from _list_live_shards(history, rows)
-    yield from list_plan_copies(history, found)
-    yield from list_descendant_copies(history, gone, rows)
+    yield from list_plan_copies(history, related)
+    yield from list_descendant_copies(history, condemned, rows)
     yield from list_origin_copies(history, rows, unread)
-    refused = {
-        path for _, entry in asked for path in entry.read(EraseParameters).quarantine_sources
+    sources = {
+        path for _, entry in erasures for path in entry.read(EraseParameters).quarantine_sources
     }
-    yield from list_source_copies(history, rows, refused, unread)
-    chosen_by = dict.fromkeys(entry.read(EraseParameters).features for entry in chosen)
-    files = tuple(
-        search_quarantine(history, [ReadabilityCondition(names) for names in chosen_by], rows)
-    )
-    yield from list_quarantine_copies(history, files)
+    yield from list_source_copies(history, rows, sources, unread)
+    features = dict.fromkeys(entry.read(EraseParameters).features for entry in searched)
+    conditions = [ReadabilityCondition(names) for names in features]
+    yield from list_quarantine_copies(history, search_quarantine(history, conditions, rows))
     if plan is None:
         yield from list_uncommitted_copies(history, None)
     else:
-        yield from _search_again(plan)
+        yield from _list_found_again(plan)
 
 
 def _list_live_shards(history: DatasetHistory, rows: ShardRows) -> Iterator[ResidualCopy]:
-    """Shards that were made of erased records and that no erase gave up."""
-    for one in history.versions.values():
-        left = [
+    """Yield versions with shards that have erased records and that no erase condemned."""
+    for version in history.versions.values():
+        live = [
             name
-            for name, shard in one.shards.items()
-            if name in rows and not one.is_gone(name) and not shard.virtual
+            for name, shard in version.shards.items()
+            if name in rows and not version.is_condemned(name) and not shard.virtual
         ]
-        if left:
+        if live:
             yield ResidualCopy(
                 "found",
-                one.name,
-                f"{len(left):,} of its shards still {'holds' if len(left) == 1 else 'hold'} some "
-                "of the records",
+                version.name,
+                f"{format_count(len(live), 'shard')} of it still "
+                f"{'has' if len(live) == 1 else 'have'} some of the records",
                 "the erase was stopped: run it again",
             )
 
 
-def _search_again(plan: ErasePlan) -> Iterator[ResidualCopy]:
-    for one in plan.versions:
-        records, shards = one.records, len(one.given_up)
+def _list_found_again(plan: ErasePlan) -> Iterator[ResidualCopy]:
+    for version in plan.versions:
         yield ResidualCopy(
             "found",
-            one.version,
-            f"the search found {records:,} {'record' if records == 1 else 'records'} in its newest "
-            f"snapshot, and {shards:,} {'shard' if shards == 1 else 'shards'} of older ones",
-            "they came in since, or the erase was stopped: erase again",
+            version.version,
+            f"the search found {format_count(version.records, 'record')} in its latest snapshot, "
+            f"and {format_count(len(version.older_shards), 'shard')} of older snapshots",
+            "they were added since, or the erase was stopped: erase again",
         )
     yield from list_quarantine_copies(plan.history, plan.quarantine)
-    yield from (one for one in plan.holders if one.kind in {"unsearched", "uncommitted", "virtual"})
+    kinds = {"unsearched", "uncommitted", "virtual"}
+    yield from (copy for copy in plan.residual_copies if copy.kind in kinds)
+
+
+def get_title(dataset: str) -> str:
+    """Return the first line of a proof, which identifies it."""
+    return f"# Erasure in {dataset}"
+
+
+def render_proof_page(proof: ErasureProof, command: Command = get_plain_command) -> str:
+    """Return the proof as Markdown; `command` renders the commands in it."""
+    commands: dict[str, dict[str, None]] = {}
+    for copy in proof.remaining:
+        lines = (command(*arguments) for arguments in copy.commands)
+        commands.setdefault(copy.hint, {}).update(dict.fromkeys(lines))
+    return render_template(
+        _TEMPLATE,
+        title=get_title(proof.dataset),
+        proof=proof,
+        release=__version__,
+        vacuum=command(*get_vacuum_command(proof.dataset)),
+        hints=list(commands),
+        commands=commands,
+        copy_labels=_COPY_LABELS,
+        format_numbers=_format_numbers,
+    )
+
+
+def _format_numbers(numbers: Sequence[int]) -> str:
+    """Return numbers as ranges, such as "1-4, 6"."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans) or "none"

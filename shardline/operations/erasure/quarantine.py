@@ -61,17 +61,17 @@ _READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFile:
-    """A quarantine file with lines that are meant, or of which that cannot be told (`doubtful`).
+    """A quarantine file with lines that are meant, or of which that cannot be told (`uncertain`).
 
     Both are digests of lines: another erase may strike out others meanwhile. `sources` are those
-    that the meant ones came from, `doubtful_sources` those of the others.
+    that the meant ones came from, `uncertain_sources` those of the others.
     """
 
     name: str
-    meant: frozenset[bytes]
-    doubtful: frozenset[bytes]
+    matches: frozenset[bytes]
+    uncertain: frozenset[bytes]
     sources: frozenset[str] = frozenset()
-    doubtful_sources: frozenset[str] = frozenset()
+    uncertain_sources: frozenset[str] = frozenset()
 
 
 def search_quarantine(
@@ -100,7 +100,7 @@ def search_quarantine(
             _QuarantineSearcher(history, owner, made, conditions, rows, searched)
         ) as asking:
             found = _search_file(history.store, file.name, asking)
-        if found.meant or found.doubtful:
+        if found.matches or found.uncertain:
             yield found
 
 
@@ -121,18 +121,18 @@ def get_quarantine_stem(name: str) -> str:
 
 
 def _search_file(store: Store, name: str, asking: _QuarantineSearcher) -> QuarantineFile:
-    meant, doubtful = set[bytes](), set[bytes]()
+    meant, uncertain = set[bytes](), set[bytes]()
     sources: dict[bool, set[str]] = {True: set(), False: set()}
     for lines in iter_line_groups(store, name):
         parsed = [parse_line(line) for line in lines]
         for line, row, verdict in zip(lines, parsed, asking.verdicts(parsed), strict=True):
             if verdict is not False:
-                (meant if verdict else doubtful).add(get_line_digest(line))
+                (meant if verdict else uncertain).add(get_line_digest(line))
                 sources[bool(verdict)] |= set() if row is None else {row.source}
     return QuarantineFile(
         name,
         frozenset(meant),
-        frozenset(doubtful),
+        frozenset(uncertain),
         frozenset(sources[True]),
         frozenset(sources[False]),
     )
@@ -277,11 +277,11 @@ def list_quarantine_copies(
 ) -> Iterator[ResidualCopy]:
     """The quarantine files that hold erased rows, or may: each once, by what is more certain."""
     for file in files:
-        count = len(file.meant)
+        count = len(file.matches)
         if not count:
             yield make_uncertain_copy(history, file)
             continue
-        more = f", and {len(file.doubtful):,} cannot be searched" if file.doubtful else ""
+        more = f", and {len(file.uncertain):,} cannot be searched" if file.uncertain else ""
         yield ResidualCopy(
             "quarantine",
             object_uri(history.store, file.name),
@@ -295,7 +295,7 @@ def make_uncertain_copy(history: DatasetHistory, file: QuarantineFile) -> Residu
     return ResidualCopy(
         "quarantine",
         object_uri(history.store, file.name),
-        f"{len(file.doubtful):,} of its lines cannot be searched",
+        f"{len(file.uncertain):,} of its lines cannot be searched",
         "look into it; or erase again with --quarantine (quarantine=True), which strikes out such "
         "lines too",
         (("erase", history.dataset, "--where", "PREDICATE", "--quarantine"),),
@@ -309,12 +309,12 @@ _MOST_SPANS = 16_384
 Spans = tuple[tuple[int, int], ...]
 
 
-def strike_lines(
+def remove_lines(
     history: DatasetHistory,
     files: Iterable[QuarantineFile],
     parameters: EraseParameters,
     *,
-    doubtful: bool,
+    uncertain: bool,
 ) -> int:
     """Strike lines out of quarantine files, and return how many.
 
@@ -323,14 +323,14 @@ def strike_lines(
     """
     by_version: dict[StoredVersion, list[QuarantineFile]] = {}
     for file in files:
-        by_version.setdefault(history.owner(_get_leaf(file.name)).version, []).append(file)
+        by_version.setdefault(history.get_owner(_get_leaf(file.name)).version, []).append(file)
     count = sum(
-        _strike_version(version, some, parameters, doubtful=doubtful)
+        _strike_version(version, some, parameters, uncertain=uncertain)
         for version, some in by_version.items()
     )
     for version, file in _iter_earlier_strikes(history):
         with suppress(ConflictError, SidecarMismatchError):  # the audit reports it
-            _strike_version(version, [file], parameters, doubtful=doubtful)
+            _strike_version(version, [file], parameters, uncertain=uncertain)
     return count
 
 
@@ -349,14 +349,14 @@ def _strike_version(
     files: Sequence[QuarantineFile],
     parameters: EraseParameters,
     *,
-    doubtful: bool,
+    uncertain: bool,
 ) -> int:
     """Strike lines out of the files of a version until nothing is left to do."""
     count = 0
     for _ in range(_ROUNDS):
         version.refresh()
         with suppress(ConflictError):
-            planned = (_plan_strike(version, file, doubtful=doubtful) for file in files)
+            planned = (_plan_strike(version, file, uncertain=uncertain) for file in files)
             strikes = [strike for strike in planned if strike is not None]
             if not strikes:
                 return count
@@ -407,7 +407,7 @@ class LineStrike:
 
 
 def _plan_strike(
-    version: StoredVersion, file: QuarantineFile, *, doubtful: bool
+    version: StoredVersion, file: QuarantineFile, *, uncertain: bool
 ) -> LineStrike | None:
     """Plan what a file lacks; None if that is nothing.
 
@@ -421,7 +421,7 @@ def _plan_strike(
     committed = sidecars.digests([name]).get(name)
     digest = _sha256(b"".join(group) for group in iter_line_groups(store, file.name))
     pending = _list_pending(version, file.name, digest) if digest != (committed or digest) else ()
-    gone = file.meant | (file.doubtful if doubtful else frozenset())
+    gone = file.matches | (file.uncertain if uncertain else frozenset())
     raw, before, after = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
     numbers: list[int] = []
     number = 0

@@ -108,7 +108,7 @@ class SearchResult:
     name: str
     rows: IntArray
     problem: str = ""
-    met: frozenset[int] = frozenset()
+    matched: frozenset[int] = frozenset()
 
 
 def list_search_tasks(
@@ -176,7 +176,7 @@ def _sides(
     combined = [entry for entry in one.entries if entry.operation == "combine"]
     for entry in combined[-1:]:
         for told, names in zip(entry.inputs, _named(history, entry), strict=False):
-            side = history.of_input(told)
+            side = history.find_input(told)
             if side is not None and all(names.get(name) for name in condition.reads):
                 yield {name: names[name] for name in condition.reads}
 
@@ -185,7 +185,7 @@ def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]
     """The names in a pair of the features of the left and of the right, by their own names."""
     parameters = entry.read(CombineParameters)
     on = parameters.keys
-    keys = [[feature.key for feature in history.schema_of(told).features] for told in entry.inputs]
+    keys = [[feature.key for feature in history.get_schema(told).features] for told in entry.inputs]
     shared = [left for left, right in on if left == right]
     named = name_features(PairNaming.from_rule(parameters.rule), keys[0], keys[1], shared)
     left, right = (
@@ -246,7 +246,7 @@ def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
         finally:
             chooser.close()
         met.update(chooser.matched)
-    return SearchResult(task.name, np.unique(np.concatenate(found)), met=frozenset(met))
+    return SearchResult(task.name, np.unique(np.concatenate(found)), matched=frozenset(met))
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class PairPlanSearch:
     condition: Condition
     limits: Limits
     tasks: dict[str, SearchTask] = field(default_factory=dict)
-    relations: list[GridMapping] = field(default_factory=list)
+    mappings: list[GridMapping] = field(default_factory=list)
     of: dict[str, frozenset[str]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     _sides: dict[tuple[str, int], StoredSnapshot] = field(default_factory=dict)
@@ -291,7 +291,7 @@ class PairPlanSearch:
         self, shard: Shard, opened: OpenedPairPlan, at: int, view: SearchView, told: Input
     ) -> None:
         own = tuple(feature.name for feature in view.features)
-        if self.history.of_input(told) is not None and own == view.asked:
+        if self.history.find_input(told) is not None and own == view.asked:
             return  # its version is searched for just that, and the pairs follow
         snapshot = self._snapshot(told)
         first, last = (opened.plan.cover.left, opened.plan.cover.right)[at]
@@ -307,7 +307,7 @@ class PairPlanSearch:
         nothing = (None,) * len((opened.grid.right, opened.grid.left)[at])
         left, right = (nothing, tuple(names)) if at else (tuple(names), nothing)
         grid, cover = opened.grid, opened.plan.cover
-        self.relations.append(GridMapping(shard.name, left, right, grid, cover, virtual=True))
+        self.mappings.append(GridMapping(shard.name, left, right, grid, cover, virtual=True))
 
     def _own(self, opened: OpenedPairPlan, at: int, told: Input) -> Mapping[Key, Feature]:
         """The features of a side by the keys that they have in a pair."""
@@ -329,12 +329,12 @@ class PairPlanSearch:
             self._sides[key] = version.snapshot(told.snapshot)
         return self._sides[key]
 
-    def unsearched(self, found: Iterable[SearchResult]) -> dict[str, str]:
+    def find_problems(self, found: Iterable[SearchResult]) -> dict[str, str]:
         """The plans of which not all that is asked for could be read, and why."""
         failed = {one.name: one.problem for one in found if one.problem}
         told = dict(self.problems)
         told |= {name: why for name, why in failed.items() if name in self._plans()}
-        for relation in self.relations:
+        for relation in self.mappings:
             for name in sorted(set(relation.names()) & set(failed)):
                 told.setdefault(relation.name, failed[name])
         return told
@@ -342,11 +342,11 @@ class PairPlanSearch:
     def _plans(self) -> set[str]:
         return {name for name, shard in self.history.shards.items() if shard.virtual}
 
-    def holding(self, found: Iterable[SearchResult]) -> dict[str, frozenset[str]]:
+    def find_matching_plans(self, found: Iterable[SearchResult]) -> dict[str, frozenset[str]]:
         """The plans with pairs that are meant, and the versions of whose records these are made."""
         hits = {one.name for one in found if len(one.rows)}
         told = {name: self.of[name] for name in hits & self._plans() & set(self.of)}
-        for relation in self.relations:
+        for relation in self.mappings:
             for name in set(relation.names()) & hits:
                 told[relation.name] = told.get(relation.name, frozenset()) | self.of[name]
         return told

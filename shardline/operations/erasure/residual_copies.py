@@ -13,8 +13,8 @@ from shardline.errors import ShardlineError
 from shardline.log.model import DERIVING_OPERATIONS
 from shardline.log.parameters import RejectParameters
 from shardline.provenance.commands import get_recreate_words
-from shardline.provenance.dependencies import parse_pin_holder
 from shardline.provenance.log_index import ERASE
+from shardline.provenance.pins import parse_pin_holder
 from shardline.provenance.record_ancestry import (
     RecordAncestry,
     RemainingRecords,
@@ -66,14 +66,14 @@ class ResidualCopy:
     """
 
     kind: CopyKind
-    where: str
-    what: str
-    advice: str
+    location: str
+    detail: str
+    hint: str
     commands: tuple[tuple[str, ...], ...] = ()
     certain: bool = True
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether there is still something to do before the records count as gone.
 
         What was done to a source since the records came from it is known to its owner alone, and
@@ -90,7 +90,7 @@ class ResidualCopy:
 def list_snapshot_copies(one: VersionHistory, gone: Collection[str]) -> Iterator[ResidualCopy]:
     """The tags, pins and consumers of snapshots that hold shards which go."""
     state = one.version.state
-    held = set(one.holding(set(gone)))
+    held = set(one.list_snapshots_with(set(gone)))
     for name, hold in sorted(state.tags.items()):
         if hold.snapshot in held:
             where = f"{one.name}@{hold.snapshot}"
@@ -166,11 +166,11 @@ def list_source_copies(
     rows: Mapping[str, object],
     refused: Collection[str] = (),
     unread: Collection[str] = (),
-    doubtful: Collection[str] = (),
+    uncertain: Collection[str] = (),
 ) -> Iterator[ResidualCopy]:
     """The files that the records came from, if they are still there.
 
-    `refused` are the paths of sources with such rows that gave no record, `doubtful` those with
+    `refused` are the paths of sources with such rows that gave no record, `uncertain` those with
     rows that cannot be parsed. What gave the shards that were given up `unread`, or could not land
     at all, was never searched, and may hold anything.
     """
@@ -189,7 +189,7 @@ def list_source_copies(
     contents = {told[key].sha256 for key in keys if key in told}
     for key, source in sorted(told.items(), key=lambda one: one[1].shown):
         meant = source.sha256 in contents or _is_one_of(source, refused)
-        doubted = _is_one_of(source, doubtful)
+        doubted = _is_one_of(source, uncertain)
         if not meant and not doubted and key not in unknown | aside:
             continue
         size = _get_size(source.path or "")
@@ -393,7 +393,7 @@ def _make_origin_copies(
             there = {
                 (dataset, name)
                 for name, shard in one.shards.items()
-                if not one.is_gone(name) and not shard.virtual and dataset != erased
+                if not one.is_condemned(name) and not shard.virtual and dataset != erased
             }
             if there & held:
                 count = len(there & held)

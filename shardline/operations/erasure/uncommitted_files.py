@@ -153,7 +153,7 @@ def _search_file(
     """Return how many records are meant; None if there may be some that could not be found."""
     if leftover.sort == "refused":
         file = search_uncommitted_quarantine(history, leftover.name, condition)
-        return len(file.meant) or (None if file.doubtful else 0)
+        return len(file.matches) or (None if file.uncertain else 0)
     if leftover.sort in {"receipt", "foreign"} or leftover.name.endswith((PLAN, ".jsonl")):
         return None
     with ExitStack() as stack:
