@@ -20,20 +20,24 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
 from shardline.errors import InvalidArgumentError
 from shardline.log.model import Shard, Totals
 from shardline.log.snapshot import StoredSnapshot
 from shardline.readers.arrow import to_arrow
+from shardline.readers.records import Records, list_records
+from shardline.schema.arrow_types import schema_of
 from shardline.schema.logical_types import Category, Text
 from shardline.schema.schema import Feature, Schema
+from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from shardline.readers.records import Records
 
 CHUNK_ROWS = 200_000
 CHUNK_BYTES = 64 * 1024**2
@@ -77,10 +81,8 @@ def list_flat_columns(features: Sequence[Feature]) -> list[FlatColumn]:
     return columns
 
 
-def flatten(features: Sequence[Feature], batch: "pa.RecordBatch") -> "pa.RecordBatch":
+def flatten(features: Sequence[Feature], batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the flat columns of a batch with these features, in order."""
-    import pyarrow as pa  # noqa: PLC0415 - only when data is read
-
     arrays_by_feature = {}
     for feature, array in zip(features, batch.columns, strict=True):
         arrays_by_feature[feature.key] = (
@@ -95,22 +97,19 @@ def flatten(features: Sequence[Feature], batch: "pa.RecordBatch") -> "pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def create_size_batch(lengths: "NDArray[np.int64]") -> "pa.RecordBatch":
+def create_size_batch(lengths: NDArray[np.int64]) -> pa.RecordBatch:
     """Return the single column of opaque records."""
-    import pyarrow as pa  # noqa: PLC0415 - only when data is read
-
     (column,) = list_flat_columns(())
     field = pa.field(column.name, pa.int64(), nullable=False)
     return pa.RecordBatch.from_arrays([pa.array(lengths)], schema=pa.schema([field]))
 
 
-def to_frame(batches: Sequence["pa.RecordBatch"]) -> Any:  # noqa: ANN401 - pandas has no types
+def to_frame(batches: Sequence[pa.RecordBatch]) -> Any:  # noqa: ANN401 - pandas has no types
     """Return the columns of all batches as a DataFrame.
 
     Texts are `str`, and nullable integers are `Int64`, because floats would round them.
     """
     import pandas as pd  # noqa: PLC0415 - takes a second to load
-    import pyarrow as pa  # noqa: PLC0415 - only when data is read
 
     table = pa.Table.from_batches(batches)
     text = pd.StringDtype(na_value=float("nan"))
@@ -145,12 +144,8 @@ def _is_nullable(column: FlatColumn) -> bool:
     return not column.feature.required or column.measure in {"min", "max", "mean"}
 
 
-def _compute_measures(feature: Feature, array: "pa.Array") -> Iterator[tuple[str, "pa.Array"]]:
+def _compute_measures(feature: Feature, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     """Yield the measures of a feature whose values do not fit in a cell."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-    import pyarrow as pa  # noqa: PLC0415 - only when data is read
-    import pyarrow.compute as pc  # noqa: PLC0415 - only when data is read
-
     if not (feature.shape or feature.sequence):
         yield "bytes", pc.binary_length(array).cast(pa.int64())
         return
@@ -169,11 +164,8 @@ def _compute_measures(feature: Feature, array: "pa.Array") -> Iterator[tuple[str
         yield measure, pa.array(numbers, mask=missing | is_empty)
 
 
-def _split_values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
+def _split_values(array: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return all values of a list column, and the offsets of the records."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-    import pyarrow as pa  # noqa: PLC0415 - only when data is read
-
     ends = np.arange(len(array) + 1)
     while isinstance(array.type, pa.ListType | pa.FixedSizeListType):
         fixed = isinstance(array.type, pa.FixedSizeListType)
@@ -183,11 +175,9 @@ def _split_values(array: "pa.Array") -> tuple["pa.Array", "NDArray[np.int64]"]:
 
 
 def _summarize_values(
-    values: "NDArray[Any]", ends: "NDArray[np.int64]"
-) -> Iterator[tuple[str, "NDArray[Any]", "NDArray[np.bool_]"]]:
+    values: NDArray[Any], ends: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[Any], NDArray[np.bool_]]]:
     """Yield minimum, maximum and mean of each record, each with a mask of records without any."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-
     filled = np.diff(ends) > 0
     starts = ends[:-1][filled]
     real = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), np.bool_)
@@ -254,8 +244,7 @@ def read_chunks(
         yield to_frame(batches)
 
 
-def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator["pa.RecordBatch"]:
-    from shardline.readers.records import list_records  # noqa: PLC0415 - only when data is read
+def _flat_batches(part: StoredSnapshot, columns: list[FlatColumn]) -> Iterator[pa.RecordBatch]:
 
     if part.schema.payload == "opaque":
         yield from read_sizes(list_records(part, None))
@@ -285,22 +274,15 @@ def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> St
     return replace(snapshot, list_shards=lambda: shards_left, totals=Totals.of(shards_left))
 
 
-def create_empty_batch(features: Sequence[Feature]) -> "pa.RecordBatch":
+def create_empty_batch(features: Sequence[Feature]) -> pa.RecordBatch:
     """Return a flat batch without rows, which defines the columns."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-    import pyarrow as pa  # noqa: PLC0415 - only when data is read
-
-    from shardline.schema.arrow_types import schema_of  # noqa: PLC0415 - only when data is read
-
     if not features:
         return create_size_batch(np.zeros(0, np.int64))
     return flatten(features, pa.RecordBatch.from_pylist([], schema=schema_of(features)))
 
 
-def read_sizes(records: Sequence["Records"]) -> Iterator["pa.RecordBatch"]:
+def read_sizes(records: Sequence[Records]) -> Iterator[pa.RecordBatch]:
     """Yield the sizes of opaque records."""
-    from shardline.tfrecord.reader import DEFAULT_LIMITS  # noqa: PLC0415 - only when data is read
-
     for shard in records:
         for block in shard.blocks(limits=DEFAULT_LIMITS, block_bytes=_BLOCK_BYTES):
             yield create_size_batch(block.lengths)

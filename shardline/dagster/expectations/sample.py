@@ -12,6 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from shardline.dagster.expectations.columns import (
     FlatColumn,
     create_empty_batch,
@@ -26,17 +30,14 @@ from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint
 from shardline.log.model import Shard
 from shardline.log.snapshot import StoredSnapshot
-from shardline.readers.arrow import to_arrow
+from shardline.readers.arrow import BatchBuilder, select_columns, to_arrow
+from shardline.readers.records import Records, count_read_bytes, is_compressed, list_records
 from shardline.schema.logical_types import Category
 from shardline.schema.schema import Feature
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from shardline.readers.records import Records
 
 MAX_ROWS = 200_000
 MAX_BYTES = 2 * 1024**3
@@ -83,9 +84,6 @@ def take_sample(
     records, fewer rows are taken, about `limit_bytes` in total. Raises the errors of readers for a
     corrupt or missing shard.
     """
-    from shardline.readers.arrow import select_columns  # noqa: PLC0415 - only when data is read
-    from shardline.readers.records import list_records  # noqa: PLC0415 - only when data is read
-
     if limit < 1:
         raise InvalidArgumentError(
             f"invalid limit {limit}: expected 1 or more", code="out-of-range"
@@ -107,8 +105,7 @@ def take_sample(
     return Sample(frame, len(frame), restricted.records, tuple(list_flat_columns(features)))
 
 
-def _limit_rows(records: Sequence["Records"], limit: int, limit_bytes: int) -> int:
-    from shardline.readers.records import count_read_bytes  # noqa: PLC0415 - only when data is read
+def _limit_rows(records: Sequence[Records], limit: int, limit_bytes: int) -> int:
 
     count, size = sum(shard.shard.records for shard in records), count_read_bytes(records)
     rows = min(count, limit)
@@ -118,11 +115,8 @@ def _limit_rows(records: Sequence["Records"], limit: int, limit_bytes: int) -> i
 
 
 def _read_some_rows(
-    records: Sequence["Records"], features: Sequence[Feature], rows: int, seed: int
-) -> Iterator["pa.RecordBatch"]:
-    import numpy as np  # noqa: PLC0415 - only when data is read
-
-    from shardline.readers.arrow import BatchBuilder  # noqa: PLC0415 - only when data is read
+    records: Sequence[Records], features: Sequence[Feature], rows: int, seed: int
+) -> Iterator[pa.RecordBatch]:
 
     rng = np.random.default_rng(seed)
     batches = BatchBuilder(features)
@@ -136,15 +130,13 @@ def _read_some_rows(
                 yield create_size_batch(picked.lengths)
 
 
-def _choose_shards(records: Sequence[int], rows: int, rng: "np.random.Generator") -> dict[int, int]:
+def _choose_shards(records: Sequence[int], rows: int, rng: np.random.Generator) -> dict[int, int]:
     """Return the positions of some shards, in order, with the number of records to take of each.
 
     Points are set at even distances in the concatenated records. A shard is chosen if it contains a
     point, and each point represents equally many rows, so records of small and large shards are
     equally likely. Small shards need more points.
     """
-    import numpy as np  # noqa: PLC0415 - only when data is read
-
     counts = np.array(records, np.int64)
     ends = np.cumsum(counts)
     points = min(_SHARDS, rows)
@@ -168,14 +160,8 @@ def _choose_shards(records: Sequence[int], rows: int, rng: "np.random.Generator"
     return {index: counts_by_shard[index] for index in sorted(counts_by_shard)}
 
 
-def _choose_records(
-    records: "Records", count: int, rng: "np.random.Generator"
-) -> "NDArray[np.int64]":
+def _choose_records(records: Records, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return record numbers, in order: random ones, or runs of a compressed shard."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-
-    from shardline.readers.records import is_compressed  # noqa: PLC0415 - only when data is read
-
     total = records.shard.records
     if not is_compressed(records):
         return np.sort(rng.choice(total, count, replace=False, shuffle=False))
@@ -271,7 +257,6 @@ def _profile_column(column: FlatColumn, series: Any) -> ColumnProfile:  # noqa: 
 
 
 def _summarize_numbers(values: Any) -> NumberSummary | None:  # noqa: ANN401 - pandas has no types
-    import numpy as np  # noqa: PLC0415 - only when data is read
 
     numbers = values.to_numpy(dtype=np.float64)
     numbers = numbers[np.isfinite(numbers)]

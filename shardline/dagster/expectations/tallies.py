@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardline.dagster.expectations.rules import Evaluation, get_evaluation
 from shardline.dagster.expectations.spool import (
     BUDGET_BYTES,
@@ -20,9 +23,8 @@ from shardline.dagster.expectations.spool import (
 from shardline.dagster.expectations.suite import ExpectationSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
+
 
 _OTHER = "\0other"
 """Represents all values that a rule does not name."""
@@ -58,24 +60,24 @@ def create_tally(
     kwargs, evaluation = expected.kwargs, get_evaluation(expected.type)
     column = str(kwargs.get("column", ""))
     if evaluation is Evaluation.NUMBERS:
-        return NumberTally(column, numeric=not _fits_text(expected.type))
+        return _NumberTally(column, numeric=not _fits_text(expected.type))
     if evaluation is Evaluation.ORDER:
-        return RankTally(column, kwargs, NumberSpool(folder, name, budget_bytes=budget_bytes))
+        return _RankTally(column, kwargs, NumberSpool(folder, name, budget_bytes=budget_bytes))
     if evaluation is Evaluation.VALUES:
-        return ValueTally(column, _convert_list(kwargs.get("value_set")))
+        return _ValueTally(column, _convert_list(kwargs.get("value_set")))
     if evaluation is Evaluation.SHARES:
         return _create_share_tally(column, kwargs["partition_object"])
     keys = KeyCounts(folder, name, budget_bytes=budget_bytes)
     if expected.type == "expect_compound_columns_to_be_unique":
         ignored = str(kwargs.get("ignore_row_if", _ALL_MISSING))
-        return RowTally(expected.columns, ignored, keys)
-    return CountTally(column, _convert_list(kwargs.get("value_set")), keys)
+        return _RowTally(expected.columns, ignored, keys)
+    return _CountTally(column, _convert_list(kwargs.get("value_set")), keys)
 
 
 def _create_share_tally(column: str, partition: Mapping[str, Any]) -> Tally:
     if "values" in partition:
-        return CategoryTally(column, _convert_list(partition["values"]))
-    return BinTally(column, _convert_list(partition["bins"]))
+        return _CategoryTally(column, _convert_list(partition["values"]))
+    return _BinTally(column, _convert_list(partition["bins"]))
 
 
 def _fits_text(kind: str) -> bool:
@@ -91,7 +93,7 @@ def _convert_list(values: object) -> list[Any]:
     return list(values) if isinstance(values, list | tuple) else []
 
 
-class NumberTally:
+class _NumberTally:
     """Presence, minimum, maximum, sum, mean and standard deviation of a column.
 
     Sums of integers are exact, sums of floats are rounded once per chunk.
@@ -108,7 +110,6 @@ class NumberTally:
         self._mean = self._squares = 0.0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Add a chunk of rows."""
         series = frame[self._column]
         present = series.dropna()
         self._rows += len(series)
@@ -122,8 +123,7 @@ class NumberTally:
             raise NotNumbersError(self._column)
         self._present += len(present)
 
-    def _add_numbers(self, values: "NDArray[Any]") -> None:
-        import numpy as np  # noqa: PLC0415 - only when data is read
+    def _add_numbers(self, values: NDArray[Any]) -> None:
 
         self._is_float = values.dtype.kind == "f"
         if not len(values):
@@ -143,7 +143,6 @@ class NumberTally:
         self._squares += squares + shift * shift * before * added / (before + added)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the metrics."""
         total = _sum_floats(self._sums) if self._is_float else self._whole
         deviation = math.nan
         if self._present > 1 and not math.isnan(self._squares):
@@ -158,7 +157,7 @@ class NumberTally:
         }
 
 
-class RankTally:
+class _RankTally:
     """Median and quantiles of a column."""
 
     def __init__(self, column: str, kwargs: Mapping[str, Any], spool: NumberSpool) -> None:
@@ -170,14 +169,12 @@ class RankTally:
         self._how = str(kwargs.get("allow_relative_error") or "nearest")
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Add a chunk of rows."""
         series = frame[self._column]
         if not is_number(series):
             raise NotNumbersError(self._column)
         self._spool.add(convert_numbers(series.dropna()))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the metrics."""
         if not self._spool.count:
             empty = [math.nan] * len(self._quantiles)
             return {"column.median": None, "column.quantile_values": empty}
@@ -189,7 +186,6 @@ class RankTally:
         return {"column.median": (float(low) + float(high)) / 2 if low != high else float(low)}
 
     def _quantile(self, share: float) -> float:
-        import numpy as np  # noqa: PLC0415 - only when data is read
 
         position = (self._spool.count - 1) * (share * 100 / 100)
         lower, upper = math.floor(position), math.ceil(position)
@@ -200,7 +196,7 @@ class RankTally:
         return float(np.quantile(ends, position - lower if upper > lower else 0.0, method=method))
 
 
-class ValueTally:
+class _ValueTally:
     """Occurrence of the values that a rule names, and of others."""
 
     def __init__(self, column: str, named: Sequence[Any]) -> None:
@@ -209,13 +205,12 @@ class ValueTally:
         self._others = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Add a chunk of rows."""
         values = set(frame[self._column].dropna().unique())
         self._seen |= values & self._named
         self._others = max(self._others, len(values - self._named))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the counts of values. That of unnamed values is a lower bound."""
+        # The count of unnamed values is a lower bound.
         return {
             "column.distinct_values.not_in_set.count": self._others,
             "column.distinct_values.not_in_set": [],
@@ -224,7 +219,7 @@ class ValueTally:
         }
 
 
-class CategoryTally:
+class _CategoryTally:
     """Counts of the values of a partition, and of all others together."""
 
     def __init__(self, column: str, named: Sequence[Any]) -> None:
@@ -233,7 +228,6 @@ class CategoryTally:
         self._present = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Add a chunk of rows."""
         counts = frame[self._column].value_counts()
         present = int(counts.sum())
         for value, count in counts[counts.index.isin(self._named)].items():
@@ -241,7 +235,6 @@ class CategoryTally:
         self._present += present
 
     def metrics(self) -> dict[str, Any]:
-        """Return the counts."""
         import pandas as pd  # noqa: PLC0415 - takes a second to load
 
         counts = {value: self._counts[value] for value in self._named if value in self._counts}
@@ -255,7 +248,7 @@ class CategoryTally:
         }
 
 
-class BinTally:
+class _BinTally:
     """Counts of numbers in each bin of a partition, below it and above it."""
 
     def __init__(self, column: str, bins: Sequence[float]) -> None:
@@ -264,9 +257,6 @@ class BinTally:
         self._below = self._above = self._present = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Add a chunk of rows."""
-        import numpy as np  # noqa: PLC0415 - only when data is read
-
         series = frame[self._column]
         if not is_number(series):
             raise NotNumbersError(self._column)
@@ -278,7 +268,6 @@ class BinTally:
         self._present += len(values)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the counts."""
         return {
             "column.histogram": list(self._counts),
             "below_partition": self._below,
@@ -287,7 +276,7 @@ class BinTally:
         }
 
 
-class CountTally:
+class _CountTally:
     """Counts of distinct, duplicate and most common values of a column."""
 
     def __init__(self, column: str, named: Sequence[Any], keys: KeyCounts) -> None:
@@ -297,7 +286,6 @@ class CountTally:
         self._is_float = False
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Add a chunk of rows."""
         present = frame[[self._column]].dropna()
         dtype = frame[self._column].dtype
         self._is_text, self._is_float = not is_number(present[self._column]), dtype.kind == "f"
@@ -307,7 +295,7 @@ class CountTally:
             self._keys.add(present)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the counts. The most common values include only values that the rule names."""
+        # The most common values include only values that the rule names.
         named = self._named_keys()
         distinct = duplicated = highest = winners = 0
         modes: list[Any] = []
@@ -355,7 +343,7 @@ class CountTally:
         return value == int(value) and -(2**63) <= value < 2**63
 
 
-class RowTally:
+class _RowTally:
     """Count of rows that equal another row in several columns."""
 
     def __init__(self, columns: Sequence[str], ignored: str, keys: KeyCounts) -> None:
@@ -363,7 +351,6 @@ class RowTally:
         self._rows = self._counted = 0
 
     def add(self, frame: "pd.DataFrame") -> None:
-        """Add a chunk of rows."""
         rows = frame[self._columns]
         if self._ignored == _ALL_MISSING:
             rows = rows.dropna(how="all")
@@ -375,7 +362,6 @@ class RowTally:
             self._keys.add(rows)
 
     def metrics(self) -> dict[str, Any]:
-        """Return the counts."""
         parts = (part["count"] for part in self._keys.sum_up())
         return {
             "table.row_count": self._rows,
@@ -386,10 +372,8 @@ class RowTally:
         }
 
 
-def _contains_key(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
+def _contains_key(keys: NDArray[Any], key: tuple[int, int]) -> bool:
     """Return True if sorted keys contain a key."""
-    import numpy as np  # noqa: PLC0415 - only when data is read
-
     high, low = map(np.uint64, key)
     first, last = (int(np.searchsorted(keys["high"], high, side)) for side in _SIDES)
     lows = keys["low"][first:last]
@@ -397,7 +381,7 @@ def _contains_key(keys: "NDArray[Any]", key: tuple[int, int]) -> bool:
     return position < len(lows) and bool(lows[position] == low)
 
 
-def _sum_floats(values: "Sequence[float] | NDArray[np.float64]") -> float:
+def _sum_floats(values: Sequence[float] | NDArray[np.float64]) -> float:
     """Add floats, rounded once. Infinities and NaN add up as floats do."""
     try:
         return math.fsum(values)

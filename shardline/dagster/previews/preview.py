@@ -9,16 +9,27 @@ import base64
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import numpy as np
+
+from shardline.api import Snapshot, Version
+from shardline.dagster.previews.pictures import (
+    draw_contact_sheet,
+    draw_rows_chart,
+    draw_shares_chart,
+    draw_sizes_chart,
+)
+from shardline.dagster.previews.preview_sample import (
+    PreviewSample,
+    read_record_sizes,
+    select_shards,
+    take_preview_sample,
+)
 from shardline.errors import ShardlineError
+from shardline.log.entry import Entry
+from shardline.log.model import Shard
 from shardline.text import format_bytes, format_count
-
-if TYPE_CHECKING:
-    from shardline import Snapshot, Version
-    from shardline.dagster.previews.preview_sample import PreviewSample
-    from shardline.log.entry import Entry
-    from shardline.log.model import Shard
 
 MAX_CHARACTERS = 150_000
 _SHEET_BYTES = 64 * 1024
@@ -30,7 +41,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~])")
 Result = TypeVar("Result")
 
 
-def render_preview(version: "Version", snapshot: "Snapshot", entry: "Entry") -> str:
+def render_preview(version: Version, snapshot: Snapshot, entry: Entry) -> str:
     """Return the preview of a snapshot, which `entry` of its log committed, as Markdown."""
     page = _PreviewPage()
     page.attempt("rows by snapshot", lambda: _draw_rows(page, version, snapshot))
@@ -48,7 +59,7 @@ def render_preview(version: "Version", snapshot: "Snapshot", entry: "Entry") -> 
 class _AddedShards:
     """The shards that a snapshot added, or all shards if it added none."""
 
-    shards: Sequence["Shard"]
+    shards: Sequence[Shard]
     noun: str
 
     def format_extent(self, sampled: int) -> str:
@@ -58,7 +69,7 @@ class _AddedShards:
         return f"{sampled:,} of {rows}" if sampled < total else rows
 
 
-def _find_added_shards(snapshot: "Snapshot", entry: "Entry") -> _AddedShards:
+def _find_added_shards(snapshot: Snapshot, entry: Entry) -> _AddedShards:
     # Shards without a source come from earlier appends: a replacement rewrote them.
     ignored_sources = set() if entry.operation != "append" else {None}
     shards = [added.shard for added in entry.added if added.shard.source not in ignored_sources]
@@ -101,8 +112,7 @@ class _PreviewPage:
         return "\n\n".join(filter(None, parts)) or "Nothing to draw."
 
 
-def _draw_rows(page: _PreviewPage, version: "Version", snapshot: "Snapshot") -> None:
-    from shardline.dagster.previews.pictures import draw_rows_chart  # noqa: PLC0415 - it loads NumPy
+def _draw_rows(page: _PreviewPage, version: Version, snapshot: Snapshot) -> None:
 
     timeline = version.state.timeline
     last = min(snapshot.number, len(timeline))
@@ -121,11 +131,7 @@ def _draw_rows(page: _PreviewPage, version: "Version", snapshot: "Snapshot") -> 
     page.charts.append(_render_image(draw_rows_chart(rows, rejected, last), "image/png", alt))
 
 
-def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", added: _AddedShards) -> None:
-    import numpy as np  # noqa: PLC0415
-
-    from shardline.dagster.previews.pictures import draw_sizes_chart  # noqa: PLC0415
-    from shardline.dagster.previews.preview_sample import read_record_sizes, select_shards  # noqa: PLC0415 - it loads Arrow
+def _draw_sizes(page: _PreviewPage, snapshot: Snapshot, added: _AddedShards) -> None:
 
     shards = select_shards(snapshot, added.shards)
     if not shards:
@@ -142,9 +148,8 @@ def _draw_sizes(page: _PreviewPage, snapshot: "Snapshot", added: _AddedShards) -
 
 
 def _take_sample(
-    page: _PreviewPage, snapshot: "Snapshot", added: _AddedShards
-) -> "PreviewSample | None":
-    from shardline.dagster.previews.preview_sample import take_preview_sample  # noqa: PLC0415 - it loads Arrow
+    page: _PreviewPage, snapshot: Snapshot, added: _AddedShards
+) -> PreviewSample | None:
 
     sample = take_preview_sample(snapshot, added.shards)
     for error in sample.failures if sample is not None else ():
@@ -152,8 +157,7 @@ def _take_sample(
     return sample
 
 
-def _draw_shares(page: _PreviewPage, sample: "PreviewSample", added: _AddedShards) -> None:
-    from shardline.dagster.previews.pictures import draw_shares_chart  # noqa: PLC0415
+def _draw_shares(page: _PreviewPage, sample: PreviewSample, added: _AddedShards) -> None:
 
     if sample.label is None or not sample.values:
         return
@@ -169,8 +173,7 @@ def _draw_shares(page: _PreviewPage, sample: "PreviewSample", added: _AddedShard
     page.charts.append(_render_image(chart, "image/png", alt))
 
 
-def _draw_sheet(page: _PreviewPage, sample: "PreviewSample", added: _AddedShards) -> None:
-    from shardline.dagster.previews.pictures import draw_contact_sheet  # noqa: PLC0415
+def _draw_sheet(page: _PreviewPage, sample: PreviewSample, added: _AddedShards) -> None:
 
     images = sample.select_images()
     if sample.image is None or not images:

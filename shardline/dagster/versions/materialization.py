@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -22,9 +22,8 @@ from shardline.dagster.versions.metadata_values import (
     locate_object,
 )
 from shardline.errors import ShardlineError
-
-if TYPE_CHECKING:
-    from shardline.schema.schema import Schema
+from shardline.provenance.log_index import LogIndex
+from shardline.schema.schema import Schema
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue[Any] | bool | int | float | str]
 
@@ -98,7 +97,7 @@ def get_latest_report(
     return StepReport(snapshot, is_recovered=is_recovered, is_known=not is_recovered)
 
 
-def build_schema_metadata(schema: "Schema") -> dict[str, dg.TableSchemaMetadataValue]:
+def build_schema_metadata(schema: Schema) -> dict[str, dg.TableSchemaMetadataValue]:
     """Return the metadata of an asset's definition for a declared schema.
 
     The asset page shows it even if the latest materialization is too brief to include it.
@@ -188,8 +187,6 @@ def _build_numbers(report: StepReport) -> Metadata:
 
 def _build_lineage_metadata(snapshot: Snapshot) -> Metadata:
     """Return the upstream columns of a derived version, nothing if its logs cannot be read."""
-    from shardline.provenance.log_index import LogIndex  # noqa: PLC0415 - it loads Arrow
-
     try:
         origins = LogIndex(snapshot.store).origins_of(snapshot)
     except ShardlineError:

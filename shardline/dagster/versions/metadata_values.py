@@ -3,23 +3,22 @@
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
+from shardline.api import Snapshot, Version
 from shardline.dagster.asset_names import get_asset_name
 from shardline.errors import ShardlineError
+from shardline.log.entry import Entry
+from shardline.log.model import Input, Source
+from shardline.provenance.feature_origin import FeatureOrigin
+from shardline.schema import shapes
+from shardline.schema.schema import Feature, Schema
 from shardline.schema.tf_spec_code import format_parser, format_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from shardline import Feature, Schema, Snapshot
-    from shardline.log.entry import Entry
-    from shardline.log.model import Input, Source
-    from shardline.provenance.feature_origin import FeatureOrigin
-    from shardline.storage import Store
+from shardline.storage import Store, object_uri
 
 _MAX_ROWS = 20
 _MAX_COLUMNS = 100
@@ -29,12 +28,12 @@ _FILE_LIST = "files.txt"
 _DIGEST_DIGITS = 12
 
 
-def build_column_schema(schema: "Schema") -> dg.TableSchema:
+def build_column_schema(schema: Schema) -> dg.TableSchema:
     """Return a column for each feature. Opaque records have no columns."""
     return dg.TableSchema(columns=[_build_column(feature) for feature in schema.features])
 
 
-def build_column_lineage(origins: "Mapping[str, FeatureOrigin]") -> dg.TableColumnLineage:
+def build_column_lineage(origins: Mapping[str, FeatureOrigin]) -> dg.TableColumnLineage:
     """Return the upstream columns of each column. Columns without any are left out."""
     deps_by_column = {
         name: [
@@ -66,7 +65,7 @@ def build_lineage_table(lineage: dg.TableColumnLineage) -> dg.TableMetadataValue
     return dg.MetadataValue.table(rows, schema)
 
 
-def build_upstream_table(store: "Store", entry: "Entry") -> dg.TableMetadataValue:
+def build_upstream_table(store: Store, entry: Entry) -> dg.TableMetadataValue:
     """Return the snapshots from which an entry was derived."""
     columns = [
         dg.TableColumn("version"),
@@ -89,7 +88,7 @@ def build_upstream_table(store: "Store", entry: "Entry") -> dg.TableMetadataValu
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def build_source_table(entry: "Entry") -> dg.TableMetadataValue:
+def build_source_table(entry: Entry) -> dg.TableMetadataValue:
     """Return the sources that an entry appended."""
     columns = [
         dg.TableColumn("source", description="path, URI or batch name"),
@@ -105,7 +104,7 @@ def build_source_table(entry: "Entry") -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, dg.TableSchema(columns))
 
 
-def build_quarantine_value(store: "Store", names: tuple[str, ...]) -> dg.MetadataValue[Any]:
+def build_quarantine_value(store: Store, names: tuple[str, ...]) -> dg.MetadataValue[Any]:
     """Return quarantine files by path or URI: a single path to copy, or a list."""
     paths = [str(store.local_path(name) or locate_object(store, name)) for name in names]
     if len(paths) == 1:
@@ -115,14 +114,12 @@ def build_quarantine_value(store: "Store", names: tuple[str, ...]) -> dg.Metadat
     return dg.MetadataValue.md("\n".join([*lines, *([f"- and {more:,} more"] if more > 0 else [])]))
 
 
-def locate_object(store: "Store", name: str) -> str:
+def locate_object(store: Store, name: str) -> str:
     """Return the URI of an object."""
-    from shardline.storage import object_uri  # noqa: PLC0415 - only where it is used
-
     return object_uri(store, name)
 
 
-def format_read_code(snapshot: "Snapshot") -> str:
+def format_read_code(snapshot: Snapshot) -> str:
     """Return Markdown with code that reads a snapshot, with and without Shardline."""
     parts = [
         "As a `tf.data.Dataset`, after its checks have passed:",
@@ -138,7 +135,7 @@ def format_read_code(snapshot: "Snapshot") -> str:
     return "\n\n".join(parts)
 
 
-def format_commands(snapshot: "Snapshot") -> str:
+def format_commands(snapshot: Snapshot) -> str:
     """Return Markdown with the commands that inspect a snapshot."""
     commands = (
         format_command(snapshot, "log", snapshot.version),
@@ -147,7 +144,7 @@ def format_commands(snapshot: "Snapshot") -> str:
     return format_code_block("\n".join(commands), "sh")
 
 
-def format_command(snapshot: "Snapshot", *arguments: str) -> str:
+def format_command(snapshot: Snapshot, *arguments: str) -> str:
     """Return a `shardline` command on the root of a snapshot, ready to paste."""
     return shlex.join(("shardline", *arguments, "--root", snapshot.store.uri))
 
@@ -158,17 +155,15 @@ def format_code_block(code: str, language: str = "python") -> str:
     return f"{'`' * ticks}{language}\n{code}\n{'`' * ticks}"
 
 
-def format_column_type(feature: "Feature") -> str:
+def format_column_type(feature: Feature) -> str:
     """Return `int64`, `float[8]`, `bytes, image` or `int64[?] per step`."""
-    from shardline.schema import shapes  # noqa: PLC0415 - it loads NumPy
-
     shape = shapes.format_shape(feature.shape) if feature.shape else ""
     steps = " per step" if feature.sequence else ""
     meaning = "" if feature.meaning is None else f", {type(feature.meaning).__name__.lower()}"
     return f"{feature.kind}{shape}{steps}{meaning}"
 
 
-def _build_column(feature: "Feature") -> dg.TableColumn:
+def _build_column(feature: Feature) -> dg.TableColumn:
     notes = [] if feature.meaning is None else [str(feature.meaning)]
     notes.append("required" if feature.required else "optional")
     details = ", ".join(notes)
@@ -182,7 +177,7 @@ def _build_column(feature: "Feature") -> dg.TableColumn:
     )
 
 
-def _list_constraints(feature: "Feature") -> list[str]:
+def _list_constraints(feature: Feature) -> list[str]:
     constraints = ["NaN allowed"] if feature.nan else []
     labels = getattr(feature.meaning, "labels", None) or ()
     if labels:
@@ -192,10 +187,8 @@ def _list_constraints(feature: "Feature") -> list[str]:
     return constraints
 
 
-def _find_entry(store: "Store", upstream: "Input") -> int | None:
+def _find_entry(store: Store, upstream: Input) -> int | None:
     """Return the number of an upstream entry, None if its log cannot be read."""
-    from shardline import Version  # noqa: PLC0415 - it loads Arrow
-
     try:
         snapshot = Version(store, upstream.shown).snapshot(upstream.snapshot)
     except ShardlineError:
@@ -203,13 +196,13 @@ def _find_entry(store: "Store", upstream: "Input") -> int | None:
     return int(snapshot.entry)
 
 
-def _build_source_row(source: "Source") -> dict[str, str | int | float | bool | None]:
+def _build_source_row(source: Source) -> dict[str, str | int | float | bool | None]:
     size = None if source.size is None else int(source.size)
     digest = None if source.sha256 is None else source.sha256[:_DIGEST_DIGITS]
     return {"source": source.shown, "bytes": size, "sha256": digest}
 
 
-def _format_shardline_code(snapshot: "Snapshot") -> str:
+def _format_shardline_code(snapshot: Snapshot) -> str:
     options = "parse=False" if snapshot.schema.payload == "opaque" else ""
     return (
         "import shardline\n\n"
@@ -218,7 +211,7 @@ def _format_shardline_code(snapshot: "Snapshot") -> str:
     )
 
 
-def _format_tensorflow_code(snapshot: "Snapshot", paths: list[str]) -> str:
+def _format_tensorflow_code(snapshot: Snapshot, paths: list[str]) -> str:
     """Return code without Shardline, empty for files that TensorFlow cannot reach."""
     if any("://" in path for path in paths):
         return ""

@@ -3,18 +3,17 @@
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from shardline.execution.executor import (
+    Executor,
+    Progress,
+    ProgressListener,
+    ShardTask,
+    TaskContext,
+    ThreadExecutor,
+)
 from shardline.text import format_bytes, format_count
-
-if TYPE_CHECKING:
-    from shardline.execution.executor import (
-        Executor,
-        Progress,
-        ProgressListener,
-        ShardTask,
-        TaskContext,
-    )
 
 _FIRST_SECONDS = 2.0
 _INTERVAL_SECONDS = 10.0
@@ -33,7 +32,7 @@ class LineLog(Protocol):
 
 def create_log_listener(
     log: LineLog, *, clock: Callable[[], float] = monotonic
-) -> "ProgressListener":
+) -> ProgressListener:
     """Return a listener for one operation. It logs after 2 seconds, then every 10 seconds at most.
 
     The share is that of the tasks begun so far. For operations with many tasks, use
@@ -43,24 +42,22 @@ def create_log_listener(
 
 
 def create_logging_executor(
-    log: LineLog, executor: "Executor | None" = None, *, clock: Callable[[], float] = monotonic
-) -> "Executor":
+    log: LineLog, executor: Executor | None = None, *, clock: Callable[[], float] = monotonic
+) -> Executor:
     """Return an executor for one operation that logs progress, as a share of all tasks."""
-    from shardline import ThreadExecutor  # noqa: PLC0415 - only where it is used
-
     return _LoggingExecutor(executor or ThreadExecutor(), _StepLog(log, clock))
 
 
 class _LoggingExecutor:
     """An executor that knows all tasks of a step before they run."""
 
-    def __init__(self, executor: "Executor", step_log: "_StepLog") -> None:
+    def __init__(self, executor: Executor, step_log: "_StepLog") -> None:
         self._executor = executor
         self._step_log = step_log
 
     def run(
         self,
-        work: "Callable[[Task, TaskContext], Result]",
+        work: Callable[[Task, TaskContext], Result],
         tasks: Sequence[Task],
         progress: "ProgressListener | None" = None,
     ) -> Iterator[Result]:
@@ -70,7 +67,7 @@ class _LoggingExecutor:
             known = sum(size or 0 for size in sizes)
             self._step_log.begin(tasks[0].step, None if None in sizes else known)
 
-        def report_progress(update: "Progress") -> None:
+        def report_progress(update: Progress) -> None:
             self._step_log.update(update)
             if progress is not None:
                 progress(update)
@@ -102,7 +99,7 @@ class _StepLog:
         self._step, self._began, self._tasks = step, self._clock(), {}
         self._total, self._known = None, False
 
-    def update(self, update: "Progress") -> None:
+    def update(self, update: Progress) -> None:
         """Update the progress of a task, and log if a line is due."""
         with self._lock:
             if update.step != self._step:
