@@ -50,8 +50,8 @@ def serialize_report(
     payload = report.to_dict()
     files = [locate_object(version, name) for name in report.quarantine_files]
     return {
-        **payload,
         "ok": not report.rejected and (checked is None or checked.ok),
+        **payload,
         "snapshot": version.snapshot(report.snapshot).to_dict() if report.snapshot else None,
         "seconds": round(seconds, 6),
         "quarantine": {**payload["quarantine"], "files": files},
