@@ -1,4 +1,4 @@
-"""Combine loose TFRecord files: all pairs of their records, in the order of two nested loops."""
+"""Combine standalone TFRecord files: write pairs of their records to a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardline.execution.threads import divide_workers, run_tasks
 from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
 from shardline.operations.rebuild_files import WrittenFilesReport
-from shardline.pairing.combine_spec import CombineSpec, validate_option_names
+from shardline.pairing.combine_spec import CombineSpec, SpecOptions, validate_option_names
 from shardline.pairing.pair_batch import PairSides, count_matches
 from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_features import get_name_growth
@@ -28,7 +28,7 @@ from shardline.pairing.pair_grid import PairEstimate, PairGrid, estimate_extent,
 from shardline.pairing.pair_side import StandaloneFile, UnitGroup, number_units
 from shardline.pairing.spec_binding import bind_plain_spec, bind_spec
 from shardline.schema.file_schema import FileSchema, infer_features, schema_of
-from shardline.schema.schema import Schema
+from shardline.schema.schema import Key, Schema
 from shardline.storage.durable_file import DurableFile
 from shardline.tfrecord.compression import Compression, parse_compression
 from shardline.tfrecord.examples import build_example_error
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias, Unpack
 
     from shardline.kernel.types import FactsKey, FeatureFacts
-    from shardline.pairing.combine_spec import SpecOptions
     from shardline.pairing.pair_batch import PairBatch
     from shardline.pairing.pair_side import NumberedUnit
     from shardline.pairing.spec_binding import BoundCombineSpec
@@ -52,32 +51,55 @@ if TYPE_CHECKING:
     Paths: TypeAlias = Path | str | Sequence[Path | str]
 
 
+class CombineFilesOptions(SpecOptions, total=False):
+    """Keyword arguments of `combine_files`, besides those that only execute the plan.
+
+    Attributes:
+        limits: Limits of what is read.
+        workers: Number of threads. By default one per core.
+    """
+
+    limits: Limits
+    workers: int | None
+
+
 def combine_files(
     left: Paths,
     right: Paths,
-    out: Path | str,
+    output: Path | str,
     *,
     compression: Compression | str = Compression.NONE,
     budget_bytes: int | None = None,
     overwrite: bool = False,
-    limits: Limits = DEFAULT_LIMITS,
-    workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-    **options: Unpack[SpecOptions],
+    **options: Unpack[CombineFilesOptions],
 ) -> WrittenFilesReport:
-    """Write each record of the left files together with each of the right ones, to one file.
+    """Write the pairs of the records of files to a file, in the order of two nested loops.
 
-    See `combine` for the options; here the order is that of two nested loops over all records of
-    the left and all of the right. The files are read once more before, for the names of their
-    features and to tell how much there is to write. `progress` hears how many pairs were written
-    and how many there will be, or may be. Raises CorruptFileError at damage; nothing is left
-    behind then.
+    All files are read once before, to name the features and to estimate the output.
+
+    Args:
+        left: One or several files, whose records are the outer loop.
+        right: One or several files.
+        output: The file to write.
+        compression: "none" or "gzip".
+        budget_bytes: Limit of the bytes to write. By default the free disk space, at most 100 GB.
+        overwrite: Replace an existing output.
+        progress: Called with the number of written pairs and the estimated number of all pairs.
+        **options: See `CombineFilesOptions` and `CombineSpec`.
+
+    Raises:
+        BudgetError: If there is more to write than the budget allows.
+        CorruptFileError: If a record is corrupt. No output is left.
+
+    Example:
+        combine_files("left.tfrecord", "right.tfrecord", "pairs.tfrecord", on="id")
     """
-    validate_option_names(combine_files, options)
-    out, packing = parse_local_path(out, "out"), parse_compression(compression)
-    with DurableFile(out, overwrite=overwrite) as file:
-        plan = plan_combine_files(left, right, limits=limits, workers=workers, **options)
-        return plan.fill(file, out, packing, budget_bytes=budget_bytes, progress=progress)
+    validate_option_names(combine_files, options, CombineFilesOptions.__annotations__)
+    output, parsed = parse_local_path(output, "output"), parse_compression(compression)
+    with DurableFile(output, overwrite=overwrite) as file:
+        plan = plan_combine_files(left, right, **options)
+        return plan.write(file, output, parsed, budget_bytes=budget_bytes, progress=progress)
 
 
 def plan_combine_files(
@@ -88,45 +110,45 @@ def plan_combine_files(
     workers: int | None = None,
     **options: Unpack[SpecOptions],
 ) -> CombineFilesPlan:
-    """Plan a combination of files, to look at or to execute. The files are read."""
+    """Plan `combine_files`, to look at or to execute. Reads the files."""
     validate_option_names(plan_combine_files, options)
     spec = CombineSpec.of(**options).settle()
-    sides = [_list_paths(paths) for paths in (left, right)]
-    same = list(map(resolve_path, sides[0])) == list(map(resolve_path, sides[1]))
-    if spec.unordered and not same:
+    paths = [_list_paths(side) for side in (left, right)]
+    is_same = list(map(resolve_path, paths[0])) == list(map(resolve_path, paths[1]))
+    if spec.unordered and not is_same:
         raise InvalidArgumentError(
             "unordered: both sides must be the same files in the same order",
             code="conflicting-arguments",
             hint=Hint.of("name the same files for both sides, or leave out ", Option("unordered")),
         )
     count = workers or os.cpu_count() or 1
-    of_left = _scan_side(sides[0], limits, count)
-    of_right = of_left if same else _scan_side(sides[1], limits, count)
-    spec = _simplify_spec(spec, of_left, of_right)
+    left_side = _scan_side(paths[0], limits, count)
+    right_side = left_side if is_same else _scan_side(paths[1], limits, count)
+    spec = _simplify_spec(spec, left_side, right_side)
     schema = None
     if spec.on or spec.udfs:
-        known = schema_of(of_left.found)
-        other = (
-            schema_of(of_right.found) if of_right.found.records else _make_key_schema(spec, known)
-        )
-        bound, schema = bind_spec(spec, known, other)
+        left_schema = schema_of(left_side.schema)
+        right_schema = _make_key_schema(spec, left_schema)
+        if right_side.schema.records:
+            right_schema = schema_of(right_side.schema)
+        bound, schema = bind_spec(spec, left_schema, right_schema)
     else:
-        bound = bind_plain_spec(spec, of_left.keys, of_right.keys)
+        bound = bind_plain_spec(spec, left_side.keys, right_side.keys)
     bound.validate_side_names()
-    return CombineFilesPlan(bound, (of_left, of_right), limits, count, schema)
+    return CombineFilesPlan(bound, (left_side, right_side), limits, count, schema)
 
 
 def _simplify_spec(spec: CombineSpec, left: _ScannedSide, right: _ScannedSide) -> CombineSpec:
-    """Return the spec; if it has no pairs, without the options that read features."""
-    if left.found.records and (right.found.records or spec.how == "left"):
+    """Return the spec, without the options that read features if there are no pairs."""
+    if left.schema.records and (right.schema.records or spec.how == "left"):
         return spec
     return replace(spec, on=(), how="inner", where=None, fields=())
 
 
 def _make_key_schema(spec: CombineSpec, left: Schema) -> Schema:
-    """What a right side without records is taken to have: the keys by which it is matched."""
-    found = ((left.find(name, sequence=False), other) for name, other in spec.on)
-    return Schema(tuple(replace(key, name=other) for key, other in found if key is not None))
+    """Return the schema of a right side without records: the key features of the left."""
+    keys = ((left.find(name, sequence=False), other) for name, other in spec.on)
+    return Schema(tuple(replace(key, name=other) for key, other in keys if key is not None))
 
 
 def _list_paths(paths: Paths) -> list[Path]:
@@ -141,53 +163,53 @@ def _list_paths(paths: Paths) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class _ScannedSide:
-    """What was found in the files of one side; `payloads` is how many bytes its records have."""
+    """Files of a side, with their inferred schema and the bytes of their payloads."""
 
     units: tuple[NumberedUnit, ...]
-    found: FileSchema
-    payloads: int
+    schema: FileSchema
+    payload_bytes: int
 
     @property
-    def keys(self) -> list[tuple[bool, str]]:
-        return [(feature.sequence, feature.name) for feature in self.found.features]
+    def keys(self) -> list[Key]:
+        return [(feature.sequence, feature.name) for feature in self.schema.features]
 
 
 def _scan_side(paths: Sequence[Path], limits: Limits, workers: int) -> _ScannedSide:
-    each = divide_workers(len(paths), workers)
+    file_workers = divide_workers(len(paths), workers)
 
-    def gather(path: Path) -> tuple[int, int, dict[FactsKey, FeatureFacts]]:
-        def facts_of(block: RecordBlock) -> tuple[int, int, list[FeatureFacts]]:
+    def scan_file(path: Path) -> tuple[int, int, dict[FactsKey, FeatureFacts]]:
+        def scan_block(block: RecordBlock) -> tuple[int, int, list[FeatureFacts]]:
             try:
-                found = kernel.facts(block.data, block.starts, block.lengths)
+                facts = kernel.facts(block.data, block.starts, block.lengths)
             except ExampleError as error:
                 fault = build_example_error(block, error.record, error)
                 raise CorruptFileError.of(path, fault) from None
-            return len(block.starts), int(block.lengths.sum()), found
+            return len(block.starts), int(block.lengths.sum()), facts
 
-        records = payloads = 0
-        facts: dict[FactsKey, FeatureFacts] = {}
-        for count, size, found in map_blocks(path, facts_of, limits=limits, workers=each):
+        records = payload_bytes = 0
+        merged: dict[FactsKey, FeatureFacts] = {}
+        for count, size, facts in map_blocks(path, scan_block, limits=limits, workers=file_workers):
             records += count
-            payloads += size
-            merge_facts(facts, found)
-        return records, payloads, facts
+            payload_bytes += size
+            merge_facts(merged, facts)
+        return records, payload_bytes, merged
 
-    looked = list(run_tasks(gather, paths, workers=workers))
+    scanned = list(run_tasks(scan_file, paths, workers=workers))
     merged: dict[FactsKey, FeatureFacts] = {}
-    for _, _, facts in looked:
+    for _, _, facts in scanned:
         merge_facts(merged, facts.values())
-    counts = [count for count, _, _ in looked]
+    counts = [count for count, _, _ in scanned]
     files = [StandaloneFile(str(path)) for path in paths]
     return _ScannedSide(
         number_units(zip(files, counts, strict=True)),
         FileSchema("", sum(counts), tuple(infer_features(merged.values(), sum(counts)))),
-        sum(size for _, size, _ in looked),
+        sum(size for _, size, _ in scanned),
     )
 
 
 @dataclass(frozen=True)
 class CombineFilesPlan:
-    """A planned combination of files: the records on either side, and the pairs to write.
+    """A planned combination of files, to look at or to execute.
 
     `schema` is that of the pairs, None if no option reads features.
     """
@@ -200,89 +222,88 @@ class CombineFilesPlan:
 
     @property
     def spec(self) -> CombineSpec:
-        """The options of the combination."""
+        """Options of the pairs."""
         return self._bound.spec
 
     @property
     def left(self) -> int:
-        """How many records the left has."""
-        return self._sides[0].found.records
+        """Number of left records."""
+        return self._sides[0].schema.records
 
     @property
     def right(self) -> int:
-        """How many records the right has."""
-        return self._sides[1].found.records
+        """Number of right records."""
+        return self._sides[1].schema.records
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the features of a pair, without those that `fields` make."""
+        """Names of the features of a pair, without new ones."""
         names = self._bound.names
         listed = (*names.left.values(), *names.right.values())
         return tuple(name for name in listed if name is not None)
 
     @cached_property
     def _grid(self) -> PairGrid:
-        """All files of a side count as one unit."""
+        """Grid of a single unit on each side, with all files."""
         names = self._bound.names
-        extents = [
-            (estimate_extent(side.found.records, side.payloads, get_name_growth(of_side)),)
-            for side, of_side in zip(self._sides, (names.left, names.right), strict=True)
-        ]
-        return PairGrid(extents[0], extents[1], self.spec.unordered)
+        left, right = (
+            (estimate_extent(side.schema.records, side.payload_bytes, get_name_growth(names)),)
+            for side, names in zip(self._sides, (names.left, names.right), strict=True)
+        )
+        return PairGrid(left, right, self.spec.unordered)
 
     @cached_property
     def estimate(self) -> PairEstimate:
-        """How many pairs there will be, and how many bytes."""
+        """Number of pairs, and estimated bytes."""
         spec, grid = self.spec, self._grid
         pairs = grid.pairs
         if spec.on and spec.limit is None:
             left, right = self._sides
             groups = [UnitGroup(right.units)]
             pairs = sum(count_matches(left.units, groups, self._bound, self._limits))
-        for most in (spec.limit, spec.sample):
-            pairs = pairs if most is None else min(pairs, most)
-        most = spec.where is not None or bool(spec.on and spec.limit is not None)
-        return PairEstimate(pairs, grid.bytes_of(pairs), most)
+        for limit in (spec.limit, spec.sample):
+            pairs = pairs if limit is None else min(pairs, limit)
+        is_upper_bound = spec.where is not None or bool(spec.on and spec.limit is not None)
+        return PairEstimate(pairs, grid.bytes_of(pairs), is_upper_bound)
 
     def execute(
         self,
-        out: Path,
+        output: Path,
         *,
         compression: Compression | str = Compression.NONE,
         budget_bytes: int | None = None,
         overwrite: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> WrittenFilesReport:
-        """Write the planned pairs to a file, as `combine_files` does."""
-        packing = parse_compression(compression)
-        with DurableFile(out, overwrite=overwrite) as file:
-            return self.fill(file, out, packing, budget_bytes=budget_bytes, progress=progress)
+        """Write the planned pairs to a file; see `combine_files`."""
+        parsed = parse_compression(compression)
+        with DurableFile(output, overwrite=overwrite) as file:
+            return self.write(file, output, parsed, budget_bytes=budget_bytes, progress=progress)
 
-    def fill(
+    def write(
         self,
         file: DurableFile,
-        out: Path,
-        packing: Compression,
+        output: Path,
+        compression: Compression,
         *,
         budget_bytes: int | None,
         progress: Callable[[int, int], None] | None,
     ) -> WrittenFilesReport:
-        """Write the planned pairs to a file that is open and will be `out`."""
-        validate_budget(str(out), self.estimate, budget_bytes, out.parent, of_files=True)
-        sink = RecordSink(file, packing, hashed=False)
+        """Write the planned pairs to an open file, which will be `output`."""
+        validate_budget(str(output), self.estimate, budget_bytes, output.parent, of_files=True)
+        sink = RecordSink(file, compression, hashed=False)
         encoder = PairEncoder(self._bound, self._limits.max_record_bytes, self._workers)
         try:
             with ExitStack() as stack:
-                for framed in encoder.encode_frames(
-                    self._list_batches(stack, out.parent), self.spec.limit
-                ):
+                batches = self._list_batches(stack, output.parent)
+                for framed in encoder.encode_frames(batches, self.spec.limit):
                     sink.add(framed.data, framed.starts, framed.lengths)
                     if progress is not None:
                         progress(sink.records, self.estimate.pairs)
             written = sink.finish()
         finally:
             self._bound.close()
-        return WrittenFilesReport((out,), written.records, written.bytes, packing)
+        return WrittenFilesReport((output,), written.records, written.bytes, compression)
 
     def _list_batches(self, stack: ExitStack, folder: Path) -> Iterator[PairBatch]:
         left, right = self._sides
@@ -290,5 +311,5 @@ class CombineFilesPlan:
         sides = PairSides(left.units, groups, self._bound, self._limits, stack, folder)
         if self.spec.sample is None:
             return sides.list_batches()
-        places = self._grid.sample(self.spec.sample, self.spec.seed or 0)
-        return sides.list_batches(self._grid.locate(places))
+        positions = self._grid.sample(self.spec.sample, self.spec.seed or 0)
+        return sides.list_batches(self._grid.locate(positions))

@@ -1,7 +1,7 @@
-"""The right side of a combination, taken apart once and held: in memory, or in a spool if large.
+"""Build side: the right records of a combination, in memory or in a spool file.
 
-What is in the spool is read again in windows, for each record of the left: that costs at most as
-much as the pairs that are made of it.
+A spool is read in windows, once for each record of the left. That costs no more than writing their
+pairs.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ if TYPE_CHECKING:
 IN_MEMORY_BYTES = 32 * 1024 * 1024
 WINDOW_BYTES = 2 * 1024 * 1024
 _OFFSET_BYTES = 32
-"""What tells where the features of a record lie: two starts and two lengths."""
+"""Offsets of the features of a record: two starts and two lengths."""
 _CLOSE_BYTES = 4096
-"""Records of a spool that lie so close together are read in one go."""
+"""Records of a spool with at most this distance are read at once."""
 
 
 class BuildWindow(Protocol):
-    """Some records of the right, which may have to be read first."""
+    """Consecutive records of the right, which may have to be read."""
 
     @property
     def first(self) -> int:
-        """The number of the first one."""
+        """Number of the first record."""
         ...
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """Number of records."""
         ...
 
     @property
     def bytes(self) -> int:
-        """How many bytes of features they have."""
+        """Bytes of features."""
         ...
 
     def load(self) -> RecordPart:
-        """The records."""
+        """Return the records."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _SpooledWindow:
-    """Records in a spool: from `offset` on what tells where they lie, then `size` bytes of them."""
+    """Records in a spool: at `offset` a table of their offsets, then `size` bytes of them."""
 
     spool: Spool
     offset: int
@@ -68,18 +68,18 @@ class _SpooledWindow:
 
     @property
     def bytes(self) -> int:
-        """How many bytes of features they have."""
+        """Bytes of features."""
         return self.feature_bytes
 
     def load(self) -> RecordPart:
-        """Read them."""
+        """Read the records."""
         table = _OFFSET_BYTES * self.records
         data = self.spool.read(self.offset, table + self.size)
         starts, lengths = self._cut(data[:table])
         return RecordPart(Insides(memoryview(data)[table:], starts, lengths), self.first)
 
     def offsets(self) -> tuple[IntArray, IntArray]:
-        """Where in the spool their features lie, and how long they are."""
+        """Return the starts and lengths of the features in the spool."""
         table = _OFFSET_BYTES * self.records
         starts, lengths = self._cut(self.spool.read(self.offset, table))
         return starts + (self.offset + table), lengths
@@ -91,19 +91,19 @@ class _SpooledWindow:
 
 @dataclass(frozen=True)
 class BuildSide:
-    """Records that can be asked for again and again. In memory they are one window."""
+    """Records that can be read repeatedly. In memory, they are a single window."""
 
     windows: Sequence[BuildWindow]
     _spool: Spool | None = field(default=None, repr=False)
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """Number of records."""
         return sum(window.records for window in self.windows)
 
     @property
     def memory_bytes(self) -> int:
-        """How much memory they take."""
+        """Bytes of memory that they take."""
         return 0 if self._spool is not None else sum(map(_get_memory_bytes, self._parts))
 
     @property
@@ -112,36 +112,36 @@ class BuildSide:
 
     @cached_property
     def _offsets(self) -> tuple[IntArray, IntArray]:
-        """Of all records in a spool; 32 bytes each, so only where records are chosen from it."""
-        found = [window.offsets() for window in self.windows if isinstance(window, _SpooledWindow)]
-        starts = np.concatenate([one[0] for one in found], axis=1)
-        return starts, np.concatenate([one[1] for one in found], axis=1)
+        """Starts and lengths in the spool, 32 bytes per record: only to select records."""
+        windows = [window for window in self.windows if isinstance(window, _SpooledWindow)]
+        starts, lengths = zip(*(window.offsets() for window in windows), strict=True)
+        return np.concatenate(starts, axis=1), np.concatenate(lengths, axis=1)
 
     def sizes_of(self, rows: IntArray) -> IntArray:
-        """How many bytes of features each of these records has; the one -1 has none."""
+        """Return the bytes of features of each row, 0 for the row -1."""
         if self._spool is None:
             return self._whole.sizes_of(rows)
-        found = np.zeros(len(rows), np.int64)
-        there = rows >= 0
-        found[there] = self._offsets[1][:, rows[there]].sum(axis=0)
-        return found
+        sizes = np.zeros(len(rows), np.int64)
+        present = rows >= 0
+        sizes[present] = self._offsets[1][:, rows[present]].sum(axis=0)
+        return sizes
 
     def gather(self, rows: IntArray) -> tuple[RecordPart, IntArray]:
-        """A part that has these records, and their places in it; -1 stays."""
+        """Return a part that has these rows, and their positions in it; -1 stays."""
         if self._spool is None:
             return self._whole, rows
-        wanted, places = np.unique(rows, return_inverse=True)
-        absent = int(len(wanted) > 0 and wanted[0] < 0)
-        return self._read(self._spool, wanted[absent:]), places.reshape(-1) - absent
+        unique, positions = np.unique(rows, return_inverse=True)
+        absent = int(len(unique) > 0 and unique[0] < 0)
+        return self._read(self._spool, unique[absent:]), positions.reshape(-1) - absent
 
     @property
     def _whole(self) -> RecordPart:
         return self._parts[0] if self.windows else join_parts((), 0)
 
     def _read(self, spool: Spool, rows: IntArray) -> RecordPart:
-        starts, lengths = (np.ascontiguousarray(one[:, rows]) for one in self._offsets)
+        starts, lengths = (np.ascontiguousarray(table[:, rows]) for table in self._offsets)
         ends = starts + lengths
-        # The features of a record may lie in two places; one that is not there lies nowhere.
+        # The features of a record are in up to two places; a missing one has length 0.
         low = np.where(lengths > 0, starts, starts.max(initial=0) + 1).min(axis=0)
         high = np.where(lengths > 0, ends, 0).max(axis=0)
         low = np.minimum(low, high)
@@ -159,24 +159,28 @@ class BuildSide:
 
 @contextmanager
 def open_build_side(
-    parts: Iterable[RecordPart], folder: Path | None, *, first: int = 0, most: int | None = None
+    parts: Iterable[RecordPart],
+    folder: Path | None,
+    *,
+    first: int = 0,
+    memory_bytes: int | None = None,
 ) -> Iterator[BuildSide]:
-    """Hold records, the first of which has that number.
+    """Read records, the first of which has the number `first`.
 
-    Up to `most` bytes are held in memory, more in a spool in that folder.
+    Up to `memory_bytes` stay in memory. If there are more, all are in a spool file in `folder`.
     """
-    most = IN_MEMORY_BYTES if most is None else most
-    kept: deque[RecordPart] = deque()
+    limit = IN_MEMORY_BYTES if memory_bytes is None else memory_bytes
+    loaded: deque[RecordPart] = deque()
     size = 0
-    coming = iter(parts)
-    for part in coming:
-        kept.append(part)
+    remaining = iter(parts)
+    for part in remaining:
+        loaded.append(part)
         size += _get_memory_bytes(part)
-        if size > most:
+        if size > limit:
             with Spool(folder) as spool:
-                yield BuildSide(list(_spool_windows(spool, kept, coming, first)), spool)
+                yield BuildSide(list(_spool_windows(spool, loaded, remaining, first)), spool)
             return
-    yield BuildSide([join_parts(kept, first)] if kept else [])
+    yield BuildSide([join_parts(loaded, first)] if loaded else [])
 
 
 def _get_memory_bytes(part: RecordPart) -> int:
@@ -184,11 +188,11 @@ def _get_memory_bytes(part: RecordPart) -> int:
 
 
 def _spool_windows(
-    spool: Spool, kept: deque[RecordPart], coming: Iterator[RecordPart], first: int
+    spool: Spool, loaded: deque[RecordPart], remaining: Iterator[RecordPart], first: int
 ) -> Iterator[_SpooledWindow]:
-    """Put all parts into the spool, in windows of a size."""
+    """Write all parts to the spool, in windows of about the same size."""
     offset = 0
-    for window in _iter_windows(kept, coming):
+    for window in _iter_windows(loaded, remaining):
         part = join_parts(window, first)
         data = memoryview(part.insides.data)
         spool.write(part.insides.starts.tobytes() + part.insides.lengths.tobytes())
@@ -199,10 +203,10 @@ def _spool_windows(
 
 
 def _iter_windows(
-    kept: deque[RecordPart], coming: Iterator[RecordPart]
+    loaded: deque[RecordPart], remaining: Iterator[RecordPart]
 ) -> Iterator[list[RecordPart]]:
     window: list[RecordPart] = []
-    while (part := kept.popleft() if kept else next(coming, None)) is not None:
+    while (part := loaded.popleft() if loaded else next(remaining, None)) is not None:
         window.append(part)
         if sum(map(_get_memory_bytes, window)) >= WINDOW_BYTES:
             yield window

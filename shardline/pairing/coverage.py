@@ -1,7 +1,7 @@
-"""What the shards of a combination cover, read back from the entries that they landed with.
+"""Coverage: which pairs of shards the shards of a combination contain, and which are missing.
 
-An entry of a combination tells its rule, and for each shard that it adds, in the same order, what
-that covers: `outputs`, by the places of shards in the snapshots that are its two `inputs`.
+An entry of a combination stores the coverage of each shard that it adds, in `outputs`. A coverage
+has the positions of shards in the two snapshots that are the `inputs` of the entry.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ COMBINE_OPERATION = "combine"
 
 @dataclass(frozen=True, slots=True)
 class _EntryCoverage:
-    """What an entry tells: what its shards cover, and where the shards of its inputs are now."""
+    """Coverage of the shards of an entry, and the current positions of its input shards.
+
+    The position of a shard that was removed is -1.
+    """
 
     covers: dict[str, Coverage]
     left: IntArray
@@ -47,38 +50,40 @@ def list_covering_shards(
     into: StoredVersion,
     state: State,
     origins: tuple[DerivedFrom, DerivedFrom],
-    told: Json,
+    required: Json,
     covered: CoveredPairs,
     *,
     matched: bool,
 ) -> list[Shard]:
-    """The shards of the head that still cover what is wanted, in order; noted in `covered`.
+    """List the live shards whose pairs are still valid, in order, and add them to `covered`.
 
-    Those that failed a check, of an entry that does not tell the same, or made of a shard that is
-    gone, are not among them. If records are `matched`, the right must be what it was, all of it.
+    Leaves out shards that failed a check, that have pairs of a removed shard, or whose entry does
+    not have the `required` parameters. If records are `matched` by keys, the right side must be
+    unchanged.
     """
     if not state.snapshot:
         return []
-    reading = _EntryReader(into, origins, told)
-    whole = len(covered.grid.right) if matched else None
-    kept = []
+    reader = _EntryReader(into, origins, required)
+    right_count = len(covered.grid.right) if matched else None
+    valid = []
     for stay in state.stays.at(state.snapshot):
         if stay.failed:
             continue
-        entry = reading.entry(stay.landed)
+        entry = reader.entry(stay.landed)
         cover = None if entry is None else entry.covers.get(stay.shard.name)
         if entry is None or cover is None:
             continue
-        if whole is None:
-            fits = covered.add(cover, entry.left, entry.right)
+        if right_count is None:
+            is_valid = covered.add(cover, entry.left, entry.right)
         else:
-            fits = _covers_all(entry.right, cover, whole) and covered.add_rows(cover, entry.left)
-        kept += [stay.shard] if fits else []
-    return kept
+            is_valid = _covers_all(entry.right, cover, right_count)
+            is_valid = is_valid and covered.add_rows(cover, entry.left)
+        valid += [stay.shard] if is_valid else []
+    return valid
 
 
 def _covers_all(right: IntArray, cover: Coverage, count: int) -> bool:
-    """Whether what was matched with was just the shards that there are on the right."""
+    """Return True if a coverage contains all right shards, and these are the current ones."""
     return cover.right == (0, count) and np.array_equal(right, np.arange(count))
 
 
@@ -87,87 +92,89 @@ def has_rule(entry: Entry) -> bool:
     return "rule" not in entry.read(CombineParameters).problems
 
 
-def get_coverage(entry: Entry, place: int) -> Coverage | None:
-    """Return what the added shard at a place covers; None if the entry does not say."""
+def get_coverage(entry: Entry, position: int) -> Coverage | None:
+    """Return the coverage of an added shard, None if the entry does not store it."""
     outputs = entry.read(CombineParameters).outputs
     if outputs is None or len(outputs) != len(entry.added):
         return None
-    return Coverage.from_json(outputs[place])
+    return Coverage.from_json(outputs[position])
 
 
 class _EntryReader:
-    """Entries of a combination, each read once."""
+    """Reader of the entries of a combination, each once."""
 
     def __init__(
-        self, into: StoredVersion, origins: tuple[DerivedFrom, DerivedFrom], told: Json
+        self, into: StoredVersion, origins: tuple[DerivedFrom, DerivedFrom], required: Json
     ) -> None:
         self._into = into
-        self._told = told
+        self._required = required
         self._origins = origins
-        self._now = [
-            {(shard.name, shard.content): at for at, shard in enumerate(origin.snapshot.shards)}
+        self._positions = [
+            {
+                (shard.name, shard.content): index
+                for index, shard in enumerate(origin.snapshot.shards)
+            }
             for origin in origins
         ]
         self._entries: dict[int, _EntryCoverage | None] = {}
 
     def entry(self, number: int) -> _EntryCoverage | None:
-        """What an entry tells, None if that is of no use."""
+        """Return the coverage of an entry, None if it is of another combination or invalid."""
         if number not in self._entries:
             self._entries[number] = self._read(self._into.log.entry(number))
         return self._entries[number]
 
     def _read(self, entry: Entry) -> _EntryCoverage | None:
-        """What an entry tells, if it is one of the same combination."""
         outputs = entry.read(CombineParameters).outputs
         if (
             entry.operation != COMBINE_OPERATION
-            or not self._told.items() <= entry.parameters.items()
+            or not self._required.items() <= entry.parameters.items()
             or len(entry.inputs) != len(self._origins)
             or outputs is None
             or len(outputs) != len(entry.added)
         ):
             return None
         left, right = (
-            self._places(told, origin, now)
-            for told, origin, now in zip(entry.inputs, self._origins, self._now, strict=True)
+            self._find_positions(*side)
+            for side in zip(entry.inputs, self._origins, self._positions, strict=True)
         )
         if left is None or right is None:
             return None
-        names = (one.shard.name for one in entry.added)
+        names = (item.shard.name for item in entry.added)
         try:
             covers = dict(zip(names, map(Coverage.from_json, outputs), strict=True))
         except ValueError:
             return None
-        listed = covers.values()
-        outside = any(one.left[1] > len(left) or one.right[1] > len(right) for one in listed)
-        return None if outside else _EntryCoverage(covers, left, right)
+        is_outside = any(
+            cover.left[1] > len(left) or cover.right[1] > len(right) for cover in covers.values()
+        )
+        return None if is_outside else _EntryCoverage(covers, left, right)
 
-    def _places(
-        self, told: Input, origin: DerivedFrom, now: dict[tuple[str, str], int]
+    def _find_positions(
+        self, recorded: Input, origin: DerivedFrom, positions: dict[tuple[str, str], int]
     ) -> IntArray | None:
-        """Where the shards of an input are in that of today; None if it is of another dataset."""
+        """Return the current positions of the shards of an input, None for another dataset."""
         version = origin.version
-        if told.dataset != version.log.dataset:
+        if recorded.dataset != version.log.dataset:
             return None
-        name = told.shown
-        if name != version.name:
-            version = StoredVersion(version.store, name)
+        if recorded.shown != version.name:
+            version = StoredVersion(version.store, recorded.shown)
         try:
-            snapshot = version.snapshot(told.snapshot)
+            snapshot = version.snapshot(recorded.snapshot)
         except LogError:
             return None
-        if version.log.entry(snapshot.entry).digest != told.entry:
+        if version.log.entry(snapshot.entry).digest != recorded.entry:
             return None
-        places = (now.get((shard.name, shard.content), -1) for shard in snapshot.shards)
-        return np.fromiter(places, np.int64, len(snapshot.shards))
+        current = (positions.get((shard.name, shard.content), -1) for shard in snapshot.shards)
+        return np.fromiter(current, np.int64, len(snapshot.shards))
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a shard of a combination covers: left shards and right shards, by their places.
+    """The pairs in a shard: half-open ranges of positions of left and of right shards.
 
-    Both are half open. `span` are the records of the one left shard, if it is one pair of shards
-    that is cut. With pairs that ascend, only those are meant whose left shard is not the later.
+    With `span`, it has only these records of a single left shard. With unordered pairs, a left
+    shard is not paired with earlier right ones.
     """
 
     left: tuple[int, int]
@@ -175,21 +182,22 @@ class Coverage:
     span: tuple[int, int] | None = None
 
     def to_json(self) -> list[int]:
-        """As an entry tells it: `[l0, l1, r0, r1]`, and if it is cut, `first` and `last`."""
+        """Serialize to log-entry JSON: `[l0, l1, r0, r1]`, and `first` and `last` of a span."""
         return [*self.left, *self.right, *(self.span or ())]
 
     @classmethod
     def from_json(cls, value: object) -> Coverage:
-        """Read it back; refuses with ValueError what is none."""
-        listed = value if isinstance(value, list) else []
-        if len(listed) not in {4, 6} or not all(type(one) is int and one >= 0 for one in listed):
-            raise ValueError("this tells of no pairs of shards")
-        pairs = [(listed[at], listed[at + 1]) for at in range(0, len(listed), 2)]
-        return cls(pairs[0], pairs[1], pairs[2] if len(pairs) > 2 else None)
+        """Parse log-entry JSON. Raises ValueError for anything else."""
+        numbers = value if isinstance(value, list) else []
+        is_valid = all(type(number) is int and number >= 0 for number in numbers)
+        if len(numbers) not in {4, 6} or not is_valid:
+            raise ValueError("invalid pairs of shards: expected 4 or 6 numbers")
+        ranges = list(zip(numbers[::2], numbers[1::2], strict=True))
+        return cls(ranges[0], ranges[1], ranges[2] if len(ranges) > 2 else None)
 
 
 def estimate(grid: PairGrid, cover: Coverage) -> PairEstimate:
-    """How many pairs a cover has, and how many bytes."""
+    """Return the number of pairs of a coverage, and of their bytes."""
     pairs = size = 0
     columns = slice(*cover.right)
     for row in range(*cover.left):
@@ -198,21 +206,22 @@ def estimate(grid: PairGrid, cover: Coverage) -> PairEstimate:
         size += int(sizes[columns].sum())
     if cover.span is None:
         return PairEstimate(pairs, size)
-    cut = _count_span_pairs(grid, cover)
-    return PairEstimate(cut, size * cut // max(pairs, 1))
+    span_pairs = _count_span_pairs(grid, cover)
+    return PairEstimate(span_pairs, size * span_pairs // max(pairs, 1))
 
 
 def _count_span_pairs(grid: PairGrid, cover: Coverage) -> int:
     first, last = cover.span or (0, 0)
     count = grid.right[cover.right[0]].records
     if grid.unordered and cover.left[0] == cover.right[0]:
-        return sum(at * (2 * count - at - 1) // 2 * sign for at, sign in ((last, 1), (first, -1)))
+        before_first, before_last = (row * (2 * count - row - 1) // 2 for row in (first, last))
+        return before_last - before_first
     return (last - first) * count
 
 
 @dataclass(frozen=True)
 class CoveredPairs:
-    """Which pairs of shards are covered by what is there: whole, or some records of the left."""
+    """The pairs of shards that exist: `whole`, or in `spans` for some of the left records."""
 
     grid: PairGrid
     whole: NDArray[np.bool_]
@@ -224,25 +233,25 @@ class CoveredPairs:
         return cls(grid, np.zeros((len(grid.left), len(grid.right)), np.bool_))
 
     def add(self, cover: Coverage, left: IntArray, right: IntArray) -> bool:
-        """Note what a shard covers, if all of it is wanted and not there yet; says whether it is.
+        """Add the coverage of a shard. Returns False if some pairs are invalid or exist already.
 
-        `left` and `right` tell the places of its shards now; -1 is for one that is gone.
+        `left` and `right` are the current positions of its input shards, -1 for a removed one.
         """
         rows, columns = left[slice(*cover.left)][:, None], right[slice(*cover.right)][None, :]
-        meant = np.ones(np.broadcast_shapes(rows.shape, columns.shape), np.bool_)
+        covered = np.ones(np.broadcast_shapes(rows.shape, columns.shape), np.bool_)
         if self.grid.unordered:
-            meant = np.arange(*cover.left)[:, None] <= np.arange(*cover.right)[None, :]
-        wanted = (rows >= 0) & (columns >= 0)
+            covered = np.arange(*cover.left)[:, None] <= np.arange(*cover.right)[None, :]
+        valid = (rows >= 0) & (columns >= 0)
         if self.grid.unordered:
-            wanted &= rows <= columns
-        if not wanted[meant].all() or self.whole[rows, columns][meant].any():
+            valid &= rows <= columns
+        if not valid[covered].all() or self.whole[rows, columns][covered].any():
             return False
         if cover.span is None:
             cells = (
-                np.broadcast_to(rows, meant.shape)[meant],
-                np.broadcast_to(columns, meant.shape)[meant],
+                np.broadcast_to(rows, covered.shape)[covered],
+                np.broadcast_to(columns, covered.shape)[covered],
             )
-            listed = zip(*(one.tolist() for one in cells), strict=True)
+            listed = zip(cells[0].tolist(), cells[1].tolist(), strict=True)
             if any(column in self.spans.get(row, {}) for row, column in listed):
                 return False
             self.whole[cells] = True
@@ -250,29 +259,29 @@ class CoveredPairs:
         return self._add_span((int(rows[0, 0]), int(columns[0, 0])), cover.span)
 
     def add_rows(self, cover: Coverage, left: IntArray) -> bool:
-        """The same for records that are matched with all right shards, which count as one."""
+        """Add the coverage of records that are matched with all right shards, as column 0."""
         rows = left[slice(*cover.left)].tolist()
         if min(rows, default=0) < 0:
             return False
         spans = [cover.span or (0, self.grid.left[row].records) for row in rows]
-        if any(self._is_there((row, 0), span) for row, span in zip(rows, spans, strict=True)):
+        if any(self._is_covered((row, 0), span) for row, span in zip(rows, spans, strict=True)):
             return False
         for row, span in zip(rows, spans, strict=True):
             self._add_span((row, 0), span)
         return True
 
-    def _is_there(self, cell: tuple[int, int], span: tuple[int, int]) -> bool:
+    def _is_covered(self, cell: tuple[int, int], span: tuple[int, int]) -> bool:
         known = self.spans.get(cell[0], {}).get(cell[1], ())
         return any(low < span[1] and span[0] < high for low, high in known)
 
     def _add_span(self, cell: tuple[int, int], span: tuple[int, int]) -> bool:
-        if self._is_there(cell, span):
+        if self._is_covered(cell, span):
             return False
         self.spans.setdefault(cell[0], {}).setdefault(cell[1], []).append(span)
         return True
 
     def gaps(self, row: int, column: int) -> list[tuple[int, int]]:
-        """The records of a left shard whose pairs with a right one are not there."""
+        """Return the spans of a left shard whose pairs with a right one are missing."""
         gaps, end = [], 0
         for first, last in sorted(self.spans.get(row, {}).get(column, ())):
             if first > end:
@@ -285,18 +294,18 @@ class CoveredPairs:
 def list_missing_coverages(
     covered: CoveredPairs, target: int
 ) -> Iterator[tuple[Coverage, PairEstimate]]:
-    """What is to be made so that all pairs are there, in order, each of about the target size."""
+    """List the missing coverages in order, each of about the target size."""
     for cover in _iter_missing(covered, target):
-        found = estimate(covered.grid, cover)
-        if found.pairs:
-            yield cover, found
+        estimated = estimate(covered.grid, cover)
+        if estimated.pairs:
+            yield cover, estimated
 
 
 def _iter_missing(covered: CoveredPairs, target: int) -> Iterator[Coverage]:
     waiting: _PendingCoverage | None = None
     for row in range(len(covered.grid.left)):
-        found = list(_split_row(covered, row, target))
-        whole = found[0] if len(found) == 1 and found[0].span is None else None
+        covers = list(_split_row(covered, row, target))
+        whole = covers[0] if len(covers) == 1 and covers[0].span is None else None
         if waiting is not None:
             if whole is not None and waiting.takes(covered.grid, whole, target):
                 continue
@@ -305,20 +314,20 @@ def _iter_missing(covered: CoveredPairs, target: int) -> Iterator[Coverage]:
         if whole is not None:
             waiting = _PendingCoverage(whole, estimate(covered.grid, whole).bytes)
         else:
-            yield from found
+            yield from covers
     if waiting is not None:
         yield waiting.cover
 
 
 @dataclass(slots=True)
 class _PendingCoverage:
-    """What is to be made of whole rows, to which the next may be added."""
+    """A coverage of whole rows, to which the next row may be added."""
 
     cover: Coverage
     bytes: int
 
     def takes(self, grid: PairGrid, row: Coverage, target: int) -> bool:
-        """Add a row, if it has the same right shards and there is room for it."""
+        """Add a row if it has the same right shards and fits the target size."""
         begin, end = self.cover.right
         begin = max(begin, row.left[0]) if grid.unordered else begin
         size = estimate(grid, row).bytes
@@ -330,7 +339,7 @@ class _PendingCoverage:
 
 
 def _split_row(covered: CoveredPairs, row: int, target: int) -> Iterator[Coverage]:
-    """What is to be made of the pairs of one left shard."""
+    """Yield the missing coverages of a left shard."""
     _, sizes = covered.grid.row(row)
     free = ~covered.whole[row]
     if covered.grid.unordered:
@@ -353,10 +362,7 @@ def _split_row(covered: CoveredPairs, row: int, target: int) -> Iterator[Coverag
 
 
 def _split_run(row: int, run: Sequence[int], sizes: IntArray, target: int) -> Iterator[Coverage]:
-    """Pairs of a left shard with right ones that follow each other, in pieces that are even.
-
-    None of the sizes is over the target, and no piece is.
-    """
+    """Split a row of consecutive right shards evenly. No size is over the target, no part is."""
     ends = np.cumsum(sizes[run[0] : run[-1] + 1])
     even = max(1, int(ends[-1]) // max(1, -(-int(ends[-1]) // target)))
     first = 0
@@ -372,10 +378,10 @@ def _split_run(row: int, run: Sequence[int], sizes: IntArray, target: int) -> It
 def _split_gap(
     grid: PairGrid, row: int, column: int, gap: tuple[int, int], target: int
 ) -> Iterator[Coverage]:
-    """Pairs of some records of a left shard with a right one, in even pieces of whole records."""
+    """Split the pairs of a span of a left shard with a right one evenly, by whole records."""
     cover = Coverage((row, row + 1), (column, column + 1), gap)
-    found = estimate(grid, cover)
-    pieces = max(1, -(-found.bytes // target))
+    estimated = estimate(grid, cover)
+    pieces = max(1, -(-estimated.bytes // target))
     records = grid.left[row].records
     if pieces == 1 and gap == (0, records):
         yield Coverage(cover.left, cover.right)
@@ -383,7 +389,7 @@ def _split_gap(
     first, last = gap
     if grid.unordered and row == column:
         before = first * (2 * records - first - 1) // 2
-        marks = (before + found.pairs * number // pieces for number in range(1, pieces))
+        marks = (before + estimated.pairs * number // pieces for number in range(1, pieces))
         inner = [locate_triangle_row(records, mark) for mark in marks]
     else:
         inner = [first + (last - first) * number // pieces for number in range(1, pieces)]
@@ -392,17 +398,16 @@ def _split_gap(
 
 
 def list_missing_rows(covered: CoveredPairs) -> list[tuple[int, tuple[int, int]]]:
-    """The records of left shards that are not there yet, matched with all right ones."""
+    """List the spans of left shards that are not matched with all right shards yet."""
     return [(row, gap) for row in range(len(covered.grid.left)) for gap in covered.gaps(row, 0)]
 
 
 def list_matched_coverages(
     grid: PairGrid, rows: Iterable[tuple[int, tuple[int, int], int]], target: int
 ) -> Iterator[tuple[Coverage, PairEstimate]]:
-    """What is to be made of left shards that are matched with all right ones.
+    """List the coverages of left records that are matched with all right shards.
 
-    `rows` are places of left shards, the records of them that are meant, and how many pairs these
-    have.
+    `rows` are positions of left shards, each with a span of its records and their number of pairs.
     """
     for cover, pairs in _iter_matched(grid, rows, target):
         yield cover, PairEstimate(pairs, grid.bytes_of(pairs))
@@ -436,10 +441,10 @@ def _iter_matched(
 def list_first_coverages(
     covers: Iterable[tuple[Coverage, PairEstimate]], limit: int
 ) -> Iterator[tuple[Coverage, PairEstimate]]:
-    """Those that have the first pairs, and how many of these each has."""
-    for cover, found in covers:
-        pairs = min(found.pairs, limit)
-        yield cover, PairEstimate(pairs, found.bytes * pairs // max(found.pairs, 1))
+    """List the coverages of the first pairs, with the number of these in each."""
+    for cover, estimated in covers:
+        pairs = min(estimated.pairs, limit)
+        yield cover, PairEstimate(pairs, estimated.bytes * pairs // max(estimated.pairs, 1))
         limit -= pairs
         if not limit:
             return

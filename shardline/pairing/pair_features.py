@@ -1,4 +1,4 @@
-"""What the features of two records are called when they stand in one: the rule for collisions."""
+"""Names of the features of a pair, and what to do if both sides have a name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PREFIX = Hint.of(
 
 @dataclass(frozen=True, slots=True)
 class PairNaming(JsonObject):
-    """What to do about features that both sides have."""
+    """Options that name the features of a pair."""
 
     json_label: ClassVar = "a naming"
     on_collision: OnCollision = field(default="refuse", metadata=stored(required=True))
@@ -33,10 +33,10 @@ class PairNaming(JsonObject):
     right_prefix: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what says nothing, or two things."""
+        """Raise InvalidArgumentError for a missing prefix, or for one that is not used."""
         validate_choice("on_collision", self.on_collision, get_args(OnCollision))
-        given = self.left_prefix or self.right_prefix
-        if self.on_collision == "prefix" and not given:
+        has_prefix = bool(self.left_prefix or self.right_prefix)
+        if self.on_collision == "prefix" and not has_prefix:
             raise InvalidArgumentError(
                 "on_collision: missing prefix",
                 code="missing-argument",
@@ -48,7 +48,7 @@ class PairNaming(JsonObject):
                     " or both",
                 ),
             )
-        if self.on_collision != "prefix" and given:
+        if self.on_collision != "prefix" and has_prefix:
             raise InvalidArgumentError(
                 f"on_collision: {self.on_collision!r} takes no prefix",
                 code="conflicting-arguments",
@@ -63,7 +63,7 @@ class PairNaming(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class PairFeatureNames:
-    """What each feature of either side is called in a pair; None for one that is left out."""
+    """Name in a pair of each feature of either side, None for a dropped one."""
 
     left: Mapping[Key, str | None]
     right: Mapping[Key, str | None]
@@ -72,11 +72,10 @@ class PairFeatureNames:
 def name_features(
     naming: PairNaming, left: Collection[Key], right: Collection[Key], shared: Collection[str] = ()
 ) -> PairFeatureNames:
-    """What the features are called in a pair. Raises SchemaMismatchError if two would be the same.
+    """Return the names of the features in a pair. Raises SchemaMismatchError if two are the same.
 
-    The context and the feature_lists of a SequenceExample have names of their own. `shared` are
-    features whose values are the same on both sides, since the records are matched by them:
-    nothing is lost if they stand there once.
+    The context and the feature_lists of a SequenceExample have separate names. `shared` are key
+    features, which have the same value on both sides: a pair has them once.
     """
     prefixed = [
         {key: prefix + key[1] for key in keys}
@@ -85,7 +84,7 @@ def name_features(
     of_left, of_right = ({(key[0], name) for key, name in side.items()} for side in prefixed)
     names, common = PairFeatureNames(prefixed[0], prefixed[1]), of_left & of_right
     if naming.on_collision != "prefix":
-        # Of the left, which every pair has: a record without a match keeps its key.
+        # From the left, which every pair has: a record without a match keeps its key.
         same = {key for key in common if not key[0] and key[1] in shared}
         names = replace(names, right=_without(names.right, same))
         common -= same
@@ -121,9 +120,9 @@ def name_features(
 
 
 def validate_side_names(names: PairFeatureNames, new: Collection[Key] = ()) -> None:
-    """Refuse pairs in which the context and the feature_lists get the same name.
+    """Raise SchemaMismatchError if the context and the feature_lists get the same name.
 
-    A side that has such a name may keep it.
+    A side that has such a name already may keep it.
     """
     sides = [
         {(key[0], name) for key, name in side.items() if name is not None}
@@ -149,7 +148,7 @@ def _format_feature(key: Key) -> str:
 def combine_schemas(
     left: Schema, right: Schema, names: PairFeatureNames, *, optional: bool
 ) -> Schema:
-    """The schema of the pairs; with `optional`, the features of the right may be missing in one."""
+    """Return the schema of the pairs. With `optional`, right features may be missing."""
     of_left = _rename_features(left, names.left)
     of_right = _rename_features(right, names.right)
     if optional:
@@ -166,15 +165,15 @@ def _rename_features(schema: Schema, names: Mapping[Key, str | None]) -> list[Fe
     ]
 
 
-def validate_has_features(shown: str, schema: Schema) -> None:
-    """Refuse records that have no features to lay together."""
+def validate_has_features(subject: str, schema: Schema) -> None:
+    """Raise SchemaMismatchError for opaque records."""
     if schema.payload == "opaque":
         raise SchemaMismatchError(
-            f"{shown}: opaque records have no features to combine", code="opaque-records"
+            f"{subject}: opaque records have no features to combine", code="opaque-records"
         )
 
 
 def get_name_growth(names: Mapping[Key, str | None]) -> int:
-    """How many bytes longer the names in a record get, if it has every feature that is kept."""
-    kept = ((key[1], name) for key, name in names.items() if name is not None)
-    return sum(len(name.encode()) - len(old.encode()) for old, name in kept)
+    """Return by how many bytes the names in a record grow, if it has every feature."""
+    renamed = ((key[1], name) for key, name in names.items() if name is not None)
+    return sum(len(name.encode()) - len(old.encode()) for old, name in renamed)

@@ -1,7 +1,7 @@
-"""How many pairs there are of the units of two sides, how many bytes, and which pair is the nth.
+"""Numbering and sizes of the pairs of two sides.
 
-The pairs stand in the order of the units: those of the first left unit with the first right one,
-then with the second, and so on; within, the record of the left is the outer one.
+Pairs are ordered by units: the first left unit with the first right one, then with the second, and
+so on. Within two units, the left record is the outer loop.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 _MAX_PAIRS = 2**62
-"""Pairs that can be numbered."""
+"""Limit of the numbers of pairs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordExtent:
-    """How many records a unit has, and how many bytes of features, about."""
+    """Number of records of a unit, and estimated bytes of their features."""
 
     records: int
     bytes: int
 
 
 def estimate_extent(records: int, payloads: int, grown: int = 0) -> RecordExtent:
-    """The extent of records with so many bytes of payload.
+    """Return the extent of records with these bytes of payload.
 
-    `grown` is by how much the names of their features get longer in each.
+    `grown` is the number of bytes by which the names of each record grow.
     """
     header = 1 + _varint(payloads // records) if records else 0
     return RecordExtent(records, max(payloads - records * header, 0) + records * grown)
@@ -54,7 +54,7 @@ def _varint(value: int) -> int:
 
 @dataclass(frozen=True)
 class PairGrid:
-    """The units of two sides; with `unordered` they are the same, and pairs ascend."""
+    """The units of two sides. With `unordered`, both are the same, and the left number is lower."""
 
     left: tuple[RecordExtent, ...]
     right: tuple[RecordExtent, ...]
@@ -62,83 +62,82 @@ class PairGrid:
 
     @cached_property
     def _records(self) -> tuple[IntArray, IntArray]:
-        return _numbers([one.records for one in self.left]), _numbers(
-            [one.records for one in self.right]
-        )
+        left, right = ([unit.records for unit in side] for side in (self.left, self.right))
+        return _to_array(left), _to_array(right)
 
     @cached_property
     def _bytes(self) -> tuple[IntArray, IntArray]:
-        return _numbers([one.bytes for one in self.left]), _numbers(
-            [one.bytes for one in self.right]
-        )
+        left, right = ([unit.bytes for unit in side] for side in (self.left, self.right))
+        return _to_array(left), _to_array(right)
 
     @cached_property
-    def each(self) -> int:
-        """What a pair has beside the features of its records: the frame and a header."""
-        sides = [sum(one.bytes for one in side) for side in (self.left, self.right)]
-        counts = [sum(one.records for one in side) for side in (self.left, self.right)]
-        size = sum(total // max(count, 1) for total, count in zip(sides, counts, strict=True))
+    def overhead(self) -> int:
+        """Bytes of the frame and the header of a pair."""
+        size = 0
+        for side in (self.left, self.right):
+            records = sum(unit.records for unit in side)
+            size += sum(unit.bytes for unit in side) // max(records, 1)
         return FRAME_BYTES + 1 + _varint(size)
 
-    def row(self, at: int) -> tuple[IntArray, IntArray]:
-        """The pairs, and their bytes, of a left unit with each right one."""
-        records, sizes = int(self._records[0][at]), int(self._bytes[0][at])
+    def row(self, index: int) -> tuple[IntArray, IntArray]:
+        """Return the number of pairs of a left unit with each right one, and their bytes."""
+        records, sizes = int(self._records[0][index]), int(self._bytes[0][index])
         pairs = records * self._records[1]
         total = records * self._bytes[1] + sizes * self._records[1]
         if self.unordered:
-            pairs[:at] = total[:at] = 0
-            pairs[at] = records * (records - 1) // 2
-            total[at] = max(records - 1, 0) * (sizes + int(self._bytes[1][at])) // 2
-        return pairs, total + pairs * self.each
+            pairs[:index] = total[:index] = 0
+            pairs[index] = records * (records - 1) // 2
+            total[index] = max(records - 1, 0) * (sizes + int(self._bytes[1][index])) // 2
+        return pairs, total + pairs * self.overhead
 
     @cached_property
     def pairs(self) -> int:
-        """How many there are."""
-        left, right = (sum(one.records for one in side) for side in (self.left, self.right))
+        """Number of pairs."""
+        left, right = (sum(unit.records for unit in side) for side in (self.left, self.right))
         return left * (left - 1) // 2 if self.unordered else left * right
 
     @cached_property
     def bytes(self) -> int:
-        """How many bytes they have, about."""
-        return sum(sum(self.row(at)[1].tolist()) for at in range(len(self.left)))
+        """Estimated bytes of all pairs."""
+        return sum(sum(self.row(index)[1].tolist()) for index in range(len(self.left)))
 
     def bytes_of(self, pairs: int) -> int:
-        """How many bytes so many of the pairs have, about."""
+        """Return the estimated bytes of some of the pairs."""
         if self.pairs:
             return self.bytes * pairs // self.pairs
-        alone = sum(unit.bytes for unit in self.left)  # of the left without a match
-        return alone * pairs // max(sum(unit.records for unit in self.left), 1)
+        unmatched = sum(unit.bytes for unit in self.left)
+        return unmatched * pairs // max(sum(unit.records for unit in self.left), 1)
 
     def sample(self, count: int, seed: int) -> IntArray:
-        """The places of so many pairs, in order: all alike, and the same on every machine."""
+        """Return the numbers of random pairs, ascending. They depend only on the arguments."""
         if self.pairs >= _MAX_PAIRS:
             raise InvalidArgumentError(
                 f"sample: cannot number {self.pairs:,} pairs (limit: {_MAX_PAIRS:,})",
                 code="too-many-pairs",
                 hint=Hint.of("combine fewer records of a side"),
             )
-        chosen = random.Random(seed).sample(  # noqa: S311 - it has to be the same again
+        chosen = random.Random(seed).sample(  # noqa: S311 - must be reproducible
             range(self.pairs), min(count, self.pairs)
         )
-        return np.sort(_numbers(chosen))
+        return np.sort(_to_array(chosen))
 
     def locate(
         self,
-        places: IntArray,
+        numbers: IntArray,
         rows: tuple[int, int] | None = None,
         columns: tuple[int, int] | None = None,
     ) -> tuple[IntArray, IntArray]:
-        """The numbers of the two records of the pairs at these places, each on its side.
+        """Return the numbers of the left and right records of pairs, among all records of a side.
 
-        The places are those among the pairs of some left and right units, of all if none are told;
-        the numbers are those among all records of a side.
+        `numbers` count the pairs of the left units `rows` with the right units `columns`, by
+        default of all units.
         """
         low, high = rows or (0, len(self.left))
         first, last = columns or (0, len(self.right))
-        cells = np.concatenate([self.row(at)[0][first:last] for at in range(low, high)])
+        cells = np.concatenate([self.row(index)[0][first:last] for index in range(low, high)])
         ends = np.cumsum(cells)
-        cell = np.searchsorted(ends, places, "right")
-        within = places - (ends - cells)[cell]
+        cell = np.searchsorted(ends, numbers, "right")
+        within = numbers - (ends - cells)[cell]
         left, right = np.divmod(cell, last - first)
         left, right = left + low, right + first
         width = self._records[1][right]
@@ -151,9 +150,9 @@ class PairGrid:
 
 
 def _locate_in_triangle(within: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
-    """The two of so many that are the nth to be paired, each two once and in order."""
+    """Return the two records of unordered pairs of `count` records, by the number of the pair."""
     low, high = np.zeros_like(within), np.maximum(count - 1, 0)
-    # By halving, in whole numbers: the root of a square as large as these is not exact.
+    # Binary search: a square root of numbers as large as these is not exact.
     for _ in range(int(count.max(initial=0)).bit_length()):
         middle = (low + high + 1) // 2
         fits = _count_before(middle, count) <= within
@@ -162,12 +161,12 @@ def _locate_in_triangle(within: IntArray, count: IntArray) -> tuple[IntArray, In
 
 
 def _count_before(row: IntArray, count: IntArray) -> IntArray:
-    """How many pairs have a lower first one."""
+    """Return the number of pairs whose first record is before `row`."""
     return row * (2 * count - row - 1) // 2
 
 
 def locate_triangle_row(count: int, pairs: int) -> int:
-    """The first row before which there are so many pairs or more, of so many records."""
+    """Return the first row with at least `pairs` unordered pairs before it."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -178,7 +177,7 @@ def locate_triangle_row(count: int, pairs: int) -> int:
     return low
 
 
-def _numbers(values: Sequence[int]) -> IntArray:
+def _to_array(values: Sequence[int]) -> IntArray:
     return np.array(values, np.int64)
 
 
@@ -187,9 +186,9 @@ BUDGET_BYTES = 100 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class PairEstimate:
-    """How many pairs there will be and how many bytes, about, before they are packed.
+    """Number of pairs, and estimated bytes before compression.
 
-    With `most`, there may be fewer of both: that is known only when the pairs have been looked at.
+    With `most`, both are upper bounds: the pairs must be read to count them.
     """
 
     pairs: int = 0
@@ -201,41 +200,41 @@ class PairEstimate:
         return f"{most}{format_count(self.pairs, 'pair')}, about {format_count(self.bytes, 'byte')}"
 
 
-def sum_estimates(found: Iterable[PairEstimate]) -> PairEstimate:
-    """Several estimates as one."""
-    listed = list(found)
+def sum_estimates(estimates: Iterable[PairEstimate]) -> PairEstimate:
+    """Return the sum of estimates."""
+    listed = list(estimates)
     return PairEstimate(
-        sum(one.pairs for one in listed),
-        sum(one.bytes for one in listed),
-        any(one.most for one in listed),
+        sum(estimate.pairs for estimate in listed),
+        sum(estimate.bytes for estimate in listed),
+        any(estimate.most for estimate in listed),
     )
 
 
 def validate_budget(
-    what: str,
-    found: PairEstimate,
+    subject: str,
+    estimate: PairEstimate,
     budget: int | None,
     folder: Path | None,
     *,
     of_files: bool = False,
 ) -> None:
-    """Refuse to write more than the budget, or if there is none, than the disk or 100 GB hold.
+    """Raise BudgetError for more bytes than the budget: by default the free space, or 100 GB.
 
-    `folder` is where it would be written, None if that is no local disk. Pairs `of_files` cannot
-    be left to those who read them.
+    `folder` is where the pairs would be written, None for an object store. Pairs `of_files` cannot
+    be virtual.
     """
     validate_minimum("budget_bytes", budget, 1)
-    limit, why = BUDGET_BYTES, "default budget"
+    limit, label = BUDGET_BYTES, "default budget"
     if budget is not None:
-        limit, why = budget, "budget"
+        limit, label = budget, "budget"
     elif folder is not None and (free := shutil.disk_usage(folder).free) < limit:
-        limit, why = free, f"free space of {folder}"
-    if found.bytes > limit:
+        limit, label = free, f"free space of {folder}"
+    if estimate.bytes > limit:
         virtual = () if of_files else (", or set ", Option("mode", "virtual"))
         raise BudgetError(
-            f"{what}: would write {found} ({why}: {limit:,} bytes)",
-            found.pairs,
-            found.bytes,
+            f"{subject}: would write {estimate} ({label}: {limit:,} bytes)",
+            estimate.pairs,
+            estimate.bytes,
             hint=Hint.of(
                 "raise ",
                 Option("budget_bytes"),

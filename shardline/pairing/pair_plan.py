@@ -1,7 +1,7 @@
-"""Virtual combinations: instead of the pairs, a plan is kept by which readers make them.
+"""Pair plan: the file of a virtual shard, from which readers compute its pairs.
 
-A plan is a small file of canonical JSON in the place of a shard. It names the two snapshots, which
-are pinned, the shards of them that it pairs, by their places, and what features are called.
+A plan is a small file of canonical JSON, stored as a shard. It has the two snapshots, which are
+pinned, the positions of the shards to pair, and the options that name the features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _parse_coverage(payload: object, subject: str) -> Coverage:
 
 @dataclass(frozen=True, slots=True)
 class PairPlan(JsonObject):
-    """Which pairs a virtual shard has."""
+    """The pairs of a virtual shard."""
 
     json_label: ClassVar = "a pair plan"
     json_constants: ClassVar = {"format": _FORMAT}
@@ -43,7 +43,7 @@ class PairPlan(JsonObject):
 
     @property
     def sides(self) -> tuple[tuple[Input, tuple[int, int]], tuple[Input, tuple[int, int]]]:
-        """The two snapshots, and from where to where in each the shards stand that are paired."""
+        """The two snapshots, each with the range of positions of its shards."""
         return (self.left, self.cover.left), (self.right, self.cover.right)
 
     @property
@@ -57,12 +57,12 @@ class PairPlan(JsonObject):
         )
 
     def encode(self) -> bytes:
-        """Encode the plan as it is stored in place of a shard."""
+        """Encode the plan as it is stored."""
         return canonical.encode(self.to_dict()) + b"\n"
 
     @classmethod
     def read(cls, store: Store, name: str, shard: Shard) -> PairPlan:
-        """Read the plan of a shard. Raises ValueError if it is not the committed plan."""
+        """Read the plan of a shard. Raises ValueError if it is not the committed one."""
         data = store.read(name)
         if hashlib.sha256(data).hexdigest() != shard.sha256:
             raise ValueError("it is not the plan that was committed")
@@ -70,5 +70,5 @@ class PairPlan(JsonObject):
 
     @classmethod
     def decode(cls, data: bytes) -> PairPlan:
-        """Read a plan back; refuses with ValueError what is none."""
+        """Parse a stored plan. Raises ValueError."""
         return cls.from_dict(canonical.decode(data.removesuffix(b"\n")))

@@ -1,6 +1,6 @@
-"""The records of one side of a combination, taken apart: in parts, as many as memory should hold.
+"""Records of a side of a combination, split into their features.
 
-A record is taken apart once, whatever the number of pairs that it stands in.
+A record is split once, however many pairs it is in.
 """
 
 from __future__ import annotations
@@ -31,59 +31,59 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 1024 * 1024
 PAIR_OVERHEAD_BYTES = 28
-"""What a pair has at most beside the features of its records: the frame and two headers."""
+"""Upper bound for the frame and the headers of a pair."""
 
 
 class RecordUnit(Protocol):
-    """Records that lie together: a shard, or a loose file."""
+    """Records that are stored together: a shard, or a standalone file."""
 
     @property
     def path(self) -> str:
-        """Where they lie, for messages."""
+        """Path for messages."""
         ...
 
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
-        """Every record, checked, block by block."""
+        """Yield all records in blocks. Raises CorruptFileError."""
         ...
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
     ) -> Generator[RecordBlock, None, None]:
-        """The records of these numbers, which ascend."""
+        """Yield the records with these numbers, which are ascending."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StandaloneFile:
-    """A file that is no shard of anything."""
+    """A TFRecord file outside a root."""
 
     path: str
 
     def blocks(self, *, limits: Limits, block_bytes: int) -> Generator[RecordBlock, None, None]:
-        """Every record, checked; raises CorruptFileError at the first damage."""
+        """Yield all records in blocks. Raises CorruptFileError."""
         with RecordFile(Path(self.path), limits=limits, block_bytes=block_bytes) as file:
             yield from file.blocks()
 
     def pick(
         self, numbers: IntArray, *, limits: Limits = DEFAULT_LIMITS
     ) -> Generator[RecordBlock, None, None]:
-        """The records of these numbers; there is no index, so all up to the last are read."""
+        """Yield the records with these numbers. Reads all up to the last: there is no index."""
         done = 0
         for block in self.blocks(limits=limits, block_bytes=BLOCK_BYTES):
             if done == len(numbers):
                 return
             last = int(np.searchsorted(numbers, block.record + len(block.starts)))
-            at = numbers[done:last] - block.record
-            if len(at):
+            rows = numbers[done:last] - block.record
+            if len(rows):
                 yield RecordBlock.select(
-                    block.data, block.starts[at], block.lengths[at], numbers[done:last]
+                    block.data, block.starts[rows], block.lengths[rows], numbers[done:last]
                 )
             done = last
 
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """The key features of some records, a column for each; `first` is the number of the first."""
+    """Columns of the key features of consecutive records. `first` is the number of the first."""
 
     columns: tuple[pa.Array, ...]
     first: int
@@ -94,7 +94,7 @@ class KeyValues:
 
 @dataclass(frozen=True)
 class RecordPart:
-    """Records that were taken apart; `first` is the number of the first among those of its side."""
+    """Consecutive records of a side, split. `first` is the number of the first."""
 
     insides: Insides
     first: int
@@ -103,30 +103,30 @@ class RecordPart:
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return self.insides.records
 
     @cached_property
     def sizes(self) -> IntArray:
-        """How many bytes of features each record has."""
+        """Bytes of features of each record."""
         return np.asarray(self.insides.lengths.sum(axis=0))
 
     @cached_property
     def ends(self) -> IntArray:
-        """What the first records bring to pairs, in bytes: none of them, one, two, and so on."""
+        """Cumulative bytes that the records add to pairs, from 0 records on."""
         return np.concatenate(([0], np.cumsum(self.sizes + PAIR_OVERHEAD_BYTES)))
 
     @property
     def bytes(self) -> int:
-        """How many bytes of features there are."""
+        """Bytes of features."""
         return int(self.sizes.sum())
 
     def load(self) -> RecordPart:
-        """It is in memory."""
+        """Return itself: it is in memory."""
         return self
 
     def slice(self, first: int, last: int) -> RecordPart:
-        """Some of the records; of the others nothing is looked at when these are joined."""
+        """Return some of the records. Joining them reads no other."""
         if (first, last) == (0, self.records):
             return self
         starts = np.ascontiguousarray(self.insides.starts[:, first:last])
@@ -139,27 +139,24 @@ class RecordPart:
         return RecordPart(insides, self.first + first, _decoded=decoded)
 
     def sizes_of(self, rows: IntArray) -> IntArray:
-        """How many bytes of features each of these records has; the one -1 has none."""
-        found = np.zeros(len(rows), np.int64)
-        there = rows >= 0
-        found[there] = self.sizes[rows[there]]
-        return found
+        """Return the bytes of features of each row, 0 for the row -1."""
+        sizes = np.zeros(len(rows), np.int64)
+        present = rows >= 0
+        sizes[present] = self.sizes[rows[present]]
+        return sizes
 
     def gather(self, rows: IntArray) -> tuple[RecordPart, IntArray]:
-        """It has them all."""
+        """Return a part that has these rows, and their positions in it: itself."""
         return self, rows
 
     def columns(self, features: Sequence[Feature]) -> list[pa.Array]:
-        """Features of the records, by the names that they have in a pair; decoded once.
-
-        Raises ColumnError if one does not fit its feature.
-        """
+        """Return features by their names in a pair, decoded once. Raises ColumnError."""
         missing = [feature for feature in features if feature.key not in self._decoded]
         if missing:
             whole = kernel.join([self.insides], [np.arange(self.records)])
-            asked = [column_of(feature) for feature in missing]
+            columns = [column_of(feature) for feature in missing]
             try:
-                decoded = kernel.decode(whole.data, whole.starts, whole.lengths, asked)
+                decoded = kernel.decode(whole.data, whole.starts, whole.lengths, columns)
                 for feature, buffers in zip(missing, decoded, strict=True):
                     self._decoded[feature.key] = to_column(feature, buffers)
             except ColumnError as error:
@@ -169,25 +166,27 @@ class RecordPart:
 
 
 def _copy_array(array: pa.Array) -> pa.Array:
-    """A slice as an array of its own: Arrow's `take` goes wrong on slices of lists in lists."""
+    """Copy a slice: Arrow's `take` is wrong on slices of nested lists."""
     return pa.concat_arrays([array, array.slice(0, 0)])
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedUnit:
-    """A unit of one side: how many records it has, and the number of the first on that side."""
+    """A unit of a side with its number of records. `first` is the number of the first."""
 
     unit: RecordUnit
     first: int
     records: int
 
     def blocks(self, limits: Limits, span: tuple[int, int] | None = None) -> Iterator[RecordBlock]:
-        """Its records, or those of a span of it, in order."""
+        """Yield its records, or those of a span, in order."""
         low, high = span or (0, self.records)
         for block in self.unit.blocks(limits=limits, block_bytes=BLOCK_BYTES):
             if span is not None and block.record >= high:
                 return
-            begin, end = (min(max(at - block.record, 0), len(block.starts)) for at in (low, high))
+            begin, end = (
+                min(max(record - block.record, 0), len(block.starts)) for record in (low, high)
+            )
             if span is None or (begin, end) == (0, len(block.starts)):
                 yield block
             elif begin < end:
@@ -206,93 +205,92 @@ class NumberedUnit:
         span: tuple[int, int] | None = None,
         keys: Sequence[Column] = (),
     ) -> Iterator[RecordPart]:
-        """The same, taken apart. Raises what reading raises, and ColumnError at unknown features.
+        """Yield its records as parts, with the columns of `keys`.
 
-        With `keys`, each part has the columns of these features.
+        Raises ColumnError at unknown features, and the errors of reading.
         """
         for block in self.blocks(limits, span):
-            part = self._taken_apart(block, names, self.first + block.record)
+            part = self._split(block, names, self.first + block.record)
             yield replace(part, keys=self._keys(block, keys)) if keys else part
 
-    def picked(
+    def pick(
         self, numbers: IntArray, names: Mapping[Key, str | None], limits: Limits
     ) -> Iterator[RecordPart]:
-        """The records of these numbers in the unit, which ascend, taken apart."""
-        for some in self.unit.pick(numbers, limits=limits):
-            part = self._taken_apart(some, names, 0)
-            # What was picked is good until the next is; what was taken apart may be those bytes.
+        """Yield the records with these numbers in the unit, which are ascending."""
+        for block in self.unit.pick(numbers, limits=limits):
+            part = self._split(block, names, 0)
+            # The next block may overwrite these bytes.
             yield replace(part, insides=replace(part.insides, data=bytes(part.insides.data)))
 
     def keys(self, columns: Sequence[Column], limits: Limits) -> Iterator[KeyValues]:
-        """The key features of its records; nothing else of them is looked at."""
+        """Yield the key features of its records."""
         for block in self.blocks(limits):
             yield self._keys(block, columns)
 
-    def _taken_apart(
-        self, some: RecordBlock, names: Mapping[Key, str | None], first: int
-    ) -> RecordPart:
+    def _split(self, block: RecordBlock, names: Mapping[Key, str | None], first: int) -> RecordPart:
         try:
-            return RecordPart(kernel.insides(some.data, some.starts, some.lengths, names), first)
+            insides = kernel.insides(block.data, block.starts, block.lengths, names)
         except (ExampleError, ColumnError) as error:
-            raise add_location(self.unit.path, some, error) from None
+            raise add_location(self.unit.path, block, error) from None
+        return RecordPart(insides, first)
 
     def _keys(self, block: RecordBlock, columns: Sequence[Column]) -> KeyValues:
         try:
             decoded = kernel.decode(block.data, block.starts, block.lengths, columns)
         except (ExampleError, ColumnError) as error:
             raise add_location(self.unit.path, block, error) from None
-        return KeyValues(tuple(to_arrow(one) for one in decoded), self.first + block.record)
+        return KeyValues(tuple(map(to_arrow, decoded)), self.first + block.record)
 
 
 @dataclass(frozen=True, slots=True)
 class UnitGroup:
-    """Units that count as one: all of their records stand in a row."""
+    """Units that count as a single one, in order."""
 
     units: tuple[NumberedUnit, ...]
 
     @property
     def first(self) -> int:
-        """The number of the first record."""
+        """Number of the first record."""
         return self.units[0].first
 
     @property
     def records(self) -> int:
-        """How many records there are."""
-        return sum(one.records for one in self.units)
+        """Number of records."""
+        return sum(unit.records for unit in self.units)
 
     def parts(
         self, names: Mapping[Key, str | None], limits: Limits, *, keys: Sequence[Column] = ()
     ) -> Iterator[RecordPart]:
-        """The records, taken apart; see `Numbered.parts`."""
-        for one in self.units:
-            yield from one.parts(names, limits, keys=keys)
+        """Yield the records as parts; see `NumberedUnit.parts`."""
+        for unit in self.units:
+            yield from unit.parts(names, limits, keys=keys)
 
-    def picked(
+    def pick(
         self, numbers: IntArray, names: Mapping[Key, str | None], limits: Limits
     ) -> Iterator[RecordPart]:
-        """The records of these numbers, which ascend and count from the first, taken apart."""
-        for one in self.units:
-            at = one.first - self.first
-            low, high = np.searchsorted(numbers, (at, at + one.records))
-            yield from one.picked(numbers[low:high] - at, names, limits)
+        """Yield the records with these numbers from `first` on, which are ascending."""
+        for unit in self.units:
+            first = unit.first - self.first
+            low, high = np.searchsorted(numbers, (first, first + unit.records))
+            yield from unit.pick(numbers[low:high] - first, names, limits)
 
     def keys(self, columns: Sequence[Column], limits: Limits) -> Iterator[KeyValues]:
-        """The key features of the records."""
-        for one in self.units:
-            yield from one.keys(columns, limits)
+        """Yield the key features of the records."""
+        for unit in self.units:
+            yield from unit.keys(columns, limits)
 
 
 def number_units(units: Iterable[tuple[RecordUnit, int]]) -> tuple[NumberedUnit, ...]:
-    """Units and the number of their records, as they follow each other on one side."""
-    made, first = [], 0
+    """Number the records of units with these numbers of records, in order."""
+    numbered, first = [], 0
     for unit, records in units:
-        made.append(NumberedUnit(unit, first, records))
+        numbered.append(NumberedUnit(unit, first, records))
         first += records
-    return tuple(made)
+    return tuple(numbered)
 
 
 def join_parts(parts: Sequence[RecordPart], first: int) -> RecordPart:
-    """The records of several parts as one."""
+    """Join parts to a single one."""
     if len(parts) == 1 and parts[0].first == first:
         return parts[0]
     empty = np.zeros((2, 0), np.int64)

@@ -193,7 +193,7 @@ def test_a_plan_that_leads_nowhere_is_told_by_readers_verify_and_check(tmp_path:
     plan.write_bytes(good.replace(b'"a_"', b'"c_"'))
     report = verify_version(into)
     (problem,) = report.shards[0].problems
-    assert "sha256" in problem
+    assert "SHA-256" in problem
     plan.write_bytes(b"no plan")
     with pytest.raises(UnreadableSnapshotError, match=plan.name):
         table(snapshot)
