@@ -24,7 +24,7 @@ from shardline.operations.append import append
 from shardline.operations.check import check_version
 from shardline.operations.combine import combine
 from shardline.operations.erase import erase, execute_erase_plan, plan_erase
-from shardline.operations.erasure.erasure_proof import prove_erasure
+from shardline.operations.erasure.erasure_proof import prove_erasure, render_proof_page
 from shardline.operations.extend import extend
 from shardline.operations.migrate import MigrationSpec, migrate
 from shardline.operations.rebuild import rebuild
@@ -554,6 +554,20 @@ def test_rows_are_carried_from_shard_to_shard_and_back() -> None:
         (one,) = related.map_rows("b", back)
         assert one.rows.tolist() == left[back].tolist()
         assert expand_spans(collapse_rows(some)).tolist() == some.tolist()
+
+
+def test_proof_page_escapes_hostile_values(tmp_path: Path) -> None:
+    landed(tmp_path, (0, 4))
+    erased(tmp_path, 2, request="a | b <script>x</script> [c](d) `e` **f**\n# g")
+    proof = prove_erasure(tmp_path / "root", "digits")
+    page = render_proof_page(proof, lambda *_: "run `this`\n# now")
+    assert "<script>" not in page
+    assert r"\[c\](d) \`e\` \*\*f\*\* \# g" in page
+    assert "\n# g" not in page
+    assert "\n# now" not in page
+    assert "`run 'this' # now`" in page
+    (row,) = (line for line in page.splitlines() if "script" in line)
+    assert row.replace("\\|", "").count("|") == 8
 
 
 def test_the_proof_tells_which_shards_and_snapshots_are_gone(tmp_path: Path) -> None:

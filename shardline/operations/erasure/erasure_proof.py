@@ -346,6 +346,7 @@ def render_proof_page(proof: ErasureProof, command: Command = get_plain_command)
         commands=commands,
         copy_labels=_COPY_LABELS,
         format_numbers=_format_numbers,
+        format_time="{:%Y-%m-%d %H:%M:%S}".format,
     )
 
 
