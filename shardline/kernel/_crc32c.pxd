@@ -1,4 +1,4 @@
-# The C functions of crc32c.h as Cython sees them.
+# C functions of crc32c.h for Cython.
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 cdef extern from "crc32c.h" nogil:

@@ -1,8 +1,7 @@
 """Features into columns: the compiled twin of reference_decode.py.
 
-Numbers of a known width are written where they belong while the records are walked. Of all other
-columns the walk notes where each record's values lie, and they are copied once their number is
-known.
+Numbers of a known width are written to their column during the walk. For other columns, the walk
+notes the position of the values in each record. They are copied once their number is known.
 """
 
 import numpy as np
@@ -25,7 +24,7 @@ from shardline.kernel.types import (
 _DTYPES = {"bytes": np.uint8, "float": np.float32, "int64": np.int64}
 
 
-# Where the values of one feature of one record lie; for a feature list, where its steps lie.
+# Position of the values of a feature in a record; of a feature list, position of its steps.
 ctypedef struct Cell:
     const uint8_t *start
     const uint8_t *end
@@ -33,7 +32,7 @@ ctypedef struct Cell:
     bint present
     bint packed
 
-# A column asked for, and what the last record that has it, number `record`, has of it.
+# Requested column, and its values in record number `record`, the last record that has it.
 ctypedef struct Target:
     int32_t kind
     int64_t width
@@ -50,16 +49,16 @@ ctypedef struct Target:
     const uint8_t *start
     const uint8_t *end
 
-ctypedef struct Found:
+ctypedef struct Walk:
     Target *targets
     int32_t columns
     int64_t record
 
 
 cdef inline int put_numbers(
-    Target *target, int64_t record, const Values *values, const uint8_t **at
+    Target *target, int64_t record, const Values *values, const uint8_t **position
 ) noexcept nogil:
-    """Write the numbers of a record where they belong, as far as they fit."""
+    """Write the numbers of a record to their column, as many as fit."""
     cdef int64_t count = 0, n = 0
     cdef const uint8_t *p = values.start
     cdef uint64_t number = 0
@@ -73,7 +72,7 @@ cdef inline int put_numbers(
         return ACCEPTED
     if values.packed:
         while p < values.end:
-            at[0] = p
+            position[0] = p
             p = read_varint(p, values.end, &number)
             if p == NULL:
                 return BAD_VARINT
@@ -82,7 +81,7 @@ cdef inline int put_numbers(
             n += 1
         target.count = n
         return ACCEPTED
-    reason = count_values(values, &count, at)
+    reason = count_values(values, &count, position)
     target.count = count
     if reason or count != target.width:
         return reason
@@ -96,16 +95,18 @@ cdef inline int put_numbers(
     return ACCEPTED
 
 
-cdef inline int add_strings(Target *target, const Values *values, const uint8_t **at) noexcept nogil:
+cdef inline int add_strings(
+    Target *target, const Values *values, const uint8_t **position
+) noexcept nogil:
     """Check the strings of a list and add up their number and size."""
     cdef const uint8_t *p = values.start
     cdef const uint8_t *inside = NULL
     cdef int reason
     while p < values.end:
-        at[0] = p
+        position[0] = p
         if p[0] != FIELD_1:
             return LIST_FIELD
-        at[0] = p + 1
+        position[0] = p + 1
         reason = read_span(p + 1, values.end, &inside, &p)
         if reason:
             return reason
@@ -115,26 +116,26 @@ cdef inline int add_strings(Target *target, const Values *values, const uint8_t 
 
 
 cdef int note_values(
-    void *context, int32_t name, const Values *values, const uint8_t **at
+    void *context, int32_t name, const Values *values, const uint8_t **position
 ) noexcept nogil:
-    cdef Found *found = <Found *>context
+    cdef Walk *state = <Walk *>context
     cdef Target *target
     cdef int64_t count = 0
     cdef int reason
-    if name >= found.columns:
-        return count_values(values, &count, at)
-    target = &found.targets[name]
-    if target.record != found.record:
-        target.record = found.record
+    if name >= state.columns:
+        return count_values(values, &count, position)
+    target = &state.targets[name]
+    if target.record != state.record:
+        target.record = state.record
         target.count = 0
     if target.direct != NULL and values.kind == target.kind:
-        return put_numbers(target, found.record, values, at)
+        return put_numbers(target, state.record, values, position)
     target.start = values.start
     target.end = values.end
     target.packed = values.packed
     if values.kind == BYTES:
-        return add_strings(target, values, at)
-    reason = count_values(values, &count, at)
+        return add_strings(target, values, position)
+    reason = count_values(values, &count, position)
     target.count += count
     return reason
 
@@ -142,12 +143,12 @@ cdef int note_values(
 cdef int note_feature(
     void *context, int32_t name, int kind, int64_t lists, const uint8_t *start, const uint8_t *end
 ) noexcept nogil:
-    cdef Found *found = <Found *>context
+    cdef Walk *state = <Walk *>context
     cdef Target *target
-    if name < found.columns:
-        target = &found.targets[name]
-        if target.record != found.record:  # a feature list without steps
-            target.record = found.record
+    if name < state.columns:
+        target = &state.targets[name]
+        if target.record != state.record:  # a feature list without steps
+            target.record = state.record
             target.count = 0
         target.found_kind = kind
         if target.ragged:
@@ -165,7 +166,7 @@ cdef enum Misfit:
 
 
 cdef inline Misfit settle(Target *target, int64_t record, uint8_t *valid) noexcept nogil:
-    """Check what the record has against the column, and keep it."""
+    """Check the values of the record against the column, and note them."""
     cdef Cell *cell
     cdef int64_t row
     cdef bint present = target.record == record
@@ -212,18 +213,18 @@ cdef inline void copy_numbers(const Cell *cell, int kind, void *out) noexcept no
 
 
 cdef inline int64_t copy_strings(
-    const Cell *cell, uint8_t *out, int64_t at, int32_t *sizes
+    const Cell *cell, uint8_t *out, int64_t offset, int32_t *sizes
 ) noexcept nogil:
-    """Copy checked strings to `out` from `at` on, with their ends; gives the new end."""
+    """Copy checked strings to `out` from `offset` on, with their ends. Returns the new end."""
     cdef const uint8_t *p = cell.start
     cdef const uint8_t *inside = NULL
     cdef int64_t n
     for n in range(cell.count):
         read_span(p + 1, cell.end, &inside, &p)
-        memcpy(out + at, inside, p - inside)
-        at += p - inside
-        sizes[n] = <int32_t>at
-    return at
+        memcpy(out + offset, inside, p - inside)
+        offset += p - inside
+        sizes[n] = <int32_t>offset
+    return offset
 
 
 cdef inline const uint8_t *next_step(
@@ -232,14 +233,14 @@ cdef inline const uint8_t *next_step(
     """Cut the next step off a checked feature list."""
     cdef const uint8_t *inside = NULL
     cdef const uint8_t *after = NULL
-    cdef const uint8_t *at = NULL
+    cdef const uint8_t *position = NULL
     cdef Values values
     values.kind = BYTES
     values.packed = False
     values.start = values.end = p
     read_span(p + 1, end, &inside, &after)
-    parse_feature(inside, after, &values, &at)
-    count_values(&values, &step.count, &at)
+    parse_feature(inside, after, &values, &position)
+    count_values(&values, &step.count, &position)
     step.start = values.start
     step.end = values.end
     step.packed = values.packed
@@ -264,7 +265,7 @@ cdef object gather(const Target *target, Py_ssize_t records, column, valid):
     cdef uint8_t nothing
     cdef uint8_t *out = &values_view[0] if values_view.shape[0] else &nothing
     cdef size_t item = values.itemsize
-    cdef int64_t n = 0, lists = 0, at = 0, k
+    cdef int64_t n = 0, lists = 0, offset = 0, k
     cdef Py_ssize_t i
     cdef const Cell *cell
     cdef const uint8_t *p
@@ -279,13 +280,13 @@ cdef object gather(const Target *target, Py_ssize_t records, column, valid):
         for i in range(records):
             cell = &target.cells[i]
             if not cell.present:
-                for k in range(width if width > 0 else 0):  # only bytes: numbers went directly
+                for k in range(width if width > 0 else 0):  # numbers are written
                     n += 1
-                    sizes_view[n] = <int32_t>at
+                    sizes_view[n] = <int32_t>offset
             elif not target.ragged:
                 if kind == BYTES:
                     if cell.count:
-                        at = copy_strings(cell, out, at, &sizes_view[n + 1])
+                        offset = copy_strings(cell, out, offset, &sizes_view[n + 1])
                 else:
                     copy_numbers(cell, kind, out + n * item)
                 n += cell.count
@@ -295,7 +296,7 @@ cdef object gather(const Target *target, Py_ssize_t records, column, valid):
                     p = next_step(p, cell.end, &step)
                     if kind == BYTES:
                         if step.count:
-                            at = copy_strings(&step, out, at, &sizes_view[n + 1])
+                            offset = copy_strings(&step, out, offset, &sizes_view[n + 1])
                     else:
                         copy_numbers(&step, kind, out + n * item)
                     n += step.count
@@ -306,29 +307,29 @@ cdef object gather(const Target *target, Py_ssize_t records, column, valid):
 
 
 cdef class Targets:
-    """The columns asked for, and the memory that belongs to them."""
+    """Requested columns and their memory."""
 
-    cdef Found found
+    cdef Walk state
     cdef uint8_t **valid
     cdef list valid_arrays
     cdef list direct_arrays
 
     def __cinit__(self, columns, Py_ssize_t records):
-        cdef int32_t c, wanted = len(columns)
+        cdef int32_t c, column_count = len(columns)
         cdef Target *target
         cdef uint8_t[::1] view
         self.valid_arrays = [np.empty(max(records, 1), np.uint8) for _ in columns]
         self.direct_arrays = []
-        self.valid = <uint8_t **>calloc(max(wanted, 1), sizeof(uint8_t *))
-        self.found.targets = <Target *>calloc(max(wanted, 1), sizeof(Target))
-        if self.valid == NULL or self.found.targets == NULL:
+        self.valid = <uint8_t **>calloc(max(column_count, 1), sizeof(uint8_t *))
+        self.state.targets = <Target *>calloc(max(column_count, 1), sizeof(Target))
+        if self.valid == NULL or self.state.targets == NULL:
             raise MemoryError
-        self.found.columns = wanted
-        for c in range(wanted):
+        self.state.columns = column_count
+        for c in range(column_count):
             column = columns[c]
             view = self.valid_arrays[c]
             self.valid[c] = &view[0]
-            target = &self.found.targets[c]
+            target = &self.state.targets[c]
             target.kind = KINDS.index(column.kind)
             target.width = -1 if column.width is None else column.width
             target.ragged = column.sequence
@@ -347,24 +348,24 @@ cdef class Targets:
 
     def __dealloc__(self):
         cdef int32_t c
-        if self.found.targets != NULL:
-            for c in range(self.found.columns):
-                free(self.found.targets[c].cells)
-        free(self.found.targets)
+        if self.state.targets != NULL:
+            for c in range(self.state.columns):
+                free(self.state.targets[c].cells)
+        free(self.state.targets)
         free(self.valid)
 
     cdef object buffers(self, int32_t c, Py_ssize_t records, column):
-        """A column, after the walk."""
+        """Return a column after the walk."""
         valid = self.valid_arrays[c][:records]
-        if self.found.targets[c].direct == NULL:
-            return gather(&self.found.targets[c], records, column, valid)
+        if self.state.targets[c].direct == NULL:
+            return gather(&self.state.targets[c], records, column, valid)
         rows = np.arange(records + 1, dtype=np.int32) * np.int32(column.width)
         values = self.direct_arrays[c][: records * column.width]
         return ColumnBuffers(column, valid, rows, None, None, values)
 
 
 def decode(data, starts, lengths, columns, met=None, *, unset=None):
-    """Lay the chosen features of a block of records out as columns; validates on the way."""
+    """Decode the requested features of a block of records as columns, with validation."""
     check_distinct(columns)
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     cdef const int64_t[::1] starts_view = starts
@@ -374,8 +375,8 @@ def decode(data, starts, lengths, columns, met=None, *, unset=None):
     cdef const uint8_t *payload = base
     cdef Py_ssize_t i, records = starts_view.shape[0]
     cdef Targets targets = Targets(columns, records)
-    cdef Found *found = &targets.found
-    cdef int32_t c = 0, wanted = found.columns
+    cdef Walk *state = &targets.state
+    cdef int32_t c = 0, column_count = state.columns
     cdef list encoded = [column.name.encode() for column in columns]
     cdef bytes name
     cdef bint invalid
@@ -395,15 +396,15 @@ def decode(data, starts, lengths, columns, met=None, *, unset=None):
         with nogil:
             for i in range(records):
                 payload = base + starts_view[i]
-                found.record = i
+                state.record = i
                 if not walk(
                     &names, payload, payload + lengths_view[i], i,
-                    note_values, note_feature, found, &refusal,
+                    note_values, note_feature, state, &refusal,
                 ):
                     misfit = REFUSED
                     break
-                for c in range(wanted):
-                    misfit = settle(&found.targets[c], i, targets.valid[c])
+                for c in range(column_count):
+                    misfit = settle(&state.targets[c], i, targets.valid[c])
                     if misfit != FITS:
                         break
                 if misfit != FITS:
@@ -411,9 +412,9 @@ def decode(data, starts, lengths, columns, met=None, *, unset=None):
         if misfit == REFUSED:
             raise refusal_error(&refusal, i, payload)
         if misfit == KIND:
-            raise wrong_kind_error(i, columns[c], KINDS[found.targets[c].found_kind])
+            raise wrong_kind_error(i, columns[c], KINDS[state.targets[c].found_kind])
         if misfit == WIDTH:
-            raise wrong_width_error(i, columns[c], found.targets[c].count)
+            raise wrong_width_error(i, columns[c], state.targets[c].count)
         if met is not None:
             for c in range(names.count):
                 if names.items[c].last_record >= 0:
@@ -424,6 +425,6 @@ def decode(data, starts, lengths, columns, met=None, *, unset=None):
                 if names.items[c].was_unset:
                     name = (<const char *>names.items[c].text)[:names.items[c].size]
                     unset.add(name.decode())
-        return [targets.buffers(c, records, columns[c]) for c in range(wanted)]
+        return [targets.buffers(c, records, columns[c]) for c in range(column_count)]
     finally:
         names_close(&names)

@@ -27,10 +27,10 @@ shardline_crc32c_init(os.environ.get("SHARDLINE_CRC32C") != "table")
 cdef enum:
     HEADER = 12
     FRAME = 16
-    SEALED_TOGETHER = 16384  # bytes that the nearest cache holds
+    SEALED_TOGETHER = 16384  # bytes in the nearest cache
 
-# A column to encode: pointers into its buffers, and each record's size of the list inside the
-# Feature (or of the FeatureList), found in the first pass.
+# Column to encode: pointers into its buffers, and for each record the size of the list inside the
+# Feature (or of the FeatureList), from the first pass.
 ctypedef struct Source:
     const uint8_t *key
     Py_ssize_t key_size
@@ -45,7 +45,7 @@ ctypedef struct Source:
 
 
 cdef int64_t packed_size(const Source *source, int32_t first, int32_t last) noexcept nogil:
-    """The size of the numbers of a list."""
+    """Return the size of the numbers of a list."""
     cdef int64_t size = 0
     cdef int32_t i
     if source.kind == FLOAT:
@@ -56,7 +56,7 @@ cdef int64_t packed_size(const Source *source, int32_t first, int32_t last) noex
 
 
 cdef int64_t list_size(const Source *source, int32_t first, int32_t last) noexcept nogil:
-    """The size of the inside of a BytesList, FloatList or Int64List."""
+    """Return the size of the inside of a BytesList, FloatList or Int64List."""
     cdef int64_t size = 0
     cdef int32_t i
     if source.kind == BYTES:
@@ -67,7 +67,7 @@ cdef int64_t list_size(const Source *source, int32_t first, int32_t last) noexce
 
 
 cdef int64_t steps_size(const Source *source, int32_t first, int32_t last) noexcept nogil:
-    """The size of the inside of a FeatureList."""
+    """Return the size of the inside of a FeatureList."""
     cdef int64_t size = 0
     cdef int32_t i
     for i in range(first, last):
@@ -76,7 +76,7 @@ cdef int64_t steps_size(const Source *source, int32_t first, int32_t last) noexc
 
 
 cdef inline int64_t value_size(const Source *source, int64_t inside) noexcept nogil:
-    """The size of a map entry's value: a Feature around its list, or a FeatureList as it is."""
+    """Return the size of the value in a map entry: a Feature around its list, or a FeatureList."""
     return inside if source.sequence else delimited(inside)
 
 
@@ -127,7 +127,7 @@ cdef uint8_t *put_entry(uint8_t *out, const Source *source, Py_ssize_t record) n
 
 
 def encode(columns, Py_ssize_t records):
-    """Write a block of records as framed Examples: SequenceExamples if a column is ragged."""
+    """Encode a block of records as framed Examples, or SequenceExamples if a column is ragged."""
     ordered = sorted(columns, key=lambda buffers: buffers.column.name.encode())
     check_distinct(buffers.column for buffers in ordered)
     check_columns(ordered, records)

@@ -52,7 +52,7 @@ def validate(data, starts, lengths):
         names_close(&names)
 
 
-# What is known of one feature in one kind so far.
+# Facts about a feature in one kind so far.
 ctypedef struct Tally:
     int64_t present
     int64_t fewest_steps
@@ -112,7 +112,7 @@ cdef inline float larger(float a, float b) noexcept nogil:
 
 
 cdef inline int64_t tally_floats(Tally *tally, const uint8_t *p, int64_t count) noexcept nogil:
-    """Tally packed floats, four side by side; gives the number of NaNs, which compare as false."""
+    """Tally packed floats, four at a time. Returns the number of NaNs, which compare as false."""
     cdef float low[4]
     cdef float high[4]
     cdef float value[4]
@@ -147,7 +147,7 @@ cdef inline int64_t tally_floats(Tally *tally, const uint8_t *p, int64_t count) 
 
 
 cdef inline bint is_short_ascii(const uint8_t *p, int64_t size) noexcept nogil:
-    """Whether these are up to 32 bytes, and all ASCII: loads that may overlap instead of a loop."""
+    """Return True for up to 32 ASCII bytes, checked with loads that may overlap."""
     cdef uint64_t bits = 0
     if size > 32:
         return False
@@ -166,7 +166,7 @@ cdef inline bint is_short_ascii(const uint8_t *p, int64_t size) noexcept nogil:
 
 
 cdef inline int tally_values(
-    void *context, int32_t name, const Values *values, const uint8_t **at
+    void *context, int32_t name, const Values *values, const uint8_t **position
 ) noexcept nogil:
     cdef Tally *tally = tally_of(<Tallies *>context, name, values.kind)
     cdef const uint8_t *p = values.start
@@ -179,10 +179,10 @@ cdef inline int tally_values(
         return OUT_OF_MEMORY
     if values.kind == BYTES:
         while p < end:
-            at[0] = p
+            position[0] = p
             if p[0] != FIELD_1:
                 return LIST_FIELD
-            at[0] = p + 1
+            position[0] = p + 1
             reason = read_span(p + 1, end, &inside, &p)
             if reason:
                 return reason
@@ -200,10 +200,10 @@ cdef inline int tally_values(
             nans = tally_floats(tally, p, count)
         else:
             while p < end:
-                at[0] = p
+                position[0] = p
                 if p[0] != FIXED32_1:
                     return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
-                at[0] = p + 1
+                position[0] = p + 1
                 if end - p < 5:
                     return BAD_LENGTH
                 nans += tally_floats(tally, p + 1, 1)
@@ -214,12 +214,12 @@ cdef inline int tally_values(
         low = tally.low
         high = tally.high
         while p < end:
-            at[0] = p
+            position[0] = p
             if not values.packed:
                 if p[0] != VARINT_1:
                     return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
                 p += 1
-                at[0] = p
+                position[0] = p
             p = read_varint(p, end, &number)
             if p == NULL:
                 return BAD_VARINT
@@ -279,7 +279,7 @@ cdef object facts_of(const Tally *tally, bytes name, bint sequence, int kind):
 
 
 def facts(data, starts, lengths):
-    """What each feature of these records looks like, in name order; validates on the way."""
+    """Return the facts about each feature of these records, in name order, with validation."""
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     cdef const int64_t[::1] starts_view = starts
     cdef const int64_t[::1] lengths_view = lengths
@@ -310,15 +310,15 @@ def facts(data, starts, lengths):
                     break
         if not ok:
             raise refusal_error(&refusal, i, payload)
-        found = []
+        keys = []
         for i in range(min(names.count, tallies.count)):  # names that are only unset have no tally
             name = (<const char *>names.items[i].text)[:names.items[i].size]
             for kind in range(-1, TALLIES - 1):
                 if tallies.items[i * TALLIES + kind + 1].present:
-                    found.append((bool(names.items[i].sequence), name, kind, i))
+                    keys.append((bool(names.items[i].sequence), name, kind, i))
         return [
             facts_of(&tallies.items[i * TALLIES + kind + 1], name, sequence, kind)
-            for sequence, name, kind, i in sorted(found)
+            for sequence, name, kind, i in sorted(keys)
         ]
     finally:
         names_close(&names)

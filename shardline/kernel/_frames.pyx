@@ -49,12 +49,12 @@ shardline_crc32c_init(os.environ.get("SHARDLINE_CRC32C") != "table")
 
 
 def crc_source():
-    """Which implementation of CRC-32C is at work: "sse4.2", "arm-crc" or "table"."""
+    """Return the implementation of CRC-32C in use: "sse4.2", "arm-crc" or "table"."""
     return (<bytes>shardline_crc_source).decode()
 
 
 def crc32c(data, uint32_t value=0):
-    """The CRC-32C of `data`, going on from `value`, the CRC of what came before."""
+    """Return the CRC-32C of `data`, continued from `value`, the CRC of the bytes before it."""
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     cdef size_t size = view.shape[0]
     cdef const uint8_t *base = &view[0] if size else NULL
@@ -64,7 +64,7 @@ def crc32c(data, uint32_t value=0):
 
 
 def crc32c_combine(uint32_t first, uint32_t second, second_bytes):
-    """The CRC of two pieces laid end to end, from their CRCs and the size of the second."""
+    """Return the CRC of two pieces in sequence, from their CRCs and the size of the second."""
     if second_bytes < 0:
         raise ValueError(f"a piece cannot have {second_bytes} bytes")
     return shardline_multiply(shardline_power(second_bytes), first) ^ second
@@ -80,7 +80,7 @@ cdef inline size_t payload_size(payload) except? 0:
 
 
 def frame(payloads):
-    """Lay payloads end to end, each framed with its length and both checksums."""
+    """Frame payloads, each with its length and both checksums, and concatenate them."""
     cdef const uint8_t[::1] view
     cdef size_t size, total = 0
     cdef bytes framed
@@ -116,18 +116,18 @@ def frame(payloads):
     return framed
 
 
-cdef inline bint header_matches(const uint8_t *at) noexcept nogil:
-    return shardline_load32(at + 8) == shardline_masked(shardline_crc32c(0, at, 8))
+cdef inline bint header_matches(const uint8_t *frame) noexcept nogil:
+    return shardline_load32(frame + 8) == shardline_masked(shardline_crc32c(0, frame, 8))
 
 
-cdef inline bint data_matches(const uint8_t *at, uint64_t length) noexcept nogil:
-    return shardline_load32(at + HEADER + length) == shardline_masked(
-        shardline_crc32c(0, at + HEADER, length)
+cdef inline bint data_matches(const uint8_t *frame, uint64_t length) noexcept nogil:
+    return shardline_load32(frame + HEADER + length) == shardline_masked(
+        shardline_crc32c(0, frame + HEADER, length)
     )
 
 
 cdef object frame_bytes(uint64_t length):
-    """The size of a whole frame, as Python's number: a stated length may be close to 2^64."""
+    """Return the size of a whole frame. A Python number, because a length may be close to 2^64."""
     return (<object>length) + FRAME
 
 
@@ -136,29 +136,31 @@ def scan(data, *, uint64_t max_record_bytes=DEFAULT_MAX_RECORD_BYTES, bint final
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     cdef uint64_t end = view.shape[0]
     cdef const uint8_t *base = &view[0] if end else NULL
-    cdef shardline_scan_end at
+    cdef shardline_scan_end state
     starts = np.empty(end // FRAME + 1, np.int64)
     lengths = np.empty(end // FRAME + 1, np.int64)
     cdef int64_t[::1] starts_view = starts
     cdef int64_t[::1] lengths_view = lengths
     with nogil:
-        at = shardline_scan(base, end, max_record_bytes, &starts_view[0], &lengths_view[0])
-    stop = at.stop
+        state = shardline_scan(base, end, max_record_bytes, &starts_view[0], &lengths_view[0])
+    stop = state.stop
     needed = 0
     if not final and stop == TRAILING_BYTES:
         stop, needed = AT_END, HEADER
     elif not final and stop == TRUNCATED:
-        stop, needed = AT_END, frame_bytes(at.length)
+        stop, needed = AT_END, frame_bytes(state.length)
     fault = None
     if stop != AT_END:
-        fault = frame_fault(_KINDS[stop], at.count, at.offset, at.length, at.bound)
-    return Scan(starts[: at.count], lengths[: at.count], at.offset, needed, fault)
+        fault = frame_fault(
+            _KINDS[stop], state.count, state.offset, state.length, state.bound
+        )
+    return Scan(starts[: state.count], lengths[: state.count], state.offset, needed, fault)
 
 
 def find_next(
     data, uint64_t start, *, uint64_t max_record_bytes=DEFAULT_MAX_RECORD_BYTES, bint final=True
 ):
-    """Find the first offset from `start` on at which an intact frame begins."""
+    """Find the first offset from `start` on where an intact frame begins."""
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     cdef uint64_t end = view.shape[0], offset = start, length = 0
     cdef const uint8_t *base = &view[0] if end else NULL
@@ -195,7 +197,7 @@ cdef inline bint is_border(
 def find_end(
     data, uint64_t start, *, uint64_t max_record_bytes=DEFAULT_MAX_RECORD_BYTES, bint final=True
 ):
-    """Where the damaged record at `start` ends, if its own bytes still tell; else -1."""
+    """Return the end of the corrupt record at `start` if its own bytes show it, else -1."""
     cdef const uint8_t[::1] view = memoryview(data).cast("B")
     cdef uint64_t end = view.shape[0], offset, length
     cdef const uint8_t *base = &view[0] if end else NULL

@@ -1,7 +1,7 @@
-"""Lay features together to records: with _splice.pyx the compiled twin of reference_splice.py.
+"""Join features to records: with _splice.pyx the compiled twin of reference_splice.py.
 
-Sizes first, then bytes. Another thread may write to what the caller gave while the GIL is
-released: so it is checked whenever it is read.
+The first pass computes sizes, the second writes bytes. The input is checked whenever it is read,
+because another thread may write to it while the GIL is released.
 """
 
 import os
@@ -30,12 +30,12 @@ shardline_crc32c_init(os.environ.get("SHARDLINE_CRC32C") != "table")
 cdef enum:
     HEADER = 12
     FRAME = 16
-    SEALED_TOGETHER = 16384  # bytes that the nearest cache holds
+    SEALED_TOGETHER = 16384  # bytes in the nearest cache
 
-# More bytes than there are anywhere: who asks for that many gets a MemoryError.
+# More bytes than any machine has: allocating so many raises MemoryError.
 cdef int64_t ENDLESS = INT64_MAX // 2
 
-# Insides that records are made of, and the rows of them to take.
+# Insides of records, and the rows to take from them.
 ctypedef struct Part:
     const uint8_t *data
     int64_t size
@@ -44,24 +44,24 @@ ctypedef struct Part:
     int64_t records
     const int64_t *rows
 
-# What a record takes of one part for one level.
+# Span that a record takes from a part for one level.
 ctypedef struct Span:
     const uint8_t *start
     int64_t size
 
 
 cdef class Joining:
-    """The parts of a join, and the memory that belongs to them."""
+    """Parts of a join and their memory."""
 
     cdef Part *parts
     cdef Span *spans
     cdef Py_ssize_t count
-    cdef list held
+    cdef list buffers
 
     def __cinit__(self, list pairs, Py_ssize_t records):
         cdef Py_ssize_t p
         cdef int64_t size = 0
-        self.held = []
+        self.buffers = []
         self.count = len(pairs)
         self.parts = <Part *>calloc(self.count, sizeof(Part))
         self.spans = <Span *>calloc(2 * self.count, sizeof(Span))
@@ -70,14 +70,14 @@ cdef class Joining:
         for p, (part, row) in enumerate(pairs):
             self.hold(&self.parts[p], part, row, records)
             size += self.parts[p].size
-            if size > ENDLESS:  # the sizes of a record could no longer be added up
+            if size > ENDLESS:  # adding up the sizes of a record would overflow
                 raise MemoryError
 
     def __dealloc__(self):
         free(self.parts)
         free(self.spans)
 
-    cdef int hold(self, Part *made, part, row, Py_ssize_t records) except -1:
+    cdef int hold(self, Part *target, part, row, Py_ssize_t records) except -1:
         cdef const uint8_t[::1] data = memoryview(part.data).cast("B")
         cdef const int64_t[:, ::1] starts = part.starts
         cdef const int64_t[:, ::1] lengths = part.lengths
@@ -87,18 +87,18 @@ cdef class Joining:
             or lengths.shape[1] != starts.shape[1] or rows.shape[0] != records
         ):
             raise ValueError("the insides changed while they were joined")
-        self.held += (data, starts, lengths, rows)
-        made.size = data.shape[0]
-        made.records = starts.shape[1]
-        made.data = &data[0] if made.size else NULL
-        made.starts = &starts[0, 0] if made.records else NULL
-        made.lengths = &lengths[0, 0] if made.records else NULL
-        made.rows = &rows[0] if records else NULL
+        self.buffers += (data, starts, lengths, rows)
+        target.size = data.shape[0]
+        target.records = starts.shape[1]
+        target.data = &data[0] if target.size else NULL
+        target.starts = &starts[0, 0] if target.records else NULL
+        target.lengths = &lengths[0, 0] if target.records else NULL
+        target.rows = &rows[0] if records else NULL
         return 0
 
 
 cdef bint in_bounds(const Part *part, Py_ssize_t records) noexcept nogil:
-    """Whether a part has all the rows, and its bytes all the insides, also those not asked for."""
+    """Return True if a part has all rows, and its data all insides, including unused ones."""
     cdef int64_t outside = 0
     cdef Py_ssize_t i
     for i in range(records):
@@ -112,7 +112,7 @@ cdef bint in_bounds(const Part *part, Py_ssize_t records) noexcept nogil:
 cdef inline int64_t gather(
     const Part *parts, Py_ssize_t count, Py_ssize_t record, Span *spans, int64_t *levels
 ) noexcept nogil:
-    """Find the spans of a record; gives the size of its payload, -1 if one is out of bounds."""
+    """Find the spans of a record. Returns its payload size, -1 if a span is out of bounds."""
     cdef int64_t row, start, size, payload = 0
     cdef const Part *part
     cdef Py_ssize_t p
@@ -157,10 +157,10 @@ cdef inline void put_payload(
 
 
 def join(parts, rows):
-    """Lay features together to records, and frame them."""
+    """Join features to records and frame them."""
     cdef Py_ssize_t i = 0, p, records = check_parts(parts, rows)
     cdef Joining joining = Joining(list(zip(parts, rows, strict=True)), records)
-    cdef Part *made = joining.parts
+    cdef Part *inputs = joining.parts
     cdef Span *spans = joining.spans
     cdef int64_t levels[2]
     cdef int64_t payload = 0, total = 0, largest = LARGEST_MAX_RECORD_BYTES
@@ -174,12 +174,12 @@ def join(parts, rows):
     cdef bint sound = True
     with nogil:
         for p in range(joining.count):
-            sound = sound and in_bounds(&made[p], records)
+            sound = sound and in_bounds(&inputs[p], records)
     if not sound:
-        check_insides(parts, rows)  # in words
+        check_insides(parts, rows)  # raises the error
     with nogil:
         for i in range(records):
-            payload = gather(made, joining.count, i, spans, levels)
+            payload = gather(inputs, joining.count, i, spans, levels)
             if payload < 0 or payload > largest or total > ENDLESS:
                 break
             starts_view[i] = total + HEADER
@@ -193,7 +193,7 @@ def join(parts, rows):
         with nogil:
             shardline_large_pages(out, total)
             for i in range(records):
-                payload = gather(made, joining.count, i, spans, levels)
+                payload = gather(inputs, joining.count, i, spans, levels)
                 if payload != lengths_view[i]:
                     payload = -1
                     break

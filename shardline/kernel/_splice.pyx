@@ -1,8 +1,8 @@
-"""Take records apart on the wire: with _join.pyx the compiled twin of reference_splice.py.
+"""Split records on the wire: with _join.pyx the compiled twin of reference_splice.py.
 
-Where the records of a block lie as they are to be, their insides are spans of the caller's own
-bytes; the first record of which that is not so begins a copy of all. Another thread may write to
-what the caller gave while the GIL is released: so it is checked whenever it is read.
+As long as all records stay as they are, their insides are spans of the input. The first record that
+changes starts a copy of all. The input is checked whenever it is read, because another thread may
+write to it while the GIL is released.
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ from shardline.kernel._wire cimport (
 from shardline.kernel.types import Insides, check_names, unknown_feature_error
 
 cdef enum:
-    SMALLEST_ENTRY = 6  # a feature list with neither name nor step
-    SLACK = 32  # how many bytes more than asked for may be moved at once
+    SMALLEST_ENTRY = 6  # a feature list without name and steps
+    SLACK = 32  # bytes that a copy may move beyond its end
 
-# More bytes than there are anywhere: who asks for that many gets a MemoryError.
+# More bytes than any machine has: allocating so many raises MemoryError.
 cdef int64_t ENDLESS = INT64_MAX // 2
 
 cdef enum Fate:
@@ -32,19 +32,19 @@ cdef enum Fate:
     RENAMED
     UNWRITABLE
 
-# What becomes of a feature; `key` is its new name as it stands in a map entry, tag and size first.
+# Fate of a feature. `key` is its new name as encoded in a map entry, tag and size first.
 ctypedef struct Target:
     Fate fate
     const uint8_t *key
     int64_t key_size
 
-# A feature of the record at hand, and where its map entry ends. The entry begins where the one
-# before it in the same message ends.
+# Feature of the current record, and the end of its map entry. The entry begins at the end of the
+# previous entry of the same message.
 ctypedef struct Note:
     int32_t name
     const uint8_t *end
 
-# The record at hand. `troubled` is, of each level, the first feature that stops the work.
+# Current record. `troubled` has, for each level, the first feature that stops the work.
 ctypedef struct Record:
     const uint8_t *start
     const uint8_t *end
@@ -60,16 +60,16 @@ ctypedef struct Splice:
     Record record
     const uint8_t *data_end
 
-# Of one level of a record, its features or its feature lists, those that lie in one piece.
+# Contiguous features, or feature lists, of one level of a record.
 ctypedef struct Level:
     const uint8_t *start
     int64_t size
 
-# A copy of insides: made up to `at`, with room up to `end` and slack behind that. While there is
-# none, `base` is NULL.
+# Copy of insides, written up to `position`, with room up to `end` and slack after it. `base` is
+# NULL before the first copy.
 ctypedef struct Copied:
     uint8_t *base
-    uint8_t *at
+    uint8_t *position
     uint8_t *end
 
 cdef enum Stop:
@@ -90,7 +90,7 @@ cdef int note_trouble(Splice *splice, int32_t name) noexcept nogil:
 cdef inline int note_feature(
     void *context, int32_t name, int kind, int64_t lists, const uint8_t *start, const uint8_t *end
 ) noexcept nogil:
-    """Note a feature: at most one more than are known, as the walk ends at a name's second."""
+    """Note a feature. One more than are known suffices: the walk ends at a duplicate name."""
     cdef Splice *splice = <Splice *>context
     cdef Note *note = &splice.record.notes[splice.record.count]
     cdef Fate fate
@@ -111,7 +111,7 @@ cdef inline Stop check_record(
     Splice *splice, const uint8_t *base, int64_t size, int64_t start, int64_t length,
     int64_t number, Refusal *refusal
 ) noexcept nogil:
-    """Walk the record that lies there, and note its features."""
+    """Walk a record and note its features."""
     cdef Record *record = &splice.record
     if start < 0 or length < 0 or start > size or length > size - start:
         return CHANGED
@@ -131,7 +131,7 @@ cdef inline Stop check_record(
 
 
 cdef inline bint find_levels(const Record *record, Level *levels) noexcept nogil:
-    """Find the insides of a checked record; False if those of a level are in several messages."""
+    """Find the insides of a checked record. Returns False if a level has several messages."""
     cdef const uint8_t *p = record.start
     cdef const uint8_t *inside = NULL
     cdef const uint8_t *stop = NULL
@@ -154,7 +154,7 @@ cdef inline bint find_levels(const Record *record, Level *levels) noexcept nogil
 cdef inline uint8_t *put_span(
     uint8_t *out, const uint8_t *room, const uint8_t *start, const uint8_t *end
 ) noexcept nogil:
-    """Copy bytes as they are; NULL if there is no room for them."""
+    """Copy bytes unchanged. Returns NULL without room for them."""
     if end - start > room - out:
         return NULL
     copy_bytes(out, start, end - start)
@@ -165,7 +165,7 @@ cdef inline uint8_t *put_renamed(
     uint8_t *out, const uint8_t *room, const Target *target, const uint8_t *entry,
     const uint8_t *end, const uint8_t *data_end
 ) noexcept nogil:
-    """Copy the map entry from `entry` up to `end` under its new name; NULL if it has changed."""
+    """Copy the map entry up to `end` under its new name. Returns NULL if it has changed."""
     cdef const uint8_t *inside = NULL
     cdef const uint8_t *value = NULL
     cdef int64_t size
@@ -176,7 +176,7 @@ cdef inline uint8_t *put_renamed(
         return NULL
     out = put_tag(out, FIELD_1, size)
     if target.key_size <= SLACK and end - value <= 2 * SLACK and data_end - value >= 2 * SLACK:
-        # Sizes are hard to foretell: moving more than is needed costs less than to ask for each.
+        # Sizes vary unpredictably: moving a few bytes more costs less than a branch for each size.
         memcpy(out, target.key, SLACK)
         memcpy(out + target.key_size, value, SLACK)
         if end - value > SLACK:
@@ -188,7 +188,7 @@ cdef inline uint8_t *put_renamed(
 
 
 cdef const uint8_t *after_unset(const uint8_t *entry, const uint8_t *stop) noexcept nogil:
-    """The end of the map entry at `entry` if its feature is unset, else NULL."""
+    """Return the end of the map entry at `entry` if its feature is unset, else NULL."""
     cdef const uint8_t *start = NULL
     cdef const uint8_t *end = NULL
     cdef const uint8_t *after = NULL
@@ -204,13 +204,13 @@ cdef const uint8_t *after_unset(const uint8_t *entry, const uint8_t *stop) noexc
 cdef inline uint8_t *put_level(
     const Splice *splice, bint sequence, uint8_t *out, const uint8_t *room
 ) noexcept nogil:
-    """Copy the features of one level of a checked record; NULL if it has changed meanwhile."""
+    """Copy the features of one level of a checked record. Returns NULL if it has changed."""
     cdef const Record *record = &splice.record
     cdef const Target *target
     cdef const Note *note = record.notes
     cdef const Note *last = note + record.count
     cdef const uint8_t *p = record.start
-    cdef const uint8_t *kept
+    cdef const uint8_t *uncopied
     cdef const uint8_t *entry = NULL
     cdef const uint8_t *stop = NULL
     cdef const uint8_t *unset = NULL
@@ -221,32 +221,32 @@ cdef inline uint8_t *put_level(
             return NULL
         if not mine and stop == record.end:
             break
-        kept = entry
+        uncopied = entry
         while entry < stop:
             if splice.names.unset >= 0:  # only where there are no feature lists
                 unset = after_unset(entry, stop)
                 if unset != NULL:
-                    if mine and kept < entry:
-                        out = put_span(out, room, kept, entry)
+                    if mine and uncopied < entry:
+                        out = put_span(out, room, uncopied, entry)
                         if out == NULL:
                             return NULL
-                    kept = entry = unset
+                    uncopied = entry = unset
                     continue
             if note == last or note.end <= entry or note.end > stop:
                 return NULL
             target = &splice.targets[note.name]
             if mine and target.fate != KEPT:
-                if kept < entry:
-                    out = put_span(out, room, kept, entry)
+                if uncopied < entry:
+                    out = put_span(out, room, uncopied, entry)
                 if out != NULL and target.fate == RENAMED:
                     out = put_renamed(out, room, target, entry, note.end, splice.data_end)
                 if out == NULL:
                     return NULL
-                kept = note.end
+                uncopied = note.end
             entry = note.end
             note += 1
-        if mine and kept < stop:
-            out = put_span(out, room, kept, stop)
+        if mine and uncopied < stop:
+            out = put_span(out, room, uncopied, stop)
             if out == NULL:
                 return NULL
         p = stop
@@ -254,10 +254,10 @@ cdef inline uint8_t *put_level(
 
 
 cdef inline Stop take_apart(Splice *splice, Copied *copied, Level *levels) noexcept nogil:
-    """Find the insides of a checked record; copy them, if those before it were."""
-    cdef uint8_t *out = copied.at
+    """Find the insides of a checked record. Copies them if those of earlier records were copied."""
+    cdef uint8_t *out = copied.position
     cdef uint8_t *start
-    cdef const Level *found
+    cdef const Level *part
     cdef int level
     cdef bint as_they_lie = splice.record.unchanged and find_levels(&splice.record, levels)
     if copied.base == NULL:
@@ -265,15 +265,15 @@ cdef inline Stop take_apart(Splice *splice, Copied *copied, Level *levels) noexc
     for level in range(2):
         start = out
         if as_they_lie:
-            found = &levels[level]
-            out = put_span(out, copied.end, found.start, found.start + found.size)
+            part = &levels[level]
+            out = put_span(out, copied.end, part.start, part.start + part.size)
         else:
             out = put_level(splice, level, out, copied.end)
         if out == NULL:
             return CHANGED
         levels[level].start = start
         levels[level].size = out - start
-    copied.at = out
+    copied.position = out
     return DONE
 
 
@@ -281,7 +281,7 @@ cdef inline bint find_unwalked(
     Splice *splice, const Copied *copied, const uint8_t *base, int64_t size, int64_t start,
     int64_t length, Level *levels
 ) noexcept nogil:
-    """Find the insides of a record that was checked elsewhere; False if it must be walked."""
+    """Find the insides of a record that was checked before. Returns False if it must be walked."""
     if copied.base != NULL or start < 0 or length < 0 or start > size or length > size - start:
         return False
     splice.record.start = base + start
@@ -290,7 +290,7 @@ cdef inline bint find_unwalked(
 
 
 cdef class Splicing:
-    """What becomes of each feature, and the memory that belongs to it."""
+    """Fate of each feature, and the memory of the splice."""
 
     cdef Splice splice
     cdef list keys
@@ -331,7 +331,7 @@ cdef class Splicing:
         cdef Target *target
         try:
             old = name.encode()
-        except UnicodeEncodeError:  # no feature can be called that
+        except UnicodeEncodeError:  # no feature has such a name
             return 0
         self.keys.append(old)
         number = names_find(
@@ -358,13 +358,13 @@ cdef class Splicing:
         memcpy(
             put_tag(<uint8_t *>target.key, FIELD_1, len(new)), PyBytes_AS_STRING(new), len(new)
         )
-        growth = max(target.key_size - len(old) + 8, 0)  # if the sizes before took a byte each
+        growth = max(target.key_size - len(old) + 8, 0)  # if each size took one byte before
         self.growth += growth
         self.most_growth = max(self.most_growth, growth)
         return 0
 
     cdef int64_t room(self, const int64_t[::1] lengths) noexcept nogil:
-        """How many bytes the insides of such records may take: no name is in a record twice."""
+        """Return the largest size of such insides. No name occurs twice in a record."""
         cdef int64_t room = SLACK, entries
         cdef Py_ssize_t i
         for i in range(lengths.shape[0]):
@@ -375,7 +375,7 @@ cdef class Splicing:
         return room
 
     cdef object trouble(self, Py_ssize_t record):
-        """Why the record at hand stops the work."""
+        """Return the error for the record that stops the work."""
         cdef bint sequence = self.splice.record.troubled[0] < 0
         cdef int32_t number = self.splice.record.troubled[sequence]
         cdef const Name *name = &self.splice.names.items[number]
@@ -389,9 +389,9 @@ cdef bint copy_earlier(
     Copied *copied, const uint8_t *base, int64_t[:, ::1] starts, const int64_t[:, ::1] lengths,
     Py_ssize_t records
 ) noexcept nogil:
-    """Begin a copy with the insides found so far; False if there is no room for them."""
+    """Start a copy with the insides found so far. Returns False without room for them."""
     cdef const uint8_t *start
-    cdef uint8_t *out = copied.at
+    cdef uint8_t *out = copied.position
     cdef Py_ssize_t i
     cdef int level
     for i in range(records):
@@ -401,14 +401,14 @@ cdef bint copy_earlier(
             out = put_span(out, copied.end, start, start + lengths[level, i])
             if out == NULL:
                 return False
-    copied.at = out
+    copied.position = out
     return True
 
 
 def insides(data, starts, lengths, names, *, bint walked=False):
-    """The features of a block of records without the messages around them; validates on the way.
+    """Return the features of a block of records without the messages around them, with validation.
 
-    Their bytes may be those of `data`: it must then stay as it is for as long as they are used.
+    They may share the bytes of `data`, which must not change while they are used.
     """
     cdef Splicing splicing = Splicing(names)
     whole = memoryview(data).cast("B")
@@ -429,7 +429,7 @@ def insides(data, starts, lengths, names, *, bint walked=False):
     cdef Refusal refusal
     cdef Stop stop = DONE
     cdef int level
-    copied.base = copied.at = copied.end = NULL
+    copied.base = copied.position = copied.end = NULL
     splice.data_end = base + view.shape[0]
     with nogil:
         for i in range(count):
@@ -445,7 +445,7 @@ def insides(data, starts, lengths, names, *, bint walked=False):
                 with gil:
                     copies = np.empty(splicing.room(lengths_view), np.uint8)
                     room = copies
-                copied.base = copied.at = &room[0]
+                copied.base = copied.position = &room[0]
                 copied.end = copied.base + room.shape[0] - SLACK
                 stop = CHANGED
                 if copy_earlier(&copied, base, found_starts_view, found_lengths_view, i):
@@ -464,5 +464,5 @@ def insides(data, starts, lengths, names, *, bint walked=False):
     if stop == CHANGED:
         raise ValueError("the records changed while they were taken apart")
     if copied.base != NULL:
-        whole = copies[: copied.at - copied.base].data.toreadonly()
+        whole = copies[: copied.position - copied.base].data.toreadonly()
     return Insides(whole, found_starts, found_lengths)

@@ -1,8 +1,8 @@
-# Walk the wire format of Example and SequenceExample: with _wire.pyx the compiled twin of
-# reference_wire.py, where the rules are told. Every function here checks before it looks.
+# Wire format of Example and SequenceExample: with _wire.pyx the compiled twin of reference_wire.py,
+# which specifies the rules. Every function checks bounds before it reads.
 #
-# The walk stands here, and not in _wire.pyx, so that it is compiled into each module that uses
-# it, together with what that module does with the values.
+# The walk is in this file, so that it is compiled into each module together with the callbacks of
+# that module.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -47,12 +47,12 @@ ctypedef struct Values:
 
 ctypedef struct Refusal:
     int reason
-    const uint8_t *at
+    const uint8_t *position
     const uint8_t *name
     Py_ssize_t name_size
 
-# A feature name met so far. `likely_next` is the name that followed it last time: records of one
-# file mostly have their features in one order, so this saves nearly every look-up.
+# Feature name met so far. `likely_next` is the name that followed it last time. The records of a
+# file mostly have their features in the same order, so this saves almost every lookup.
 ctypedef struct Name:
     const uint8_t *text
     Py_ssize_t size
@@ -64,8 +64,8 @@ ctypedef struct Name:
     int32_t likely_next
     int32_t next_unset
 
-# `unset` is the last of the unset features of the record walked last, -1 if it has none. The one
-# met before it is its `next_unset`, and so on. `unset_at` is where the first has no value.
+# `unset` is the last unset feature of the record walked last, -1 if it has none. `next_unset` links
+# to the unset feature before it. `unset_at` is where the first has no value.
 ctypedef struct Names:
     Name *items
     int32_t count
@@ -76,9 +76,9 @@ ctypedef struct Names:
     int32_t unset
     const uint8_t *unset_at
 
-# Called with each list of values. Returns a reason, and where, if a value is refused.
+# Called with each list of values. Returns a reason and the position of a rejected value.
 ctypedef int (*OnValues)(
-    void *context, int32_t name, const Values *values, const uint8_t **at
+    void *context, int32_t name, const Values *values, const uint8_t **position
 ) noexcept nogil
 # Called when a feature is complete: its kind (-1 if it has no step) and its number of lists.
 ctypedef int (*OnFeature)(
@@ -91,7 +91,7 @@ cdef void names_close(Names *names) noexcept nogil
 cdef int32_t names_look_up(
     Names *names, const uint8_t *text, Py_ssize_t size, bint sequence, bint *invalid
 ) noexcept nogil
-cdef void note_unset(Names *names, int32_t name, const uint8_t *at) noexcept nogil
+cdef void note_unset(Names *names, int32_t name, const uint8_t *position) noexcept nogil
 cdef bint settle_unset(Names *names, bint is_example, Refusal *refusal) noexcept nogil
 cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil
 cdef object refusal_error(const Refusal *refusal, Py_ssize_t record, const uint8_t *payload)
@@ -103,7 +103,7 @@ cdef void check_spans(
 cdef inline const uint8_t *read_varint(
     const uint8_t *p, const uint8_t *end, uint64_t *value
 ) noexcept nogil:
-    """Read a varint; NULL if it is cut off or does not fit 64 bits."""
+    """Read a varint. Returns NULL if it is cut off or does not fit 64 bits."""
     cdef uint64_t result = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -127,7 +127,7 @@ cdef inline const uint8_t *read_varint(
 cdef inline int read_span(
     const uint8_t *p, const uint8_t *end, const uint8_t **start, const uint8_t **stop
 ) noexcept nogil:
-    """Read the length at `p` and give the inside of that field; a reason if it does not fit."""
+    """Find the inside of the field whose length is at `p`. Returns a reason if it is cut off."""
     cdef uint64_t length
     cdef const uint8_t *after = read_varint(p, end, &length)
     if after == NULL:
@@ -140,7 +140,7 @@ cdef inline int read_span(
 
 
 cdef inline bint same_bytes(const uint8_t *a, const uint8_t *b, Py_ssize_t size) noexcept nogil:
-    """memcmp for names, which are short: two loads that may overlap instead of a call."""
+    """Compare short names with two loads that may overlap, faster than a call of memcmp."""
     if size >= 8:
         if size > 16:
             return memcmp(a, b, size) == 0
@@ -169,7 +169,7 @@ cdef inline bint same_name(
 cdef inline int32_t names_find(
     Names *names, const uint8_t *text, Py_ssize_t size, bint sequence, bint *invalid
 ) noexcept nogil:
-    """The number of a name: mostly that of the one that followed the last time."""
+    """Return the number of a name, which mostly is the one that followed last time."""
     cdef int32_t guess
     if names.count:
         guess = names.items[names.previous].likely_next
@@ -180,7 +180,7 @@ cdef inline int32_t names_find(
 
 
 cdef inline int kind_of(uint8_t tag) noexcept nogil:
-    """The kind of list that a Feature's field holds; -1 if it has no such field."""
+    """Return the kind of list in a field of a Feature, or -1 for an unknown field."""
     if tag == FIELD_1:
         return BYTES
     if tag == FIELD_2:
@@ -189,43 +189,45 @@ cdef inline int kind_of(uint8_t tag) noexcept nogil:
 
 
 cdef inline int parse_feature(
-    const uint8_t *start, const uint8_t *end, Values *values, const uint8_t **at
+    const uint8_t *start, const uint8_t *end, Values *values, const uint8_t **position
 ) noexcept nogil:
-    """Find the values of a Feature; what they are is for count_values or a tally to check."""
+    """Find the values of a Feature. count_values or a tally validates them."""
     cdef const uint8_t *chunk_start
     cdef const uint8_t *chunk_end
     cdef int reason
-    at[0] = start
+    position[0] = start
     if start >= end:
         return NO_KIND
     values.kind = kind_of(start[0])
     if values.kind < 0:
         return NO_KIND
-    at[0] = start + 1
+    position[0] = start + 1
     reason = read_span(start + 1, end, &values.start, &values.end)
     if reason:
         return reason
     if values.end != end:
-        at[0] = values.end
+        position[0] = values.end
         return AFTER_KIND
     values.packed = False
     if values.kind != BYTES and values.start < values.end and values.start[0] == FIELD_1:
-        at[0] = values.start + 1
+        position[0] = values.start + 1
         reason = read_span(values.start + 1, values.end, &chunk_start, &chunk_end)
         if reason:
             return reason
         if chunk_end != values.end:
-            at[0] = chunk_end
+            position[0] = chunk_end
             return LIST_CHUNKS
         values.packed = True
         values.start = chunk_start
         if values.kind == FLOAT and (chunk_end - chunk_start) & 3:
-            at[0] = chunk_start
+            position[0] = chunk_start
             return FLOAT_BYTES
     return ACCEPTED
 
 
-cdef inline int count_values(const Values *values, int64_t *count, const uint8_t **at) noexcept nogil:
+cdef inline int count_values(
+    const Values *values, int64_t *count, const uint8_t **position
+) noexcept nogil:
     """Check the values of a list and count them."""
     cdef const uint8_t *p = values.start
     cdef const uint8_t *end = values.end
@@ -240,12 +242,12 @@ cdef inline int count_values(const Values *values, int64_t *count, const uint8_t
         return ACCEPTED
     tag = FIELD_1 if values.kind == BYTES else FIXED32_1 if values.kind == FLOAT else VARINT_1
     while p < end:
-        at[0] = p
+        position[0] = p
         if not values.packed:
             if p[0] != tag:
                 return LIST_CHUNKS if p[0] == FIELD_1 else LIST_FIELD
             p += 1
-            at[0] = p
+            position[0] = p
         if values.kind == BYTES:
             reason = read_span(p, end, &inside, &after)
             if reason:
@@ -265,28 +267,28 @@ cdef inline int count_values(const Values *values, int64_t *count, const uint8_t
 
 
 cdef inline int check_values(
-    void *context, int32_t name, const Values *values, const uint8_t **at
+    void *context, int32_t name, const Values *values, const uint8_t **position
 ) noexcept nogil:
-    """What to call with each list of values where they need only be sound."""
+    """Validate a list of values. A callback for walks that need no values."""
     cdef int64_t count
-    return count_values(values, &count, at)
+    return count_values(values, &count, position)
 
 
 cdef inline bint take_small_entry(
     const uint8_t *p, const uint8_t *stop, const uint8_t **key, Py_ssize_t *key_size,
     Values *values
 ) noexcept nogil:
-    """Take apart the map entry at `p` if every length in it is one byte, as mostly is the case.
+    """Parse the map entry at `p` if every length in it takes one byte, the usual case.
 
-    Its bytes are 0A entry 0A key... 12 feature KIND list values..., each length but the key's
-    following from the first. False for any other, sound or not: walk_entry then looks closer.
+    Its bytes are 0A entry 0A key... 12 feature KIND list values.... Each length except that of the
+    key follows from the first. Returns False for any other entry, which walk_entry then parses.
     """
     cdef Py_ssize_t size, name_size, inside
     cdef const uint8_t *value
     if stop - p < 8 or p[0] != FIELD_1 or p[2] != FIELD_1:
         return False
     size = p[1]
-    name_size = p[3]  # looked at once: another thread may write there
+    name_size = p[3]  # read once: another thread may write there
     if size > 0x7F or size > stop - p - 2 or name_size + 6 > size:
         return False
     inside = size - name_size - 6
@@ -323,59 +325,59 @@ cdef inline int walk_entry(
     cdef inline bint invalid
     cdef int reason, kind = -1
     cdef int64_t lists = 0
-    refusal.at = start
+    refusal.position = start
     if start >= end or start[0] != FIELD_1:
         return BAD_ENTRY
-    refusal.at = start + 1
+    refusal.position = start + 1
     reason = read_span(start + 1, end, &key, &key_end)
     if reason:
         return reason
     refusal.name = key
     refusal.name_size = key_end - key
-    refusal.at = key
+    refusal.position = key
     name[0] = names_find(names, key, key_end - key, sequence, &invalid)
     if name[0] < 0:
         return KEY_UTF8 if invalid else OUT_OF_MEMORY
-    refusal.at = key_end
+    refusal.position = key_end
     if key_end >= end or key_end[0] != FIELD_2:
         return BAD_ENTRY
-    refusal.at = key_end + 1
+    refusal.position = key_end + 1
     reason = read_span(key_end + 1, end, &value, &value_end)
     if reason:
         return reason
     if value_end != end:
-        refusal.at = value_end
+        refusal.position = value_end
         return BAD_ENTRY
     if not sequence:
         if value == value_end:
             note_unset(names, name[0], value)
             return ACCEPTED
-        reason = parse_feature(value, value_end, &values, &refusal.at)
+        reason = parse_feature(value, value_end, &values, &refusal.position)
         if reason:
             return reason
-        reason = on_values(context, name[0], &values, &refusal.at)
+        reason = on_values(context, name[0], &values, &refusal.position)
         if reason:
             return reason
         return on_feature(context, name[0], values.kind, 1, value, value_end)
     step = value
     while step < value_end:
-        refusal.at = step
+        refusal.position = step
         if step[0] != FIELD_1:
             return STEP_FIELD
-        refusal.at = step + 1
+        refusal.position = step + 1
         reason = read_span(step + 1, value_end, &key, &step_end)
         if reason:
             return reason
-        reason = parse_feature(key, step_end, &values, &refusal.at)
+        reason = parse_feature(key, step_end, &values, &refusal.position)
         if reason:
             return reason
-        reason = on_values(context, name[0], &values, &refusal.at)
+        reason = on_values(context, name[0], &values, &refusal.position)
         if reason:
             return reason
         if kind < 0:
             kind = values.kind
         elif kind != values.kind:
-            refusal.at = step
+            refusal.position = step
             return MIXED_KINDS
         lists += 1
         step = step_end
@@ -386,9 +388,9 @@ cdef inline bint walk(
     Names *names, const uint8_t *start, const uint8_t *end, int64_t record,
     OnValues on_values, OnFeature on_feature, void *context, Refusal *refusal
 ) noexcept nogil:
-    """Visit every feature of a record; False, with the refusal filled in, if one is refused.
+    """Visit every feature of a record. Returns False, and sets the refusal, if one is rejected.
 
-    Unset features are not visited: they count as missing.
+    Unset features count as missing and are not visited.
     """
     cdef const uint8_t *p = start
     cdef const uint8_t *inside
@@ -400,20 +402,20 @@ cdef inline bint walk(
     cdef Values values
     cdef int32_t name
     cdef bint sequence, invalid, is_example = True
-    cdef const uint8_t *at = NULL
+    cdef const uint8_t *position = NULL
     cdef int reason
     refusal.reason = ACCEPTED
     names.unset = -1
     while p < end:
         refusal.name = NULL
-        refusal.at = p
+        refusal.position = p
         if p[0] != FIELD_1 and p[0] != FIELD_2:
             refusal.reason = UNKNOWN_FIELD
             return False
         sequence = p[0] == FIELD_2
         if sequence:
             is_example = False
-        refusal.at = p + 1
+        refusal.position = p + 1
         refusal.reason = read_span(p + 1, end, &inside, &stop)
         if refusal.reason:
             return False
@@ -421,15 +423,15 @@ cdef inline bint walk(
             if not sequence and take_small_entry(inside, stop, &key, &key_size, &values):
                 name = names_find(names, key, key_size, sequence, &invalid)
                 if name >= 0:
-                    reason = on_values(context, name, &values, &at)
+                    reason = on_values(context, name, &values, &position)
                     if not reason:
                         reason = on_feature(context, name, values.kind, 1, values.start, values.end)
                     if not reason and names.items[name].last_record == record:
                         reason = DUPLICATE_KEY
-                        at = inside
+                        position = inside
                     if reason:
                         refusal.reason = reason
-                        refusal.at = at
+                        refusal.position = position
                         refusal.name = key
                         refusal.name_size = key_size
                         return False
@@ -437,11 +439,11 @@ cdef inline bint walk(
                     inside = values.end
                     continue
             refusal.name = NULL
-            refusal.at = inside
+            refusal.position = inside
             if inside[0] != FIELD_1:
                 refusal.reason = FEATURES_FIELD
                 return False
-            refusal.at = inside + 1
+            refusal.position = inside + 1
             refusal.reason = read_span(inside + 1, stop, &entry, &entry_end)
             if refusal.reason:
                 return False
@@ -452,7 +454,7 @@ cdef inline bint walk(
                 return False
             if names.items[name].last_record == record:
                 refusal.reason = DUPLICATE_KEY
-                refusal.at = inside
+                refusal.position = inside
                 return False
             names.items[name].last_record = record
             inside = entry_end
@@ -460,7 +462,7 @@ cdef inline bint walk(
     return names.unset < 0 or settle_unset(names, is_example, refusal)
 
 
-# How fields are written; here too because it is compiled into each module that writes.
+# Writing of fields, also compiled into each module that uses it.
 
 
 cdef inline int varint_size(uint64_t value) noexcept nogil:
@@ -486,12 +488,12 @@ cdef inline uint8_t *put_tag(uint8_t *out, uint8_t tag, uint64_t size) noexcept 
 
 
 cdef inline int64_t delimited(int64_t size) noexcept nogil:
-    """The size of a field with `size` bytes inside."""
+    """Return the size of a field with `size` bytes inside."""
     return 1 + varint_size(size) + size
 
 
 cdef inline void copy_bytes(uint8_t *out, const uint8_t *start, size_t size) noexcept nogil:
-    """memcpy for spans that are often short: two moves that may overlap instead of a call."""
+    """Copy an often short span with two moves that may overlap, faster than a call of memcpy."""
     if size > 32:
         memcpy(out, start, size)
     elif size >= 16:

@@ -1,4 +1,4 @@
-"""What the walk of _wire.pxd needs besides: names met before, UTF-8, and how a refusal is told."""
+"""Names met before, UTF-8 validation and error messages for the walk in _wire.pxd."""
 
 import os
 
@@ -8,7 +8,7 @@ from libc.string cimport memcmp, memcpy
 
 from shardline.kernel.types import example_error
 
-# So that nobody can prepare a file whose names all fall into one bucket.
+# A random seed, so that no file can be crafted whose names all fall into one bucket.
 cdef uint64_t SEED = int.from_bytes(os.urandom(8), "little")
 
 
@@ -71,11 +71,11 @@ cdef inline uint64_t hash_of(const uint8_t *text, Py_ssize_t size, bint sequence
 cdef int32_t names_look_up(
     Names *names, const uint8_t *text, Py_ssize_t size, bint sequence, bint *invalid
 ) noexcept nogil:
-    """The number of a name that did not follow as expected, new if it was not met before.
+    """Return the number of a name that did not follow as expected, a new one for a new name.
 
-    -1 if memory is short, or with `invalid` set if it is not UTF-8.
+    Returns -1 without memory, or with `invalid` set if the name is not UTF-8.
     """
-    cdef int32_t found = -1
+    cdef int32_t number = -1
     cdef uint64_t hashed = hash_of(text, size, sequence)
     cdef uint64_t bucket = hashed & names.mask
     cdef Name *item
@@ -83,10 +83,10 @@ cdef int32_t names_look_up(
     while names.buckets[bucket]:
         item = &names.items[names.buckets[bucket] - 1]
         if item.hash == hashed and same_name(item, text, size, sequence):
-            found = names.buckets[bucket] - 1
+            number = names.buckets[bucket] - 1
             break
         bucket = (bucket + 1) & names.mask
-    if found < 0:
+    if number < 0:
         if not is_utf8(text, text + size):
             invalid[0] = True
             return -1
@@ -96,10 +96,10 @@ cdef int32_t names_look_up(
             bucket = hashed & names.mask
             while names.buckets[bucket]:
                 bucket = (bucket + 1) & names.mask
-        found = names.count
+        number = names.count
         names.count += 1
-        names.buckets[bucket] = found + 1
-        item = &names.items[found]
+        names.buckets[bucket] = number + 1
+        item = &names.items[number]
         item.text = text
         item.size = size
         item.hash = hashed
@@ -109,16 +109,16 @@ cdef int32_t names_look_up(
         item.record_before = -1
         item.likely_next = 0
         item.next_unset = -1
-    names.items[names.previous].likely_next = found
-    names.previous = found
-    return found
+    names.items[names.previous].likely_next = number
+    names.previous = number
+    return number
 
 
-cdef void note_unset(Names *names, int32_t name, const uint8_t *at) noexcept nogil:
-    """Note an unset feature of the record at hand: the walk marks its name as met, for now."""
+cdef void note_unset(Names *names, int32_t name, const uint8_t *position) noexcept nogil:
+    """Note an unset feature of the current record. The walk marks its name as met for now."""
     cdef Name *item = &names.items[name]
     if names.unset < 0:
-        names.unset_at = at
+        names.unset_at = position
     item.was_unset = True
     item.record_before = item.last_record
     item.next_unset = names.unset
@@ -126,7 +126,7 @@ cdef void note_unset(Names *names, int32_t name, const uint8_t *at) noexcept nog
 
 
 cdef bint settle_unset(Names *names, bint is_example, Refusal *refusal) noexcept nogil:
-    """Mark the unset features of a record as missing; False if it is a SequenceExample."""
+    """Mark the unset features of a record as missing. Returns False for a SequenceExample."""
     cdef int32_t name = names.unset
     cdef Name *item = NULL
     while name >= 0:
@@ -136,7 +136,7 @@ cdef bint settle_unset(Names *names, bint is_example, Refusal *refusal) noexcept
     if is_example:
         return True
     refusal.reason = NO_KIND
-    refusal.at = names.unset_at
+    refusal.position = names.unset_at
     refusal.name = item.text
     refusal.name_size = item.size
     return False
@@ -187,13 +187,13 @@ cdef object refusal_error(const Refusal *refusal, Py_ssize_t record, const uint8
     name = None
     if refusal.name != NULL:
         name = (<const char *>refusal.name)[:refusal.name_size]
-    return example_error(refusal.reason, record, refusal.at - payload, name)
+    return example_error(refusal.reason, record, refusal.position - payload, name)
 
 
 cdef void check_spans(
     Py_ssize_t size, const int64_t[::1] starts, const int64_t[::1] lengths
 ) except *:
-    """Refuse spans outside the buffer before anything follows them."""
+    """Raise an error for spans outside the buffer, before any is read."""
     cdef Py_ssize_t i
     if starts.shape[0] != lengths.shape[0]:
         raise ValueError(f"{starts.shape[0]} starts but {lengths.shape[0]} lengths")

@@ -1,9 +1,9 @@
-/* CRC-32C: the CPU's instruction where it has one (x86-64 with SSE4.2, arm64 with CRC), a table
- * elsewhere; decided once at run time by shardline_crc32c_init.
+/* CRC-32C with the CPU's instruction (x86-64 with SSE4.2, arm64 with CRC) or a table.
+ * shardline_crc32c_init chooses once at run time.
  *
- * The instruction takes three cycles but a new one can start each cycle, so long buffers are cut
- * into three lanes that run side by side; moving a lane's CRC past the bytes that follow it is a
- * multiplication by a constant, done with a table. */
+ * The instruction takes three cycles, but one can start each cycle. Long buffers are therefore cut
+ * into three parallel lanes. Moving the CRC of a lane past the bytes that follow it is a
+ * multiplication by a constant, with a table. */
 #ifndef SHARDLINE_CRC32C_H
 #define SHARDLINE_CRC32C_H
 
@@ -54,7 +54,7 @@ static uint32_t shardline_multiply(uint32_t a, uint32_t b) {
     return product;
 }
 
-/* x^(8 * bytes): what a CRC is multiplied by when that many bytes follow. */
+/* x^(8 * bytes): the factor for a CRC when that many bytes follow. */
 static uint32_t shardline_power(uint64_t bytes) {
     uint32_t power = 0x40000000u >> 7, result = 0x80000000u;
     for (; bytes; bytes >>= 1) {
@@ -159,7 +159,7 @@ static int shardline_has_instruction(void) {
 #elif defined(__linux__)
     return (getauxval(AT_HWCAP) >> 7 & 1) != 0; /* HWCAP_CRC32 */
 #else
-    return 1; /* every arm64 machine that macOS runs on has it */
+    return 1; /* all arm64 machines that run macOS have it */
 #endif
 }
 #endif
@@ -171,7 +171,7 @@ static void shardline_lane_table(uint32_t table[4][256], size_t bytes) {
             table[k][byte] = shardline_multiply(power, byte << (8 * k));
 }
 
-/* Fill the tables and choose; `allow_hardware` 0 keeps to the table. */
+/* Fill the tables and choose. `allow_hardware` 0 selects the table. */
 static void shardline_crc32c_init(int allow_hardware) {
     for (uint32_t byte = 0; byte < 256; byte++) {
         uint32_t value = byte;
@@ -201,7 +201,7 @@ static inline uint32_t shardline_crc32c(uint32_t crc, const uint8_t *p, size_t n
     return ~shardline_update(~crc, p, n);
 }
 
-/* What TFRecord stores for a CRC. */
+/* Mask a CRC as TFRecord stores it. */
 static inline uint32_t shardline_masked(uint32_t crc) {
     return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
 }

@@ -1,6 +1,5 @@
-/* The scan over a buffer of frames, and their checksums, compiled once around each implementation
- * of CRC-32C: a call through a pointer for every checksum would take as long as the checksum of a
- * small record. */
+/* Scan over a buffer of frames, and their checksums, compiled once for each implementation of
+ * CRC-32C. A call through a pointer would take as long as the checksum of a small record. */
 #ifndef SHARDLINE_FRAMES_H
 #define SHARDLINE_FRAMES_H
 
@@ -14,8 +13,8 @@
 
 enum shardline_stop { AT_END, LENGTH_CRC, OVERSIZED, DATA_CRC, TRUNCATED, TRAILING_BYTES };
 
-/* Where and why the scan stopped: at `offset`, at a record that states `length` bytes, which was
- * held against `bound`. */
+/* Position and reason of the end of a scan: at `offset`, a record states `length` bytes, which was
+ * compared with `bound`. */
 typedef struct {
     uint64_t offset, length, bound;
     int64_t count;
@@ -28,42 +27,42 @@ SHARDLINE_INLINE shardline_scan_end shardline_scan_by(shardline_crc_update updat
                                                       const uint8_t *base, uint64_t end,
                                                       uint64_t max_length, int64_t *starts,
                                                       int64_t *lengths) {
-    shardline_scan_end at = {0, 0, 0, 0, AT_END};
-    while (at.offset < end) {
-        const uint8_t *frame = base + at.offset;
-        uint64_t remaining = end - at.offset;
+    shardline_scan_end state = {0, 0, 0, 0, AT_END};
+    while (state.offset < end) {
+        const uint8_t *frame = base + state.offset;
+        uint64_t remaining = end - state.offset;
         if (remaining < 12) {
-            at.stop = TRAILING_BYTES, at.bound = remaining;
+            state.stop = TRAILING_BYTES, state.bound = remaining;
             break;
         }
         if (shardline_load32(frame + 8) != shardline_masked(~update(~0u, frame, 8))) {
-            at.stop = LENGTH_CRC;
+            state.stop = LENGTH_CRC;
             break;
         }
-        at.length = shardline_load64(frame);
-        if (at.length > max_length) {
-            at.stop = OVERSIZED, at.bound = max_length;
+        state.length = shardline_load64(frame);
+        if (state.length > max_length) {
+            state.stop = OVERSIZED, state.bound = max_length;
             break;
         }
-        if (remaining < 16 || at.length > remaining - 16) {
-            at.stop = TRUNCATED, at.bound = remaining;
+        if (remaining < 16 || state.length > remaining - 16) {
+            state.stop = TRUNCATED, state.bound = remaining;
             break;
         }
         const uint8_t *data = frame + 12;
-        if (shardline_load32(data + at.length) !=
-            shardline_masked(~update(~0u, data, (size_t)at.length))) {
-            at.stop = DATA_CRC;
+        if (shardline_load32(data + state.length) !=
+            shardline_masked(~update(~0u, data, (size_t)state.length))) {
+            state.stop = DATA_CRC;
             break;
         }
-        starts[at.count] = (int64_t)(at.offset + 12);
-        lengths[at.count] = (int64_t)at.length;
-        at.count++;
-        at.offset += at.length + 16;
+        starts[state.count] = (int64_t)(state.offset + 12);
+        lengths[state.count] = (int64_t)state.length;
+        state.count++;
+        state.offset += state.length + 16;
     }
-    return at;
+    return state;
 }
 
-/* Write the checksums of a frame, given that of its data so far; gives where the next begins. */
+/* Write the checksums of a frame, given that of its data so far. Returns the next frame. */
 SHARDLINE_INLINE uint8_t *shardline_seal_one(shardline_crc_update update, uint8_t *frame,
                                              uint32_t crc, size_t done) {
     size_t length = (size_t)shardline_load64(frame);
@@ -94,8 +93,8 @@ SHARDLINE_TARGET static shardline_scan_end shardline_scan_hardware(const uint8_t
     return shardline_scan_by(shardline_update_short, base, end, max_length, starts, lengths);
 }
 
-/* The instruction takes three cycles, but a new one can start each cycle: so three frames go side
- * by side, as far as all of them reach. */
+/* The instruction takes three cycles, but one can start each cycle. Therefore three frames run in
+ * parallel, up to the end of the shortest. */
 SHARDLINE_TARGET static void shardline_seal_hardware(uint8_t *frame, const uint8_t *end) {
     while (frame < end) {
         uint8_t *second = frame + shardline_load64(frame) + 16;
@@ -120,7 +119,7 @@ SHARDLINE_TARGET static void shardline_seal_hardware(uint8_t *frame, const uint8
 }
 #endif
 
-/* The intact frames at the start of a buffer; `starts` and `lengths` have room for end / 16. */
+/* Find the intact frames at the start of a buffer. `starts` and `lengths` hold end / 16 items. */
 static shardline_scan_end shardline_scan(const uint8_t *base, uint64_t end, uint64_t max_length,
                                          int64_t *starts, int64_t *lengths) {
 #ifdef SHARDLINE_HARDWARE
@@ -130,7 +129,7 @@ static shardline_scan_end shardline_scan(const uint8_t *base, uint64_t end, uint
     return shardline_scan_table(base, end, max_length, starts, lengths);
 }
 
-/* Write both checksums of whole frames behind each other, of which lengths and data are there. */
+/* Write both checksums of consecutive frames that already have lengths and data. */
 static void shardline_seal(uint8_t *frame, const uint8_t *end) {
 #ifdef SHARDLINE_HARDWARE
     if (shardline_update == shardline_update_hardware) {

@@ -1,5 +1,5 @@
-/* Large pages for large results: the first touch of fresh memory otherwise takes longer than what
- * is written there. */
+/* Large pages for large results: otherwise the first touch of new memory takes longer than writing
+ * the result. */
 #ifndef SHARDLINE_PAGES_H
 #define SHARDLINE_PAGES_H
 
@@ -12,7 +12,7 @@
 
 #define SHARDLINE_LARGE ((size_t)1 << 22)
 
-/* A wish: whether it is granted changes nothing but the time. */
+/* A hint to the system, which affects only the time. */
 static void shardline_large_pages(void *start, size_t size) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     uintptr_t first = ((uintptr_t)start + 4095) & ~(uintptr_t)4095;
