@@ -1,4 +1,4 @@
-"""Ancestry of fields: of which features of other versions each was made, and by what."""
+"""Ancestry at each level: what features, shards, snapshots and versions came from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardline.lineage.ancestry_graph import (
     AncestryGraph,
     AncestryLink,
     AncestryNode,
-    ReadableCatalog,
+    ReadableLogs,
     make_edge,
     make_source_node,
     make_sources_link,
@@ -30,226 +30,289 @@ if TYPE_CHECKING:
     from shardline.log.model import Shard
     from shardline.provenance.log_index import LogIndex, ShardListing
 
+AncestryLevel: TypeAlias = Literal["versions", "snapshots", "shards", "features"]
+ANCESTRY_LEVELS: tuple[AncestryLevel, ...] = get_args(AncestryLevel)
 
-class FieldAncestry:
-    """The features of a version; where they come from is told by the last entry that read others.
 
-    With a snapshot, that is the last entry up to it.
+class AncestryView(Protocol):
+    """A level: the start nodes, and the neighbors of a node."""
+
+    def start(self) -> Sequence[AncestryNode]:
+        """Return the start nodes."""
+        ...
+
+    def upstream(self, node: str) -> Iterable[AncestryLink]:
+        """Return the links to what a node came from."""
+        ...
+
+    def downstream(self, node: str) -> Iterable[AncestryLink]:
+        """Return the links to what came from a node."""
+        ...
+
+
+def build_ancestry_graph(
+    index: LogIndex,
+    version: str,
+    snapshot: int | None = None,
+    *,
+    level: AncestryLevel = "versions",
+    upstream: bool = True,
+    downstream: bool = True,
+) -> AncestryGraph:
+    """Build the graph of what a version came from, and of what came from it.
+
+    Reads logs, but no shard. Nodes that were deleted or cannot be read have a problem.
+
+    Args:
+        index: The logs of the root.
+        version: The version.
+        snapshot: A snapshot of it, without later ones. Other versions then appear as the
+            snapshots that were read. Shards are those of the latest snapshot by default.
+        level: The kind of the nodes.
+        upstream: Include what it came from.
+        downstream: Include what came from it.
+    """
+    logs = ReadableLogs(index)
+    view: AncestryView = _LEVELS[level](logs, version, snapshot)
+    if level == "versions" and snapshot is None:
+        view = VersionAncestry(logs, version)
+    start = view.start()
+    nodes = {node.id: node for node in start}
+    edges: dict[tuple[str, str, str, str], AncestryEdge] = {}
+    for included, list_links in ((upstream, view.upstream), (downstream, view.downstream)):
+        pending = [node.id for node in start] if included else []
+        seen = set(pending)
+        for node_id in pending:  # Grows while it is read.
+            for link in list_links(node_id):
+                nodes.setdefault(link.node.id, link.node)
+                edges.setdefault(link.edge.key, link.edge)
+                if link.node.id not in seen:
+                    seen.add(link.node.id)
+                    pending.append(link.node.id)
+    start_ids = tuple(node.id for node in start)
+    return AncestryGraph(level, start_ids, nodes, tuple(edges.values()), logs.unreadable)
+
+
+class FeatureAncestry:
+    """Features, by the last entry of each version that read others.
+
+    With a snapshot, by the last entry up to it.
     """
 
-    def __init__(self, readable: ReadableCatalog, version: str, snapshot: int | None) -> None:
-        self._readable = readable
+    def __init__(self, logs: ReadableLogs, version: str, snapshot: int | None) -> None:
+        self._logs = logs
         self._version = version
         self._snapshot = snapshot
 
     def start(self) -> list[AncestryNode]:
-        """The features of the version."""
-        state = self._readable.state(self._version)
+        """Return the features of the version."""
+        state = self._logs.state(self._version)
         features = () if state is None or state.schema is None else state.schema.features
-        return [self._node(self._version, feature.name) for feature in features]
+        return [self._make_node(self._version, feature.name) for feature in features]
 
-    def parents(self, node: str) -> list[AncestryLink]:
-        """The features that one was made of."""
+    def upstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the features that a feature came from."""
         version, _, feature = node.partition(":")
-        entry = self._told(version) if feature else None
+        entry = self._find_entry(version) if feature else None
         if entry is None:
             return []
-        lost = [name for name in (one.shown for one in entry.inputs) if self._readable.gone(name)]
-        return [
-            *(link for made, link in self._links(entry) if made == feature),
-            *(
-                AncestryLink(
-                    self._lost(name),
-                    make_edge(entry, name, node, how="its features are not known"),
-                )
-                for name in dict.fromkeys(lost)
-            ),
-        ]
+        links = [link for name, link in self._iter_links(entry) if name == feature]
+        for name in dict.fromkeys(source.shown for source in entry.inputs):
+            problem, reason = self._logs.problem(name)
+            if problem:
+                unknown = AncestryNode(name, "version", problem=problem, reason=reason)
+                edge = make_edge(entry, name, node, how="its features are unknown")
+                links.append(AncestryLink(unknown, edge))
+        return links
 
-    def children(self, node: str) -> list[AncestryLink]:
-        """The features that were made of one."""
+    def downstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the features that came from a feature."""
         version = node.partition(":")[0]
         links = []
-        for name in dict.fromkeys(one.shown for one in self._readable.readers(version)):
-            entry = self._told(name, version)
-            for made, link in () if entry is None else self._links(entry):
-                if link.edge.of == node:
-                    links.append(AncestryLink(self._node(name, made), link.edge))
+        for name in dict.fromkeys(entry.shown for entry in self._logs.readers(version)):
+            entry = self._find_entry(name, version)
+            for feature, link in () if entry is None else self._iter_links(entry):
+                if link.edge.upstream == node:
+                    links.append(AncestryLink(self._make_node(name, feature), link.edge))
         return merge_links(links)
 
-    def _told(self, version: str, of: str = "") -> Entry | None:
-        """The last entry of a version that tells where its features come from.
+    def _find_entry(self, version: str, source: str = "") -> Entry | None:
+        """Return the last entry of a version that read others.
 
-        If a snapshot was asked about: the last one up to it, or that was made `of` it.
+        With a snapshot of this ancestry, the last one up to it, or that read it as `source`.
         """
-        found = None
-        for entry in self._readable.entries(version):
-            if entry.inputs and (self._snapshot is None or self._is_asked(entry, of)):
-                found = entry
-        return found
+        last = None
+        for entry in self._logs.entries(version):
+            if entry.inputs and (self._snapshot is None or self._is_included(entry, source)):
+                last = entry
+        return last
 
-    def _is_asked(self, entry: Entry, of: str) -> bool:
-        if of == self._version:
-            return any((one.shown, one.snapshot) == (of, self._snapshot) for one in entry.inputs)
+    def _is_included(self, entry: Entry, source: str) -> bool:
+        if source == self._version:
+            inputs = {(read.shown, read.snapshot) for read in entry.inputs}
+            return (source, self._snapshot) in inputs
         return entry.shown != self._version or entry.snapshot <= (self._snapshot or 0)
 
-    def _links(self, entry: Entry) -> Iterator[tuple[str, AncestryLink]]:
-        for made, origin in self._readable.index.origins(entry).items():
+    def _iter_links(self, entry: Entry) -> Iterator[tuple[str, AncestryLink]]:
+        for feature, origin in self._logs.index.origins(entry).items():
             how = f"{origin.how} by {origin.by}" if origin.by else origin.how
-            for version, feature in origin.of:
-                of = self._node(version, feature)
-                edge = make_edge(entry, of.id, f"{entry.shown}:{made}", how=how)
-                yield made, AncestryLink(of, edge)
+            for version, source in origin.of:
+                node = self._make_node(version, source)
+                edge = make_edge(entry, node.id, f"{entry.shown}:{feature}", how=how)
+                yield feature, AncestryLink(node, edge)
 
-    def _node(self, version: str, feature: str) -> AncestryNode:
-        state = self._readable.state(version)
-        found = None
-        if state is not None and state.schema is not None:
-            found = next((one for one in state.schema.features if one.name == feature), None)
-        facts = {} if found is None else {"kind_of_values": found.kind, "shape": list(found.shape)}
-        gone, lack = self._readable.gone(version), self._readable.lack(version)
-        return AncestryNode(f"{version}:{feature}", "field", facts, gone, lack)
-
-    def _lost(self, version: str) -> AncestryNode:
-        gone, lack = self._readable.gone(version), self._readable.lack(version)
-        return AncestryNode(version, "version", gone=gone, lack=lack)
+    def _make_node(self, version: str, name: str) -> AncestryNode:
+        state = self._logs.state(version)
+        features = () if state is None or state.schema is None else state.schema.features
+        facts = next(
+            (
+                {"feature_kind": feature.kind, "shape": list(feature.shape)}
+                for feature in features
+                if feature.name == name
+            ),
+            {},
+        )
+        return AncestryNode(f"{version}:{name}", "feature", facts, *self._logs.problem(version))
 
 
 class ShardAncestry:
-    """The shards of a snapshot, the newest unless told, and what they were made of."""
+    """Shards of a snapshot, by default the latest."""
 
-    def __init__(self, readable: ReadableCatalog, version: str, snapshot: int | None) -> None:
-        self._readable = readable
+    def __init__(self, logs: ReadableLogs, version: str, snapshot: int | None) -> None:
+        self._logs = logs
         self._version = version
         self._snapshot = snapshot
-        self._landed: dict[str, dict[str, list[Entry]]] = {}
-        self._made: dict[str, list[AncestryLink]] | None = None
+        self._adding: dict[str, dict[str, list[Entry]]] = {}
+        self._downstream: dict[str, list[AncestryLink]] | None = None
 
     def start(self) -> list[AncestryNode]:
-        """The shards that are asked about."""
-        state = self._readable.state(self._version)
-        newest = 0 if state is None else state.snapshot
-        listing = self._readable.listing(self._version, self._snapshot or newest)
-        stays = () if listing is None else listing.stays
-        return [self._node(self._version, stay.shard.name, stay.shard) for stay in stays]
+        """Return the shards of the snapshot."""
+        state = self._logs.state(self._version)
+        latest = 0 if state is None else state.snapshot
+        listing = self._logs.listing(self._version, self._snapshot or latest)
+        shards = () if listing is None else listing.shards
+        return [self._make_node(self._version, shard.name, shard) for shard in shards]
 
-    def parents(self, node: str) -> list[AncestryLink]:
-        """The shards that one was made of, or its source."""
+    def upstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the shards or the source that a shard came from."""
         version, shard = _parse_shard_node(node)
-        links: list[AncestryLink] = []
-        for entry in self._landings(version).get(shard, ()):
-            links += self._of(entry, shard)
-        # A shard that is reused is made again by the log, and not by more records.
+        links = [
+            link
+            for entry in self._get_adding_entries(version).get(shard, ())
+            for link in self._iter_links(entry, shard)
+        ]
+        # Entries that reuse a shard derive the same records.
         return merge_links(links, same_records=True)
 
-    def children(self, node: str) -> list[AncestryLink]:
-        """The shards that were made of one."""
-        if self._made is None:
-            self._made = {}
-            for name in self._readable.index.found():
-                for shard, entries in self._landings(name).items():
-                    for entry in entries:
-                        made = self._node(name, shard)
-                        for link in self._of(entry, shard):
-                            found = self._made.setdefault(link.node.id, [])
-                            found.append(AncestryLink(made, link.edge))
-        return merge_links(self._made.get(node, ()), same_records=True)
+    def downstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the shards that came from a shard."""
+        if self._downstream is None:
+            self._downstream = {}
+            for name in self._logs.index.found():
+                for shard, entries in self._get_adding_entries(name).items():
+                    target = self._make_node(name, shard)
+                    for link in (
+                        link for entry in entries for link in self._iter_links(entry, shard)
+                    ):
+                        links = self._downstream.setdefault(link.node.id, [])
+                        links.append(AncestryLink(target, link.edge))
+        return merge_links(self._downstream.get(node, ()), same_records=True)
 
-    def _landings(self, version: str) -> dict[str, list[Entry]]:
-        """The entries that each shard of a version landed with."""
-        if version not in self._landed:
-            found: dict[str, list[Entry]] = {}
-            for entry in self._readable.entries(version) if version else ():
+    def _get_adding_entries(self, version: str) -> dict[str, list[Entry]]:
+        """Return the entries that added each shard of a version."""
+        if version not in self._adding:
+            adding: dict[str, list[Entry]] = {}
+            for entry in self._logs.entries(version) if version else ():
                 if entry.operation not in BRINGS_BACK:
-                    for one in entry.added:
-                        found.setdefault(one.shard.name, []).append(entry)
-            self._landed[version] = found
-        return self._landed[version]
+                    for added in entry.added:
+                        adding.setdefault(added.shard.name, []).append(entry)
+            self._adding[version] = adding
+        return self._adding[version]
 
-    def _of(self, entry: Entry, shard: str) -> Iterator[AncestryLink]:
-        """What an entry made a shard of."""
-        index, version = self._readable.index, entry.shown
-        made = next(one.shard for one in entry.added if one.shard.name == shard)
-        node = _format_shard_node(version, shard)
-        if entry.operation == "append" and made.source is not None:
+    def _iter_links(self, entry: Entry, name: str) -> Iterator[AncestryLink]:
+        """Yield the links to what a shard of an entry came from."""
+        shard = next(added.shard for added in entry.added if added.shard.name == name)
+        target = _format_shard_node(entry.shown, name)
+        if entry.operation == "append" and shard.source is not None:
             for source in entry.sources:
-                if source.key == made.source:
-                    of = make_source_node(source)
-                    yield AncestryLink(of, make_edge(entry, of.id, node, made.records))
+                if source.key == shard.source:
+                    node = make_source_node(source)
+                    edge = make_edge(entry, node.id, target, shard.records)
+                    yield AncestryLink(node, edge)
             return
         try:
-            # Of a shard that is paired with itself, both sides are one.
-            shards = dict.fromkeys(
-                (listing.version, name)
-                for listing, names in _iter_input_shards(index, entry, made)
-                for name in names
+            # A shard that is paired with itself is listed for both sides.
+            inputs = dict.fromkeys(
+                (listing.version, input_name)
+                for listing, names in _iter_input_shards(self._logs.index, entry, shard)
+                for input_name in names
             )
-            for one in shards:
-                of = self._node(*one)
-                yield AncestryLink(of, make_edge(entry, of.id, node, made.records))
+            nodes = [self._make_node(*pair) for pair in inputs]
         except TraceGapError as error:
-            lost = [one.shown for one in entry.inputs if self._readable.gone(one.shown)]
-            lack = self._readable.lack(lost[0]) if lost else "unknown"
-            of = AncestryNode(f"what {node} was made of", "shard", gone=str(error), lack=lack)
-            yield AncestryLink(of, make_edge(entry, of.id, node, made.records))
+            problems = (self._logs.problem(source.shown)[0] for source in entry.inputs)
+            problem = next((problem for problem in problems if problem), None) or "unknown"
+            node_id = f"inputs of {target}"
+            nodes = [AncestryNode(node_id, "shard", problem=problem, reason=str(error))]
+        for node in nodes:
+            yield AncestryLink(node, make_edge(entry, node.id, target, shard.records))
 
-    def _node(self, version: str, name: str, shard: Shard | None = None) -> AncestryNode:
-        state = self._readable.state(version)
+    def _make_node(self, version: str, name: str, shard: Shard | None = None) -> AncestryNode:
+        node_id = _format_shard_node(version, name)
+        state = self._logs.state(version)
         if state is None:
-            gone, lack = self._readable.gone(version), self._readable.lack(version)
-            return AncestryNode(_format_shard_node(version, name), "shard", gone=gone, lack=lack)
+            return AncestryNode(node_id, "shard", {}, *self._logs.problem(version))
         if shard is None:
-            stay = state.stays.named([name]).get(name)
-            shard = None if stay is None else stay.shard
-        entry = state.condemned_in(name)
-        gone = ""
-        if entry is not None:
-            erased = self._readable.index.entry(version, entry).operation == "erase"
-            gone = f"it {'was erased' if erased else 'went to vacuum'} in entry {entry}"
+            interval = state.stays.named([name]).get(name)
+            shard = None if interval is None else interval.shard
         facts = {} if shard is None else {"records": shard.records, "bytes": shard.bytes}
-        return AncestryNode(_format_shard_node(version, name), "shard", facts, gone)
+        number = state.condemned_in(name)
+        if number is None:
+            return AncestryNode(node_id, "shard", facts)
+        erased = self._logs.index.entry(version, number).operation == "erase"
+        reason = f"{'erased' if erased else 'vacuumed'} in entry {number}"
+        return AncestryNode(node_id, "shard", facts, "missing", reason)
 
 
 def _iter_input_shards(
-    index: LogIndex, entry: Entry, made: Shard
+    index: LogIndex, entry: Entry, shard: Shard
 ) -> Iterator[tuple[ShardListing, Sequence[str]]]:
-    """The shards of which an entry made one, with the snapshots in which they stand."""
+    """Yield the shards that an entry derived a shard from, with their snapshot."""
     if entry.operation == "combine":
-        cover = get_coverage(entry, index.place(entry, made.name))
-        for side, told in enumerate(entry.inputs):
-            listing = index.input(told)
-            places = slice(None) if cover is None else slice(*(cover.left, cover.right)[side])
-            yield listing, [stay.shard.name for stay in listing.stays[places]]
+        coverage = get_coverage(entry, index.place(entry, shard.name))
+        for side, source in enumerate(entry.inputs):
+            listing = index.input(source)
+            span = slice(None)
+            if coverage is not None:
+                span = slice(*(coverage.left, coverage.right)[side])
+            yield listing, [other.name for other in listing.shards[span]]
     elif entry.operation == "rebuild":
-        yield _find_rebuilt_inputs(index, entry, made)
+        yield _find_rebuilt_inputs(index, entry, shard)
     elif entry.operation == "repair":
-        whole = not entry.read(RepairParameters).is_salvage
-        first, old = find_first_repair(index, entry) if whole else (entry, entry.removed[0])
-        yield index.before(first), [old]
+        is_salvage = entry.read(RepairParameters).is_salvage
+        first, name = (entry, entry.removed[0]) if is_salvage else find_first_repair(index, entry)
+        yield index.before(first), [name]
     elif entry.inputs or is_in_place_entry(entry):
-        place = index.place(entry, made.name)
         listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
-        yield listing, [get_base_shard(entry, place)]
+        yield listing, [get_base_shard(entry, index.place(entry, shard.name))]
 
 
 def _find_rebuilt_inputs(
-    index: LogIndex, entry: Entry, made: Shard
+    index: LogIndex, entry: Entry, shard: Shard
 ) -> tuple[ShardListing, Sequence[str]]:
-    """The shards whose records are in a rebuilt one: by where they stand."""
+    """Return the shards whose records are in a rebuilt one, by their positions."""
     if entry.inputs:
         listing = index.input(entry.inputs[0])
-        after = index.listing(entry.shown, entry.snapshot)
-        first = after.number(made.name, 0) or 0
+        first = index.listing(entry.shown, entry.snapshot).number(shard.name, 0) or 0
     else:
         listing = index.before(entry)
-        place = index.place(entry, made.name)
         first = listing.number(entry.removed[0], 0) or 0
-        first += sum(one.shard.records for one in entry.added[:place])
-    last = first + made.records
+        earlier = entry.added[: index.place(entry, shard.name)]
+        first += sum(added.shard.records for added in earlier)
+    end = first + shard.records
     return listing, [
-        stay.shard.name
-        for at, stay in enumerate(listing.stays)
-        if listing.start(at) < last and listing.start(at) + stay.shard.records > first
+        other.name
+        for position, other in enumerate(listing.shards)
+        if listing.start(position) < end and listing.start(position) + other.records > first
     ]
 
 
@@ -258,165 +321,194 @@ def _format_shard_node(version: str, shard: str) -> str:
 
 
 def _parse_shard_node(node: str) -> tuple[str, str]:
-    """The version that owns a shard, and its name; of a node that is no shard, none of them."""
+    """Return the version and the shard of a node, both empty for another node."""
     dataset, _, shard = node.partition("/")
     owner, dot, _ = shard.partition(".")
     return (f"{dataset}/{owner}", shard) if dot and not dataset.startswith("source ") else ("", "")
 
 
 class SnapshotAncestry:
-    """Snapshots: one was made of another if it holds shards that an entry made of that.
+    """Snapshots, linked if one has shards that an entry derived from the other.
 
-    Of a version all snapshots are meant that others read, and the newest, unless one is told.
+    Without a snapshot, starts from the latest and from those that others read.
     """
 
-    steps_in_place: ClassVar[bool] = True
+    links_own_version: ClassVar[bool] = True
 
-    def __init__(self, readable: ReadableCatalog, version: str, snapshot: int | None) -> None:
-        self._readable = readable
+    def __init__(self, logs: ReadableLogs, version: str, snapshot: int | None) -> None:
+        self._logs = logs
         self._version = version
         self._snapshot = snapshot
 
     def start(self) -> list[AncestryNode]:
-        """The snapshots that are asked about."""
+        """Return the snapshots to start from."""
         if self._snapshot is not None:
-            return [self._node(self._version, self._snapshot)]
-        return [self._node(self._version, number) for number in self._used(self._version)]
+            return [self._make_node(self._version, self._snapshot)]
+        numbers = self._list_used(self._version)
+        return [self._make_node(self._version, number) for number in numbers]
 
-    def parents(self, node: str) -> list[AncestryLink]:
-        """What the shards of a snapshot were made of."""
-        return merge_links(merge_source_links(list(self._parents(node))))
+    def upstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the snapshots and sources that a snapshot came from."""
+        return merge_links(merge_source_links(list(self._iter_upstream(node))))
 
-    def _parents(self, node: str) -> Iterator[AncestryLink]:
+    def _iter_upstream(self, node: str) -> Iterator[AncestryLink]:
         version, number = _parse_snapshot_node(node)
-        for landed, shards in self._landings(version, number).items():
-            entry = self._readable.index.entry(version, landed)
+        for entry_number, shards in self._group_shards(version, number).items():
+            entry = self._logs.index.entry(version, entry_number)
             records = sum(shard.records for shard in shards)
             if entry.operation == "append":
                 yield make_sources_link(entry, node, shards)
-            for of in _list_read_snapshots(entry):
-                yield AncestryLink(
-                    self._node(*of), make_edge(entry, _format_snapshot_node(*of), node, records)
-                )
+            for source in _list_read_snapshots(entry):
+                source_node = self._make_node(*source)
+                edge = make_edge(entry, source_node.id, node, records)
+                yield AncestryLink(source_node, edge)
 
-    def children(self, node: str) -> list[AncestryLink]:
-        """The snapshots that hold what was made of one, and who registered on it."""
+    def downstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the snapshots and consumers that came from a snapshot."""
         version, number = _parse_snapshot_node(node)
         links: list[AncestryLink] = []
-        entries = self._readable.entries(version) if self.steps_in_place else ()
-        own = [one for one in entries if not one.inputs]
-        for entry in (*own, *self._readable.readers(version)):
+        entries = self._logs.entries(version) if self.links_own_version else ()
+        own = [entry for entry in entries if not entry.inputs]
+        for entry in (*own, *self._logs.readers(version)):
             if (version, number) in _list_read_snapshots(entry):
-                links += self._holders(entry, node)
-        return [*merge_links(links), *self._readable.consumers(version, node, number)]
+                links += self._iter_snapshot_links(entry, node)
+        return [*merge_links(links), *self._logs.consumers(version, node, number)]
 
-    def _holders(self, entry: Entry, of: str) -> Iterator[AncestryLink]:
-        """The snapshots that others read, or the newest, with shards of an entry; else its own."""
+    def _iter_snapshot_links(self, entry: Entry, source: str) -> Iterator[AncestryLink]:
+        """Yield links to the used snapshots with shards of an entry, or to its own snapshot."""
         version = entry.shown
-        held = [
-            (number, self._landings(version, number).get(entry.number, []))
-            for number in self._used(version)
+        shards_by_snapshot = {
+            number: shards
+            for number in self._list_used(version)
             if number >= entry.snapshot
-        ]
-        added = [one.shard for one in entry.added]
-        for number, shards in [one for one in held if one[1]] or [(entry.snapshot, added)]:
-            records = sum(shard.records for shard in shards)
-            made = _format_snapshot_node(version, number)
-            yield AncestryLink(self._node(version, number), make_edge(entry, of, made, records))
-
-    def _landings(self, version: str, number: int) -> dict[int, list[Shard]]:
-        """The shards of a snapshot by the entry that they landed with."""
-        listing = self._readable.listing(version, number)
-        found: dict[int, list[Shard]] = {}
-        for stay in () if listing is None else listing.stays:
-            found.setdefault(stay.landed, []).append(stay.shard)
-        return found
-
-    def _used(self, version: str) -> list[int]:
-        """The snapshots of a version that others read, and the newest."""
-        read = {
-            told.snapshot
-            for entry in self._readable.readers(version)
-            for told in entry.inputs
-            if told.shown == version
+            and (shards := self._group_shards(version, number).get(entry.number))
         }
-        state = self._readable.state(version)
-        newest = 0 if state is None else state.snapshot
-        asked = {self._snapshot} if version == self._version and self._snapshot else set()
-        return sorted({*read, *asked, newest} - {0})
+        if not shards_by_snapshot:
+            shards_by_snapshot = {entry.snapshot: [added.shard for added in entry.added]}
+        for number, shards in shards_by_snapshot.items():
+            node = self._make_node(version, number)
+            records = sum(shard.records for shard in shards)
+            yield AncestryLink(node, make_edge(entry, source, node.id, records))
 
-    def _node(self, version: str, number: int) -> AncestryNode:
-        name = _format_snapshot_node(version, number)
-        state = self._readable.state(version)
-        listing = self._readable.listing(version, number)
+    def _group_shards(self, version: str, number: int) -> dict[int, list[Shard]]:
+        """Group the shards of a snapshot by the entry that added them."""
+        listing = self._logs.listing(version, number)
+        groups: dict[int, list[Shard]] = {}
+        for interval in () if listing is None else listing.stays:
+            groups.setdefault(interval.landed, []).append(interval.shard)
+        return groups
+
+    def _list_used(self, version: str) -> list[int]:
+        """List the snapshots of a version that others read, its start and its latest."""
+        read = {
+            source.snapshot
+            for entry in self._logs.readers(version)
+            for source in entry.inputs
+            if source.shown == version
+        }
+        state = self._logs.state(version)
+        latest = 0 if state is None else state.snapshot
+        start = (self._snapshot or 0) if version == self._version else 0
+        return sorted({*read, start, latest} - {0})
+
+    def _make_node(self, version: str, number: int) -> AncestryNode:
+        node_id = f"{version}@{number}"
+        state = self._logs.state(version)
+        listing = self._logs.listing(version, number)
         if state is None or listing is None:
-            gone = self._readable.gone(version) or f"{version} has no snapshot {number}"
-            return AncestryNode(name, "snapshot", gone=gone, lack=self._readable.lack(version))
+            problem, reason = self._logs.problem(version)
+            reason = reason or f"{version} has no snapshot {number}"
+            return AncestryNode(node_id, "snapshot", {}, problem or "missing", reason)
         moment = state.timeline.moment(number)
-        shards = [stay.shard.name for stay in listing.stays]
-        lost = sum(state.condemned_in(shard) is not None for shard in shards)
-        of = f"{lost:,} of its {format_count(len(shards), 'shard')}"
-        gone = f"{of} {'was' if lost == 1 else 'were'} erased or given to vacuum" if lost else ""
         facts = {"time": moment.time.isoformat(), **moment.totals.to_dict()}
         if moment.rejected:
             facts["rejected"] = moment.rejected
-        return AncestryNode(name, "snapshot", facts, gone)
+        removed = sum(state.condemned_in(shard.name) is not None for shard in listing.shards)
+        if not removed:
+            return AncestryNode(node_id, "snapshot", facts)
+        shards = format_count(len(listing.shards), "shard")
+        reason = f"{removed:,} of its {shards} erased or vacuumed"
+        return AncestryNode(node_id, "snapshot", facts, "missing", reason)
 
 
 def _list_read_snapshots(entry: Entry) -> list[tuple[str, int]]:
-    """The snapshots of which an entry made its shards."""
+    """List the snapshots that an entry derived its shards from."""
     if entry.inputs:
-        return list(dict.fromkeys((one.shown, one.snapshot) for one in entry.inputs))
+        return list(dict.fromkeys((source.shown, source.snapshot) for source in entry.inputs))
     if is_in_place_entry(entry) and entry.added:
         return [(entry.shown, entry.snapshot - 1)]
     return []
 
 
-def _format_snapshot_node(version: str, number: int) -> str:
-    return f"{version}@{number}"
-
-
 def _parse_snapshot_node(node: str) -> tuple[str, int]:
-    """The version and the number; of a node that is no snapshot, none of them."""
+    """Return the version and the number of a node, empty and 0 for another node."""
     version, _, number = node.rpartition("@")
     return (version, int(number)) if number.isdigit() else ("", 0)
 
 
-class VersionAncestry:
-    """A version as it is now, with all that ever happened to it, and its neighbours."""
+class VersionAtSnapshot(SnapshotAncestry):
+    """A version as of a snapshot, linked to snapshots of other versions.
 
-    def __init__(self, readable: ReadableCatalog, version: str) -> None:
-        self._readable = readable
+    Steps inside the version are left out: the source of a rebuilt shard is the source of the
+    shards that it was rebuilt from.
+    """
+
+    links_own_version = False
+
+    def _group_shards(self, version: str, number: int) -> dict[int, list[Shard]]:
+        """Group the shards of a snapshot, or those they replaced, by the entry that added them."""
+        listing = self._logs.listing(version, number)
+        pending = [] if listing is None else list(listing.stays)
+        seen = {interval.shard.name for interval in pending}
+        groups: dict[int, list[Shard]] = {}
+        for interval in pending:  # Grows while it is read.
+            entry = self._logs.index.entry(version, interval.landed)
+            if entry.inputs or not is_in_place_entry(entry):
+                groups.setdefault(interval.landed, []).append(interval.shard)
+                continue
+            before = self._logs.listing(version, entry.snapshot - 1)
+            for earlier in () if before is None else before.stays:
+                name = earlier.shard.name
+                if name in entry.removed and name not in seen:
+                    seen.add(name)
+                    pending.append(earlier)
+        return groups
+
+
+class VersionAncestry:
+    """A version with its whole history, linked to other versions."""
+
+    def __init__(self, logs: ReadableLogs, version: str) -> None:
+        self._logs = logs
         self._version = version
 
     def start(self) -> list[AncestryNode]:
-        """The version."""
-        return [self._node(self._version)]
+        """Return the version."""
+        return [self._make_node(self._version)]
 
-    def parents(self, node: str) -> list[AncestryLink]:
-        """The versions that it was made of, and the sources that were appended to it."""
-        return merge_links(merge_source_links(list(self._parents(node))))
+    def upstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the versions and sources that a version came from."""
+        return merge_links(merge_source_links(list(self._iter_upstream(node))))
 
-    def _parents(self, version: str) -> Iterator[AncestryLink]:
-        for entry in self._readable.entries(version):
+    def _iter_upstream(self, version: str) -> Iterator[AncestryLink]:
+        for entry in self._logs.entries(version):
             if entry.operation == "append" and entry.added:
-                yield make_sources_link(entry, version, [one.shard for one in entry.added])
-            for read in dict.fromkeys(one.shown for one in entry.inputs):
-                yield AncestryLink(self._node(read), make_edge(entry, read, version))
+                yield make_sources_link(entry, version, [added.shard for added in entry.added])
+            for source in dict.fromkeys(source.shown for source in entry.inputs):
+                yield AncestryLink(self._make_node(source), make_edge(entry, source, version))
 
-    def children(self, node: str) -> list[AncestryLink]:
-        """The versions that were made of it, and who registered on it."""
+    def downstream(self, node: str) -> list[AncestryLink]:
+        """Return the links to the versions and consumers that came from a version."""
         links = [
-            AncestryLink(self._node(entry.shown), make_edge(entry, node, entry.shown))
-            for entry in self._readable.readers(node)
+            AncestryLink(self._make_node(entry.shown), make_edge(entry, node, entry.shown))
+            for entry in self._logs.readers(node)
         ]
-        return [*merge_links(links), *self._readable.consumers(node, node)]
+        return [*merge_links(links), *self._logs.consumers(node, node)]
 
-    def _node(self, version: str) -> AncestryNode:
-        gone = self._readable.gone(version)
-        state = self._readable.state(version)
+    def _make_node(self, version: str) -> AncestryNode:
+        state = self._logs.state(version)
         if state is None:
-            return AncestryNode(version, "version", gone=gone, lack=self._readable.lack(version))
+            return AncestryNode(version, "version", {}, *self._logs.problem(version))
         facts = {
             "snapshot": state.snapshot,
             "published": state.published,
@@ -426,94 +518,9 @@ class VersionAncestry:
         return AncestryNode(version, "version", facts)
 
 
-class VersionAtSnapshot(SnapshotAncestry):
-    """A version as one snapshot of it was: the snapshots of others, and what was done in place.
-
-    What a version did to its own shards is no step of its own here: a rebuilt shard is of the
-    sources of those that it was rebuilt of.
-    """
-
-    steps_in_place = False
-
-    def _landings(self, version: str, number: int) -> dict[int, list[Shard]]:
-        """The shards of a snapshot, or those they were made of in place, by their entry."""
-        listing = self._readable.listing(version, number)
-        waiting = [] if listing is None else list(listing.stays)
-        seen = {stay.shard.name for stay in waiting}
-        found: dict[int, list[Shard]] = {}
-        for stay in waiting:  # it grows while it is read
-            entry = self._readable.index.entry(version, stay.landed)
-            if entry.inputs or not is_in_place_entry(entry):
-                found.setdefault(stay.landed, []).append(stay.shard)
-                continue
-            before = self._readable.listing(version, entry.snapshot - 1)
-            for one in () if before is None else before.stays:
-                if one.shard.name in entry.removed and one.shard.name not in seen:
-                    seen.add(one.shard.name)
-                    waiting.append(one)
-        return found
-
-
-AncestryLevel: TypeAlias = Literal["versions", "snapshots", "shards", "fields"]
-ANCESTRY_LEVELS: tuple[AncestryLevel, ...] = get_args(AncestryLevel)
-
-
-class AncestryView(Protocol):
-    """One level: where one starts, and what lies next to a node."""
-
-    def start(self) -> Sequence[AncestryNode]:
-        """The nodes that are asked about."""
-        ...
-
-    def parents(self, node: str) -> Iterable[AncestryLink]:
-        """What a node was made of."""
-        ...
-
-    def children(self, node: str) -> Iterable[AncestryLink]:
-        """What was made of a node."""
-        ...
-
-
-_LEVELS: dict[AncestryLevel, type[SnapshotAncestry | ShardAncestry | FieldAncestry]] = {
+_LEVELS: dict[AncestryLevel, type[SnapshotAncestry | ShardAncestry | FeatureAncestry]] = {
     "versions": VersionAtSnapshot,
     "snapshots": SnapshotAncestry,
     "shards": ShardAncestry,
-    "fields": FieldAncestry,
+    "features": FeatureAncestry,
 }
-
-
-def build_ancestry_graph(
-    index: LogIndex,
-    version: str,
-    snapshot: int | None = None,
-    *,
-    level: AncestryLevel = "versions",
-    up: bool = True,
-    down: bool = True,
-) -> AncestryGraph:
-    """The graph of all that a version was made of (`up`) and that was made of it (`down`).
-
-    With a snapshot, that one is meant, and not what came later: versions are told as the snapshots
-    that were read. Shards are those of the newest snapshot unless another is told. What was deleted
-    or cannot be read is in the graph too, and says so. Logs are read, and no shard.
-    """
-    readable = ReadableCatalog(index)
-    asked: AncestryView = _LEVELS[level](readable, version, snapshot)
-    if level == "versions" and snapshot is None:
-        asked = VersionAncestry(readable, version)
-    start = asked.start()
-    nodes = {node.id: node for node in start}
-    edges: dict[tuple[str, str, str, str], AncestryEdge] = {}
-    for wanted, neighbours in ((up, asked.parents), (down, asked.children)):
-        waiting = [node.id for node in start] if wanted else []
-        seen = set(waiting)
-        for one in waiting:  # it grows while it is read
-            for link in neighbours(one):
-                nodes.setdefault(link.node.id, link.node)
-                edge = link.edge
-                edges.setdefault((edge.of, edge.made, edge.operation, edge.how), edge)
-                if link.node.id not in seen:
-                    seen.add(link.node.id)
-                    waiting.append(link.node.id)
-    begin = tuple(node.id for node in start)
-    return AncestryGraph(level, begin, nodes, tuple(edges.values()), readable.unread)

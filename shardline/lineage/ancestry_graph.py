@@ -1,4 +1,4 @@
-"""A graph of what was made of what, at one level: versions, snapshots, shards or fields."""
+"""The graph of what came from what at one level: versions, snapshots, shards or features."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from shardline.errors import CorruptLogError, InvalidNameError, UnknownFormatError
 from shardline.provenance.consumers import CONSUMER_PREFIX
 from shardline.provenance.log_index import LogIndex, TraceGapError
+from shardline.report import Report
 from shardline.text import format_count
 
 if TYPE_CHECKING:
@@ -21,43 +22,42 @@ if TYPE_CHECKING:
     from shardline.log.state import State
     from shardline.provenance.log_index import ShardListing
 
-
-NodeKind: TypeAlias = Literal["version", "snapshot", "shard", "field", "source", "consumer"]
-NodeProblem: TypeAlias = Literal["gone", "damaged", "unreadable", "unknown"]
-"""Why no more is told: it was deleted, its log is damaged or of a later release, or none says."""
+NodeKind: TypeAlias = Literal["version", "snapshot", "shard", "feature", "source", "consumer"]
+NodeProblem: TypeAlias = Literal["missing", "corrupt", "unreadable", "unknown"]
+"""Missing was deleted, unreadable has a log of a later release, unknown is not recorded."""
+UNREADABLE_LOG = "its log cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
-class AncestryNode:
-    """Something that was made, or that others were made of.
+class AncestryNode(Report):
+    """A version, snapshot, shard, feature, source or consumer.
 
-    `id` is as people write it: `digits/v1`, `digits/v1@3`, `digits/v1.0123….tfrecord`,
-    `digits/v1:label`. `facts` is what is known of it, `gone` why it is not there any more, or
-    cannot be told of; `lack` says which.
+    `id` is a reference: `digits/v1`, `digits/v1@3`, `digits/v1.0123….tfrecord`,
+    `digits/v1:label`. `facts` are totals and the like. `reason` is the text of a `problem`.
     """
 
     id: str
     kind: NodeKind
     facts: Json = field(default_factory=dict)
-    gone: str = ""
-    lack: NodeProblem = "gone"
+    problem: NodeProblem | None = None
+    reason: str = ""
 
     def to_dict(self) -> Json:
-        """The node for machines."""
-        told: Json = {"id": self.id, "kind": self.kind, **self.facts}
-        return {**told, self.lack: self.gone} if self.gone else told
+        """Return the node as JSON."""
+        problem = {"problem": self.problem, "reason": self.reason} if self.problem else {}
+        return {"id": self.id, "kind": self.kind, **self.facts, **problem}
 
 
 @dataclass(frozen=True, slots=True)
-class AncestryEdge:
-    """That `made` was made of `of`, by which entries; time, run and code are those of the last.
+class AncestryEdge(Report):
+    """A derivation by one or more entries; time, run and code are those of the last.
 
-    `records` is how many there are of it, if that is told. `how` says more of it, as which
-    function computed a field.
+    `records` is the number of downstream records, if it is known. `how` describes the derivation,
+    such as the function of a feature.
     """
 
-    of: str
-    made: str
+    upstream: str
+    downstream: str
     operation: str
     entries: tuple[int, ...] = ()
     time: datetime | None = None
@@ -66,122 +66,126 @@ class AncestryEdge:
     records: int | None = None
     how: str = ""
 
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The fields by which edges of several entries are the same."""
+        return self.upstream, self.downstream, self.operation, self.how
+
     def to_dict(self) -> Json:
-        """The edge for machines."""
-        told: Json = {
-            "of": self.of,
-            "made": self.made,
+        """Return the edge as JSON."""
+        records = {} if self.records is None else {"records": self.records}
+        return {
+            "upstream": self.upstream,
+            "downstream": self.downstream,
             "operation": self.operation,
             "entries": list(self.entries),
             "time": self.time and self.time.isoformat(),
             "run": self.run,
             "code": self.code,
+            **records,
+            **({"how": self.how} if self.how else {}),
         }
-        told |= {} if self.records is None else {"records": self.records}
-        return {**told, "how": self.how} if self.how else told
 
 
 @dataclass(frozen=True, slots=True)
 class AncestryLink:
-    """An edge, and the node at its other end."""
+    """An edge and the node at its other end."""
 
     node: AncestryNode
     edge: AncestryEdge
 
 
 @dataclass(frozen=True)
-class AncestryGraph:
-    """Nodes and edges that can be reached from where one looks: `start`.
+class AncestryGraph(Report):
+    """The nodes and edges that are reachable from the `start` nodes.
 
-    `unread` are the versions whose logs were asked and cannot be read, and why: what they would
-    tell is not in it.
+    `unreadable` maps the versions with unreadable logs to the reason. What they came from is
+    missing from the graph.
     """
 
     level: str
     start: tuple[str, ...]
     nodes: dict[str, AncestryNode]
     edges: tuple[AncestryEdge, ...]
-    unread: dict[str, str] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
 
-    def parents(self, node: str) -> list[AncestryEdge]:
-        """What a node was made of."""
-        return self._by_end[0].get(node, [])
+    def upstream(self, node: str) -> list[AncestryEdge]:
+        """Return the edges to a node."""
+        return self._edges_by_end[0].get(node, [])
 
-    def children(self, node: str) -> list[AncestryEdge]:
-        """What was made of a node."""
-        return self._by_end[1].get(node, [])
+    def downstream(self, node: str) -> list[AncestryEdge]:
+        """Return the edges from a node."""
+        return self._edges_by_end[1].get(node, [])
 
     @cached_property
-    def _by_end(self) -> tuple[dict[str, list[AncestryEdge]], dict[str, list[AncestryEdge]]]:
-        made: dict[str, list[AncestryEdge]] = {}
-        of: dict[str, list[AncestryEdge]] = {}
+    def _edges_by_end(self) -> tuple[dict[str, list[AncestryEdge]], dict[str, list[AncestryEdge]]]:
+        upstream: dict[str, list[AncestryEdge]] = {}
+        downstream: dict[str, list[AncestryEdge]] = {}
         for edge in self.edges:
-            made.setdefault(edge.made, []).append(edge)
-            of.setdefault(edge.of, []).append(edge)
-        return made, of
+            upstream.setdefault(edge.downstream, []).append(edge)
+            downstream.setdefault(edge.upstream, []).append(edge)
+        return upstream, downstream
 
     def to_dict(self) -> Json:
-        """The graph for machines."""
+        """Return the graph as JSON."""
         return {
             "level": self.level,
             "start": list(self.start),
             "nodes": [node.to_dict() for node in self.nodes.values()],
             "edges": [edge.to_dict() for edge in self.edges],
-            "unread": self.unread,
+            "unreadable": self.unreadable,
         }
 
 
 def make_edge(
-    entry: Entry, of: str, made: str, records: int | None = None, how: str = ""
+    entry: Entry, upstream: str, downstream: str, records: int | None = None, how: str = ""
 ) -> AncestryEdge:
-    """An edge that an entry tells of."""
-    maker = entry.maker
+    """Return the edge of an entry."""
     return AncestryEdge(
-        of,
-        made,
+        upstream,
+        downstream,
         entry.operation,
         (entry.number,),
         entry.time,
-        maker.run,
-        maker.code,
+        entry.maker.run,
+        entry.maker.code,
         records,
         how,
     )
 
 
 def merge_links(links: Iterable[AncestryLink], *, same_records: bool = False) -> list[AncestryLink]:
-    """Links with one edge for all entries that did the same to the same, in their order.
+    """Merge the links of several entries with the same nodes, operation and description.
 
-    The records of all are counted; with `same_records` they are the same each time.
+    Adds the records up. With `same_records`, the entries derived the same records.
     """
-    found: dict[tuple[str, str, str, str], AncestryLink] = {}
+    merged: dict[tuple[str, str, str, str], AncestryLink] = {}
     for link in links:
         edge = link.edge
-        key = (edge.of, edge.made, edge.operation, edge.how)
-        if key in found:
-            old = found[key].edge
-            counts = [one.records for one in (old, edge) if one.records is not None]
+        if edge.key in merged:
+            earlier = merged[edge.key].edge
+            counts = [n for n in (earlier.records, edge.records) if n is not None]
             edge = replace(
                 edge,
-                entries=tuple(sorted({*old.entries, *edge.entries})),
+                entries=tuple(sorted({*earlier.entries, *edge.entries})),
                 records=(max if same_records else sum)(counts) if counts else None,
             )
-        found[key] = AncestryLink(link.node, edge)
-    return list(found.values())
+        merged[edge.key] = AncestryLink(link.node, edge)
+    return list(merged.values())
 
 
 _SHAPES = {
     "version": "box",
     "snapshot": "box",
     "shard": "note",
-    "field": "ellipse",
+    "feature": "ellipse",
     "source": "folder",
     "consumer": "component",
 }
 
 
 def format_dot(graph: AncestryGraph) -> str:
-    """The graph from left to right: what was made of something stands to the right of it."""
+    """Format the graph in the DOT language, from left to right."""
     lines = ["digraph lineage {", "  rankdir=LR;", '  node [fontname="Helvetica"];']
     lines += [_format_node(node, bold=node.id in graph.start) for node in graph.nodes.values()]
     lines += [_format_edge(edge) for edge in graph.edges]
@@ -189,82 +193,80 @@ def format_dot(graph: AncestryGraph) -> str:
 
 
 def _format_node(node: AncestryNode, *, bold: bool) -> str:
-    told = [node.id]
+    lines = [node.id]
     if "records" in node.facts:
-        told.append(format_count(node.facts["records"], "record"))
+        lines.append(format_count(node.facts["records"], "record"))
     if "sources" in node.facts:
-        told.append(f"{len(node.facts['sources']):,} in all")
-    told += [node.gone] if node.gone else []
-    style = ["dashed"] if node.gone else []
-    style += ["bold"] if bold else []
-    look = f", style={_quote(','.join(style))}" if style else ""
-    label = _quote("\n".join(told))
-    return f"  {_quote(node.id)} [shape={_SHAPES[node.kind]}, label={label}{look}];"
+        lines.append(f"{len(node.facts['sources']):,} in all")
+    lines += [node.reason] if node.problem else []
+    styles = ["dashed"] if node.problem else []
+    styles += ["bold"] if bold else []
+    style = f", style={_quote(','.join(styles))}" if styles else ""
+    label = _quote("\n".join(lines))
+    return f"  {_quote(node.id)} [shape={_SHAPES[node.kind]}, label={label}{style}];"
 
 
 def _format_edge(edge: AncestryEdge) -> str:
     label = _quote(edge.how or edge.operation)
-    return f"  {_quote(edge.of)} -> {_quote(edge.made)} [label={label}];"
+    return f"  {_quote(edge.upstream)} -> {_quote(edge.downstream)} [label={label}];"
 
 
 def _quote(text: str) -> str:
-    """A text as DOT reads it: of what it would obey, only line ends are left."""
-    plain = "".join(sign if sign.isprintable() or sign == "\n" else "�" for sign in text)
-    told = plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{told}"'
+    """Quote a text for DOT, in which only line ends have a meaning."""
+    plain = "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
-UNREADABLE_LOG = "its log cannot be read"
-
-
-class ReadableCatalog:
-    """A log index whose versions may be gone or damaged."""
+class ReadableLogs:
+    """The logs of a root, in which missing and corrupt logs are empty and have a problem."""
 
     def __init__(self, index: LogIndex) -> None:
         self.index = index
         self._entries: dict[str, tuple[Entry, ...]] = {}
-        self._gone: dict[str, tuple[NodeProblem, str]] = {}
+        self._problems: dict[str, tuple[NodeProblem, str]] = {}
         self._readers: dict[str, list[Entry]] | None = None
 
     def entries(self, version: str) -> tuple[Entry, ...]:
-        """The entries of a version; none if it cannot be read."""
+        """Return the entries of a version, or none if its log cannot be read."""
         if version not in self._entries:
-            found: tuple[Entry, ...] = ()
-            lack: NodeProblem = "gone"
+            entries: tuple[Entry, ...] = ()
             try:
-                found = self.index.entries(version)
+                entries = self.index.entries(version)
                 self.index.version(version).state.stays.names()
-                why = "" if found else "there is no log of it in this root"
+                if not entries:
+                    self._problems[version] = ("missing", "there is no log of it in this root")
             except (CorruptLogError, UnknownFormatError) as error:
-                why, found = f"{UNREADABLE_LOG}: {error}", ()
-                lack = "damaged" if isinstance(error, CorruptLogError) else "unreadable"
+                entries = ()
+                is_corrupt = isinstance(error, CorruptLogError)
+                reason = f"{UNREADABLE_LOG}: {error}"
+                self._problems[version] = ("corrupt" if is_corrupt else "unreadable", reason)
             except InvalidNameError as error:
-                why = str(error)
-            self._entries[version], self._gone[version] = found, (lack, why)
+                self._problems[version] = ("missing", str(error))
+            self._entries[version] = entries
         return self._entries[version]
 
-    def gone(self, version: str) -> str:
-        """Why a version cannot be read; empty if it can."""
+    def problem(self, version: str) -> tuple[NodeProblem, str] | tuple[None, str]:
+        """Return the problem of a version and its reason, or None and an empty reason."""
         self.entries(version)
-        return self._gone[version][1]
-
-    def lack(self, version: str) -> NodeProblem:
-        """In which way a version cannot be read, if it cannot."""
-        self.entries(version)
-        return self._gone[version][0]
+        return self._problems.get(version, (None, ""))
 
     @property
-    def unread(self) -> dict[str, str]:
-        """The versions that were asked for so far whose logs are there and cannot be read."""
-        return {name: why for name, (lack, why) in self._gone.items() if lack != "gone"}
+    def unreadable(self) -> dict[str, str]:
+        """The versions whose logs exist but cannot be read, with the reasons."""
+        return {
+            name: reason
+            for name, (problem, reason) in self._problems.items()
+            if problem != "missing"
+        }
 
     def state(self, version: str) -> State | None:
-        """How a version stands; None if it cannot be read."""
-        return None if self.gone(version) else self.index.version(version).state
+        """Return the state of a version, or None if its log cannot be read."""
+        return self.index.version(version).state if self.entries(version) else None
 
     def listing(self, version: str, snapshot: int) -> ShardListing | None:
-        """The shards of a snapshot; None if they cannot be told."""
-        if self.gone(version):
+        """Return the shards of a snapshot, or None if they are unknown."""
+        if not self.entries(version):
             return None
         try:
             return self.index.listing(version, snapshot)
@@ -272,58 +274,53 @@ class ReadableCatalog:
             return None
 
     def readers(self, version: str) -> Sequence[Entry]:
-        """The entries of all versions that read a snapshot of this one."""
+        """Return the entries of all versions that read a snapshot of a version."""
         if self._readers is None:
             self._readers = {}
             for name in self.index.found():
                 for entry in self.entries(name):
-                    for read in dict.fromkeys(one.shown for one in entry.inputs):
-                        self._readers.setdefault(read, []).append(entry)
+                    for source in dict.fromkeys(source.shown for source in entry.inputs):
+                        self._readers.setdefault(source, []).append(entry)
         return self._readers.get(version, ())
 
     def consumers(
-        self, version: str, made: str, snapshot: int | None = None
+        self, version: str, node: str, snapshot: int | None = None
     ) -> Iterator[AncestryLink]:
-        """Who registered on a version, or on one snapshot of it."""
+        """Yield the consumers of a version, or of a snapshot of it, as links from a node."""
         state = self.state(version)
-        for name, hold in ({} if state is None else state.pins).items():
-            if name.startswith(CONSUMER_PREFIX) and snapshot in {None, hold.snapshot}:
-                node = AncestryNode(
-                    name, "consumer", {"snapshot": hold.snapshot, "reason": hold.reason}
-                )
-                yield AncestryLink(
-                    node, AncestryEdge(made, name, "read", how=f"snapshot {hold.snapshot}")
-                )
+        for name, pin in ({} if state is None else state.pins).items():
+            if name.startswith(CONSUMER_PREFIX) and snapshot in {None, pin.snapshot}:
+                facts = {"snapshot": pin.snapshot, "reason": pin.reason}
+                edge = AncestryEdge(node, name, "read", how=f"snapshot {pin.snapshot}")
+                yield AncestryLink(AncestryNode(name, "consumer", facts), edge)
 
 
-def make_sources_link(entry: Entry, made: str, shards: Sequence[Shard]) -> AncestryLink:
-    """From the sources of these shards, which an append brought in, together as one node."""
+def make_sources_link(entry: Entry, downstream: str, shards: Sequence[Shard]) -> AncestryLink:
+    """Return the link from the sources of appended shards, as a single node."""
     keys = {shard.source for shard in shards}
-    named = [one for one in entry.sources if one.key in keys]
-    node = AncestryNode(f"sources of {made}", "source", {"sources": [one.shown for one in named]})
+    names = [source.shown for source in entry.sources if source.key in keys]
+    node = AncestryNode(f"sources of {downstream}", "source", {"sources": names})
     records = sum(shard.records for shard in shards if shard.source is not None)
-    return AncestryLink(node, make_edge(entry, node.id, made, records))
+    return AncestryLink(node, make_edge(entry, node.id, downstream, records))
 
 
 def make_source_node(source: Source) -> AncestryNode:
-    """One source."""
+    """Return the node of a source."""
     return AncestryNode(f"source {source.shown}", "source", {"source": source.to_dict()})
 
 
 def merge_source_links(links: Sequence[AncestryLink]) -> list[AncestryLink]:
-    """Links of which those from sources have one node, with all names."""
-    names: dict[str, list[str]] = {}
+    """Merge the names of source nodes with the same id."""
+    names: dict[str, dict[str, None]] = {}
     for link in links:
         if "sources" in link.node.facts:
-            names.setdefault(link.node.id, []).extend(link.node.facts["sources"])
+            names.setdefault(link.node.id, {}).update(dict.fromkeys(link.node.facts["sources"]))
     return [
         AncestryLink(
-            AncestryNode(
-                link.node.id, "source", {"sources": list(dict.fromkeys(names[link.node.id]))}
-            ),
+            replace(link.node, facts={"sources": list(names[link.node.id])})
+            if link.node.id in names
+            else link.node,
             link.edge,
         )
-        if link.node.id in names
-        else link
         for link in links
     ]

@@ -26,49 +26,51 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_a_tree_shows_both_ways(root: Path) -> None:
+def test_tree_shows_upstream_and_downstream(root: Path) -> None:
     result = on(root, "lineage", "digits/v2")
     assert (result.code, result.err) == (0, "")
     lines = [line.lstrip("│├└─ ") for line in result.out.splitlines()]
     starts = (
         "digits/v2: 6 records, ",
-        "made of",
+        "upstream",
         "digits/v1: 6 records, ",
         "extend, entry 2, ",
         "2 sources: ",
         "append, 6 records, entry 2, ",
-        "made into",
+        "downstream",
         "other/v1: 6 records, ",
         "rebuild, entry 2, ",
     )
     found = [start for line in lines for start in starts if line.startswith(start)]
     assert found == list(starts)
     up = on(root, "lineage", "digits/v2", "--upstream").out
-    assert "made into" not in up
+    assert "downstream" not in up
     down = on(root, "lineage", "other/v1", "--downstream", "--json").json
     assert (down["ok"], down["edges"]) == (True, [])
 
 
-@pytest.mark.parametrize("level", ["versions", "snapshots", "shards", "fields"])
+@pytest.mark.parametrize("level", ["versions", "snapshots", "shards", "features"])
 def test_every_level_has_a_tree_json_and_dot(root: Path, level: str) -> None:
     asked = ("lineage", "digits/v2@1", "--level", level)
-    assert "made of" in on(root, *asked).out
+    assert "upstream" in on(root, *asked).out
     told = on(root, *asked, "--json").json
     assert told["ok"]
     assert told["level"] == level
     names = {node["id"] for node in told["nodes"]}
-    assert {end for edge in told["edges"] for end in (edge["of"], edge["made"])} <= names
+    assert {
+        end for edge in told["edges"] for end in (edge["upstream"], edge["downstream"])
+    } <= names
     dot = on(root, *asked, "--dot").out
     assert dot.startswith("digraph lineage {\n")
     assert dot.count(" -> ") == len(told["edges"])
 
 
 def test_it_fits_a_narrow_terminal(root: Path) -> None:
-    result = narrow(root, "lineage", "digits/v2", "--level", "fields")
+    result = narrow(root, "lineage", "digits/v2", "--level", "features")
     assert "function 'double'" in squeezed(result.out.replace("│", ""))
 
 
-def test_a_long_history_is_cut_off_and_that_is_said(tmp_path: Path) -> None:
+def test_deep_tree_is_cut_off(tmp_path: Path) -> None:
     version = base_of(tmp_path, (0, 3))
     for turn in range(14):
         rebuild(version, snapshot="latest", compression="none" if turn % 2 else "gzip")
@@ -81,26 +83,26 @@ def test_a_long_history_is_cut_off_and_that_is_said(tmp_path: Path) -> None:
     assert len(told["nodes"]) == 16
 
 
-def test_what_is_gone_is_said(root: Path) -> None:
+def test_deleted_log_is_missing(root: Path) -> None:
     shutil.rmtree(root / "digits/v1")
     result = on(root, "lineage", "digits/v2")
     assert result.code == 0
-    assert "digits/v1 [GONE: " in result.out
+    assert "digits/v1 [MISSING: " in result.out
 
 
-def test_a_damaged_log_is_said_and_is_a_problem(root: Path) -> None:
+def test_corrupt_log_exits_with_1(root: Path) -> None:
     damage(entry_file(root, 2, "digits/v1"), 40 * 8)
     for level in ("versions", "snapshots", "shards"):
         result = on(root, "lineage", "digits/v2", "--level", level)
         assert (result.code, result.err) == (1, "")
-        assert "[DAMAGED: " in result.out.replace("\n", " ")
+        assert "[CORRUPT: " in result.out.replace("\n", " ")
     told = on(root, "lineage", "digits/v2", "--json")
     assert (told.code, told.json["ok"]) == (1, False)
-    assert list(told.json["unread"]) == ["digits/v1"]
+    assert list(told.json["unreadable"]) == ["digits/v1"]
     assert on(root, "lineage", "digits/v2", "--downstream").code == 1
 
 
-def test_a_damaged_log_that_may_have_read_it_is_named(root: Path) -> None:
+def test_corrupt_downstream_log_is_named(root: Path) -> None:
     damage(entry_file(root, 2, "other/v1"), 40 * 8)
     result = shardline("lineage", "digits/v2", "--downstream", "--root", root)
     assert result.code == 1

@@ -50,21 +50,21 @@ def test_a_shard_that_is_paired_with_itself_is_one_parent_with_its_pairs_once(
     base, pairs = base_of(tmp_path, (0, 3)), version_in(tmp_path, "pairs/v1")
     prefixes: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
     combine(base, base, pairs, mode="virtual", **prefixes)
-    graph = told(pairs, level="shards", down=False)
-    (edge,) = graph.parents(graph.start[0])
+    graph = build_graph(pairs, level="shards", downstream=False)
+    (edge,) = graph.upstream(graph.start[0])
     assert edge.records == 9
 
 
-def told(version: Version, *asked: Any, **options: Any) -> AncestryGraph:  # noqa: ANN401 - as they come
+def build_graph(version: Version, *asked: Any, **options: Any) -> AncestryGraph:  # noqa: ANN401 - as they come
     return build_ancestry_graph(LogIndex(version.store), version.name, *asked, **options)
 
 
 def arrows(graph: AncestryGraph) -> set[tuple[str, str, str]]:
-    return {(edge.of, edge.operation, edge.made) for edge in graph.edges}
+    return {(edge.upstream, edge.operation, edge.downstream) for edge in graph.edges}
 
 
 def test_versions_are_made_of_versions_and_of_sources(tmp_path: Path, base: Version) -> None:
-    graph = told(base)
+    graph = build_graph(base)
     assert arrows(graph) == {
         ("sources of digits/v1", "append", "digits/v1"),
         ("digits/v1", "extend", "digits/v2"),
@@ -73,9 +73,9 @@ def test_versions_are_made_of_versions_and_of_sources(tmp_path: Path, base: Vers
         ("other/v1", "combine", "pairs/v1"),
     }
     assert len(graph.nodes["sources of digits/v1"].facts["sources"]) == 3
-    (appended,) = graph.parents("digits/v1")
+    (appended,) = graph.upstream("digits/v1")
     assert (appended.records, len(appended.entries)) == (8, 2)
-    up = told(version_in(tmp_path, "other/v1"), down=False)
+    up = build_graph(version_in(tmp_path, "other/v1"), downstream=False)
     assert arrows(up) == {
         ("sources of digits/v1", "append", "digits/v1"),
         ("digits/v1", "extend", "digits/v2"),
@@ -86,7 +86,7 @@ def test_versions_are_made_of_versions_and_of_sources(tmp_path: Path, base: Vers
 def test_a_version_at_a_snapshot_is_told_without_what_came_later(
     tmp_path: Path, base: Version
 ) -> None:
-    first = told(base, 1)
+    first = build_graph(base, 1)
     assert arrows(first) == {
         ("sources of digits/v1@1", "append", "digits/v1@1"),
         ("digits/v1@1", "extend", "digits/v2@1"),
@@ -95,22 +95,22 @@ def test_a_version_at_a_snapshot_is_told_without_what_came_later(
     }
     assert first.nodes["digits/v1@1"].facts["records"] == 6
     assert len(first.nodes["sources of digits/v1@1"].facts["sources"]) == 2
-    (appended,) = first.parents("digits/v1@1")
+    (appended,) = first.upstream("digits/v1@1")
     assert appended.records == 6
-    migrated = told(version_in(tmp_path, "other/v1"), 1, down=False)
-    (appended,) = migrated.parents("digits/v1@1")
+    migrated = build_graph(version_in(tmp_path, "other/v1"), 1, downstream=False)
+    (appended,) = migrated.upstream("digits/v1@1")
     assert appended.records == 6
 
 
 def test_a_version_at_a_snapshot_that_was_rebuilt_in_place_is_made_of_its_sources(
     base: Version,
 ) -> None:
-    graph = told(base, 3)
+    graph = build_graph(base, 3)
     assert arrows(graph) == {
         ("sources of digits/v1@3", "append", "digits/v1@3"),
         ("digits/v1@3", "combine", "pairs/v1@1"),
     }
-    (appended,) = graph.parents("digits/v1@3")
+    (appended,) = graph.upstream("digits/v1@3")
     assert (appended.records, len(appended.entries)) == (8, 2)
     assert len(graph.nodes["sources of digits/v1@3"].facts["sources"]) == 3
 
@@ -123,16 +123,16 @@ def test_a_shard_that_is_reused_has_its_records_once(tmp_path: Path) -> None:
     extend(base, double, extended, **NEWEST)
     restore_version(base, "1")
     extend(base, double, extended, **NEWEST)
-    graph = told(extended, level="shards")
-    (edge,) = graph.parents(graph.start[0])
+    graph = build_graph(extended, level="shards")
+    (edge,) = graph.upstream(graph.start[0])
     assert (edge.records, len(edge.entries)) == (3, 2)
-    down = told(base, level="shards", up=False)
-    (edge,) = (one for one in down.edges if one.made == graph.start[0])
+    down = build_graph(base, level="shards", upstream=False)
+    (edge,) = (one for one in down.edges if one.downstream == graph.start[0])
     assert edge.records == 3
 
 
 def test_a_snapshot_is_made_of_those_that_its_shards_were_made_of(base: Version) -> None:
-    graph = told(base, 3, level="snapshots")
+    graph = build_graph(base, 3, level="snapshots")
     assert graph.start == ("digits/v1@3",)
     assert arrows(graph) == {
         ("digits/v1@1", "rebuild", "digits/v1@3"),
@@ -140,18 +140,18 @@ def test_a_snapshot_is_made_of_those_that_its_shards_were_made_of(base: Version)
         ("sources of digits/v1@3", "append", "digits/v1@3"),
         ("digits/v1@3", "combine", "pairs/v1@1"),
     }
-    down = told(base, 1, level="snapshots", up=False)
+    down = build_graph(base, 1, level="snapshots", upstream=False)
     assert ("digits/v1@1", "extend", "digits/v2@1") in arrows(down)
     assert ("other/v1@1", "combine", "pairs/v1@1") in arrows(down)
-    assert told(base, level="snapshots").start == ("digits/v1@1", "digits/v1@3")
+    assert build_graph(base, level="snapshots").start == ("digits/v1@1", "digits/v1@3")
 
 
 def test_shards_are_made_of_shards_and_those_of_sources(tmp_path: Path, base: Version) -> None:
     pairs = version_in(tmp_path, "pairs/v1")
     (made,) = pairs.latest().shards
-    graph = told(pairs, level="shards", down=False)
+    graph = build_graph(pairs, level="shards", downstream=False)
     assert graph.start == (f"pairs/{made.name}",)
-    of = {edge.of for edge in graph.parents(graph.start[0])}
+    of = {edge.upstream for edge in graph.upstream(graph.start[0])}
     other = version_in(tmp_path, "other/v1").latest().shards
     rebuilt, grown_by = base.latest().shards
     assert of == {
@@ -159,22 +159,22 @@ def test_shards_are_made_of_shards_and_those_of_sources(tmp_path: Path, base: Ve
         *(f"other/{shard.name}" for shard in other),
     }
     first = base.snapshot(1).shards
-    assert {edge.of for edge in graph.parents(f"digits/{rebuilt.name}")} == {
+    assert {edge.upstream for edge in graph.upstream(f"digits/{rebuilt.name}")} == {
         f"digits/{shard.name}" for shard in first
     }
-    (source,) = graph.parents(f"digits/{first[0].name}")
-    assert source.of == f"source {tmp_path}/landing/000000-000003.jsonl"
-    down = told(base, 1, level="shards", up=False)
-    assert {edge.made for edge in down.children(f"digits/{first[1].name}")} == {
+    (source,) = graph.upstream(f"digits/{first[0].name}")
+    assert source.upstream == f"source {tmp_path}/landing/000000-000003.jsonl"
+    down = build_graph(base, 1, level="shards", upstream=False)
+    assert {edge.downstream for edge in down.downstream(f"digits/{first[1].name}")} == {
         f"digits/{version_in(tmp_path).latest().shards[1].name}",
         f"digits/{rebuilt.name}",
     }
 
 
 def test_fields_are_made_of_fields(tmp_path: Path, base: Version) -> None:
-    graph = told(version_in(tmp_path), level="fields")
+    graph = build_graph(version_in(tmp_path), level="features")
     computed = "computed by function 'double'"
-    assert {(edge.of, edge.how, edge.made) for edge in graph.edges} == {
+    assert {(edge.upstream, edge.how, edge.downstream) for edge in graph.edges} == {
         ("digits/v1:id", "kept", "digits/v2:id"),
         ("digits/v1:name", "kept", "digits/v2:name"),
         ("digits/v1:id", computed, "digits/v2:double"),
@@ -183,12 +183,15 @@ def test_fields_are_made_of_fields(tmp_path: Path, base: Version) -> None:
         ("other/v1:id", "renamed", "pairs/v1:b_id"),
         ("other/v1:title", "renamed", "pairs/v1:b_title"),
     }
-    assert told(base, level="fields", down=False).edges == ()
+    assert build_graph(base, level="features", downstream=False).edges == ()
 
 
 def test_of_a_snapshot_the_fields_are_told_that_were_made_of_just_that_one(base: Version) -> None:
     made = {
-        number: {edge.made for edge in told(base, number, level="fields").children("digits/v1:id")}
+        number: {
+            edge.downstream
+            for edge in build_graph(base, number, level="features").downstream("digits/v1:id")
+        }
         for number in (1, 2, 3)
     }
     assert made == {1: {"digits/v2:id", "digits/v2:double"}, 2: set(), 3: {"pairs/v1:a_id"}}
@@ -197,21 +200,23 @@ def test_of_a_snapshot_the_fields_are_told_that_were_made_of_just_that_one(base:
 @pytest.mark.parametrize("level", ANCESTRY_LEVELS)
 def test_an_input_that_is_gone_is_shown_as_gone(tmp_path: Path, base: Version, level: str) -> None:
     shutil.rmtree(tmp_path / "root/digits/v1")
-    graph = told(version_in(tmp_path), level=level, down=False)
-    gone = [node for node in graph.nodes.values() if node.gone]
+    graph = build_graph(version_in(tmp_path), level=level, downstream=False)
+    gone = [node for node in graph.nodes.values() if node.problem]
     assert gone
-    assert "no log" in gone[0].gone
-    assert all(edge.made in graph.nodes and edge.of in graph.nodes for edge in graph.edges)
-    assert base.name in gone[0].id or base.name in gone[0].gone
+    assert "no log" in gone[0].reason
+    assert all(
+        edge.downstream in graph.nodes and edge.upstream in graph.nodes for edge in graph.edges
+    )
+    assert base.name in gone[0].id or base.name in gone[0].reason
 
 
 def test_a_log_that_cannot_be_read_is_shown_so(tmp_path: Path, base: Version) -> None:
     del base
     entry = tmp_path / "root/digits/v2/log/00000000000000000001.json"
     entry.write_bytes(entry.read_bytes().replace(b"create", b"crEate"))
-    graph = told(version_in(tmp_path, "other/v1"), up=True, down=False)
-    assert "cannot be read" in graph.nodes["digits/v2"].gone
-    assert graph.nodes["digits/v2"].to_dict()["damaged"] == graph.unread["digits/v2"]
+    graph = build_graph(version_in(tmp_path, "other/v1"), downstream=False)
+    assert "cannot be read" in graph.nodes["digits/v2"].reason
+    assert graph.nodes["digits/v2"].to_dict()["reason"] == graph.unreadable["digits/v2"]
     assert arrows(graph) == {("digits/v2", "migrate", "other/v1")}
 
 
@@ -226,9 +231,9 @@ def test_a_log_that_cannot_be_read_is_told_at_every_level_and_both_ways(
     entry = tmp_path / "root/digits/v2/log/00000000000000000002.json"
     entry.write_bytes(entry.read_bytes().replace(b"extend", b"extent"))
     asked = version_in(tmp_path, "other/v1") if up else base
-    graph = told(asked, level=level, up=up, down=not up)
-    assert list(graph.unread) == ["digits/v2"]
-    assert any(node.lack == "damaged" for node in graph.nodes.values()) == up
+    graph = build_graph(asked, level=level, upstream=up, downstream=not up)
+    assert list(graph.unreadable) == ["digits/v2"]
+    assert any(node.problem == "corrupt" for node in graph.nodes.values()) == up
 
 
 def test_what_went_to_vacuum_is_shown_so(base: Version) -> None:
@@ -236,26 +241,28 @@ def test_what_went_to_vacuum_is_shown_so(base: Version) -> None:
     later = datetime.now(UTC) + timedelta(days=1)
     vacuum(base.store, "digits", retention=timedelta(0), dry_run=False, clock=lambda: later)
     base.refresh()
-    old = told(base, level="snapshots").nodes["digits/v1@1"]
-    assert old.lack == "gone"
-    assert re.findall(r"\d+", old.gone) == ["2", "2"]
+    old = build_graph(base, level="snapshots").nodes["digits/v1@1"]
+    assert old.problem == "missing"
+    assert re.findall(r"\d+", old.reason) == ["2", "2"]
     shards = [f"digits/{shard.name}" for shard in base.snapshot(1).shards]
-    graph = told(base, level="shards", down=False)
-    assert ["vacuum" in graph.nodes[shard].gone for shard in shards] == [True, True]
+    graph = build_graph(base, level="shards", downstream=False)
+    assert ["vacuum" in graph.nodes[shard].reason for shard in shards] == [True, True]
 
 
 def test_who_registered_on_it_is_shown(base: Version) -> None:
     base.pin("consumer training", 3, "run 9")
-    assert ("digits/v1", "read", "consumer training") in arrows(told(base))
-    assert ("digits/v1@3", "read", "consumer training") in arrows(told(base, level="snapshots"))
-    assert ("digits/v1", "read", "consumer training") not in arrows(told(base, 1))
+    assert ("digits/v1", "read", "consumer training") in arrows(build_graph(base))
+    assert ("digits/v1@3", "read", "consumer training") in arrows(
+        build_graph(base, level="snapshots")
+    )
+    assert ("digits/v1", "read", "consumer training") not in arrows(build_graph(base, 1))
 
 
 def test_appends_since_are_told_in_their_number(base: Version) -> None:
     append(base, [{"id": 100, "name": "x"}], batch="more")
-    (edge,) = told(base, down=False).edges
+    (edge,) = build_graph(base, downstream=False).edges
     assert len(edge.entries) == 3
-    assert told(base, 1, down=False).edges[0].entries == (edge.entries[0],)
+    assert build_graph(base, 1, downstream=False).edges[0].entries == (edge.entries[0],)
 
 
 def test_names_that_dot_would_obey_are_quoted() -> None:
@@ -265,7 +272,7 @@ def test_names_that_dot_would_obey_are_quoted() -> None:
         (hostile,),
         {
             hostile: AncestryNode(hostile, "version"),
-            "x": AncestryNode("x", "version", gone="it is\nlost"),
+            "x": AncestryNode("x", "version", problem="missing", reason="it is\nlost"),
         },
         (AncestryEdge("x", hostile, "extend", how='by "f"'),),
     )

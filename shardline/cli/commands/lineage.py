@@ -1,4 +1,4 @@
-"""A graph of ancestry as trees in the terminal: upwards and downwards from where one looks."""
+"""`shardline lineage`."""
 
 from __future__ import annotations
 
@@ -26,114 +26,108 @@ if TYPE_CHECKING:
 
 
 _PROBLEM_LABELS = {
-    "gone": "GONE",
-    "damaged": "DAMAGED",
-    "unreadable": "NOT READABLE",
-    "unknown": "NOT KNOWN",
+    "missing": "MISSING",
+    "corrupt": "CORRUPT",
+    "unreadable": "UNREADABLE",
+    "unknown": "UNKNOWN",
 }
 _SHOWN_SOURCES = 3
 _SHOWN_RUN = 16
-_SEEN_SUFFIX = " (see above)"
 _MAX_DEPTH = 12
-_MORE_LABEL = "… and more before it: --json tells all"
+_REST_LABEL = "… and more: --json lists all"
 
 
 def print_trees(graph: AncestryGraph, *, upstream: bool, downstream: bool) -> None:
-    """Print a tree for each node that one looks at, with what is before it and behind it."""
+    """Print a tree for each start node."""
     from rich.tree import Tree
 
     console = create_console()
     if not graph.start:
-        console.print(f"there are no {graph.level} to tell of")
-    seen: dict[bool, set[str]] = {True: set(), False: set()}
+        console.print(f"no {graph.level}")
+    seen: dict[str, set[str]] = {"upstream": set(), "downstream": set()}
     for start in graph.start:
         tree = Tree(format_node(graph.nodes[start]), highlight=False)
-        for wanted, title, upwards in (
-            (upstream, "made of", True),
-            (downstream, "made into", False),
-        ):
-            if wanted:
+        for included, title in ((upstream, "upstream"), (downstream, "downstream")):
+            if included:
                 branch = tree.add(title)
-                _add_branches(graph, start, branch, seen[upwards], upwards=upwards)
+                _add_branches(graph, start, branch, seen[title], upstream=title == "upstream")
                 if not branch.children:
-                    branch.label = f"{title}: nothing that the logs tell of"
+                    branch.label = f"{title}: none"
         console.print(tree)
 
 
 def _add_branches(
-    graph: AncestryGraph, start: str, branch: Tree, seen: set[str], *, upwards: bool
+    graph: AncestryGraph, start: str, branch: Tree, seen: set[str], *, upstream: bool
 ) -> None:
-    """Put what lies above or below a node into a tree; what was shown before is only named.
-
-    A tree that is deeper than a terminal is wide is cut off, and says so.
-    """
-    waiting = [(start, branch, 0)]
+    """Add the nodes on one side of a node. A node that was seen is added without its branches."""
+    list_edges = graph.upstream if upstream else graph.downstream
+    pending = [(start, branch, 0)]
     seen.add(start)
-    while waiting:
-        node, tree, depth = waiting.pop()
-        found = []
-        next_to = graph.parents(node) if upwards else graph.children(node)
-        if depth == _MAX_DEPTH and next_to:
-            tree.add(_MORE_LABEL if upwards else _MORE_LABEL.replace("before", "behind"))
+    while pending:
+        node, tree, depth = pending.pop()
+        edges = list_edges(node)
+        if depth == _MAX_DEPTH and edges:
+            tree.add(_REST_LABEL)
             continue
-        for edge in next_to:
-            other = edge.of if upwards else edge.made
-            again = other in seen
-            more = (graph.parents(other) if upwards else graph.children(other)) if again else ()
-            label = f"{format_node(graph.nodes[other])}{_SEEN_SUFFIX if more else ''}"
-            child = tree.add(f"{label}\n{format_edge(edge)}")
-            if not again:
+        branches = []
+        for edge in edges:
+            other = edge.upstream if upstream else edge.downstream
+            suffix = " (see above)" if other in seen and list_edges(other) else ""
+            child = tree.add(f"{format_node(graph.nodes[other])}{suffix}\n{format_edge(edge)}")
+            if other not in seen:
                 seen.add(other)
-                found.append((other, child, depth + 1))
-        waiting += reversed(found)
+                branches.append((other, child, depth + 1))
+        pending += reversed(branches)
 
 
 def format_node(node: AncestryNode) -> str:
-    """A node in one line: what it is, how much it holds, and whether it is gone."""
+    """Return a node in a line: id, totals and problem."""
     facts = node.facts
-    told = []
     if "sources" in facts:
         return _format_sources(facts["sources"])
+    parts = []
     if "records" in facts:
-        told.append(format_count(facts["records"], "record"))
+        parts.append(format_count(facts["records"], "record"))
     if "bytes" in facts:
-        told.append(format_bytes(facts["bytes"]))
+        parts.append(format_bytes(facts["bytes"]))
     if node.kind == "version" and "snapshot" in facts:
-        told.append(f"newest snapshot {facts['snapshot'] or '-'}")
-    if "kind_of_values" in facts:
-        told.append(f"{facts['kind_of_values']} {facts['shape'] or ''}".strip())
+        parts.append(f"latest snapshot {facts['snapshot'] or '-'}")
+    if "feature_kind" in facts:
+        parts.append(f"{facts['feature_kind']} {facts['shape'] or ''}".strip())
     if "rejected" in facts:
-        told.append("rejected")
-    text = escape_text(node.id) + (f": {', '.join(told)}" if told else "")
-    return f"{text} [{_PROBLEM_LABELS[node.lack]}: {escape_text(node.gone)}]" if node.gone else text
+        parts.append("rejected")
+    text = escape_text(node.id) + (f": {', '.join(parts)}" if parts else "")
+    if node.problem is None:
+        return text
+    return f"{text} [{_PROBLEM_LABELS[node.problem]}: {escape_text(node.reason)}]"
 
 
 def _format_sources(names: list[str]) -> str:
-    shown = [escape_text(name) for name in names[:_SHOWN_SOURCES]]
-    left = len(names) - len(shown)
-    shown += [f"{left:,} more"] if left else []
-    return f"{format_count(len(names), 'source')}: {format_list(shown) if shown else 'none'}"
+    listed = [escape_text(name) for name in names[:_SHOWN_SOURCES]]
+    rest = len(names) - len(listed)
+    listed += [f"{rest:,} more"] if rest else []
+    return f"{format_count(len(names), 'source')}: {format_list(listed) if listed else 'none'}"
 
 
 def format_edge(edge: AncestryEdge) -> str:
-    """How it was made, by which entries, when, and by whom."""
-    told = [f"{escape_text(edge.operation)}{f' ({escape_text(edge.how)})' if edge.how else ''}"]
+    """Return an edge in a line: operation, records, entries, time, run and code."""
+    parts = [f"{escape_text(edge.operation)}{f' ({escape_text(edge.how)})' if edge.how else ''}"]
     if edge.records is not None:
-        told.append(format_count(edge.records, "record"))
+        parts.append(format_count(edge.records, "record"))
     if edge.entries:
         more = f" and {len(edge.entries) - 1:,} before it" if len(edge.entries) > 1 else ""
-        told.append(f"entry {edge.entries[-1]}{more}")
-    told += [format_time(edge.time)] if edge.time is not None else []
-    told += [f"run {escape_text(edge.run[:_SHOWN_RUN])}"] if edge.run else []
-    told += [f"code {escape_text(edge.code[:_SHOWN_RUN])}"] if edge.code else []
-    return ", ".join(told)
+        parts.append(f"entry {edge.entries[-1]}{more}")
+    parts += [format_time(edge.time)] if edge.time is not None else []
+    parts += [f"run {escape_text(edge.run[:_SHOWN_RUN])}"] if edge.run else []
+    parts += [f"code {escape_text(edge.code[:_SHOWN_RUN])}"] if edge.code else []
+    return ", ".join(parts)
 
 
 @click.command(
     epilog="""\b
 Examples:
   shardline lineage digits/v2                       both ways, by versions
-  shardline lineage digits/v2@7 --upstream --level fields where each field comes from
+  shardline lineage digits/v2@7 --upstream --level features
   shardline lineage digits/v1 --downstream --level shards
   shardline lineage digits/v2 --dot | dot -Tsvg > lineage.svg
 
@@ -144,7 +138,7 @@ Logs are read, and no shard. What was deleted since is shown too, and says so.""
 @click.option("--downstream", is_flag=True, help="Only what was made of it.")
 @click.option(
     "--level",
-    type=click.Choice(["versions", "snapshots", "shards", "fields"]),
+    type=click.Choice(["versions", "snapshots", "shards", "features"]),
     default="versions",
     show_default=True,
     help="What to tell of.",
@@ -181,12 +175,12 @@ def lineage(
         LogIndex(store),
         named.version,
         number,
-        level=next(one for one in ANCESTRY_LEVELS if one == level),
-        up=upstream or not downstream,
-        down=downstream or not upstream,
+        level=next(known for known in ANCESTRY_LEVELS if known == level),
+        upstream=upstream or not downstream,
+        downstream=downstream or not upstream,
     )
     if as_json:
-        click.echo(json.dumps({"ok": not graph.unread, **graph.to_dict()}))
+        click.echo(json.dumps({"ok": not graph.unreadable, **graph.to_dict()}))
     elif dot:
         from shardline.lineage.ancestry_graph import format_dot
 
@@ -195,7 +189,7 @@ def lineage(
         print_trees(
             graph, upstream=upstream or not downstream, downstream=downstream or not upstream
         )
-    if graph.unread:
+    if graph.unreadable:
         if not as_json:
             _warn_unreadable_logs(graph)
         raise SystemExit(1)
@@ -205,10 +199,10 @@ def _warn_unreadable_logs(graph: AncestryGraph) -> None:
     """Warn of logs that cannot be read, and suggest to verify them."""
     from shardline.lineage.ancestry_graph import UNREADABLE_LOG
 
-    shown = [node.gone for node in graph.nodes.values() if node.gone]
-    for name, why in graph.unread.items():
+    reasons = [node.reason for node in graph.nodes.values() if node.problem]
+    for name, reason in graph.unreadable.items():
         hint = Hint.run("verify", name)
-        if any(why.removeprefix(f"{UNREADABLE_LOG}: ") in one for one in shown):
+        if any(reason.removeprefix(f"{UNREADABLE_LOG}: ") in other for other in reasons):
             click.echo(f"hint: {render_hint(hint)}")
         else:
-            print_warning(f"{name}: inputs unknown: {why}", hint)
+            print_warning(f"{name}: inputs unknown: {reason}", hint)
