@@ -250,7 +250,7 @@ def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | 
         return Hint.of("if the size is correct, raise ", Option("max_decompressed"))
     if kind == "oversized":
         return Hint.of("if the record is valid, raise ", Option("max_record"))
-    return Hint.run("salvage", file_argument(path), "OUT")
+    return Hint.run("salvage", file_argument(path), "-o", "OUT")
 
 
 class CorruptShardError(ShardlineError, ValueError):

@@ -216,7 +216,7 @@ def test_a_corrupt_file_has_code_and_hint_of_its_fault(
         return
     assert error.hint is not None
     assert [part for part in error.hint.parts if isinstance(part, Option)] == options
-    assert error.hint.commands == (() if options else (Command.of("salvage", "a", "OUT"),))
+    assert error.hint.commands == (() if options else (Command.of("salvage", "a", "-o", "OUT"),))
 
 
 def test_a_hint_renders_commands_and_options_in_backticks() -> None:

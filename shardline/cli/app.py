@@ -82,6 +82,7 @@ _SECTIONS = {
     "Metadata for other tools": {
         "describe": "Write a dataset card, checksums or Croissant.",
         "openlineage": "Export the history as OpenLineage events.",
+        "draft": "Draft an expectation suite from a snapshot.",
     },
 }
 """Commands and their summaries, in the order of the help.
@@ -226,7 +227,7 @@ Examples:
   shardline verify data/                    check every byte in a folder
   shardline schema train.tfrecord --spec    print a feature spec to paste
   shardline head train.tfrecord -n 3
-  shardline rebuild 'train-*' --output train.tfrecord
+  shardline rebuild 'train-*' -o train.tfrecord
 \b
   export SHARDLINE_ROOT=s3://bucket/data    set the root of the datasets
   shardline append digits/v1 monday.jsonl   append records, check and publish them

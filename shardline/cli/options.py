@@ -135,7 +135,7 @@ def root_option(command: CommandFunction) -> CommandFunction:
         show_envvar=True,
         metavar="FOLDER|URI",
         callback=_keep_root,
-        help="Where the datasets live: a folder, s3://..., gs://... or az://...",
+        help="Root of the datasets: a folder, s3://..., gs://... or az://...",
     )(command)
 
 
@@ -152,7 +152,7 @@ def json_option(command: CommandFunction) -> CommandFunction:
         is_flag=True,
         is_eager=True,
         callback=_keep_json,
-        help="Print JSON, for machines.",
+        help="Print JSON.",
     )(command)
 
 
@@ -164,14 +164,14 @@ def limit_options(command: CommandFunction) -> CommandFunction:
             type=Size(),
             default="256GB",
             show_default=True,
-            help="Refuse a packed file that unpacks to more than this.",
+            help="Refuse a compressed file that decompresses to more than this.",
         ),
         click.option(
             "--max-record",
             type=Size(),
             default="256MB",
             show_default=True,
-            help="Refuse a record that says it is larger than this.",
+            help="Refuse a record that is larger than this.",
         ),
     ):
         command = option(command)
@@ -184,7 +184,19 @@ def workers_option(command: CommandFunction) -> CommandFunction:
         "-j",
         "--workers",
         type=click.IntRange(min=1),
-        help="How many files to read at a time.  [default: one per core]",
+        help="Number of files to read in parallel.  [default: one per core]",
+    )(command)
+
+
+def output_option(command: CommandFunction) -> CommandFunction:
+    """Add -o/--output for a command that always writes a file."""
+    return click.option(
+        "-o",
+        "--output",
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="OUT",
+        help="Output file.",
     )(command)
 
 
@@ -206,7 +218,7 @@ def no_check_option(command: CommandFunction) -> CommandFunction:
     return click.option(
         "--no-check",
         is_flag=True,
-        help="Do not check the new snapshot: it is not published until 'shardline check' is run.",
+        help="Do not check the new snapshot. It stays unpublished until 'shardline check' passes.",
     )(command)
 
 

@@ -30,6 +30,9 @@ _FORM = re.compile(r"[^/@]+/[^/@]+(@[^@/]+)?")
 _SPELLING = (
     "names have 1 to 64 lower-case letters, digits, '-' and '_', with a letter or digit first"
 )
+SNAPSHOT_HELP = "SNAPSHOT is a number, a tag, 'latest', 'published' (the default) or a UTC time."
+"""The rule for every command that reads a snapshot, for its help."""
+
 _MAX_SNAPSHOT_LENGTH = 64
 _EXAMPLES = (
     "write `digits/v1`, or with a snapshot `digits/v1@7`: a number, a tag, `published`, `latest` "
@@ -46,16 +49,6 @@ class Reference:
 
     def __str__(self) -> str:
         return self.version if self.snapshot is None else f"{self.version}@{self.snapshot}"
-
-    @property
-    def which(self) -> str:
-        """The snapshot that is meant: the newest if nothing was said."""
-        return self.snapshot or "latest"
-
-    @property
-    def readable(self) -> str:
-        """The snapshot that is meant where data is read: the published one if nothing was said."""
-        return self.snapshot or "published"
 
 
 def is_reference(text: str) -> bool:
@@ -200,18 +193,29 @@ def open_target_version(
 
 
 def find_snapshot(
-    version: StoredVersion, reference: Reference, which: str | None = None
+    version: StoredVersion, reference: Reference, default: str = "published"
 ) -> StoredSnapshot:
-    """The snapshot that a reference means, or of its version the one that is told."""
+    """Return the snapshot that a reference names, the published one by default.
+
+    `default` differs only for commands that write to the latest snapshot. Raises
+    SnapshotNotFoundError.
+    """
     from shardline.errors import SnapshotNotFoundError
 
+    name = version.name
     if not version.state.snapshot:
         raise SnapshotNotFoundError(
-            f"{version.name}: no snapshot yet (nothing was appended)",
-            code="version-empty",
-            version=version.name,
+            f"{name}: no snapshot yet (nothing was appended)", code="version-empty", version=name
         )
-    return version.find(which or reference.which)
+    which = reference.snapshot or default
+    if which == "published" and version.state.published is None:
+        raise SnapshotNotFoundError(
+            f"{name}: no published snapshot",
+            code="version-unpublished",
+            hint=Hint.of(Hint.run("status", name), f" to see why, or write `{name}@latest`"),
+            version=name,
+        )
+    return version.find(which)
 
 
 def raise_not_found(store: Store, name: str) -> NoReturn:

@@ -77,17 +77,18 @@ if TYPE_CHECKING:
 def target_options(command: CommandFunction) -> CommandFunction:
     """What to read, and where to write."""
     for option in (
-        click.option("--overwrite", is_flag=True, help="Of a file: replace OUT if it is there."),
+        click.option("--overwrite", is_flag=True, help="With --output: replace an existing file."),
         click.option(
+            "-o",
             "--output",
             type=click.Path(path_type=Path),
             metavar="OUT",
-            help="Of a file: write this file.",
+            help="Write the records of a file to this file.",
         ),
         click.option(
             "--into",
             metavar="VERSION",
-            help="Of a version: make it the content of this one, which may be new: v2, or "
+            help="Write the records of a version to this version, new or existing: v2, or "
             "digits/v2.",
         ),
         click.argument("argument", metavar="NAME/VERSION[@SNAPSHOT]|FILE"),
@@ -104,15 +105,13 @@ def execution_options(command: CommandFunction) -> CommandFunction:
         limit_options,
         workers_option,
         no_check_option,
-        click.option(
-            "--dry-run", is_flag=True, help="Only tell what would be done, and how much that is."
-        ),
+        click.option("--dry-run", is_flag=True, help="Show the plan without writing."),
         click.option(
             "--max-quarantined",
             type=Share(),
             metavar="SHARE",
-            help="Of a version: let up to this share of the records go to quarantine, as 1% or "
-            "0.01, if what is asked for cannot be made of them.  [default: 0]",
+            help="With --into: quarantine up to this share of failing records, such as 1% "
+            "or 0.01.  [default: 0]",
         ),
     ):
         command = option(command)
@@ -309,7 +308,7 @@ def transform_version(
     """
     wanted = parse_reference(asked.argument)
     version = open_version(open_root(asked.root), wanted)
-    snapshot = find_snapshot(version, wanted, wanted.readable)
+    snapshot = find_snapshot(version, wanted)
     target = open_target_version(version, into)
     with show_activity("planning"), raise_as_usage_error():
         plan = make_plan(version, snapshot, target)

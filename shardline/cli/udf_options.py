@@ -229,8 +229,8 @@ def udf_option(command: CommandFunction) -> CommandFunction:
         "--udf",
         multiple=True,
         metavar="MODULE:OBJECT",
-        help="What makes new fields: a declared function, or a list of such, in a module or in "
-        "path/to/file.py; may be repeated.",
+        help="Function, or list of functions, that computes new features: in a module "
+        "or in path/to/file.py. Repeatable.",
     )(command)
 
 
@@ -240,36 +240,39 @@ def join_options(command: CommandFunction) -> CommandFunction:
         click.option(
             "--on-duplicate",
             type=click.Choice(["fail", "first", "last"]),
-            help="Which row counts if TABLE has a key twice.  [default: fail]",
+            help="Row to use for a duplicate key in TABLE.  [default: fail]",
         ),
         click.option(
             "defaults",
             "--default",
             multiple=True,
             metavar="NAME=VALUE",
-            help="The value of a field in records whose key is not in TABLE; one for each field.",
+            help="Value of a feature for records whose key is not in TABLE, one per "
+            "feature. Repeatable.",
         ),
         click.option(
             "--on-missing",
             type=click.Choice(["fail", "absent"]),
-            help="What becomes of records whose key is not in TABLE, without --default: they stop "
-            "it, or have no such field.  [default: fail]",
+            help="For a key that is not in TABLE: fail, or leave the features absent. Not "
+            "with --default.  [default: fail]",
         ),
         click.option(
-            "--columns", metavar="A,B", help="The columns to take.  [default: all but the key]"
+            "--columns", metavar="A,B", help="Columns to take.  [default: all but the key]"
         ),
         click.option(
-            "--table-key", metavar="COLUMN", help="What the key is called in TABLE, if otherwise."
+            "--table-key",
+            metavar="COLUMN",
+            help="Key column of TABLE.  [default: the name of the key]",
         ),
         click.option(
-            "--key", metavar="FEATURE", help="The feature that tells which row of TABLE it is."
+            "--key", metavar="FEATURE", help="Feature whose value selects the row of TABLE."
         ),
         click.option(
             "tables",
             "--join",
             multiple=True,
             metavar="TABLE",
-            help="Take new fields from a CSV, JSON lines, Parquet or Arrow file, a path or a URI.",
+            help="Add features from a CSV, JSON lines, Parquet or Arrow file: a path or a URI.",
         ),
     ):
         command = option(command)

@@ -452,4 +452,4 @@ def test_append_set_aside_alone_claims_no_unchanged_version(tmp_path: Path) -> N
 def test_hint_for_file_with_dash_can_be_pasted(tmp_path: Path) -> None:
     (tmp_path / "-x.tfrecord").write_bytes(b"\0" * 30)
     result = shardline("head", "--json", "--", "-x.tfrecord", cwd=tmp_path)
-    assert result.hint == [["salvage", "./-x.tfrecord", "OUT"]]
+    assert result.hint == [["salvage", "./-x.tfrecord", "-o", "OUT"]]

@@ -20,7 +20,7 @@ SIZE = len(framed(*FITTING))
 
 def test_what_came_is_told_with_records_and_bytes(tmp_path: Path) -> None:
     landed(tmp_path, "one", "two", "three")
-    result = narrow(tmp_path, "diff", f"{NAME}@1")
+    result = narrow(tmp_path, "diff", f"{NAME}@1", "@latest")
     assert result.code == 0
     lines = [line.split() for line in result.out.splitlines()]
     assert lines[:3] == [
@@ -86,7 +86,7 @@ def test_snapshots_go_by_number_tag_time_and_name(tmp_path: Path) -> None:
         ("@1", "@3", (1, 3)),
         ("@train-1", "@latest", (1, 3)),
         ("@2026-03-01T00:30", "@2026-03-01T01:30:00+00:00", (1, 2)),
-        ("@2026-03-01T03:30+02:00", "", (2, 3)),
+        ("@2026-03-01T03:30+02:00", "@latest", (2, 3)),
         ("@2", f"{NAME}@1", (2, 1)),
     ):
         result = on(tmp_path, "diff", NAME + old, *[new] * bool(new), "--json")
@@ -98,10 +98,10 @@ def test_many_shards_are_counted_and_all_shows_them(tmp_path: Path) -> None:
     version = make_version(tmp_path)
     append(version, "first")
     append(version, *(f"shard {number}" for number in range(20)))
-    short = on(tmp_path, "diff", f"{NAME}@1")
+    short = on(tmp_path, "diff", f"{NAME}@1", "@latest")
     assert short.out.count(".tfrecord") == 5
     assert "15 more" in short.out
-    assert on(tmp_path, "diff", f"{NAME}@1", "--all").out.count(".tfrecord") == 20
+    assert on(tmp_path, "diff", f"{NAME}@1", "@latest", "--all").out.count(".tfrecord") == 20
 
 
 def test_two_versions_differ_in_their_fields_too(tmp_path: Path) -> None:
@@ -109,13 +109,13 @@ def test_two_versions_differ_in_their_fields_too(tmp_path: Path) -> None:
     other = Version(tmp_path, "digits/v2")
     other.create(Schema((Feature("x", "int64", required=False), Feature("na\x1bme", "float"))))
     land(other, "one")
-    result = on(tmp_path, "diff", NAME, "digits/v2")
+    result = on(tmp_path, "diff", f"{NAME}@latest", "digits/v2@latest")
     assert result.code == 0
     assert "digits/v1@1 → digits/v2@1" in result.out
     assert "feature 'x': " in result.out
     assert "feature 'na\\x1bme': added" in result.out
     assert "\x1b" not in result.out
-    fields = on(tmp_path, "diff", NAME, "digits/v2", "--json").json["fields"]
+    fields = on(tmp_path, "diff", f"{NAME}@latest", "digits/v2@latest", "--json").json["fields"]
     assert fields["classification"] == "migration"
     assert {change["feature"] for change in fields["changes"]} == {"x", "na\x1bme"}
 

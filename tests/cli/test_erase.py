@@ -322,7 +322,7 @@ def test_whoever_asks_for_a_snapshot_that_is_gone_hears_why_and_nothing_is_begun
             assert result.error["version"] == "digits/v1"
             assert all(name.startswith("v1.") for name in result.error["names"])
     out = tmp_path / "out.tfrecord"
-    exported = on(root, "export", "digits/v1@1", out, "--json")
+    exported = on(root, "export", "digits/v1@1", "-o", out, "--json")
     assert exported.problem == (2, "object-not-found")
     assert not out.exists()
     assert sorted(root.rglob("*")) == before

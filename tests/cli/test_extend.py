@@ -87,7 +87,7 @@ def test_an_overlay_is_read_by_the_other_commands(tmp_path: Path) -> None:
     names: dict[str, tf.data.Dataset] = {}
     exec(text, names)  # noqa: S102 - that is what it is for
     assert [int(record["double"]) for record in names["dataset"]] == [0, 2, 4]
-    assert on(root, "export", "digits/v2", tmp_path / "out").code == 0
+    assert on(root, "export", "digits/v2", "-o", tmp_path / "out").code == 0
     whole = [tf.train.Example.FromString(one) for one in read_by_tensorflow(tmp_path / "out")]
     assert [one.features.feature["double"].int64_list.value[0] for one in whole] == [0, 2, 4]
     assert on(root, "verify", "digits/v2").code == 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "head": ("head", "a.csv"),
-    "salvage": ("salvage", "a.csv", "out"),
+    "salvage": ("salvage", "a.csv", "-o", "out"),
     "schema": ("schema", "a.data"),
     "rebuild": ("rebuild", "a.csv", "--output", "out"),
     "combine": ("combine", "a.csv", "a.csv", "--output", "out"),

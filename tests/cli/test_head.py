@@ -127,14 +127,15 @@ def test_of_a_version_records_are_numbered_throughout(tmp_path: Path) -> None:
     for number in range(3):
         rows = write_rows(tmp_path / f"{number}.jsonl", range(10 * number, 10 * number + 10))
         assert on(tmp_path, "append", NAME, rows, "--no-check").code == 0
-    lines = on(tmp_path, "head", NAME, "--json", "-n", "13", "--skip", "8").out.splitlines()
+    latest = f"{NAME}@latest"
+    lines = on(tmp_path, "head", latest, "--json", "-n", "13", "--skip", "8").out.splitlines()
     told = [json.loads(line) for line in lines]
     assert [one["record"] for one in told] == list(range(8, 21))
     assert [one["features"]["x"]["values"] for one in told] == [[n] for n in range(8, 21)]
     assert "record 0: Example" in on(tmp_path, "head", f"{NAME}@1", "-n", "1").out
-    result = on(tmp_path, "head", NAME, "--skip", "1000")
+    result = on(tmp_path, "head", f"{NAME}@latest", "--skip", "1000")
     assert (result.code, result.out.count("\n"), result.out[:12]) == (0, 1, "digits/v1@3:")
-    result = on(tmp_path, "head", f"{NAME}@published", "--json")
+    result = on(tmp_path, "head", NAME, "--json")
     assert result.problem == (2, "version-unpublished")
 
 

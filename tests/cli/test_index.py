@@ -56,6 +56,6 @@ def test_a_damaged_file_gets_no_index_and_code_1_and_the_others_get_theirs(tmp_p
     assert (damaged["index"], damaged["records"], sound["records"]) == (None, None, 100)
     for text in (damaged["error"], result.err):
         assert all(words in text for words in ("truncated", "record 99"))
-    assert result.commands == [["salvage", "a.tfrecord", "OUT"]]
+    assert result.commands == [["salvage", "a.tfrecord", "-o", "OUT"]]
     assert not (tmp_path / "a.tfrecord.index").exists()
     assert (tmp_path / "b.tfrecord.index").exists()

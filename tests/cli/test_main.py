@@ -108,10 +108,10 @@ WRONG = {
     "a negative number": (["head", "FILE", "-n", "-1"], "invalid-option-value"),
     "a negative skip": (["head", "FILE", "--skip", "-1"], "invalid-option-value"),
     "an unknown compression": (
-        ["salvage", "FILE", "OUT", "--compression", "lz4"],
+        ["salvage", "FILE", "-o", "OUT", "--compression", "lz4"],
         "invalid-option-value",
     ),
-    "salvage without OUT": (["salvage", "FILE"], "missing-argument"),
+    "salvage without OUT": (["salvage", "FILE"], "missing-option"),
     "two files for head": (["head", "FILE", "FILE"], "invalid-usage"),
 }
 
@@ -133,7 +133,7 @@ def test_wrong_usage_is_told_with_code_2(tmp_path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("command", [*OVER_FILES, "head", "salvage"])
 def test_a_missing_file_is_named_with_code_2(tmp_path: Path, command: str) -> None:
-    out = ["OUT"] * (command == "salvage")
+    out = ["-o", "OUT"] * (command == "salvage")
     result = shardline(command, "missing.tfrecord", *out, "--json", cwd=tmp_path)
     assert result.problem == (2, "file-not-found")
     assert result.error["path"] == "missing.tfrecord"
@@ -242,7 +242,7 @@ def test_a_terminal_gets_a_progress_bar(tmp_path: Path, command: str) -> None:
 
 def test_salvage_draws_a_progress_bar_too(tmp_path: Path) -> None:
     path = made(tmp_path / "a.tfrecord", framed(*[b"x" * 100] * 1000))
-    code, drawn = on_terminal("salvage", path, tmp_path / "out")
+    code, drawn = on_terminal("salvage", path, "-o", tmp_path / "out")
     assert code == 0
     assert "salvaging" in drawn
 
@@ -294,7 +294,7 @@ def test_payloads_of_any_kind_are_first_class(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in shardline("head", path, "--json").out.splitlines()]
     assert [line["payload"] for line in lines] == ['{"user": 7}', "<6 bytes>", "<3 bytes>"]
     assert {line["form"] for line in lines} == {"payload"}
-    result = shardline("salvage", path, tmp_path / "out", "--json")
+    result = shardline("salvage", path, "-o", tmp_path / "out", "--json")
     assert result.json["recovered"] == 3
     assert (tmp_path / "out").read_bytes() == framed(*OPAQUE)
     assert shardline("verify", path, "--examples").code == 1
@@ -305,7 +305,7 @@ def test_payloads_of_any_kind_are_first_class(tmp_path: Path) -> None:
 def test_a_command_for_one_file_refuses_several(tmp_path: Path, command: str) -> None:
     for name in ("a.tfrecord", "b.tfrecord"):
         made(tmp_path / name, framed(b"x"))
-    out = [] if command == "head" else ["out"]
+    out = [] if command == "head" else ["-o", "out"]
     for several in (".", "*.tfrecord"):
         result = shardline(command, several, *out, "--json", cwd=tmp_path)
         assert result.problem == (2, "too-many-files")
@@ -390,7 +390,7 @@ def test_an_empty_name_is_not_the_current_folder() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_pipe_is_refused_by_name_and_not_waited_for(tmp_path: Path, command: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    out = ["out"] if command == "salvage" else []
+    out = ["-o", "out"] if command == "salvage" else []
     result = shardline(command, "pipe", *out, "--json", cwd=tmp_path)
     assert result.code == 2
     assert "pipe" in result.error["message"]
@@ -415,7 +415,7 @@ def test_no_salvage_is_advised_for_records_that_are_no_examples(tmp_path: Path) 
 
 def test_the_advice_can_be_pasted_whatever_the_file_is_called(tmp_path: Path) -> None:
     made(tmp_path / "a b", framed(b"x")[:-1])
-    assert shardline("verify", "a b", cwd=tmp_path).commands == [["salvage", "a b", "OUT"]]
+    assert shardline("verify", "a b", cwd=tmp_path).commands == [["salvage", "a b", "-o", "OUT"]]
 
 
 def test_a_file_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
@@ -428,7 +428,15 @@ def test_a_file_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
 
 def test_being_asked_to_end_leaves_nothing_half_written(tmp_path: Path) -> None:
     source = big_file(tmp_path / "a.tfrecord", 200 * 2**20, bytes(2**20))
-    command = [sys.executable, "-m", "shardline", "salvage", str(source), str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "shardline",
+        "salvage",
+        str(source),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     with subprocess.Popen(command, cwd=ROOT) as process:
         while not list(tmp_path.glob(".out*")) and process.poll() is None:
             os.sched_yield()

@@ -19,11 +19,11 @@ def test_events_go_to_a_file_to_the_terminal_and_to_a_server(tmp_path: Path) -> 
     root, file = tmp_path / "root", tmp_path / "events.jsonl"
     landed(root, "one", "two")
     landed(root, "three", name="faces/v1")
-    told = on(root, "openlineage", "--file", file)
+    told = on(root, "openlineage", "--output", file)
     assert told.code == 0
     assert all(words in told.out for words in (str(file), "12 events", "6 entries"))
     lines = file.read_text()
-    assert on(root, "openlineage", "--file", "-").out == lines
+    assert on(root, "openlineage", "--output", "-").out == lines
     events = [json.loads(line) for line in lines.splitlines()]
     assert {event["job"]["namespace"] for event in events} == {root.as_uri()}
     with server() as (url, posted):
@@ -33,7 +33,7 @@ def test_events_go_to_a_file_to_the_terminal_and_to_a_server(tmp_path: Path) -> 
     assert {event["job"]["namespace"] for _, _, event in posted} == {"lab"}
     ids = {event["run"]["runId"] for event in events if event["job"]["name"].startswith("digits")}
     assert {event["run"]["runId"] for _, _, event in posted} == ids
-    one = on(root, "openlineage", "faces/v1", "--file", "-").out.splitlines()
+    one = on(root, "openlineage", "faces/v1", "--output", "-").out.splitlines()
     assert len(one) == 4
 
 
@@ -41,10 +41,10 @@ def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path) -> None:
     landed(tmp_path / "root", "one")
     file = tmp_path / "thesis.tex"
     file.write_text("mine")
-    refused = on(tmp_path / "root", "openlineage", "--file", file, "--json")
+    refused = on(tmp_path / "root", "openlineage", "--output", file, "--json")
     assert refused.problem == (2, "file-exists")
     assert file.read_text() == "mine"
-    assert on(tmp_path / "root", "openlineage", "--file", file, "--overwrite").code == 0
+    assert on(tmp_path / "root", "openlineage", "--output", file, "--overwrite").code == 0
     assert file.read_text().startswith("{")
 
 
@@ -52,11 +52,11 @@ def test_a_file_that_is_there_is_replaced_only_if_told(tmp_path: Path) -> None:
     ("arguments", "code"),
     [
         ([], "missing-option"),
-        (["--file", "x", "--url", "http://x"], "conflicting-options"),
-        (["--file", "-"], "conflicting-options"),
+        (["--output", "x", "--url", "http://x"], "conflicting-options"),
+        (["--output", "-"], "conflicting-options"),
         (["--url", "http://x", "--overwrite"], "missing-option"),
-        (["faces", "--file", "events"], "dataset-not-found"),
-        (["digits/v9", "--file", "events"], "version-not-found"),
+        (["faces", "--output", "events"], "dataset-not-found"),
+        (["digits/v9", "--output", "events"], "version-not-found"),
         (["--url", "marquez"], "invalid-location"),
     ],
 )
@@ -72,7 +72,7 @@ def test_what_cannot_be_done_is_told_with_code_2(
 def test_a_log_that_is_damaged_is_told_with_code_1_and_no_file_is_left(tmp_path: Path) -> None:
     landed(tmp_path, "one")
     damage(entry_file(tmp_path, 2))
-    result = on(tmp_path, "openlineage", "--file", tmp_path / "events.jsonl", "--json")
+    result = on(tmp_path, "openlineage", "--output", tmp_path / "events.jsonl", "--json")
     assert result.problem == (1, "corrupt-log")
     assert result.error["entry"] == 2
     assert not (tmp_path / "events.jsonl").exists()

@@ -51,7 +51,7 @@ def test_a_damaged_base_is_told_as_one_with_what_to_do(tmp_path: Path) -> None:
     (first, *_) = scored(tmp_path).shards
     assert first.base is not None
     damage(tmp_path / "digits" / "shards" / first.base.name)
-    result = on(tmp_path, "verify", "digits/v2")
+    result = on(tmp_path, "verify", "digits/v2@latest")
     assert result.code == 1
     assert f"DAMAGED digits/shards/{first.base.name} (" in result.out
     assert "data-crc" in result.out
@@ -66,7 +66,7 @@ def test_a_feature_that_the_base_has_too_is_wrong_and_not_damaged(tmp_path: Path
     base = published(tmp_path, NUMBERS, numbers(0, 2))
     bad = [score(0), example_of(score=0.5, x=7)]
     lay(base, "digits/v2", extended(NUMBERS, SCORE), bad)
-    result = on(tmp_path, "verify", "digits/v2")
+    result = on(tmp_path, "verify", "digits/v2@latest")
     assert result.code == 1
     assert "\nWRONG   digits/shards/v2." in result.out
     assert all(words in result.out for words in ("record 1", "feature 'x'", "1 wrong"))

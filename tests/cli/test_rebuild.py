@@ -210,8 +210,8 @@ def test_output_symlink_loop_raises_no_runtime_error(tmp_path: Path) -> None:
     for arguments in (
         ("rebuild", path, "--output", loop),
         ("rebuild", path, "--output", loop / "out"),
-        ("salvage", path, loop),
-        ("salvage", path, tmp_path / "out", "--quarantine", loop),
+        ("salvage", path, "-o", loop),
+        ("salvage", path, "-o", tmp_path / "out", "--quarantine", loop),
         ("combine", path, path, "--output", loop),
         ("rebuild", loop, "--output", tmp_path / "out2"),
     ):

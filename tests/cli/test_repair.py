@@ -44,8 +44,8 @@ def test_a_shard_is_made_anew_of_its_source_and_nothing_is_lost(tmp_path: Path) 
     first, _ = shards_of(tmp_path)
     damage(first)
     assert on(tmp_path, "check", NAME, "--recheck").code == 1
-    for command in ("status", "verify"):
-        assert on(tmp_path, command, NAME).shows("repair", NAME)
+    for command, name in (("status", NAME), ("verify", f"{NAME}@latest")):
+        assert on(tmp_path, command, name).shows("repair", NAME)
     result = on(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
     assert (result.code, result.commands) == (0, [["repair", NAME]])
     lines = result.out.splitlines()

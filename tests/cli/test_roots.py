@@ -111,7 +111,7 @@ HOSTILE_NAMES = [
 @pytest.mark.parametrize("command", [*ON_DATASETS, *WITH_MORE])
 def test_a_hostile_name_is_refused_with_code_2_and_not_obeyed(tmp_path: Path, command: str) -> None:
     landed(tmp_path, "one")
-    more = ["out"] if command in {"append", "export"} else []
+    more = {"append": ["out"], "export": ["-o", "out"]}.get(command, [])
     for name in HOSTILE_NAMES:
         result = on(tmp_path, command, name, *more)
         assert result.code == 2, (name, result)

@@ -47,7 +47,7 @@ def test_the_way_back_is_told_line_by_line(tmp_path: Path, root: Path) -> None:
 
 
 def test_machines_get_the_same(root: Path) -> None:
-    told = on(root, "trace", "digits/v2", "8", "--json").json
+    told = on(root, "trace", "digits/v2@latest", "8", "--json").json
     assert told["ok"]
     first, second = told["steps"]
     assert (first["operation"], first["upstream"]) == ("extend", [{"step": 1}])
@@ -61,7 +61,7 @@ def test_both_records_of_a_pair_are_told(root: Path) -> None:
     one, two = Version(root, "digits/v1"), Version(root, "digits/v2")
     pairs: dict[str, Any] = {**PREFIXES, "on": "id"}
     combine(one, two, Version(root, "pairs/v1"), **pairs)
-    lines = on(root, "trace", "pairs/v1", "3").out.splitlines()
+    lines = on(root, "trace", "pairs/v1@latest", "3").out.splitlines()
     words = [line.split() for line in lines]
     assert ["left:", "digits/v1@1", "record", "3"] in words
     assert ["right:", "digits/v2@1", "record", "3"] in words
@@ -109,16 +109,19 @@ def test_each_version_is_counted_before_the_first_of_many_pairs_are_listed(root:
     ]
     assert result.commands == [["trace", "digits/v1@1", "8", "--downstream", "--all"]] * 2
     assert len(lines) < 30
-    told = on(root, "trace", "digits/v1", "8", "--downstream", "--json", "--limit", "7").json
+    told = on(root, "trace", "digits/v1@latest", "8", "--downstream", "--json", "--limit", "7").json
     assert not told["complete"]
     assert [(one["ever"], one["listed"]) for one in told["versions"]] == [
         *((1, 1), (1, 1)),
         *((39, 7), (39, 7)),
     ]
     assert len(told["records"]) == 16
-    everything = on(root, "trace", "digits/v1", "8", "--downstream", "--all", "--json").json
+    everything = on(root, "trace", "digits/v1@latest", "8", "--downstream", "--all", "--json").json
     assert (everything["complete"], len(everything["records"])) == (True, 80)
-    assert on(root, "trace", "digits/v1", "8", "--downstream", "--all").out.count("record ") == 80
+    assert (
+        on(root, "trace", "digits/v1@latest", "8", "--downstream", "--all").out.count("record ")
+        == 80
+    )
 
 
 def test_where_a_record_was_lost_on_the_way_is_told(root: Path) -> None:
@@ -155,7 +158,7 @@ def test_a_record_that_was_erased_says_so_at_every_step(root: Path) -> None:
         assert [one["erased"] for one in told["steps"]] == [True] * steps
         assert {one["removal"]["operation"] for one in told["steps"]} == {"erase"}
         assert {one["removal"]["file_exists"] for one in told["steps"]} == {True}
-    pair = on(root, "trace", "pairs/v1", "8").out.splitlines()[0]
+    pair = on(root, "trace", "pairs/v1@latest", "8").out.splitlines()[0]
     assert pair.startswith("pairs/v1@1 record 8:")
     assert "digits/v1@1 record 8" in pair
     assert pair.endswith("ERASED")
@@ -171,7 +174,10 @@ def test_a_record_beside_an_erased_one_is_not_said_to_be_erased(root: Path) -> N
         told = on(root, "trace", "digits/v2@1", f"{record}", "--json").json
         assert not told["erased"]
         assert [one["removal"]["file_exists"] for one in told["steps"]] == [True, True]
-    assert "erased records" not in on(root, "trace", "digits/v2", "8").out.split("digits/v2@1")[0]
+    assert (
+        "erased records"
+        not in on(root, "trace", "digits/v2@latest", "8").out.split("digits/v2@1")[0]
+    )
 
 
 def test_an_erased_record_whose_file_is_deleted_says_that(root: Path) -> None:
@@ -209,30 +215,30 @@ def test_pairs_without_a_row_map_are_told_with_advice_that_works(root: Path, how
         flip(rows)
     else:
         rows.unlink()
-    up = shardline("trace", "pairs/v1", "5", "--root", root)
-    down = shardline("trace", "digits/v1", "5", "--downstream", "--root", root)
+    up = shardline("trace", "pairs/v1@latest", "5", "--root", root)
+    down = shardline("trace", "digits/v1@latest", "5", "--downstream", "--root", root)
     assert (up.code, down.code) == (1, 1)
-    (end,) = on(root, "trace", "pairs/v1", "5", "--json").json["steps"][-1]["upstream"]
+    (end,) = on(root, "trace", "pairs/v1@latest", "5", "--json").json["steps"][-1]["upstream"]
     assert end["code"] == ("sidecar-mismatch" if how == "damaged" else "row-map-not-found")
     found = {shlex.join(one) for one in up.commands + down.commands}
     (command,) = {one for one in found if one.startswith("combine ")}
-    assert not on(root, "trace", "digits/v1", "5", "--downstream", "--json").json["ok"]
+    assert not on(root, "trace", "digits/v1@latest", "5", "--downstream", "--json").json["ok"]
     assert shardline(*shlex.split(command)).code == 0
-    assert on(root, "trace", "pairs/v1anew", "5").code == 0
+    assert on(root, "trace", "pairs/v1anew@latest", "5").code == 0
 
 
 def test_a_way_back_that_is_lost_is_a_problem(root: Path) -> None:
     for receipt in (root / "digits/shards").glob("v1.*.receipt"):
         receipt.unlink()
-    result = on(root, "trace", "digits/v1", "8")
+    result = on(root, "trace", "digits/v1@latest", "8")
     assert result.code == 1
-    told = on(root, "trace", "digits/v1", "8", "--json").json
+    told = on(root, "trace", "digits/v1@latest", "8", "--json").json
     assert not told["ok"]
     assert "unknown" in told["steps"][0]["upstream"][0]
 
 
 def test_wrong_usage_is_said(root: Path) -> None:
-    result = on(root, "trace", "digits/v1", "20", "--json")
+    result = on(root, "trace", "digits/v1@latest", "20", "--json")
     assert result.problem == (2, "record-not-found")
     assert [result.error[name] for name in ("version", "snapshot", "record")] == [
         "digits/v1",
@@ -240,10 +246,10 @@ def test_wrong_usage_is_said(root: Path) -> None:
         20,
     ]
     for number in ("-1", "abc", "1.5"):
-        refused = on(root, "trace", "digits/v1", "--json", number)
+        refused = on(root, "trace", "digits/v1@latest", "--json", number)
         assert refused.problem == (2, "invalid-argument")
         assert f"'{number}'" in refused.error["message"]
-    alone = on(root, "trace", "digits/v1", "1", "--all", "--json")
+    alone = on(root, "trace", "digits/v1@latest", "1", "--all", "--json")
     assert alone.problem == (2, "missing-option")
     assert on(root, "trace", "digits/v9", "1", "--json").problem == (2, "version-not-found")
     named = on(root, "trace", "digits", "1", "--json")
@@ -254,6 +260,6 @@ def test_wrong_usage_is_said(root: Path) -> None:
 def test_names_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
     version = Version(tmp_path, "digits/v1", run=HOSTILE)
     append(version, [{"x": 1}], batch=HOSTILE)
-    result = on(tmp_path, "trace", "digits/v1", "0")
+    result = on(tmp_path, "trace", "digits/v1@latest", "0")
     assert "\x1b" not in result.out
     assert "\\x1b[31mred" in result.out

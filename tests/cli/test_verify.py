@@ -120,7 +120,7 @@ def test_people_are_told_the_same_in_words(tmp_path: Path) -> None:
     assert lines[1].startswith("DAMAGED bad")
     assert lines[2].split()[:6] == ["trailing-bytes", "at", "record", "3,", "offset", "84:"]
     assert "1 damaged" in lines[3]
-    assert result.commands == [["salvage", "bad", "OUT"]]
+    assert result.commands == [["salvage", "bad", "-o", "OUT"]]
 
 
 def test_many_faults_are_not_all_printed_but_counted(tmp_path: Path) -> None:

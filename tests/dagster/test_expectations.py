@@ -221,7 +221,7 @@ def test_missing_suite_hint_names_draft_command(snapshot: Snapshot, tmp_path: Pa
     path = tmp_path / "none.json"
     with raises(SuiteError, "suite-not-found", path=str(path)) as caught:
         check_expectations(snapshot, path, docs=None)
-    command = f"`python -m shardline.cli.draft digits/v1 --output {path}`"
+    command = f"`shardline draft digits/v1 --output {path}`"
     assert command in str(caught.value.hint)
 
 

@@ -85,7 +85,7 @@ def test_duplicate_version_raises() -> None:
 def test_missing_suite_raises() -> None:
     with raises(DeclarationError, "suite-not-found", version="notes/v1") as caught:
         appended_version("notes/v1", schema=SCHEMA, landing=HERE, expectations="no_such.json")
-    assert "shardline.cli.draft notes/v1 --output" in str(caught.value.hint)
+    assert "shardline draft notes/v1 --output" in str(caught.value.hint)
     assert str(caught.value.path).endswith("no_such.json")
 
 

@@ -104,7 +104,7 @@ def test_derived_card_lists_upstream_and_feature_origins(root: Path) -> None:
     upstream = section(text, "Upstream")
     assert upstream[0].split()[:3] == ["-", "numbers/v1@2", "(entry"]
     assert row("double", "computed", "numbers/v1: id", "function 'double'") in upstream
-    assert str(Command.of("export", "numbers/wide@1", "FILE")) in text
+    assert str(Command.of("export", "numbers/wide@1", "-o", "FILE")) in text
     assert "Consumers" not in text
 
 

@@ -177,7 +177,7 @@ def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do
     for told in (str(path), "record 17", "offset 987"):
         assert told in str(caught.value)
     assert caught.value.hint is not None
-    assert Command.of("salvage", str(path), "OUT") in caught.value.hint.commands
+    assert Command.of("salvage", str(path), "-o", "OUT") in caught.value.hint.commands
     assert not Version(version.store, NAME).exists
 
 

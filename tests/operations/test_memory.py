@@ -71,7 +71,7 @@ def test_nor_does_salvage_or_finding_every_fault(folder: Path, size: int) -> Non
     salvage, verify = [], []
     for total in (SMALL, LARGE):
         path = damaged(big_file(folder / str(total), total, record(size)), 0.1, 0.5, 0.9)
-        peak, code, _ = peak_of_command("salvage", path, folder / f"{total}.out")
+        peak, code, _ = peak_of_command("salvage", path, "-o", folder / f"{total}.out")
         assert code in {0, None}
         salvage.append(peak)
         (folder / f"{total}.out").unlink()
@@ -92,7 +92,9 @@ def test_nor_does_a_packed_file(folder: Path) -> None:
         member = gzip_member(block, level=1)
         path.write_bytes(member * (total // len(block)))
         for command in (["verify"], ["salvage"]):
-            out = [folder / f"{total}.out"] if command == ["salvage"] else []
+            out: list[str | Path] = (
+                ["-o", folder / f"{total}.out"] if command == ["salvage"] else []
+            )
             peak, code, _ = peak_of_command(*command, path, *out)
             assert code in {0, None}
             peaks.append(peak)
@@ -109,7 +111,7 @@ def test_nor_does_a_file_that_is_nothing_but_damage(folder: Path) -> None:
             file.write(framed(b"one"))
             for _ in range(total // MB):
                 file.write(piece)
-        peak, code, _ = peak_of_command("salvage", path, folder / f"{total}.out")
+        peak, code, _ = peak_of_command("salvage", path, "-o", folder / f"{total}.out")
         assert code in {0, None}
         peaks.append(peak)
     assert peaks[1] - peaks[0] < ALLOWED

@@ -116,7 +116,7 @@ def test_a_flipped_bit_anywhere_stops_a_rebuild_and_nothing_is_changed(
         assert error.path == str(damaged)
         assert error.hint is not None
         if isinstance(error, CorruptFileError):
-            assert Command.of("salvage", str(damaged), "OUT") in error.hint.commands
+            assert Command.of("salvage", str(damaged), "-o", "OUT") in error.hint.commands
         else:
             assert Command.of("repair", version.name) in error.hint.commands
         left = {name: data for name, data in objects(Path(folder)).items() if name not in before}

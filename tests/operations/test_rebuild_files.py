@@ -122,7 +122,7 @@ def test_a_flipped_bit_is_told_and_leaves_nothing_or_changes_no_record(
             return
         assert done.path == str(damaged)
         assert done.hint is not None
-        assert Command.of("salvage", str(damaged), "OUT") in done.hint.commands
+        assert Command.of("salvage", str(damaged), "-o", "OUT") in done.hint.commands
         assert objects(Path(folder)) == before
         assert sorted(path.name for path in Path(folder).iterdir()) == sorted(before)
 

@@ -82,7 +82,7 @@ def test_damage_is_told_with_the_way_to_save_the_rest(tmp_path: Path, compressio
     with raises(CorruptFileError, "corrupt-file", path=str(path)) as caught:
         take(open_source(path), SCHEMA)
     assert caught.value.hint is not None
-    assert caught.value.hint.commands == (Command.of("salvage", str(path), "OUT"),)
+    assert caught.value.hint.commands == (Command.of("salvage", str(path), "-o", "OUT"),)
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zlib"])

@@ -128,7 +128,7 @@ def test_a_fault_is_raised_with_its_place_after_the_records_before_it(tmp_path: 
     assert read == SMALL[:2]
     error = caught.value
     assert (error.path, error.kind, error.record, error.offset) == (str(path), "data-crc", 2, 37)
-    assert error.hint == Hint.run("salvage", str(path), "OUT")
+    assert error.hint == Hint.run("salvage", str(path), "-o", "OUT")
 
 
 def test_behind_a_damage_reading_goes_on_and_every_byte_is_accounted_for(tmp_path: Path) -> None:

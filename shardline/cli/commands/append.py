@@ -234,38 +234,36 @@ def _append_options(command: CommandFunction) -> CommandFunction:
         limit_options,
         workers_option,
         no_check_option,
-        click.option("--dry-run", is_flag=True, help="Only tell which sources are new."),
+        click.option("--dry-run", is_flag=True, help="List the new sources without writing."),
         click.option(
             "--on-changed",
             type=click.Choice(["reject", "append", "replace"]),
             default="reject",
             show_default=True,
-            help="What to do with a path that has landed and now has other content: keep both, or "
-            "replace its records in one commit.",
+            help="For a known path with other content: reject it, append it, or replace the "
+            "records of the old content.",
         ),
         click.option(
             "--on-duplicate",
             type=click.Choice(["skip", "append"]),
             default="skip",
             show_default=True,
-            help="What to do with content that has landed under another path.",
+            help="For known content under another path: skip it or append it.",
         ),
         click.option(
             "--retry-rejected",
             is_flag=True,
-            help="Append also sources that were rejected, or rolled back by a restore.",
+            help="Retry sources that were rejected, or rolled back by a restore.",
         ),
         click.option(
             "--skip-invalid",
             is_flag=True,
-            help="Let a source that cannot be appended not hold up the others: it is remembered "
-            "as rejected, with the reason.",
+            help="Skip invalid sources and record them as rejected.",
         ),
         click.option(
             "--salvage",
             is_flag=True,
-            help="Of damaged TFRecord files, take the intact records; what is lost is told in "
-            "the quarantine.",
+            help="Take the intact records of corrupt TFRecord files. The losses are quarantined.",
         ),
         click.option(
             "--max-quarantined",
@@ -273,8 +271,8 @@ def _append_options(command: CommandFunction) -> CommandFunction:
             default="0",
             show_default=True,
             metavar="SHARE",
-            help="Let up to this share of the rows go to quarantine, as 1% or 0.01, if they do "
-            "not fit the schema.",
+            help="Quarantine up to this share of rows that do not fit the schema, such as "
+            "1% or 0.01.",
         ),
         compression_option(None, "  [default: as the version is, a new one not]"),
         click.option(
@@ -282,15 +280,15 @@ def _append_options(command: CommandFunction) -> CommandFunction:
             type=Size(least=1),
             default="128MB",
             show_default=True,
-            help="Begin a new shard when one has so many bytes.",
+            help="Start a new shard at this size.",
         ),
         format_option("the sources are"),
         click.option(
             "--schema",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="The schema of a new version, as 'shardline schema --declare' writes it. Without "
-            "this, the sources tell.",
+            help="Schema of a new version, as written by 'shardline schema --declare'.  "
+            "[default: inferred]",
         ),
         click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
         click.argument("version", metavar="NAME/VERSION"),
@@ -307,34 +305,31 @@ Examples:
   shardline append photos/v1 images/ --format folder
   shardline append digits/v1 s3://bucket/in/day-1.tfrecord
 \b
-A schema to begin with, to be edited and used:
+Start from an inferred schema, and edit it:
   shardline schema monday.jsonl --declare > digits.json
   shardline append digits/v1 monday.jsonl --schema digits.json
 \b
-One by hand:
+Or write a schema by hand:
   {"payload": "example", "features": [
     {"name": "label", "kind": "int64"},
     {"name": "image", "kind": "bytes", "required": false},
     {"name": "vector", "kind": "float", "shape": [128]}]}
 
-A SOURCE is a file, a glob in quotes, a folder, or the URI of one object: TFRecord, JSON lines, CSV,
-Parquet or Arrow. Of a folder, the files that are named like these are taken; if none is, the folder
-is one source, each of whose files becomes a record with its path, label (the folder it lies in)
-and content.""",
+SOURCE is a file, a glob in quotes, a folder or the URI of an object, in TFRecord, JSON lines, CSV,
+Parquet or Arrow. A folder means its files in these formats. In a folder without such files,
+each file becomes a record with its path, label (name of the parent folder) and content.""",
 )
 @_append_options
 def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _AppendOptions
     """Append the records of new sources to a version, each source exactly once.
 
-    The version is created on first use, and so is the root's folder. A source that landed before
-    is skipped, and so is a duplicate: content that landed under another path. A path that has
-    landed and now has other content is rejected, unless --on-changed says what to do. Each row is
-    checked against the schema; if one does not fit, nothing is committed, unless --max-quarantined
-    lets it go to quarantine. What was committed is checked, and so published.
+    The first append creates the version. A source that was appended before is skipped, and so is
+    a duplicate: known content under another path. A known path with other content is rejected,
+    unless --on-changed says otherwise. A row that does not fit the schema fails the append, unless
+    --max-quarantined allows it. The new snapshot is checked and published.
 
-    Exits with 0 also if nothing was new, and if duplicates were skipped; with 1 if rows do not fit,
-    a source has another schema, is damaged or has changed since it landed, or the check failed;
-    with 2 if a source cannot be read.
+    Exits with 0 if nothing is new. Exits with 1 if rows do not fit, a source is corrupt, changed or
+    has another schema, or the check fails. Exits with 2 if a source cannot be read.
     """
     _run(_AppendOptions(**asked))
 

@@ -37,70 +37,66 @@ Examples:
   shardline audit                          everything in the root
   shardline audit digits                   every version of a dataset
   shardline audit digits/v1 --quick        without reading shards
-  shardline audit --since 2026-11-01       findings about what came since
+  shardline audit --since 2026-11-01       findings about recent entries
   shardline audit --recompute --sample 50 --udf fields:area --join names.csv
   shardline audit --dagster-home ~/dagster
-  shardline audit --report report.html     and draw all of it on a page
+  shardline audit --report report.html     also write the report page
   shardline audit --json | jq '.findings[] | select(.severity == "error")'
 
-Whoever can write to the root can cut off the newest entries of a log, or write all of it anew:
-that is told by what was made of it, and by what Dagster recorded.""",
+A writer of the root can remove the latest entries of a log, or forge a log from its first entry.
+Derived versions and Dagster's records reveal that.""",
 )
 @click.argument("name", metavar="[NAME[/VERSION]]", required=False)
 @click.option(
     "--quick",
     "--no-shards",
     is_flag=True,
-    help="Do not read shards or sources: only that they are there, and as long as they should be.",
+    help="Do not read shards or sources, only compare their sizes.",
 )
-@click.option(
-    "--no-sources", is_flag=True, help="Do not look for the files that records came from."
-)
-@click.option(
-    "--recompute", is_flag=True, help="Make a sample of shards once more, and compare them."
-)
+@click.option("--no-sources", is_flag=True, help="Do not read source files.")
+@click.option("--recompute", is_flag=True, help="Recompute a sample of shards and compare them.")
 @click.option(
     "--sample",
     type=click.IntRange(min=1),
-    help="How many shards --recompute makes once more.  [default: 20]",
+    help="Number of shards for --recompute.  [default: 20]",
 )
-@click.option("--seed", type=int, help="Which ones those are.  [default: 0]")
+@click.option("--seed", type=int, help="Seed of the sample.  [default: 0]")
 @click.option(
     "fields",
     "--udf",
     multiple=True,
     metavar="MODULE:OBJECT",
-    help="A function by which fields were made, for --recompute; may be repeated.",
+    help="Function for --recompute. Repeatable.",
 )
 @click.option(
     "tables",
     "--join",
     multiple=True,
     metavar="TABLE",
-    help="A table that features were joined from, for --recompute. May be repeated.",
+    help="Join table for --recompute. Repeatable.",
 )
 @click.option(
     "--since",
     metavar="TIME|SNAPSHOT",
-    help="Only findings about what came since a time (UTC), or since a snapshot of the version.",
+    help="Show only findings about entries after a UTC time, or after a snapshot of the version.",
 )
 @click.option(
     "--dagster-home",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Compare with what Dagster recorded there.",
+    help="Compare with the records of this Dagster instance.",
 )
 @click.option(
     "--dagster-root",
     metavar="ROOT",
-    help="The root as Dagster knows it, if this is a copy; for --dagster-home.",
+    help="Root as Dagster knows it, for an audit of a copy. Requires --dagster-home.",
 )
 @click.option(
     "--report",
     "page",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the report page too, with the findings on top.",
+    help="Also write the report page, with the findings.",
 )
 @workers_option
 @root_option
@@ -123,12 +119,11 @@ def audit(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Prove the whole history of datasets anew, from what lies in the root. Changes nothing.
+    """Verify the whole history of datasets from the files in the root. Changes nothing.
 
-    Every entry must be as it was written and continue the one before; its claims must follow from
-    what came before it; what it was made of must be there and be the same; names must follow from
-    that; each shard must be the file that was committed, and hold what its attestations say. Exits
-    with 0 if there is nothing worse than a note, with 1 otherwise.
+    Entries must be unchanged and form a chain. Their claims, inputs and shard names must follow
+    from earlier entries. Shards must be the committed files and match their attestations. Exits
+    with 0 if no finding is worse than a note, with 1 otherwise.
     """
     from shardline.lineage.audit.audited_logs import AuditedLogs
     from shardline.lineage.audit.root_audit import audit as audit_root

@@ -14,16 +14,17 @@ from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_
 @click.command(
     epilog="""\b
 Examples:
-  shardline check digits/v1                check what is new; publish it
-  shardline check digits/v1@7 --recheck      read every shard once more
-  shardline status digits/v1               what is published, and what is not
+  shardline check digits/v1                check new shards and publish
+  shardline check digits/v1@7 --recheck    check every shard
+  shardline status digits/v1               show what is published
 
-SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).
+SNAPSHOT is a number, a tag, 'published', 'latest' or a UTC time. Default: 'latest', since a
+published snapshot has passed its checks.
 
-'shardline verify NAME/VERSION' reads as much and writes nothing.""",
+'shardline verify NAME/VERSION' reads the same files and writes nothing.""",
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
-@click.option("--recheck", is_flag=True, help="Check also the shards that have passed before.")
+@click.option("--recheck", is_flag=True, help="Also check shards that passed before.")
 @workers_option
 @limit_options
 @root_option
@@ -38,16 +39,16 @@ def check(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Check the shards of a snapshot, and write to the log what was found.
+    """Check the shards of a snapshot, and record the results in the log.
 
-    Each shard must be the file that was committed, byte for byte, and each of its records must fit
-    the schema. When all have passed, the snapshot is published. A shard that fails its first check
-    has the snapshot that brought it in rejected; one that had passed before stays, and what holds
-    it is no longer published. Exits with 1 if a check failed.
+    Each shard must be the committed file, and each record must fit the schema. A snapshot that
+    passes is published. If a new shard fails, its snapshot is rejected. If a shard fails that
+    passed before, the snapshots that contain it are no longer published. Exits with 1 if a check
+    fails.
     """
     wanted = parse_reference(reference)
     version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted)
+    snapshot = find_snapshot(version, wanted, "latest")
     checked = check_snapshot(
         version,
         snapshot.number,

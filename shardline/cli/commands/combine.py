@@ -38,6 +38,7 @@ from shardline.cli.progress import (
     show_pair_progress,
 )
 from shardline.cli.references import (
+    SNAPSHOT_HELP,
     find_snapshot,
     open_root,
     open_version,
@@ -270,7 +271,7 @@ def _combine_versions(asked: CombineOptions, into: str, options: SpecOptions) ->
     more: dict[str, Any] = {} if asked.target_size is None else {"target_bytes": asked.target_size}
     for side, version, text in (("left", left, asked.left), ("right", right, asked.right)):
         wanted = parse_reference(text)
-        more[f"{side}_snapshot"] = find_snapshot(version, wanted, wanted.readable).number
+        more[f"{side}_snapshot"] = find_snapshot(version, wanted).number
     with show_activity("counting the pairs"), raise_as_usage_error():
         plan = plan_combine(
             left,
@@ -473,8 +474,8 @@ def _load_options(given: dict[str, Any]) -> SpecOptions:
 @click.command(
     epilog="""\b
 Examples:
-  shardline combine left.tfrecord right.tfrecord --output pairs.tfrecord
-  shardline combine 'a-*' 'b-*' --output pairs.tfrecord \\
+  shardline combine left.tfrecord right.tfrecord -o pairs.tfrecord
+  shardline combine 'a-*' 'b-*' -o pairs.tfrecord \\
       --on-collision prefix --left-prefix a_ --right-prefix b_
   shardline combine digits/v1 names/v2 --into digit_names/v1 --dry-run
   shardline combine orders/v1 people/v1 --into sold/v1 --on person=id --how left
@@ -482,67 +483,68 @@ Examples:
   shardline combine digits/v1 digits/v1 --into digit_pairs/v1 --unordered \\
       --on-collision prefix --left-prefix a_ --right-prefix b_ --mode virtual
 
-Of files each side is a file, a glob in quotes, or a folder. --where and --udf name functions
-that are declared as for 'shardline extend'; they read the features of the pair by its names. A
-predicate may also name the features of a side: left.NAME, right.NAME.
+A side is a file, a glob in quotes, a folder or NAME/VERSION[@SNAPSHOT]. Functions for --where and
+--udf read the features of a pair by their names in the pair. A predicate may also name the features
+of a side: left.NAME, right.NAME.
 
-When a version has grown, the same command makes only the pairs of its new shards. With --limit or
---sample all is made anew, and so it is with --on if RIGHT has changed.
+After an append, the same command computes only pairs of new shards. It computes all pairs with
+--limit or --sample, and with --on if RIGHT has changed.
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("left", metavar="LEFT")
 @click.argument("right", metavar="RIGHT")
 @click.option(
     "--into",
     metavar="NAME/VERSION",
-    help="Of versions: make the pairs the content of this one, which may be new.",
+    help="Write the pairs to this version, new or existing.",
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="OUT",
-    help="Of files: write the pairs to this file.",
+    help="Write the pairs of files to this file.",
 )
-@click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
+@click.option("--overwrite", is_flag=True, help="With --output: replace an existing file.")
 @_pair_options
 @click.option(
     "--mode",
     type=click.Choice(["materialized", "virtual"]),
     default="materialized",
     show_default=True,
-    help="Of versions, virtual: write only the plan, and pin both; readers make the pairs. Not "
-    "with --on, --where, --udf, --limit or --sample.",
+    help="With --into: write the pairs, or only a plan from which readers create "
+    "them. A virtual version contains all pairs, and pins its inputs.",
 )
 @click.option(
     "budget_bytes",
     "--budget",
     type=Size(least=1),
-    help="Refuse to write more than this.  [default: what the disk has free, at most 100 GB]",
+    help="Refuse to write more than this.  [default: the free disk space, at most 100 GB]",
 )
 @click.option(
     "--target-size",
     type=Size(least=1),
-    help="Of versions: make shards of about so many bytes.  [default: 128MB]",
+    help="With --into: start a new shard at this size.  [default: 128MB]",
 )
 @compression_option(None, "  [default: as the version is, files and new ones not]")
-@click.option("--dry-run", is_flag=True, help="Only tell how many pairs and bytes there would be.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without writing.")
 @no_check_option
 @workers_option
 @limit_options
 @root_option
 @json_option
 def combine(**given: Any) -> None:  # noqa: ANN401 - the fields of CombineOptions, and of the spec
-    """Make a record of each record of LEFT together with each one of RIGHT.
+    """Pair each record of LEFT with each record of RIGHT.
 
-    LEFT and RIGHT are files (--output), or versions of datasets, NAME/VERSION[@SNAPSHOT] (--into).
-    All pairs are made, or those that --on, --where, --limit or --sample leave. How many these are,
-    and about how many bytes, is told first. The order is that of two nested loops, LEFT outside; of
-    versions it is that within each two shards.
+    LEFT and RIGHT are files (--output) or versions (--into). The number of pairs and their
+    estimated size are shown first. Pairs are in the order of nested loops, LEFT outside. In
+    versions, this order holds within each pair of shards.
 
-    Exits with 1 at a damaged record, if a function fails on a pair, or if the check failed; with 2
-    if both sides have a feature of the same name and --on-collision does not say what to do, or if
-    it would write more than the budget. Nothing is changed then.
+    Exits with 1 if a record is corrupt, a function fails or the check fails. Exits with 2 if both
+    sides have a feature of the same name and --on-collision is not given, or if the output exceeds
+    the budget. Nothing is written then.
     """
     own = {one.name: given.pop(one.name) for one in fields(CombineOptions)}
     asked = CombineOptions(**own)

@@ -11,6 +11,7 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import create_console, create_table
 from shardline.cli.references import (
+    SNAPSHOT_HELP,
     find_snapshot,
     open_root,
     open_version,
@@ -30,24 +31,24 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  shardline consumers                                  who reads what, in all of the root
-  shardline consumers digits/v1 --all                  ... those who were released too
+  shardline consumers                                  list the consumers of the root
+  shardline consumers digits/v1 --all                  include released ones
   shardline consumers digits/v1@7 --register digits-cnn --run 42 --commit 1f3c9d2
   shardline consumers digits/v1 --release digits-cnn --run 42
-
 \b
 In a training script:
   snapshot = shardline.open(root)["digits/v1"].published()
   snapshot.consumed_by("digits-cnn", run=run_id, commit=commit)
 
-SNAPSHOT is a number, a tag, 'published' (the default to register), 'latest' or a time (UTC).""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("name", metavar="[NAME[/VERSION[@SNAPSHOT]]]", required=False)
-@click.option("--register", metavar="CONSUMER", help="Say that this one reads the snapshot.")
-@click.option("--release", metavar="CONSUMER", help="Let go of what this one holds.")
-@click.option("--run", metavar="ID", help="Which run of the consumer it is.")
-@click.option("--commit", metavar="SHA", help="Of which commit its code is.")
-@click.option("everyone", "--all", is_flag=True, help="List those who were released too.")
+@click.option("--register", metavar="CONSUMER", help="Register a consumer of the snapshot.")
+@click.option("--release", metavar="CONSUMER", help="Release the snapshots of a consumer.")
+@click.option("--run", metavar="ID", help="Run ID of the consumer.")
+@click.option("--commit", metavar="SHA", help="Commit of the consumer's code.")
+@click.option("everyone", "--all", is_flag=True, help="Include released consumers.")
 @root_option
 @json_option
 def consumers(
@@ -61,10 +62,10 @@ def consumers(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """List who reads the snapshots of a version, such as training jobs; register or release one.
+    """List, register or release consumers of snapshots, such as training jobs.
 
-    A consumer is an entry in the log, and vacuum keeps the snapshot that it read until it is
-    released. The log remembers it after that. Registering the same again changes nothing.
+    Vacuum keeps the snapshot of a consumer until its release. The log keeps the record after that.
+    A second registration changes nothing.
     """
     _validate_options(register, release, run, commit, everyone=everyone)
     store = open_root(root)
@@ -124,7 +125,7 @@ def _register(
 
     wanted = _parse_version_option(store, name, "--register", consumer)
     version = open_version(store, wanted)
-    snapshot = find_snapshot(version, wanted, wanted.readable)
+    snapshot = find_snapshot(version, wanted)
     entry = register(version, snapshot.number, consumer, run=run, commit=commit)
     if as_json:
         told = Consumer(version.name, snapshot.number, consumer, run, commit).to_dict()

@@ -42,8 +42,8 @@ def count(
 ) -> None:
     """Count the records of TFRecord files.
 
-    Every record is checked on the way, so a count is never a guess. At the first fault of a file
-    the counting of that file stops, the fault is told, and the exit code is 1.
+    Every record is checked. Counting stops at the first fault of a file, which is reported. Exits
+    with 1 if a file has a fault.
     """
     from shardline.operations.verify_files import verify_files
 

@@ -13,7 +13,13 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output_file import validate_output_file
 from shardline.cli.progress import show_activity, show_pair_progress
-from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
+from shardline.cli.references import (
+    SNAPSHOT_HELP,
+    find_snapshot,
+    open_root,
+    open_version,
+    parse_reference,
+)
 from shardline.text import escape_text, format_bytes
 
 if TYPE_CHECKING:
@@ -25,23 +31,23 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  shardline describe digits/v1                              a dataset card, to read
-  shardline describe digits/v1 --format card -o README.md       ... or to publish
+  shardline describe digits/v1                                  show a dataset card
+  shardline describe digits/v1 --format card -o README.md       write it
   shardline describe digits/v1@7 --format sha256sums -o SHA256SUMS
-  sha256sum -c SHA256SUMS                                   ... checked by another tool
-  shardline describe digits/v1 --format croissant -o told/      told/croissant.json
-  shardline describe digits/v1 --format croissant -o told/ --no-copy
-
-SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).
+  sha256sum -c SHA256SUMS                                       verify the files
+  shardline describe digits/v1 --format croissant -o meta/      write croissant.json
+  shardline describe digits/v1 --format croissant -o meta/ --no-copy
 
 \b
-card        Markdown with the header that Hugging Face reads: fields, counts, checks, history, what
-            it was made from, how to read it. Nothing of the records but how many have each label.
-sha256sums  a line for each file that the snapshot needs, from the log. In a file, names are as seen
-            from where it lies; on the terminal they begin at the root.
-croissant   JSON-LD for catalogs and for mlcroissant, with the sha256 of each file. Croissant does
-            not know TFRecord, so -o names a folder, and a copy of the records as Parquet lies in
-            it too, which it can read; --no-copy leaves that out.""",
+card        Markdown with the header that Hugging Face reads: features, counts, checks, history,
+            inputs and code to read it. Shows label counts, and no other values.
+sha256sums  one line for each file that the snapshot needs, from the log. Names are relative to the
+            folder of the output file, on the terminal to the root.
+croissant   JSON-LD for catalogs and mlcroissant, with the sha256 of each file. -o names a folder,
+            which also gets a Parquet copy of the records, since Croissant has no TFRecord.
+
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.option(
@@ -56,15 +62,17 @@ croissant   JSON-LD for catalogs and for mlcroissant, with the sha256 of each fi
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Where to write it; of croissant a folder.  [default: the terminal]",
+    help="Output file, or folder for croissant.  [default: the terminal]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace what is there under this name.")
-@click.option("--license", "terms", default="", metavar="ID|URL", help="Told as its license.")
-@click.option("--url", default="", help="Told as the page of the dataset.")
-@click.option("--creator", default="", metavar="NAME", help="Told as who made it.")
-@click.option("--cite", default="", metavar="TEXT", help="Told as how to cite it.")
-@click.option("--no-count", is_flag=True, help="card: do not read the records to count labels.")
-@click.option("--no-copy", is_flag=True, help="croissant: do not copy the records to Parquet.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--license", "terms", default="", metavar="ID|URL", help="License of the dataset.")
+@click.option("--url", default="", help="URL of the dataset.")
+@click.option("--creator", default="", metavar="NAME", help="Creator of the dataset.")
+@click.option("--cite", default="", metavar="TEXT", help="Citation of the dataset.")
+@click.option(
+    "--no-count", is_flag=True, help="card: do not count labels, which reads the records."
+)
+@click.option("--no-copy", is_flag=True, help="croissant: do not write a Parquet copy.")
 @root_option
 @json_option
 def describe(
@@ -82,11 +90,10 @@ def describe(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Write what others want to know of a snapshot: a card, checksums, or Croissant.
+    """Write a dataset card, checksums or Croissant metadata of a snapshot.
 
-    A file that is there is left alone unless --overwrite is given; then it is replaced when the new
-    one is whole. With --json, the terminal gets one JSON object that tells what was written, and
-    without -o also holds it as `text`.
+    An existing file is kept unless --overwrite is given. With --json, the output is one JSON object
+    about the written files. Without -o, it contains the text.
     """
     from shardline.lineage.exports.dataset_card import DatasetTerms
 
@@ -95,7 +102,7 @@ def describe(
     store = open_root(root)
     if output is not None and form != "croissant":
         validate_output_file(output, store, overwrite=overwrite)
-    snapshot = find_snapshot(open_version(store, wanted), wanted, wanted.readable)
+    snapshot = find_snapshot(open_version(store, wanted), wanted)
     dataset_terms = DatasetTerms(terms, url, creator, cite)
     if form == "croissant":
         told = _write_croissant(

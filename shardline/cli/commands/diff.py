@@ -22,23 +22,24 @@ from shardline.hints import Command, Hint
 @click.command(
     epilog="""\b
 Examples:
-  shardline diff digits/v1@3                     from snapshot 3 to the newest
-  shardline diff digits/v1@3 @7                  from snapshot 3 to snapshot 7
-  shardline diff digits/v1@published @latest     what waits to be published
-  shardline diff digits/v1@2026-11-15T04:00      what came since then
-  shardline diff digits/v1 digits/v2             two versions, with fields""",
+  shardline diff digits/v1@3                     and the published one
+  shardline diff digits/v1@3 @7                  and snapshot 7
+  shardline diff digits/v1@published @latest     what is unpublished
+  shardline diff digits/v1@2026-11-15T04:00      what is new since then
+  shardline diff digits/v1 digits/v2             two versions, with features
+
+A and B are numbers, tags, 'latest', 'published' (the default) or UTC times.""",
 )
 @click.argument("old", metavar="NAME/VERSION@A")
 @click.argument("new", metavar="[[NAME/VERSION]@B]", required=False)
-@click.option("every", "--all", is_flag=True, help="Show every shard that came or went.")
+@click.option("every", "--all", is_flag=True, help="List every added or removed shard.")
 @root_option
 @json_option
 def diff(old: str, new: str | None, *, every: bool, root: str | None, as_json: bool) -> None:
-    """Tell what came and what went from one snapshot to another.
+    """Compare two snapshots.
 
-    A snapshot is a number, a tag, 'published', 'latest' or a time (UTC). B may be of the same
-    version or of another one; left out, it is the newest snapshot of the same. Nothing is read but
-    the logs. Exits with 0 whether or not the two differ.
+    B may be of another version. Without B, A is compared with the published snapshot. Only logs are
+    read. Exits with 0 whether or not the snapshots differ.
     """
     from shardline.log.snapshot import diff as compare
 

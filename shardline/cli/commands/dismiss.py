@@ -28,7 +28,7 @@ Examples:
   shardline dismiss digits/v1 landing/bad.jsonl --reason "sent by mistake"
   shardline dismiss digits/v1 --duplicates
 
-A SOURCE is a path, a URI or the name of a batch, as `shardline status` prints it.""",
+SOURCE is a path, a URI or the name of a batch, as `shardline status` prints it.""",
 )
 @click.argument("version", metavar="NAME/VERSION")
 @click.argument("sources", nargs=-1, metavar="[SOURCE...]")
@@ -49,10 +49,9 @@ def dismiss(
 ) -> None:
     """Dismiss rejected sources and skipped duplicates of a version.
 
-    A dismissed source stays out of the version, and 'shardline status' and the check
-    'sources_accepted' no longer report it. 'shardline append --retry-rejected' still appends it,
-    and other content of its path is a new source. Exits with 2 if a SOURCE is not open, and
-    dismisses nothing then.
+    'shardline status' and the check 'sources_accepted' no longer report a dismissed source.
+    'shardline append --retry-rejected' still appends it, and other content of its path is a new
+    source. Exits with 2 if a SOURCE is not open; none is dismissed then.
     """
     from shardline.operations.rejected_sources import dismiss as run
 

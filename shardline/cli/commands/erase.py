@@ -375,43 +375,49 @@ Examples:
   shardline erase users --key user_id --values ids.txt --request 'ticket 81'
   shardline erase users --where choose.py:forgotten
 \b
-  shardline vacuum users --delete --retention 0       delete the files that held them
-  shardline erase users --proof proof.md         what is gone, and what is left
+Delete the old files, and prove the removal:
+  shardline vacuum users --delete --retention 0
+  shardline erase users --proof proof.md
   shardline erase users --proof proof.md --key user_id --values ids.txt
-                                                 ... after searching every file once more
 
-A predicate compares features that hold one value: == != < <= > >=, in [...], is missing; and, or,
-not, and brackets. Texts stand in quotes. A record that is meant in one version goes from all.
+A predicate compares features with a single value: ==, !=, <, <=, >, >=, in [...], is missing, and,
+or, not, brackets. Texts are in quotes. A record that matches in one version is erased from all.
+With --proof and a predicate or key, every file is searched again.
 
-Neither the predicate nor the values of a key are written down anywhere. --request is, for people:
-name no one there.""",
+The log contains neither the predicate nor the values of a key. It contains --request: do not name
+persons there.""",
 )
 @click.argument("dataset", metavar="NAME")
-@click.option("--where", metavar="PREDICATE", help="Which records; or module:object that chooses.")
-@click.option("--key", metavar="FEATURE", help="Choose records by the values of this feature.")
-@click.option("value", "--value", multiple=True, help="A value of the key. May be repeated.")
+@click.option(
+    "--where",
+    metavar="PREDICATE",
+    help="Predicate that selects the records, or MODULE:OBJECT, a function.",
+)
+@click.option("--key", metavar="FEATURE", help="Feature whose values select the records.")
+@click.option("value", "--value", multiple=True, help="Value of the key. Repeatable.")
 @click.option(
     "--values",
     type=click.File("r", encoding="utf-8-sig"),
     metavar="FILE",
-    help="A file with a value of the key on each line; - for standard input.",
+    help="File with one value of the key per line; - for standard input.",
 )
-@click.option("--request", default="", metavar="TEXT", help="What to tell of it in the log.")
+@click.option("--request", default="", metavar="TEXT", help="Reason to record in the log.")
 @click.option(
     "--quarantine",
     is_flag=True,
-    help="Delete also those lines of quarantine files that cannot be searched.",
+    help="Also delete lines of quarantine files that cannot be searched.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would be erased.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without writing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--proof",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Erase nothing: write what is proved to be gone, as Markdown, or JSON if FILE ends so. "
-    "An earlier proof is replaced.",
+    help="Write a proof of removal, as Markdown or JSON (by the suffix). Erases nothing.",
 )
-@click.option("--overwrite", is_flag=True, help="Let the proof replace any other file.")
+@click.option(
+    "--overwrite", is_flag=True, help="Let the proof replace any file, not only an earlier proof."
+)
 @no_check_option
 @workers_option
 @limit_options
@@ -437,17 +443,15 @@ def erase(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Erase records from every version of a dataset, for good; or prove that they are gone.
+    """Erase records from every version of a dataset, or prove their removal.
 
-    It tells first what it will touch, and asks. Each shard that holds the records is written once
-    more without them; the old ones, and the snapshots that hold them, can never be restored, and
-    'shardline vacuum' deletes their files. What else may hold the records is listed, with what to
-    do.
+    The command shows the plan and asks for confirmation. It rewrites each shard that contains the
+    records. Old snapshots with the records cannot be restored, and 'shardline vacuum' deletes
+    their files. Other copies of the records are listed, each with the remedy.
 
-    Exits with 0 if they are gone from all that is known here, but for files that vacuum deletes;
-    with 1 if something is listed that still holds them, or may and could not be searched, or if a
-    check fails on what is left; with --proof also while such files are there, or if nothing was
-    erased. A dry run exits with 0.
+    Exits with 0 if the records remain only in files that vacuum deletes, and after a dry run. Exits
+    with 1 if another copy exists or cannot be searched, or if a check fails. With --proof, exits
+    with 1 also before vacuum, or if nothing was erased.
     """
     store = open_root(root)
     _validate_dataset(store, dataset)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,36 +15,47 @@ from shardline.cli.options import (
     json_option,
     limit_options,
     limits,
+    output_option,
     root_option,
 )
-from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
+from shardline.cli.references import (
+    SNAPSHOT_HELP,
+    find_snapshot,
+    open_root,
+    open_version,
+    parse_reference,
+)
 from shardline.text import escape_text, format_bytes, format_count, format_rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from shardline.operations.export import ExportReport
 
 
 @click.command(
     epilog="""\b
 Examples:
-  shardline export digits/v1 digits.tfrecord
-  shardline export digits/v1@7 seventh.tfrecord --compression gzip
+  shardline export digits/v1 -o digits.tfrecord
+  shardline export digits/v1@7 -o seventh.tfrecord --compression gzip
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).
-
-Beside OUT lies OUT.export, which says what is in it. Run again, the command does nothing if nothing
-is new, and else replaces the file: whoever reads it sees the old one or the new one, whole.""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@output_option
 @compression_option(None, "  [default: as the shards]")
-@click.option("--overwrite", is_flag=True, help="Replace OUT even if it is no earlier export.")
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Replace an existing file that is not an export of the version.",
+)
 @limit_options
 @root_option
 @json_option
 def export(
     reference: str,
-    out: Path,
+    output: Path,
     *,
     compression: str | None,
     overwrite: bool,
@@ -54,26 +64,27 @@ def export(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Write the records of a snapshot to one TFRecord file, byte for byte and in order.
+    """Write the records of a snapshot to a single TFRecord file, in order.
 
-    They are checked while they are copied. An OUT that is there is replaced if it is an earlier
-    export of the same version, and else left alone unless --overwrite is given. Exits with 1 at a
-    damaged record: OUT is then as it was.
+    Records are checked and copied byte for byte. OUT.export describes the file. A second run
+    replaces an earlier export of the same version if the snapshot has changed, at once and as a
+    whole. Other existing files are kept unless --overwrite is given. Exits with 1 if a record is
+    corrupt; OUT is unchanged then.
     """
     from shardline.operations.export import export as run
 
     wanted = parse_reference(reference)
-    if out.is_dir():
+    if output.is_dir():
         raise UsageError(
-            f"{out} is a folder", code="output-is-folder", hint="name a file", path=out
+            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
         )
     version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted, wanted.readable)
+    snapshot = find_snapshot(version, wanted)
     began = time.perf_counter()
     with open_progress_executor() as executor:
         report = run(
             version,
-            out,
+            output,
             snapshot=snapshot.number,
             compression=compression,
             overwrite=overwrite,
@@ -84,7 +95,7 @@ def export(
     if as_json:
         told = {
             "ok": True,
-            "file": str(out),
+            "file": str(output),
             "written": report.written,
             "seconds": round(seconds, 6),
         }

@@ -10,6 +10,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import compression_option
+from shardline.cli.references import SNAPSHOT_HELP
 from shardline.cli.transform import (
     TransformOptions,
     execution_options,
@@ -37,7 +38,7 @@ Examples:
   shardline extend digits/v1 --into v2 --udf my_fields:brightness
   shardline extend digits/v1 --into v2 --join names.csv --key label
   shardline extend digits/v1 --into v2 --udf my_fields:all --dry-run
-  shardline extend train.tfrecord --output more.tfrecord --udf my_fields.py:length
+  shardline extend train.tfrecord -o more.tfrecord --udf my_fields.py:length
 \b
 In my_fields.py:
   from shardline import Feature, record_udf
@@ -46,14 +47,14 @@ In my_fields.py:
   def length(record):
       return {"length": len(record["name"])}
 
-There are also batch_udf (Arrow columns in and out, much faster), tensor_udf (TensorFlow) and
-table_join (a table). 'code' is the version of the function: with it, what was computed once is
-used again when more was appended to the old version. Change it when the function changes.
+batch_udf (Arrow columns, much faster), tensor_udf (TensorFlow) and table_join (a table) work the
+same way. Change 'code' when the function changes: with an equal code, results are reused.
 
-A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; anything else is text:
+A VALUE is a number, true, false, a list or "quoted text" as in JSON; anything else is text:
 --default age=18, --default split=train, --default 'code="007"'.
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
+"""
+    + SNAPSHOT_HELP,
 )
 @target_options
 @udf_option
@@ -61,7 +62,7 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC)
 @click.option(
     "--mode",
     type=click.Choice(["overlay", "rewrite"]),
-    help="Of a version: write only the new fields, beside the old shards, or all fields of every "
+    help="With --into: write only the new features, or all features of every "
     "record.  [default: overlay]",
 )
 @click.option(
@@ -69,14 +70,13 @@ SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC)
     "--replace",
     multiple=True,
     metavar="NAME",
-    help="Let a new field take the place of the old one of this name; may be repeated. A version "
-    "needs --mode rewrite for it.",
+    help="Replace an old feature of this name. Repeatable. A version needs --mode rewrite.",
 )
 @click.option(
     "--drop",
     multiple=True,
     metavar="NAME",
-    help="Leave out an old field; may be repeated. A version needs --mode rewrite for it.",
+    help="Drop an old feature. Repeatable. A version needs --mode rewrite.",
 )
 @compression_option(None, "  [default: as the old ones; not for an overlay]")
 @execution_options
@@ -95,15 +95,15 @@ def extend(
     drop: tuple[str, ...],
     **common: Any,  # noqa: ANN401 - they are told in TransformOptions
 ) -> None:
-    """Give the records of a version new fields, in another version; or those of a file.
+    """Add features to the records of a version or a file.
 
-    New fields come from functions of yours (--udf), from a table (--join), or from both. As an
-    overlay, which is the default, only they are written, and the old shards are read beside them;
-    so the old version must stay. Later, when the old version has grown, the same command computes
-    only what is new. The new snapshot is checked, and so published.
+    New features come from functions (--udf), from a table (--join) or from both. Versions get an
+    overlay by default: only the new features are written, and readers join them with the old
+    shards. After an append, the same command computes only new shards. The new snapshot is checked
+    and published.
 
-    Exits with 1 if a function fails on a record or gives what does not fit, if a key is not in the
-    table, at a damaged record, or if the check failed; nothing is changed then.
+    Exits with 1 if a function fails, a result does not fit, a key is not in the table, a record is
+    corrupt or the check fails. Nothing is written then.
     """
     asked = TransformOptions(**common)
     asked.refuse_mixed(mode=mode)

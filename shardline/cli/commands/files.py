@@ -10,7 +10,13 @@ import click
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import serialize_snapshot
-from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
+from shardline.cli.references import (
+    SNAPSHOT_HELP,
+    find_snapshot,
+    open_root,
+    open_version,
+    parse_reference,
+)
 from shardline.text import format_count
 
 if TYPE_CHECKING:
@@ -25,19 +31,19 @@ Examples:
   shardline verify $(shardline files digits/v1@7)
   shardline files digits/v1 --python > input_pipeline.py
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.option("null", "-0", is_flag=True, help="End each name with a NUL byte, for xargs -0.")
-@click.option("--python", is_flag=True, help="Print Python that reads them, ready to paste.")
+@click.option("--python", is_flag=True, help="Print Python code that reads the files.")
 @root_option
 @json_option
 def files(reference: str, *, null: bool, python: bool, root: str | None, as_json: bool) -> None:
-    """List the files of a snapshot in order, one path or URI on each line.
+    """List the files of a snapshot in order, one path or URI per line.
 
-    They are plain TFRecord files, which never change: what is listed now can be read as long as
-    something keeps the snapshot from 'shardline vacuum', such as a tag. With --json, also the
-    records, bytes and sha256 of each.
+    The files are plain TFRecord files and never change. A tag keeps them from 'shardline vacuum'.
+    With --json, shows the records, bytes and sha256 of each file.
     """
     if null + python + as_json > 1:
         raise UsageError("-0, --python and --json exclude each other", code="conflicting-options")
@@ -46,7 +52,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
 
     wanted = parse_reference(reference)
     version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted, wanted.readable)
+    snapshot = find_snapshot(version, wanted)
     validate_not_tombstoned(
         version.state, snapshot.shards, f"snapshot {snapshot.number} cannot be read any more: "
     )

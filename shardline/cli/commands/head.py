@@ -11,6 +11,7 @@ import click
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option
 from shardline.cli.references import (
+    SNAPSHOT_HELP,
     find_snapshot,
     open_root,
     open_version,
@@ -33,20 +34,26 @@ Examples:
   shardline head train.tfrecord
   shardline head train.tfrecord -n 1 --skip 100000
   shardline head train.tfrecord --json | jq .features.label
-  shardline head digits/v1                 the newest snapshot of a version
-  shardline head digits/v1@published -n 3
+  shardline head digits/v1                 the published snapshot
+  shardline head digits/v1@latest -n 3
 
-SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("argument", metavar="FILE|NAME/VERSION[@SNAPSHOT]")
 @click.option(
-    "-n", "count", type=click.IntRange(min=0), default=5, show_default=True, help="How many."
+    "-n",
+    "count",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Number of records.",
 )
 @click.option(
     "--skip",
     type=click.IntRange(min=0),
     default=0,
-    help="Begin at this record; at once if the file has an index (see 'shardline index').",
+    help="Start at this record. Fast if the file has an index (see 'shardline index').",
 )
 @limit_options
 @root_option
@@ -61,11 +68,11 @@ def head(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Show the first records of a file, or of a version.
+    """Show the first records of a file or version.
 
-    Features are shown with their kind and first values; long bytes as their size and what they
-    seem to be. A record that is no Example is shown as text, or as its size. With --json each
-    record is one line, and a float that JSON cannot hold is "NaN", "Infinity" or "-Infinity".
+    Shows the kind and first values of each feature, and the size of long bytes. A record that is
+    not an Example is shown as text or as its size. With --json, each record is one line, and a
+    float that JSON does not have is "NaN", "Infinity" or "-Infinity".
     """
     from shardline.operations.preview import preview
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   shardline index train.tfrecord
-  shardline head train.tfrecord --skip 5000000 -n 1     now answers at once
+  shardline head train.tfrecord --skip 5000000 -n 1
 \b
 In Python:
   with shardline.IndexedFile("train.tfrecord") as file:
@@ -48,12 +48,12 @@ def index(
     max_decompressed: int,
     as_json: bool,
 ) -> None:
-    """Write an offset index beside each file, for random access to its records.
+    """Write an offset index next to each file, for random access to its records.
 
-    The index of x.tfrecord is x.tfrecord.index. It can be deleted and made again at any time.
-    Every record is checked on the way; a damaged file gets no index, and the exit code is 1.
-    GZIP files written by Shardline can be entered at every megabyte; others have to be unpacked
-    up to the record.
+    The index of x.tfrecord is x.tfrecord.index. It can be deleted and written again at any time.
+    Every record is checked. GZIP files written by Shardline have an entry point at every megabyte;
+    other compressed files are read from the start. Exits with 1 if a file is corrupt; it gets no
+    index.
     """
     from shardline.execution.threads import run_tasks
     from shardline.tfrecord import index_path, write_index

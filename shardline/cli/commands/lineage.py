@@ -126,24 +126,24 @@ def format_edge(edge: AncestryEdge) -> str:
 @click.command(
     epilog="""\b
 Examples:
-  shardline lineage digits/v2                       both ways, by versions
+  shardline lineage digits/v2                         versions, both ways
   shardline lineage digits/v2@7 --upstream --level features
   shardline lineage digits/v1 --downstream --level shards
   shardline lineage digits/v2 --dot | dot -Tsvg > lineage.svg
 
-Logs are read, and no shard. What was deleted since is shown too, and says so.""",
+Only logs are read. Deleted inputs and outputs are shown and marked.""",
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
-@click.option("--upstream", is_flag=True, help="Only what it was made of.")
-@click.option("--downstream", is_flag=True, help="Only what was made of it.")
+@click.option("--upstream", is_flag=True, help="Show inputs only.")
+@click.option("--downstream", is_flag=True, help="Show outputs only.")
 @click.option(
     "--level",
     type=click.Choice(["versions", "snapshots", "shards", "features"]),
     default="versions",
     show_default=True,
-    help="What to tell of.",
+    help="Level of detail.",
 )
-@click.option("--dot", is_flag=True, help="Print the graph in the DOT language, for Graphviz.")
+@click.option("--dot", is_flag=True, help="Print the graph in the DOT language of Graphviz.")
 @root_option
 @json_option
 def lineage(
@@ -156,12 +156,11 @@ def lineage(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what a version was made of, and what was made of it, in all datasets of the root.
+    """Show the inputs and outputs of a version, in all datasets of the root.
 
-    Without a snapshot all of a version is meant: at the level of snapshots those that others read
-    and the newest, at that of shards the shards of the newest. With one, only that is told of, and
-    what was read for it: at the level of versions without the steps inside a version. Exits with 1
-    if a log that may tell of it cannot be read: what it would tell is missing.
+    Without SNAPSHOT, the graph is about the whole version: at level snapshots, the latest and those
+    that others read; at level shards, the latest. With SNAPSHOT, it is about that snapshot and its
+    inputs. Exits with 1 if a log cannot be read, since the graph may be incomplete then.
     """
     from shardline.lineage.ancestry import ANCESTRY_LEVELS, build_ancestry_graph
     from shardline.provenance.log_index import LogIndex

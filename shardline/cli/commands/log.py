@@ -26,22 +26,26 @@ Examples:
   shardline log digits/v1 -n 3
   shardline log digits/v1 --all --json | jq '.entries[].operation'
 
-Only the entries that are shown are read, however long the log is. 'shardline verify NAME/VERSION'
-proves all of it.""",
+Only the listed entries are read. 'shardline verify NAME/VERSION' verifies the whole log.""",
 )
 @click.argument("version", metavar="NAME/VERSION")
 @click.option(
-    "-n", "count", type=click.IntRange(min=1), default=20, show_default=True, help="How many."
+    "-n",
+    "count",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Number of entries.",
 )
 @click.option("every", "--all", is_flag=True, help="Show every entry.")
 @root_option
 @json_option
 def log(version: str, *, count: int, every: bool, root: str | None, as_json: bool) -> None:
-    """Tell what happened to a version, the newest first.
+    """Show the history of a version, latest entry first.
 
-    An entry is one commit: data that came or went, what a check found, a tag, a vacuum. 'snapshot'
-    and 'published' are the version's newest and newest published snapshot after it. Exits with 1
-    if an entry is damaged.
+    An entry is one commit, such as an append, a check result, a tag or a vacuum. The columns
+    'snapshot' and 'published' show the latest and the published snapshot after it. Exits with 1 if
+    an entry is corrupt.
     """
     from shardline.log.version import StoredVersion
     from shardline.operations.verify_log import LogProblem, read_log_history

@@ -8,6 +8,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import compression_option, parse_assignments, parse_value_assignments
+from shardline.cli.references import SNAPSHOT_HELP
 from shardline.cli.transform import (
     TransformOptions,
     execution_options,
@@ -35,34 +36,32 @@ Examples:
   shardline migrate digits/v1 --into v2 --rename label=digit --drop notes
   shardline migrate digits/v1 --into v2 --cast brightness=float --dry-run
   shardline migrate digits/v1 --into v2 --default split=train
-  shardline migrate old.tfrecord --output new.tfrecord --rename label=digit
+  shardline migrate old.tfrecord -o new.tfrecord --rename label=digit
 
-A VALUE is a number, true, false, a list or "quoted text" as JSON writes it; anything else is text:
+A VALUE is a number, true, false, a list or "quoted text" as in JSON; anything else is text:
 --default age=18, --default split=train, --default 'code="007"'.
 
-Each feature is named as the old version calls it. If the context and the feature_lists of
-SequenceExamples both have a NAME, write context:NAME or feature_lists:NAME.
+Options use the old names of features. If the context and the feature_lists of SequenceExamples
+both have a NAME, write context:NAME or feature_lists:NAME.
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).""",
+"""
+    + SNAPSHOT_HELP,
 )
 @target_options
-@click.option(
-    "--rename", multiple=True, metavar="OLD=NEW", help="Rename a feature; may be repeated."
-)
-@click.option("--drop", multiple=True, metavar="NAME", help="Leave out a feature; may be repeated.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a feature. Repeatable.")
+@click.option("--drop", multiple=True, metavar="NAME", help="Drop a feature. Repeatable.")
 @click.option(
     "--cast",
     multiple=True,
     metavar="NAME=KIND",
-    help="Make the numbers of a feature float or int64, if they can be exactly; may be repeated.",
+    help="Convert a feature to float or int64, if that is exact. Repeatable.",
 )
 @click.option(
     "defaults",
     "--default",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Give a feature a value in the records that lack it; in all, if it is new; may be "
-    "repeated. It is required from then on.",
+    help="Set a new feature, or an old one where it is missing. It becomes required. Repeatable.",
 )
 @compression_option(None, "  [default: as before]")
 @execution_options
@@ -74,14 +73,13 @@ def migrate(
     defaults: tuple[str, ...],
     **common: Any,  # noqa: ANN401 - they are told in TransformOptions
 ) -> None:
-    """Make the records of a version those of another one, with another schema; or of a file.
+    """Rename, drop, cast or fill features of a version or a file.
 
-    What is not named goes on byte for byte. The plan is shown first, and with --dry-run that is
-    all. The new snapshot is checked, and so published. Later, when the old version has grown, the
-    same command makes only what is new.
+    Other features are copied byte for byte. The plan is shown first. The new snapshot is checked
+    and published. After an append, the same command computes only new shards.
 
-    Exits with 1 if a number cannot be cast, at a damaged record, or if the check failed; nothing is
-    changed then.
+    Exits with 1 if a number cannot be cast, a record is corrupt or the check fails. Nothing is
+    written then.
     """
     asked = TransformOptions(**common)
     asked.refuse_mixed()

@@ -28,6 +28,7 @@ from shardline.cli.options import (
 from shardline.cli.output import add_skipped_files, serialize_snapshot
 from shardline.cli.progress import make_cancellable, run_in_thread, show_file_progress
 from shardline.cli.references import (
+    SNAPSHOT_HELP,
     find_snapshot,
     is_reference,
     open_root,
@@ -126,39 +127,41 @@ def rebuild_standalone_files(
 @click.command(
     epilog="""\b
 Examples:
-  shardline rebuild digits/v1                         all shards into one
-  shardline rebuild digits/v1 --target-size 256MB     into even ones
+  shardline rebuild digits/v1                         into a single shard
+  shardline rebuild digits/v1 --target-size 256MB     into even shards
   shardline rebuild digits/v1@7 --into v2             into another version
-  shardline rebuild 'train-*' --output train.tfrecord
-  shardline rebuild data/ --output even/ --target-size 64MB
+  shardline rebuild 'train-*' -o train.tfrecord
+  shardline rebuild data/ -o even/ --target-size 64MB
 
-SNAPSHOT is a number, a tag, 'published' (the default), 'latest' or a time (UTC).
+Older snapshots keep the old shards until 'shardline vacuum' deletes them.
 
-Older snapshots keep the old shards, until 'shardline vacuum' finds that nobody needs them.""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("arguments", nargs=-1, required=True, metavar="NAME/VERSION[@SNAPSHOT]|FILE...")
 @click.option(
     "--into",
     metavar="VERSION",
-    help="Make it the content of another version, which may be new: v2, or digits/v2.",
+    help="Write to another version, new or existing: v2, or digits/v2.",
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="OUT",
-    help="Of files: write this file; with --target-size, this new folder of files.",
+    help="Write files to this file, or with --target-size to this new folder.",
 )
 @click.option(
     "--target-size",
     type=Size(least=1),
-    help="Make files of up to so many bytes, unpacked.  [default: one file]",
+    help="Decompressed size of a shard.  [default: a single shard]",
 )
 @compression_option(None, "  [default: as before]")
-@click.option("--overwrite", is_flag=True, help="Of files: replace OUT if it is there.")
+@click.option("--overwrite", is_flag=True, help="With --output: replace an existing file.")
 @click.option(
     "--allow-mixed",
     is_flag=True,
-    help="Of files: join Examples, SequenceExamples and other payloads in a single file.",
+    help="With --output: join Examples, SequenceExamples and other payloads in one file.",
 )
 @no_check_option
 @workers_option
@@ -181,14 +184,13 @@ def rebuild(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Make one file of the shards of a version, or with --output of loose files.
+    """Merge or resize the shards of a version, or files (--output).
 
-    Each record is kept byte for byte and in order, and checked while it is copied. In a version
-    the new shards take the place of the old ones in a new snapshot, which is checked and so
-    published; what was appended behind them stays. With --into they become the content of another
-    version in the same root; what it has of them already is not copied again.
+    Records are checked and copied byte for byte, in order. In a version, the new shards replace the
+    old ones in a new snapshot, which is checked and published; concurrent appends are kept. With
+    --into, they become the content of another version, and known shards are reused.
 
-    Exits with 1 at a damaged record, with nothing changed, or if the check failed.
+    Exits with 1 if a record is corrupt or the check fails. Nothing is written for a corrupt record.
     """
     from shardline.operations.rebuild import rebuild as run
 
@@ -220,7 +222,7 @@ def rebuild(
             hint="leave it out: a version is never overwritten, and has records of one kind",
         )
     version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted, wanted.readable)
+    snapshot = find_snapshot(version, wanted)
     target = open_target_version(version, into, "leave out `--into`") if into else None
     if target is None:
         _validate_snapshot(version, snapshot)

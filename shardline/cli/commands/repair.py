@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  shardline verify digits/v1                      is anything damaged?
-  shardline repair digits/v1 --dry-run            what could be done about it?
+  shardline verify digits/v1                      find corrupt shards
+  shardline repair digits/v1 --dry-run            show the plan
   shardline repair digits/v1
   shardline repair digits/v1 --shard v1.0f3c….tfrecord
-  shardline repair digits/v1 --allow-data-loss    give up what cannot be had
+  shardline repair digits/v1 --allow-data-loss    drop corrupt records
 
-The sources must lie where they were when they were appended. Every repair is an entry in the log,
-and the damaged file stays until 'shardline vacuum' takes it.""",
+Sources must be at the paths from which they were appended. A repair is an entry in the log. The
+corrupt file remains until 'shardline vacuum' deletes it.""",
 )
 @click.argument("version", metavar="NAME/VERSION")
 @click.option(
@@ -57,14 +57,14 @@ and the damaged file stays until 'shardline vacuum' takes it.""",
     "--shard",
     multiple=True,
     metavar="NAME",
-    help="Read only this shard; may be repeated.",
+    help="Read only this shard. Repeatable.",
 )
 @click.option(
     "--allow-data-loss",
     is_flag=True,
-    help="Where not all records can be had again, keep what is intact and give up the rest.",
+    help="Keep the intact records of a shard that cannot be recreated, and quarantine the rest.",
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what is damaged, and what could be done.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without writing.")
 @no_check_option
 @workers_option
 @limit_options
@@ -83,25 +83,23 @@ def repair(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Read every shard of the newest snapshot, and make those anew that are damaged or gone.
+    """Recreate the corrupt and missing shards of the latest snapshot.
 
-    A shard is made anew of the shards that it was rebuilt from, of its source, or of what was
-    rebuilt from it, if these are still there and the same. If not, it is left as it is, and how
-    many records would be lost is told; with --allow-data-loss its intact records are kept, and what
-    was damaged goes to quarantine. What extend, combine or migrate made is made anew by these, and
-    the command is told. Then the new snapshot is checked, and so published. Overlays and plans of
-    other versions that lie on what was replaced are named, each with the command that makes it
-    follow.
+    A shard is recreated from its inputs, its source or a rebuilt copy, if these are unchanged. For
+    shards of extend, combine and migrate, the command to run is shown. A shard without such an
+    origin is kept as it is, unless --allow-data-loss is given. The new snapshot is checked and
+    published. Overlays and plans that depend on a replaced shard are listed, each with the command
+    that updates it.
 
-    Exits with 0 if all is whole again, with 1 if records were lost, or something was left as it
-    is, or the check failed.
+    Exits with 0 if all shards are intact. Exits with 1 if records are lost, a shard remains corrupt
+    or the check fails.
     """
     from shardline.operations.repair import repair as run
 
     wanted = parse_version(version)
     within = limits(max_record, max_decompressed)
     opened = open_version(open_root(root), wanted)
-    newest = find_snapshot(opened, wanted)
+    newest = find_snapshot(opened, wanted, "latest")
     names = [_resolve_shard(newest, name) for name in shards] or None
     with open_progress_executor(workers) as executor:
         report = run(

@@ -18,15 +18,14 @@ from shardline.text import escape_text, format_bytes, format_count
 @click.command(
     epilog="""\b
 Examples:
-  shardline report                             every dataset of the root, in report.html
+  shardline report                             every dataset of the root
   shardline report digits -o digits.html
   shardline report digits/v1 -o digits-v1.html
 
-With NAME or NAME/VERSION the page shows these versions, all that they are made of and all that is
-made of them.
+With NAME or NAME/VERSION, the page shows these versions, their inputs and their outputs.
 
-The page is one file without anything from elsewhere: it can be sent, kept and printed. Only logs
-are read for it, no shard. It tells what they say and proves nothing: 'shardline audit' does.""",
+The page is a single file without external resources. Only logs are read, and nothing is verified:
+use 'shardline audit' for that.""",
 )
 @click.argument("name", metavar="[NAME[/VERSION]]", required=False)
 @click.option(
@@ -35,16 +34,16 @@ are read for it, no shard. It tells what they say and proves nothing: 'shardline
     type=click.Path(path_type=Path),
     default="report.html",
     show_default=True,
-    help="The file to write; an earlier page is replaced.",
+    help="Output file. An earlier page is replaced.",
 )
 @root_option
 @json_option
 def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -> None:
-    """Draw the history of datasets on a page, to look at in a browser and to print.
+    """Write the history of datasets as an HTML page.
 
-    It shows how the versions are made of each other, and of each one its snapshots, who made them
-    of what, what checks said, its size over time, and where its fields come from. Exits with 1 if a
-    log is damaged: the page shows what can be read of it.
+    The page shows the graph of versions, and of each version its snapshots, commits, check results,
+    size over time and the origins of its features. Exits with 1 if a log is corrupt; the page shows
+    its readable part.
     """
     from shardline.lineage.page.report_page import build_report_page, write_document
     from shardline.log.version import utc_now

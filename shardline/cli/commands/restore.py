@@ -30,21 +30,21 @@ Examples:
   shardline restore digits/v1@3
   shardline restore digits/v1@published
 
-SNAPSHOT is a number, a tag, 'published' or a time (UTC).
+SNAPSHOT is a number, a tag, 'published' or a UTC time.
 
-What was rolled back stays readable under its number, and its sources do not land again by
-themselves. Exits with 2 if someone else committed meanwhile or vacuum took a shard: nothing is
-changed then.""",
+Snapshots that were rolled back remain readable by number. Their sources are not appended again
+without --retry-rejected.""",
 )
 @click.argument("reference", metavar="NAME/VERSION@SNAPSHOT")
-@click.option("--dry-run", is_flag=True, help="Only tell what would change.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without writing.")
 @root_option
 @json_option
 def restore(reference: str, *, dry_run: bool, root: str | None, as_json: bool) -> None:
-    """Make an old snapshot the newest again, as a new snapshot.
+    """Make an old snapshot the latest again, as a new snapshot.
 
-    Nothing is copied and nothing deleted: one entry in the log. What checks found out about the
-    old snapshot holds for the new one, so it is published at once if the old one was good.
+    A restore writes one entry to the log, and copies and deletes nothing. Check results of the old
+    snapshot apply to the new one. Exits with 2 if a concurrent commit conflicts, or if vacuum
+    deleted a shard; nothing is changed then.
     """
     from shardline.operations.restore import restore_version
 

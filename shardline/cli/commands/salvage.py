@@ -10,7 +10,13 @@ import click
 
 from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError
-from shardline.cli.options import expand_pattern, json_option, limit_options, limits
+from shardline.cli.options import (
+    expand_pattern,
+    json_option,
+    limit_options,
+    limits,
+    output_option,
+)
 from shardline.cli.progress import make_cancellable, run_in_thread, show_file_progress
 from shardline.text import escape_text, format_bytes, format_count
 
@@ -20,27 +26,27 @@ _SHOWN_GAPS = 20
 @click.command(
     epilog="""\b
 Examples:
-  shardline salvage broken.tfrecord saved.tfrecord
-  shardline salvage broken.tfrecord saved.tfrecord --quarantine damaged.jsonl
-  shardline salvage broken.gz saved.tfrecord --compression none""",
+  shardline salvage broken.tfrecord -o saved.tfrecord
+  shardline salvage broken.tfrecord -o saved.tfrecord --quarantine bad.jsonl
+  shardline salvage broken.gz -o saved.tfrecord --compression none""",
 )
-@click.argument("source", metavar="IN")
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("source", metavar="FILE")
+@output_option
 @click.option(
     "--quarantine",
     type=click.Path(path_type=Path),
-    help="Write the damaged bytes to this new file, as JSON lines with base64.",
+    help="Write the corrupt bytes to this new file, as JSON lines with base64.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "zlib"]),
-    help="How to pack OUT.  [default: as IN]",
+    help="Compression of the output.  [default: as FILE]",
 )
 @limit_options
 @json_option
 def salvage(
     source: str,
-    out: Path,
+    output: Path,
     *,
     quarantine: Path | None,
     compression: str | None,
@@ -48,29 +54,28 @@ def salvage(
     max_decompressed: int,
     as_json: bool,
 ) -> None:
-    """Copy every intact record of a damaged file to a new one.
+    """Copy the intact records of a corrupt file to a new file.
 
-    Records are kept byte for byte and in order; only those whose two checksums both match. IN is
-    never changed and OUT never overwritten. Of a damaged GZIP or ZLIB file, what comes before the
-    damage is kept, and of GZIP every later member that can be unpacked.
+    Records are copied byte for byte, in order, if both checksums match. The input is never changed.
+    Of a GZIP or ZLIB file, records before the fault are kept, and of GZIP every intact later
+    member.
 
-    Exits with 0 when OUT is written, and tells what was lost; with 1 when there was nothing to
-    keep.
+    Exits with 0 and a list of losses if the output is written, with 1 if no record is intact.
     """
     from shardline.execution.executor import CancellationToken
     from shardline.operations.salvage import salvage as run
 
     path = expand_pattern(source)
-    if quarantine is not None and resolve_path(quarantine) == resolve_path(out):
+    if quarantine is not None and resolve_path(quarantine) == resolve_path(output):
         raise UsageError(
-            "OUT and --quarantine name the same file", code="conflicting-options", path=out
+            "--output and --quarantine name the same file", code="conflicting-options", path=output
         )
     cancellation = CancellationToken()
     with show_file_progress("salvaging", [path]) as progress:
         work = partial(
             run,
             path,
-            out,
+            output,
             compression=compression,
             quarantine=quarantine,
             limits=limits(max_record, max_decompressed),
@@ -78,10 +83,12 @@ def salvage(
         )
         report = run_in_thread(work, cancellation)
     if as_json:
-        payload = {"ok": True, "file": str(path), "out": str(out), **report.to_dict()}
+        payload = {"ok": True, "file": str(path), "output": str(output), **report.to_dict()}
         click.echo(json.dumps(payload))
         return
-    click.echo(f"recovered {format_count(report.recovered, 'record')} into {escape_text(str(out))}")
+    click.echo(
+        f"recovered {format_count(report.recovered, 'record')} into {escape_text(str(output))}"
+    )
     if not report.gaps:
         click.echo("the file was not damaged; nothing was lost")
         return

@@ -133,8 +133,8 @@ Examples:
 @click.option(
     "--declare",
     is_flag=True,
-    help="Print only the schema that 'append' would give a new version, as JSON to edit and use "
-    "with --schema. Also of JSON lines, CSV, Parquet, Arrow, and folders.",
+    help="Print the schema that 'append' infers for a new version, as JSON to edit. "
+    "Reads all formats of 'append'.",
 )
 @format_option("the files are, with --declare")
 @workers_option
@@ -153,13 +153,12 @@ def schema(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Tell which features the records have: of TFRecord files from all their records.
+    """Show the features of records: of TFRecord files from all records, or of a version.
 
-    Shows each feature's kind, shape ([] one value, [8] eight, [?] any number), how many records
-    have it, and the range of its values; and where several files differ, feature by feature. Of a
-    version, shows the schema that its records are held to.
+    Shows the kind, shape ([] one value, [8] eight, [?] any number), presence and value range of
+    each feature, and the differences between files. For a version, shows its declared schema.
 
-    Exits with 1 if a file is damaged, a record is no Example, or a feature has two kinds.
+    Exits with 1 if a file is corrupt, a record is not an Example, or a feature has two kinds.
     """
     from shardline.schema.file_schema import feature_spec, infer_schema
 

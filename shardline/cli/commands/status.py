@@ -57,11 +57,11 @@ Examples:
 @root_option
 @json_option
 def status(name: str | None, *, root: str | None, as_json: bool) -> None:
-    """Tell how datasets stand: what is published, what is not, and why.
+    """Show published and blocked snapshots.
 
-    Records, bytes and shards are those of the newest snapshot. A snapshot is published when every
-    check has passed on it; readers get the newest published one. Exits with 0 also when something
-    waits or was rejected, and with 1 if a log cannot be read.
+    Records, bytes and shards are those of the latest snapshot. A snapshot is published when every
+    check has passed, and readers get the latest published one. Exits with 1 only if a log cannot
+    be read.
     """
     store = open_root(root)
     told = [_read_status(store, version) for version in _list_versions(store, name)]

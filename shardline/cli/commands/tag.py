@@ -11,6 +11,7 @@ from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import create_console, create_table, serialize_snapshot
 from shardline.cli.references import (
+    SNAPSHOT_HELP,
     find_snapshot,
     open_root,
     open_version,
@@ -30,25 +31,26 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   shardline tag digits/v1                list the tags
-  shardline tag digits/v1@7 train-1      let train-1 name snapshot 7
-  shardline tag digits/v1 train-1        ... or the newest snapshot
-  shardline diff digits/v1@train-1       use it wherever a snapshot is named
+  shardline tag digits/v1@7 train-1      tag snapshot 7
+  shardline tag digits/v1 train-1        tag the published snapshot
+  shardline diff digits/v1@train-1       use the tag
   shardline tag digits/v1 --delete train-1
 
-SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.argument("name", metavar="[TAG]", required=False)
-@click.option("--delete", metavar="TAG", help="Take this tag away.")
+@click.option("--delete", metavar="TAG", help="Delete this tag.")
 @root_option
 @json_option
 def tag(
     reference: str, name: str | None, *, delete: str | None, root: str | None, as_json: bool
 ) -> None:
-    """List the tags of a version, set one, or delete one.
+    """List, set or delete tags of a version.
 
-    A tag names one snapshot, and vacuum keeps what has a tag. Setting a tag that names another
-    snapshot moves it; the log remembers both.
+    A tag names one snapshot, and vacuum keeps that snapshot. Setting an existing tag moves it; the
+    log keeps both.
     """
     if name is not None and delete is not None:
         raise UsageError("TAG and --delete exclude each other", code="conflicting-options")

@@ -10,7 +10,13 @@ import click
 
 from shardline.cli.errors import UsageError, render_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.references import find_snapshot, open_root, parse_reference, render_next_command
+from shardline.cli.references import (
+    SNAPSHOT_HELP,
+    find_snapshot,
+    open_root,
+    parse_reference,
+    render_next_command,
+)
 from shardline.text import escape_text, format_bytes, format_count, format_list, format_time
 
 if TYPE_CHECKING:
@@ -216,27 +222,28 @@ class _TraceCommand(click.Command):
     cls=_TraceCommand,
     epilog="""\b
 Examples:
-  shardline trace digits/v2@7 1234              back to its source file and row
-  shardline trace digits/v1@3 17 --downstream   what was made of it, in every version
+  shardline trace digits/v2@7 1234              to its source file and row
+  shardline trace digits/v1@3 17 --downstream   to its copies in every version
   shardline trace pairs/v1 0 --json | jq '.steps[].operation'
 
-With --downstream, a table tells how many records of each version are this record or were made of
-it: now, in the newest snapshot, and ever, in any. Below it stand the first of them.
+RECORD is a number from 0, over all shards, as in Snapshot.take. With --downstream, a table counts
+the copies in each version: now (in the latest snapshot) and ever (in any). The first copies are
+listed below it. Only logs and sidecars are read.
 
-RECORD is a number as Snapshot.take has them, counted from 0 over all shards. Logs are read, and
-what lies beside the shards: never a shard itself.""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("reference", metavar="NAME/VERSION[@SNAPSHOT]")
 @click.argument("record", type=_RecordNumber(), metavar="RECORD")
-@click.option("--downstream", is_flag=True, help="Tell what was made of it instead.")
+@click.option("--downstream", is_flag=True, help="Trace to the copies of the record.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=_DEFAULT_LIMIT,
     show_default=True,
-    help="With --downstream, how many records of each version to list; all are counted.",
+    help="With --downstream: number of copies to list per version.",
 )
-@click.option("everything", "--all", is_flag=True, help="With --downstream, list all of them.")
+@click.option("everything", "--all", is_flag=True, help="With --downstream: list all copies.")
 @root_option
 @json_option
 def trace(
@@ -249,12 +256,11 @@ def trace(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Tell where one record came from, or with --downstream what was made of it.
+    """Trace a record to its source, or with --downstream to its copies.
 
-    Every operation is followed: what was appended to its source file and row, what was rebuilt,
-    extended, migrated, repaired or erased to the record before it, a pair to both of its records.
-    What was erased since says so. Exits with 1 if the way back ends without a source, or with
-    --downstream if it cannot be told what became of it somewhere, and says why.
+    The trace follows every operation: an appended record to the row of its source, a pair to both
+    of its records, any other record to the record before it. Exits with 1 if the trace does not end
+    at a source, or with --downstream if a copy may be missing; the reason is shown.
     """
     from shardline.cli.references import open_version
     from shardline.provenance.log_index import LogIndex

@@ -37,9 +37,7 @@ Examples:
   shardline vacuum digits --delete                   delete them
   shardline vacuum digits --delete --retention 0     ... at once (after erase)
 
-Kept are the newest and the newest published snapshot of each version, what has a tag or is pinned,
-and what was one of these until less than --retention ago. With a short --retention a slow reader
-may find its files gone, and a slow writer has to do its work again.""",
+With a short --retention, slow readers may lose their files, and slow writers must start again.""",
 )
 @click.argument("dataset", metavar="NAME")
 @click.option(
@@ -50,14 +48,14 @@ may find its files gone, and a slow writer has to do its work again.""",
     metavar="TIME",
     help="Keep what was in use within this time: 7d, 12h, 30m, 0.",
 )
-@click.option("--delete", is_flag=True, help="Delete the files. Without this, they are only told.")
+@click.option("--delete", is_flag=True, help="Delete the files.")
 @click.option(
     "--without-log",
     multiple=True,
     metavar="VERSION",
-    help="Include the files of a version that never had a log, such as v2. May be repeated.",
+    help="Include the files of a version that never had a log, such as v2. Repeatable.",
 )
-@click.option("every", "--all", is_flag=True, help="Show every file.")
+@click.option("every", "--all", is_flag=True, help="List every file.")
 @root_option
 @json_option
 def vacuum(
@@ -70,11 +68,11 @@ def vacuum(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Delete the files that a dataset no longer needs, or tell which.
+    """Delete files that a dataset no longer needs. Lists them without --delete.
 
-    Snapshots that nobody keeps become unreadable when their shards go; the log still tells of
-    them. Nothing is deleted without --delete, nor while a log is missing or shorter than others
-    imply.
+    Vacuum keeps the latest and the published snapshot of each version, tagged and pinned snapshots,
+    and what was one of these within the retention time. Other snapshots become unreadable, and the
+    log still lists them. Nothing is deleted while a log is missing or shorter than others imply.
     """
     from shardline.operations.vacuum import vacuum as run
 

@@ -14,6 +14,7 @@ from shardline.cli.options import json_option, limit_options, limits, root_optio
 from shardline.cli.output import add_skipped_files
 from shardline.cli.progress import show_byte_progress, show_file_progress
 from shardline.cli.references import (
+    SNAPSHOT_HELP,
     find_snapshot,
     open_root,
     raise_not_found,
@@ -59,7 +60,7 @@ def verify_reference(
         try:
             report = verify_version(
                 version,
-                reference.which,
+                reference.snapshot or "published",
                 quick=quick,
                 limits=limits,
                 workers=workers,
@@ -207,20 +208,20 @@ Examples:
   shardline verify train.tfrecord
   shardline verify data/ 'more/*.gz' --json
   shardline verify broken.tfrecord --all
-  shardline verify digits/v1               the log and the newest snapshot
-  shardline verify digits/v1@7 --quick     are its shards there, and whole?
+  shardline verify digits/v1               the log and the published snapshot
+  shardline verify digits/v1@7 --quick     only presence and sizes of shards
 
-SNAPSHOT is a number, a tag, 'published', 'latest' (the default) or a time (UTC).
+A file that is cut between two records looks intact. The log of a dataset has the record count.
 
-A loose file cut exactly between two records looks clean: only a count kept elsewhere can tell. A
-dataset's log keeps one.""",
+"""
+    + SNAPSHOT_HELP,
 )
 @click.argument("arguments", nargs=-1, required=True, metavar="FILE|NAME/VERSION[@SNAPSHOT]...")
-@click.option("--examples", is_flag=True, help="Also check that each record is a sound Example.")
+@click.option("--examples", is_flag=True, help="Also check that each record is a valid Example.")
+@click.option("every_fault", "--all", is_flag=True, help="Report every fault, not only the first.")
 @click.option(
-    "every_fault", "--all", is_flag=True, help="Go on behind each fault and find them all."
+    "--quick", is_flag=True, help="For versions: check only presence and sizes of shards."
 )
-@click.option("--quick", is_flag=True, help="Of a dataset: only that each shard is there, whole.")
 @workers_option
 @limit_options
 @root_option
@@ -237,15 +238,15 @@ def verify(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Check every byte of TFRecord files, or of a dataset's snapshot.
+    """Check every byte of TFRecord files or of a snapshot. Changes nothing.
 
-    Both checksums of every record are compared, and nothing may be left over or cut off. With
-    --examples each record must also be an Example or SequenceExample that protobuf and all of
+    In a file, both checksums of every record must match, without missing or extra bytes. With
+    --examples, each record must also be an Example or SequenceExample that protobuf and
     TensorFlow's parsers read alike.
 
-    Of a snapshot, the log is proved entry by entry, and each shard must be the file that was
-    committed: its length, count and sha256. Nothing is changed. What is a file or folder is taken
-    for that; else NAME/VERSION is looked for in the root. Exits with 1 if anything has a fault.
+    In a version, the whole log is verified, and each shard of the snapshot must be the committed
+    file: length, record count and sha256. Arguments name files and folders first, then versions in
+    the root. Exits with 1 if anything has a fault.
     """
     from shardline.operations.verify_files import verify_files
 

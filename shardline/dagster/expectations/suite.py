@@ -107,9 +107,7 @@ def read_suite(path: Path, version: str = "DATASET/VERSION") -> Suite:
     Expectations validates the arguments when the suite is used. `version` is named in the hint that
     drafts a missing suite.
     """
-    draft_hint = Hint.of(
-        f"to draft one, run `python -m shardline.cli.draft {version} --output {path}`"
-    )
+    draft_hint = Hint.of(f"to draft one, run `shardline draft {version} --output {path}`")
     try:
         payload = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -4,30 +4,31 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
 import shardline
-from shardline.cli.draft import main
 from shardline.dagster.expectations.sample import NumberSummary, take_sample
 from shardline.dagster.expectations.suite import read_suite
 from shardline.dagster.expectations.suite_check import check_expectations
 from shardline.dagster.expectations.suite_draft import _round_outward, _widen_range, draft_suite
+from tests.cli.command import Result
+from tests.cli.command import shardline as shardline_command
+from tests.cli.datasets import on
 from tests.dagster.rows import NAME, append_rows, digit, digits, snapshot_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def draft(tmp_path: Path, *arguments: str, reference: str = NAME) -> Result:
-    return CliRunner().invoke(main, [reference, "--root", str(tmp_path / "root"), *arguments])
+def draft(tmp_path: Path, *arguments: str, reference: str = f"{NAME}@latest") -> Result:
+    return on(tmp_path / "root", "draft", reference, *arguments)
 
 
 def test_drafted_suite_fails_on_shifted_data(tmp_path: Path) -> None:
     version = append_rows(tmp_path / "root", digits(0, 200))
     path = tmp_path / "suite.json"
-    assert draft(tmp_path, "--output", str(path)).exit_code == 0
+    assert draft(tmp_path, "--output", str(path)).code == 0
     verdict = check_expectations(version.latest(), path, docs=None)
     assert verdict.passed, verdict.description
     shifted = [digit(number, weight=5.0, writer="eve", scan=b"x" * 99) for number in range(200)]
@@ -80,41 +81,41 @@ def test_suite_file_is_deterministic(tmp_path: Path) -> None:
 def test_draft_command_prints_path(tmp_path: Path) -> None:
     append_rows(tmp_path / "root", digits(0, 100), digits(100, 150))
     path = tmp_path / "new" / "suite.json"
-    result = draft(tmp_path, "--snapshot", "1", "--output", str(path))
-    assert result.exit_code == 0, result.output
-    (label,) = (line for line in result.output.splitlines() if line.startswith("label "))
+    result = draft(tmp_path, "--output", str(path), reference=f"{NAME}@1")
+    assert result.code == 0, result.err
+    (label,) = (line for line in result.out.splitlines() if line.startswith("label "))
     assert label.strip().endswith(", one of 10")
-    assert "digits/v1@1, all 100" in result.output
-    assert str(path) in result.output
-    assert "ada" not in result.output
+    assert "digits/v1@1, all 100" in result.out
+    assert str(path) in result.out + result.err
+    assert "ada" not in result.out + result.err
 
 
-def test_draft_overwrites_only_with_force(tmp_path: Path) -> None:
+def test_draft_existing_suite_requires_overwrite(tmp_path: Path) -> None:
     append_rows(tmp_path / "root", digits(0, 50))
     path = tmp_path / "suite.json"
     path.write_text("edited by hand")
     result = draft(tmp_path, "--output", str(path))
-    assert result.exit_code == 2
-    assert str(path) in result.output
-    assert "`--force`" in result.output
+    assert result.code == 2
+    assert str(path) in result.out + result.err
+    assert "`--overwrite`" in result.out + result.err
     assert path.read_text() == "edited by hand"
-    assert draft(tmp_path, "--output", str(path), "--force").exit_code == 0
+    assert draft(tmp_path, "--output", str(path), "--overwrite").code == 0
     assert json.loads(path.read_text())["name"] == "digits_v1"
 
 
 def test_draft_of_missing_version_fails(tmp_path: Path) -> None:
     append_rows(tmp_path / "root", digits(0, 5))
     result = draft(tmp_path, "--output", str(tmp_path / "x"), reference="digits/v2")
-    assert result.exit_code == 1
-    assert result.output.startswith("error: ")
-    assert "digits/v2" in result.output
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert "digits/v2" in result.out + result.err
     assert not (tmp_path / "x").exists()
 
 
 def test_draft_help_has_example() -> None:
-    text = CliRunner().invoke(main, ["--help"]).output
+    text = shardline_command("draft", "--help").out
     for taught in (
-        "python -m shardline.cli.draft digits/v1",
+        "shardline draft digits/v1",
         "critical",
         "warning",
         "NAME__len",
