@@ -231,14 +231,18 @@ def _run_vacuum(
         StoredVersion(run.store, f"{run.dataset}/{name}", clock=clock) for name in names
     )
     release_first = delete and not run.retention
-    needless = _release_pins(versions, run) if release_first else {}
+    needless: dict[str, list[str]] = {}
     dependencies = run.read_dependencies()
-    if not release_first:
-        needless = {version.name: list_needless_pins(version, dependencies) for version in versions}
+    dead: set[str] = set()
     candidates: list[VacuumCandidate] = []
     retainers: list[Retainer] = []
     for version in versions:
         own = _list_own_shards(version, files)
+        if release_first:
+            needless[version.name] = _release_pins(version, run)
+            dependencies.refresh()
+        else:
+            needless[version.name] = list_needless_pins(version, dependencies, dead=dead)
         if not run.is_known(version):
             retainers += iter_logless_retainers(version, own)
             continue
@@ -249,6 +253,7 @@ def _run_vacuum(
             version, files, run, dependencies, erased=erased, ignored_pins=ignored, delete=delete
         )
         names_to_delete = {_get_leaf(file.name) for file in shards}
+        dead |= names_to_delete
         retained = {name: file for name, file in own.items() if name not in names_to_delete}
         retainers += iter_retainers(version, retained, erased, dependencies, needless[version.name])
         candidates += shards
@@ -260,7 +265,7 @@ def _run_vacuum(
         run.evidence.validate(_list_owners(files))
         _delete(run, candidates, progress)
     if delete and not release_first:
-        needless = _release_pins(versions, run)
+        needless = {version.name: _release_pins(version, run) for version in versions}
     return VacuumReport(
         run.dataset,
         not delete,
@@ -301,28 +306,25 @@ def _sort_dependents_first(versions: Iterable[StoredVersion]) -> list[StoredVers
     return order
 
 
-def _release_pins(versions: list[StoredVersion], run: _VacuumRun) -> dict[str, list[str]]:
-    """Release the pins that no version needs. Returns them by version.
+def _release_pins(version: StoredVersion, run: _VacuumRun) -> list[str]:
+    """Release and return the pins on a version that no other version needs.
 
     A derivation pins its inputs before and after its commit. So the second look after the release
     sees its commit, or the derivation sees that the pin is missing.
     """
-    released = {}
-    for version in versions:
-        pins = list_needless_pins(version, run.read_dependencies())
-        refs = {pin: version.state.pins[pin] for pin in pins}
-        for pin in pins:
-            with contextlib.suppress(SnapshotNotFoundError):  # Released by another vacuum.
-                version.pin(pin, None)
-                run.released_pins.append(f"{version.name}: {pin}")
-        if refs:
-            pins = list_needless_pins(version, run.read_dependencies(), refs)
-        for pin in refs.keys() - set(pins):
-            version.pin(pin, refs[pin].snapshot, refs[pin].reason)
-            if f"{version.name}: {pin}" in run.released_pins:
-                run.released_pins.remove(f"{version.name}: {pin}")
-        released[version.name] = pins
-    return released
+    pins = list_needless_pins(version, run.read_dependencies())
+    refs = {pin: version.state.pins[pin] for pin in pins}
+    for pin in pins:
+        with contextlib.suppress(SnapshotNotFoundError):  # Released by another vacuum.
+            version.pin(pin, None)
+            run.released_pins.append(f"{version.name}: {pin}")
+    if refs:
+        pins = list_needless_pins(version, run.read_dependencies(), refs)
+    for pin in refs.keys() - set(pins):
+        version.pin(pin, refs[pin].snapshot, refs[pin].reason)
+        if f"{version.name}: {pin}" in run.released_pins:
+            run.released_pins.remove(f"{version.name}: {pin}")
+    return pins
 
 
 def _delete(

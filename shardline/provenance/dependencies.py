@@ -20,7 +20,7 @@ from shardline.pairing.pair_plan import PairPlan
 from shardline.provenance.pins import list_pins, parse_pin_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from numpy.typing import NDArray
@@ -88,6 +88,25 @@ class Dependencies:
         """The shards of a version that a holder needs."""
         return self._by(self.opened(holder), version, ())
 
+    def by_revivable(
+        self, dependent: str, version: StoredVersion, dead: Collection[str]
+    ) -> set[str]:
+        """Return the shards of a version that a dependent needs, or could need again.
+
+        A tag, a pin or a restore brings an old snapshot back into use as long as no vacuum has
+        announced its shards. `dead` are shards that are as good as announced.
+        """
+        state = self.opened(dependent).state
+        names = [
+            name
+            for name in state.stays.names().to_pylist()
+            if name not in dead and state.condemned_in(name) is None
+        ]
+        needed = self.by(dependent, version)
+        for interval in state.stays.named(names).values():
+            needed |= self.below(self.opened(dependent), interval.shard, version)
+        return needed
+
     def _of(self, version: StoredVersion, above: tuple[str, ...]) -> dict[str, set[str]]:
         holders = {parse_pin_holder(pin) for pin in version.state.pins} - {None, version.name}
         return {
@@ -150,12 +169,17 @@ class Dependencies:
 
 
 def list_needless_pins(
-    version: StoredVersion, needs: Dependencies, let_go: Mapping[str, Ref] | None = None
+    version: StoredVersion,
+    needs: Dependencies,
+    let_go: Mapping[str, Ref] | None = None,
+    *,
+    dead: Collection[str] = (),
 ) -> list[str]:
-    """The pins on snapshots of a version by which their holders keep nothing that they need.
+    """List the pins on snapshots of a version that keep nothing that their holders can need.
 
-    What the pins of the same holder on later snapshots keep as well, one does not need to keep.
-    With `let_go`, pins that are no longer there are judged as if they were.
+    A pin is not needed for shards that pins of the same holder on later snapshots keep as well.
+    With `let_go`, pins that were released are judged as if they were set. `dead` are shards of
+    holders that are about to be announced for deletion.
     """
     holds = {**version.state.pins, **(let_go or {})}
     pins: dict[str, list[tuple[int, str]]] = {}
@@ -165,7 +189,7 @@ def list_needless_pins(
             pins.setdefault(holder, []).append((hold.snapshot, name))
     found = []
     for holder, held in pins.items():
-        left = needs.by(holder, version)
+        left = needs.by_revivable(holder, version, dead)
         for number, name in sorted(held, reverse=True):
             shards = {stay.shard.name for stay in version.state.stays.at(number)}
             if not shards & left:

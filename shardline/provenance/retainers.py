@@ -235,6 +235,11 @@ def _iter_version_retainers(
         found = list(_iter_retain_reasons(needs, version, wanted & needed, (holder,)))
         # A pin keeps a snapshot whole; of erased shards only what is needed stays.
         beside = wanted - needed - set(old.erased)
+        revivable = needs.by_revivable(holder, version, ()) & beside
+        beside -= revivable
+        why = f"old snapshots of {holder} are read with it, and can still be restored"
+        command = get_vacuum_command(needs.opened(holder).log.dataset)
+        found.append(("version", why, ("delete those first", (command,)), revivable))
         why = f"{holder} is read with other shards of it"
         found.append(("version", why, _get_recreate_advice(needs.opened(holder)), beside))
         for kind, why, what, names in found:

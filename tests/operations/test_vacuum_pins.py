@@ -283,3 +283,32 @@ def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
     assert "digits/v2 on 1" in opened(base).state.pins
     assert table(opened(into).latest())["double"] == [0, 2, 4, 6]
     assert old <= shards_in(root)
+
+
+def test_vacuum_keeps_what_an_old_snapshot_can_be_revived_with(tmp_path: Path) -> None:
+    base, pairs = base_of(tmp_path, (0, 3), (3, 6)), version_in(tmp_path, "pairs/v1")
+    planned(base, pairs)
+    rebuild(base)
+    assert check_version(base).ok
+    planned(base, pairs)
+    report = at_once(tmp_path / "root")
+    assert report.released_pins == []
+    (retainer,) = report.retainers
+    assert retainer.commands[0][:2] == ("vacuum", "pairs")
+    pairs.tag("old", 1)
+    assert pairs.tagged("old").to_arrow().read_all().num_rows == 15
+
+
+def test_vacuum_deletes_bases_once_their_dependents_are_announced(tmp_path: Path) -> None:
+    base, pairs = base_of(tmp_path, (0, 3), (3, 6)), version_in(tmp_path, "pairs/v1")
+    planned(base, pairs)
+    old = newest_shards(base)
+    rebuild(base)
+    assert check_version(base).ok
+    planned(base, pairs)
+    vacuum(tmp_path / "root", "pairs", retention=AT_ONCE, dry_run=False)
+    report = at_once(tmp_path / "root")
+    assert len(report.released_pins) == 1
+    assert shards_in(tmp_path / "root").isdisjoint(old)
+    with pytest.raises(TombstonedShardError):
+        opened(pairs).tag("old", 1)
