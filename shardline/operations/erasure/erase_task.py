@@ -1,4 +1,4 @@
-"""Write a shard once more without some of its records: the frames of all others as they are."""
+"""Rewrite of a shard without some of its records. All other frames are copied unchanged."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EraseTask:
-    """A shard to be written without some rows.
+    """A shard to rewrite without some rows.
 
-    An overlay gets the `base` that was written without the same rows. Where there is none its
-    records are written whole: then `records` are those that it makes together with its base.
+    An overlay needs a `base` without the same rows. If there is none, the rewritten shard has the
+    features of both: `records` then are those of the overlay joined with its base.
     """
 
     store: Store
@@ -55,20 +55,20 @@ class EraseTask:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name of the old shard."""
         return self.shard.name
 
     @property
     def size(self) -> int:
-        """How many bytes it reads."""
+        """Number of bytes to read."""
         return count_read_bytes([self.records])
 
     @property
     def plan(self) -> ShardPlan:
-        """The shard. Its name tells which rows are gone, and not what was in them."""
-        packed = self.shard.compression != "none"
-        compression = Compression.GZIP if packed else Compression.NONE
-        folded = self.shard.base is not None and self.base is None
+        """The new shard. Its name depends on the removed rows, not on their values."""
+        is_compressed = self.shard.compression != "none"
+        compression = Compression.GZIP if is_compressed else Compression.NONE
+        is_joined = self.shard.base is not None and self.base is None
         return ShardPlan(
             self.store,
             self.dataset,
@@ -77,27 +77,30 @@ class EraseTask:
             compression,
             self.shard.source,
             self.records.path,
-            max_bytes=None if packed or folded else self.shard.bytes,
+            max_bytes=None if is_compressed or is_joined else self.shard.bytes,
             base=self.base,
         )
 
     def at(self, attempt: int) -> EraseTask:
-        """The same at another attempt."""
+        """Return the task for another attempt."""
         return replace(self, attempt=attempt)
 
 
 def make_erase_identity(
     old: Shard,
-    gone: Sequence[tuple[int, int]],
+    removed: Sequence[tuple[int, int]],
     base: Base | None,
     kind: str = "erase",
 ) -> dict[str, object]:
-    """What the name of a shard is a hash of that is made of another without some of its rows.
+    """Return the identity that is hashed into the name of the new shard.
 
-    `gone` are these as spans of first and last, `base` is the new shard's own, and `kind` what took
-    them out.
+    Args:
+        old: The old shard.
+        removed: Spans of the removed rows.
+        base: The base of the new shard.
+        kind: The operation.
     """
-    spans = ",".join(f"{first}-{last}" for first, last in gone)
+    spans = ",".join(f"{first}-{last}" for first, last in removed)
     return {
         "operation": kind,
         "shard": [old.name, old.content],
@@ -108,7 +111,7 @@ def make_erase_identity(
 
 
 def make_erased_shard(task: EraseTask, running: TaskContext) -> Receipt:
-    """Do one task: write the shard, or find it written."""
+    """Write the shard of a task, or find it written."""
     plan = replace(task.plan, hash_in_thread=running.workers > 1)
     try:
         return make_shard(plan, _KeptRecordsWriter(task, running), attempt=task.attempt)
@@ -118,18 +121,18 @@ def make_erased_shard(task: EraseTask, running: TaskContext) -> Receipt:
 
 @dataclass(frozen=True, slots=True)
 class _KeptRecordsWriter:
-    """Fills a shard with the records of another that stay."""
+    """Writer of the records that stay."""
 
     task: EraseTask
     running: TaskContext
 
     def begin(self) -> None:
-        """Every attempt begins with the first record."""
+        """Do nothing: every attempt starts with the first record."""
 
     def fill(self, part: OpenShard) -> bool:
-        """Copy them. Where none stays, there is a shard that tells just that.
+        """Copy the records. The shard is empty if none stays.
 
-        The receipt tells which are gone; there is no quarantine that would keep them.
+        The receipt names the removed rows, which no quarantine keeps.
         """
         task, sink = self.task, part.shard
         for block in task.records.blocks(limits=task.limits, block_bytes=_BLOCK_BYTES):
@@ -142,18 +145,18 @@ class _KeptRecordsWriter:
 
 
 def _iter_runs(block: RecordBlock, rows: IntArray) -> Iterator[tuple[Buffer, IntArray, IntArray]]:
-    """The frames of a block that stay, in runs of as many as follow each other."""
+    """Yield the frames that stay, in runs without a gap."""
     count = len(block.starts)
     low, high = np.searchsorted(rows, (block.record, block.record + count))
-    gone = rows[low:high] - block.record
-    if not len(gone):
+    removed = rows[low:high] - block.record
+    if not len(removed):
         yield block.data, block.starts, block.lengths
         return
     ends = get_frame_ends(block.starts, block.lengths)
     begin = 0
-    for stop in (*gone.tolist(), count):
+    for stop in (*removed.tolist(), count):
         if stop > begin:
             first, last = int(block.starts[begin]) - HEADER_BYTES, int(ends[stop - 1])
-            some = slice(begin, stop)
-            yield block.data[first:last], block.starts[some] - first, block.lengths[some]
+            run = slice(begin, stop)
+            yield block.data[first:last], block.starts[run] - first, block.lengths[run]
         begin = stop + 1

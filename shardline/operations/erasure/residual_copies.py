@@ -1,4 +1,4 @@
-"""Who still holds erased records where the erase itself does not reach, and what to do."""
+"""Residual copies: what still holds erased records beyond the reach of an erase."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from shardline.provenance.commands import get_recreate_words
 from shardline.provenance.log_index import ERASE
 from shardline.provenance.pins import parse_pin_holder
 from shardline.provenance.record_ancestry import (
+    AncestorKey,
     RecordAncestry,
     RemainingRecords,
     list_input_shards,
@@ -28,7 +29,9 @@ from shardline.provenance.retainers import (
     get_tag_release,
     get_vacuum_command,
 )
+from shardline.provenance.shard_mapping import NO_ROWS
 from shardline.storage import open_store
+from shardline.text import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -60,9 +63,9 @@ CopyKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ResidualCopy:
-    """Something that holds erased records, and what to do about it; or may hold them.
+    """A version, snapshot or file that holds erased records, or may hold them.
 
-    `where` is a version, a snapshot, or a file. `commands` are those that help, as arguments.
+    `commands` are the arguments of commands that follow the hint.
     """
 
     kind: CopyKind
@@ -74,74 +77,76 @@ class ResidualCopy:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is still something to do before the records count as gone.
+        """True if the copy needs an action before the records count as removed.
 
-        What was done to a source since the records came from it is known to its owner alone, and
-        a record that others are made of too need not tell of what was erased.
+        Only its owner knows what a changed source holds. A record that other records derive from
+        as well need not reveal what was erased.
         """
         return self.certain or self.kind not in {"source", "shared"}
 
     def to_dict(self, command: Command = get_plain_command) -> Json:
-        """The holder for machines, with its commands as people paste them."""
-        told = {name: getattr(self, name) for name in self.__slots__}
-        return {**told, "commands": [command(*one) for one in self.commands]}
+        """Return the copy as JSON; `command` renders the commands in it."""
+        payload = {name: getattr(self, name) for name in self.__slots__}
+        return {**payload, "commands": [command(*arguments) for arguments in self.commands]}
 
 
-def list_snapshot_copies(one: VersionHistory, gone: Collection[str]) -> Iterator[ResidualCopy]:
-    """The tags, pins and consumers of snapshots that hold shards which go."""
-    state = one.version.state
-    held = set(one.list_snapshots_with(set(gone)))
-    for name, hold in sorted(state.tags.items()):
-        if hold.snapshot in held:
-            where = f"{one.name}@{hold.snapshot}"
-            what = f"the tag {name} keeps it from vacuum"
-            yield ResidualCopy("tag", where, what, *get_tag_release(one.name, name))
-    for name, hold in sorted(state.pins.items()):
-        if hold.snapshot not in held:
+def list_snapshot_copies(
+    version: VersionHistory, condemned: Collection[str]
+) -> Iterator[ResidualCopy]:
+    """Yield the tags, pins and consumers of snapshots with condemned shards."""
+    state = version.version.state
+    snapshots = set(version.list_snapshots_with(set(condemned)))
+    for name, ref in sorted(state.tags.items()):
+        if ref.snapshot in snapshots:
+            snapshot = f"{version.name}@{ref.snapshot}"
+            detail = f"the tag {name} retains it"
+            yield ResidualCopy("tag", snapshot, detail, *get_tag_release(version.name, name))
+    for name, ref in sorted(state.pins.items()):
+        if ref.snapshot not in snapshots:
             continue
-        where = f"{one.name}@{hold.snapshot}"
-        reason = f" ({hold.reason})" if hold.reason else ""
-        kind, advice, commands = get_pin_release(one.name, name)
+        snapshot = f"{version.name}@{ref.snapshot}"
+        reason = f" ({ref.reason})" if ref.reason else ""
+        kind, hint, commands = get_pin_release(version.name, name)
         if kind == "consumer":
-            anew = "what was trained on the records may remember them: train it anew, and "
-            what = f"{format_consumer_pin(name)} read it{reason}"
-            yield ResidualCopy("consumer", where, what, anew + advice, commands)
+            hint = f"a model trained on the records may remember them: train it again, and {hint}"
+            detail = f"{format_consumer_pin(name)} read it{reason}"
+            yield ResidualCopy("consumer", snapshot, detail, hint, commands)
         elif kind == "pin":
-            what = f"the pin {name!r} keeps it from vacuum{reason}"
-            yield ResidualCopy("pin", where, what, advice, commands)
-        # A version that is read with it is told of as a descendant.
+            detail = f"the pin {name!r} retains it{reason}"
+            yield ResidualCopy("pin", snapshot, detail, hint, commands)
+        # A version that is read with it is a descendant.
 
 
 def list_plan_copies(
     history: DatasetHistory,
-    found: RelatedRows,
-    of: Mapping[str, Collection[str]] | None = None,
+    related: RelatedRows,
+    inputs: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[ResidualCopy]:
-    """The virtual combinations of the dataset itself, which pair records that go.
+    """Yield the virtual combinations of the dataset itself that pair erased records.
 
-    `of` tells of a plan the versions of whose records its pairs are, where that is not this erase's
-    own business: they are found by what they are called in the pairs.
+    `inputs` has the versions outside the dataset whose records a plan pairs.
     """
-    for one in history.versions.values():
-        plans = [shard for shard in one.live if shard.virtual and shard.name in found.rows]
+    for version in history.versions.values():
+        plans = [
+            shard.name for shard in version.live if shard.virtual and shard.name in related.rows
+        ]
         if not plans:
             continue
-        names = [shard.name for shard in plans]
-        pairs = sum(found.pairs.get(name, len(found.rows[name])) for name in names)
-        beyond = sorted({version for name in names for version in (of or {}).get(name, ())})
-        datasets = (*(name.split("/")[0] for name in beyond), history.dataset)
+        pairs = sum(related.pairs.get(name, len(related.rows[name])) for name in plans)
+        others = sorted({other for name in plans for other in (inputs or {}).get(name, ())})
+        names = ", ".join(others)
+        datasets = (*(name.split("/")[0] for name in others), history.dataset)
         first = (
-            f"erase the records of {', '.join(beyond)} too, by what they are called there; then "
+            f"erase the records of {names} too, by their features there; then " if others else ""
         )
         yield ResidualCopy(
             "virtual",
-            f"{one.name}@{one.version.state.snapshot}",
-            f"its plan makes {pairs:,} {'pair' if pairs == 1 else 'pairs'} of them when it is read"
-            + (f", of records of {', '.join(beyond)}" if beyond else ""),
-            f"{first if beyond else ''}combine it anew when the erase is done and checked, and "
-            "vacuum",
+            f"{version.name}@{version.version.state.snapshot}",
+            f"its plan makes {format_count(pairs, 'pair')} of them when it is read"
+            + (f", from records of {names}" if others else ""),
+            f"{first}combine it again when the erase is done and checked, and vacuum",
             (
-                *_get_recreate_command(one.entries, names, "combine"),
+                *_get_recreate_command(version.entries, plans, "combine"),
                 *map(get_vacuum_command, dict.fromkeys(datasets)),
             ),
         )
@@ -150,286 +155,266 @@ def list_plan_copies(
 def _get_recreate_command(
     entries: Iterable[Entry], shards: Collection[str], *operations: str
 ) -> Iterator[tuple[str, ...]]:
-    """The command that makes a version anew, by the last entry that added one of these shards."""
-    made = [
+    """Yield the command that repeats the last entry that added one of the shards, if any."""
+    matches = [
         entry
         for entry in entries
         if entry.inputs and entry.operation in operations
         if not set(shards).isdisjoint(added.shard.name for added in entry.added)
     ]
-    for entry in made[-1:]:
+    for entry in matches[-1:]:
         yield get_recreate_words(entry)
+
+
+_UNSEARCHABLE_ROWS = "it has quarantined rows that cannot be searched"
+_UNREADABLE_RECORDS = "its records could not be read, and were not searched"
+_REJECTED_SOURCE = "it was rejected, and not searched"
 
 
 def list_source_copies(
     history: DatasetHistory,
     rows: Mapping[str, object],
-    refused: Collection[str] = (),
+    quarantined: Collection[str] = (),
     unread: Collection[str] = (),
     uncertain: Collection[str] = (),
 ) -> Iterator[ResidualCopy]:
-    """The files that the records came from, if they are still there.
+    """Yield the existing source files of erased records.
 
-    `refused` are the paths of sources with such rows that gave no record, `uncertain` those with
-    rows that cannot be parsed. What gave the shards that were given up `unread`, or could not land
-    at all, was never searched, and may hold anything.
+    Args:
+        history: The dataset.
+        rows: Shards with erased records.
+        quarantined: Paths of sources with matching rows in quarantine.
+        unread: Condemned shards that could not be read.
+        uncertain: Paths of sources with quarantined rows that cannot be searched.
+
+    Yields:
+        Sources that hold the records, and those that were never searched.
     """
     keys = {history.shards[name].source for name in rows if name in history.shards}
-    unknown = {history.shards[name].source for name in unread if name in history.shards}
-    aside: set[str] = set()
-    told: dict[str, Source] = {}
-    for one in history.versions.values():
-        for entry in one.entries:
-            told |= {source.key: source for source in entry.sources if source.path is not None}
+    unreadable = {history.shards[name].source for name in unread if name in history.shards}
+    rejected: set[str] = set()
+    sources: dict[str, Source] = {}
+    for version in history.versions.values():
+        for entry in version.entries:
+            sources |= {source.key: source for source in entry.sources if source.path is not None}
             parameters = entry.read(RejectParameters)
             if parameters.rejected:
-                aside |= {source.key for source in entry.sources}
-                aside -= {duplicate.source for duplicate in parameters.duplicates}
-    # A duplicate that was skipped holds the same records.
-    contents = {told[key].sha256 for key in keys if key in told}
-    for key, source in sorted(told.items(), key=lambda one: one[1].shown):
-        meant = source.sha256 in contents or _is_one_of(source, refused)
-        doubted = _is_one_of(source, uncertain)
-        if not meant and not doubted and key not in unknown | aside:
+                rejected |= {source.key for source in entry.sources}
+                rejected -= {duplicate.source for duplicate in parameters.duplicates}
+    # A skipped duplicate holds the same records.
+    contents = {sources[key].sha256 for key in keys if key in sources}
+    for key, source in sorted(sources.items(), key=lambda item: item[1].shown):
+        is_match = source.sha256 in contents or _is_one_of(source, quarantined)
+        is_uncertain = _is_one_of(source, uncertain)
+        if not is_match and not is_uncertain and key not in unreadable | rejected:
             continue
         size = _get_size(source.path or "")
-        if size is not None:
-            lost = (
-                _UNREADABLE_RECORDS
-                if key in unknown
-                else _UNSEARCHABLE_ROWS
-                if doubted
-                else _REJECTED_SOURCE
-            )
-            why = "" if meant else lost
-            yield _make_source_copy(source, why, same=size in {-1, source.size})
+        if size is None:
+            continue
+        problem = ""
+        if not is_match and key in unreadable:
+            problem = _UNREADABLE_RECORDS
+        elif not is_match:
+            problem = _UNSEARCHABLE_ROWS if is_uncertain else _REJECTED_SOURCE
+        yield _make_source_copy(source, problem, is_unchanged=size in {-1, source.size})
 
 
 def _is_one_of(source: Source, paths: Collection[str]) -> bool:
     return any(f"/{source.path}".endswith(f"/{path}") for path in paths)
 
 
-_UNSEARCHABLE_ROWS = "it has rows that were refused and cannot be searched"
-_UNREADABLE_RECORDS = "records came from it that could not be read any more, and so not searched"
-_REJECTED_SOURCE = "it could not land, and so was not searched"
-
-
-def _make_source_copy(source: Source, unsearched: str, *, same: bool) -> ResidualCopy:
-    """A source that is there; `unsearched` is why it is not known what it holds, if it is not."""
-    if unsearched and (same or unsearched == _REJECTED_SOURCE):
-        advice = "look into it, and take such rows out of it, or delete it"
-        return ResidualCopy("unsearched", source.shown, unsearched, advice, certain=False)
-    if not same:
-        what = "records came from it; it was changed since"
-        advice = "look whether the rows are out of it: elsewhere they could land again"
-        return ResidualCopy("source", source.shown, what, advice, certain=False)
-    advice = "take the rows out of it, or delete it: elsewhere they could land again"
-    return ResidualCopy("source", source.shown, "records came from it", advice)
+def _make_source_copy(source: Source, problem: str, *, is_unchanged: bool) -> ResidualCopy:
+    """Return the copy of an existing source; `problem` says why it was not searched."""
+    if problem and (is_unchanged or problem == _REJECTED_SOURCE):
+        hint = "inspect it, and remove such rows from it or delete it"
+        return ResidualCopy("unsearched", source.shown, problem, hint, certain=False)
+    if not is_unchanged:
+        detail = "records came from it, and it has changed since"
+        hint = "check that the rows are gone from it: another root could append them again"
+        return ResidualCopy("source", source.shown, detail, hint, certain=False)
+    hint = "remove the rows from it, or delete it: another root could append them again"
+    return ResidualCopy("source", source.shown, "records came from it", hint)
 
 
 def _get_size(path: str) -> int | None:
-    """How large a source is, -1 for a folder; None if it is not there."""
+    """Return the size of a source, -1 for a folder; None if it is missing."""
     try:
         if "://" in path:
             folder, _, name = path.rpartition("/")
             info = open_store(folder).info(name)
             return None if info is None else info.size
-        found = Path(path)
-        return -1 if found.is_dir() else found.stat().st_size
+        return -1 if Path(path).is_dir() else Path(path).stat().st_size
     except (OSError, ShardlineError):
         return None
 
 
 def list_descendant_copies(
-    history: DatasetHistory, gone: Mapping[str, Collection[str]], rows: ShardRows
+    history: DatasetHistory, condemned: Mapping[str, Collection[str]], rows: ShardRows
 ) -> Iterator[ResidualCopy]:
-    """The versions of other datasets that were made of what goes, and of those, and so on.
+    """Yield the versions of other datasets with shards derived from erased records, at any depth.
 
-    `rows` are the records that go: what was erased elsewhere may be others.
+    `rows` are the erased records: an earlier erase there may have removed others.
     """
     remains = RemainingRecords(history, rows)
+    index, own = history.index, history.dataset
     tainted: dict[str, set[str]] = {
-        f"{history.dataset}/{name}": set(names) for name, names in gone.items()
+        f"{own}/{name}": set(shards) for name, shards in condemned.items()
     }
-    index = history.index
-    others = {
-        name: index.version(name)
-        for name in index.found()
-        if not name.startswith(f"{history.dataset}/")
-    }
-    opened = {f"{history.dataset}/{name}": one.version for name, one in history.versions.items()}
-    known = _SnapshotLists(others | opened)
-    logs = {name: index.entries(name) for name in others}
+    others = [name for name in index.found() if not name.startswith(f"{own}/")]
     order: dict[str, None] = {}
-    grown = True
-    while grown:
-        grown = False
-        for name, entries in logs.items():
-            own = tainted.setdefault(name, set())
-            before = len(own)
-            for entry in entries:
-                own |= _list_tainted_shards(entry, own, tainted, known, remains)
-            grown |= len(own) > before
-            order |= {name: None} if own else {}
-    # Each stands behind those that it is made of, and can be made anew in this order.
+    has_grown = True
+    while has_grown:
+        has_grown = False
+        for name in others:
+            shards = tainted.setdefault(name, set())
+            before = len(shards)
+            for entry in index.entries(name):
+                shards |= _list_tainted_shards(history, entry, tainted, remains)
+            has_grown |= len(shards) > before
+            order |= {name: None} if shards else {}
+    # Each version comes after its inputs, so that the commands work in this order.
     for name in order:
-        version = others[name]
-        there = [shard for shard in tainted[name] if version.state.condemned_in(shard) is None]
-        if there:
-            dataset = name.split("/")[0]
-            held = any(
-                parse_pin_holder(pin) == name for one in opened.values() for pin in one.state.pins
-            )
-            after = [dataset, history.dataset] if held else [dataset]
-            yield ResidualCopy(
-                "descendant",
-                name,
-                f"{len(there):,} of its shards {'is' if len(there) == 1 else 'are'} made of "
-                f"such records of {history.dataset}",
-                "make it anew of the newest snapshots, or erase there too; then vacuum "
-                + " and after that ".join(after),
-                (
-                    *_get_live_recreate_command(version, logs[name], there),
-                    *map(get_vacuum_command, after),
-                ),
-            )
+        version = index.version(name)
+        remaining = [shard for shard in tainted[name] if version.state.condemned_in(shard) is None]
+        if not remaining:
+            continue
+        dataset = name.split("/")[0]
+        pins = (pin for one in history.versions.values() for pin in one.version.state.pins)
+        is_pinned = any(parse_pin_holder(pin) == name for pin in pins)
+        datasets = [dataset, own] if is_pinned else [dataset]
+        derives = "derives" if len(remaining) == 1 else "derive"
+        yield ResidualCopy(
+            "descendant",
+            name,
+            f"{format_count(len(remaining), 'shard')} of it {derives} from such records of {own}",
+            "derive it again from the latest snapshots, or erase there too; then vacuum "
+            + " and after that ".join(datasets),
+            (
+                *_get_live_recreate_command(version, index.entries(name), remaining),
+                *map(get_vacuum_command, datasets),
+            ),
+        )
 
 
 def _get_live_recreate_command(
     version: StoredVersion, entries: Iterable[Entry], shards: Collection[str]
 ) -> Iterator[tuple[str, ...]]:
-    """The command that makes a version anew, if its newest snapshot has one of these shards."""
+    """Yield the command that derives a version again if its latest snapshot has such a shard."""
     live = {stay.shard.name for stay in version.state.stays.at(version.state.snapshot)}
     if not live.isdisjoint(shards):
         yield from _get_recreate_command(entries, shards, *DERIVING_OPERATIONS, "rebuild")
 
 
-@dataclass(frozen=True, slots=True)
-class _SnapshotLists:
-    """The lists of snapshots of all versions."""
-
-    versions: Mapping[str, StoredVersion]
-
-    def names(self, version: str, snapshot: int) -> list[str]:
-        state = self.versions[version].state
-        return [stay.shard.name for stay in state.stays.at(snapshot)]
-
-
 def _list_tainted_shards(
+    history: DatasetHistory,
     entry: Entry,
-    own: set[str],
     tainted: Mapping[str, set[str]],
-    known: _SnapshotLists,
     remains: RemainingRecords,
 ) -> set[str]:
-    """The shards of an entry that hold something of what goes."""
-    added = [one.shard.name for one in entry.added]
+    """Return the shards of an entry with records that derive from erased ones."""
+    added, own = [one.shard.name for one in entry.added], tainted[entry.shown]
     if entry.operation in {ERASE, "append"}:
-        made = zip(entry.added, entry.bases, strict=False)
-        shards = (one.shard for one, base in made if base in own)
+        rewritten = zip(entry.added, entry.bases, strict=False)
+        shards = (one.shard for one, base in rewritten if base in own)
         return {shard.name for shard in shards if remains.hold(entry.dataset, shard)}
     if not entry.inputs:
         return set(added) if own & set(entry.removed) else set()
-    bad = {
-        shard
-        for told in entry.inputs
-        if (name := told.shown) in tainted and tainted[name]
-        for shard in known.names(name, told.snapshot)
-        if shard in tainted[name]
+    inputs = {
+        stay.shard.name
+        for source in entry.inputs
+        if tainted.get(source.shown)
+        for stay in history.index.version(source.shown).state.stays.at(source.snapshot)
+        if stay.shard.name in tainted[source.shown]
     }
-    of = entry.bases
-    if len(of) == len(added):
-        return {name for name, base in zip(added, of, strict=True) if base in bad}
-    return set(added) if bad else set()
-
-
-OriginKey: TypeAlias = "tuple[str, str]"
-"""A dataset, and a shard of it."""
-_NO_ROWS = np.zeros(0, np.int64)
+    if len(entry.bases) == len(added):
+        return {name for name, base in zip(added, entry.bases, strict=True) if base in inputs}
+    return set(added) if inputs else set()
 
 
 def list_origin_copies(
     history: DatasetHistory, rows: ShardRows, unread: Collection[str] = ()
 ) -> Iterator[ResidualCopy]:
-    """The versions of other datasets whose records those rows were made of, and so on above.
+    """Yield the versions of other datasets that erased records derive from, at any depth.
 
-    `unread` are shards that were given up since they could not be read.
+    `unread` are condemned shards that could not be read.
     """
     index = history.index
     known: dict[str, ShardRows] = {history.dataset: rows}
-    shared: set[OriginKey] = set()
-    maybe: set[Input] = set()
+    shared: set[AncestorKey] = set()
+    uncertain: set[Input] = set()
     waiting = deque([history.dataset])
     while waiting:
         dataset = waiting.popleft()
-        first = dataset == history.dataset
-        found = RecordAncestry(index.dataset(dataset))
-        found.look(known[dataset], set(unread) if first else set(), plans=not first)
-        maybe |= found.maybe
-        shared |= found.shared
-        for other, more in found.by_dataset().items():
+        is_own = dataset == history.dataset
+        ancestry = RecordAncestry(index.dataset(dataset))
+        ancestry.look(known[dataset], set(unread) if is_own else set(), plans=not is_own)
+        uncertain |= ancestry.maybe
+        shared |= ancestry.shared
+        for other, more in ancestry.by_dataset().items():
             before = known.get(other, {})
-            grown = spread_rows(_union(before, more), list_mappings(index.dataset(other))).rows
-            if other != history.dataset and _count(grown) > _count(before):
-                known[other] = grown
+            related = spread_rows(_join(before, more), list_mappings(index.dataset(other))).rows
+            if other != history.dataset and _count(related) > _count(before):
+                known[other] = related
                 waiting.append(other)
     del known[history.dataset]
-    yield from _make_origin_copies(history, known, shared, maybe)
+    yield from _make_origin_copies(history, known, shared, uncertain)
 
 
 def _make_origin_copies(
     history: DatasetHistory,
     known: Mapping[str, ShardRows],
-    shared: set[OriginKey],
-    maybe: set[Input],
+    shared: set[AncestorKey],
+    uncertain: set[Input],
 ) -> Iterator[ResidualCopy]:
-    """What is found, as far as it is still there; of each version what is most certain."""
-    held = {(dataset, name) for dataset, rows in known.items() for name in rows if len(rows[name])}
-    erased, index = history.dataset, history.index
-    inputs = ((told.dataset, list_input_shards(index, told)) for told in maybe)
-    listed = {(dataset, shard.name) for dataset, shards in inputs for shard in shards}
-    for dataset in sorted({*known, *(dataset for dataset, _ in shared | listed)}):
-        for one in index.dataset(dataset).versions.values():
-            there = {
+    """Yield one copy for each version that still has such shards, the most certain."""
+    own, index = history.dataset, history.index
+    certain = {
+        (dataset, name) for dataset, rows in known.items() for name in rows if len(rows[name])
+    }
+    possible = {
+        (source.dataset, shard.name)
+        for source in uncertain
+        for shard in list_input_shards(index, source)
+    }
+    for dataset in sorted({*known, *(dataset for dataset, _ in shared | possible)} - {own}):
+        for version in index.dataset(dataset).versions.values():
+            existing = {
                 (dataset, name)
-                for name, shard in one.shards.items()
-                if not one.is_condemned(name) and not shard.virtual and dataset != erased
+                for name, shard in version.shards.items()
+                if not version.is_condemned(name) and not shard.virtual
             }
-            if there & held:
-                count = len(there & held)
-                shards = "1 of its shards holds" if count == 1 else f"{count:,} of its shards hold"
-                what = f"{shards} records that those of {erased} were made of"
-                yield _make_origin_copy(one, what, certain=True)
-            elif there & listed:
-                what = f"records of {erased} were made of its own; of which ones cannot be told"
-                yield _make_origin_copy(one, what, certain=False)
-            elif there & shared:
+            if count := len(existing & certain):
+                has = f"{format_count(count, 'shard')} of it {'has' if count == 1 else 'have'}"
+                detail = f"{has} records that those of {own} derive from"
+                yield _make_origin_copy(version, detail, certain=True)
+            elif existing & possible:
+                detail = f"records of {own} derive from its records; which ones is unknown"
+                yield _make_origin_copy(version, detail, certain=False)
+            elif existing & shared:
                 yield ResidualCopy(
                     "shared",
-                    one.name,
-                    f"records of {erased} were made of some of its own, of which others are made "
-                    "too that stay",
-                    "look whether these tell of what was erased; if so, erase them there",
+                    version.name,
+                    f"records of {own} derive from some of its records, and so do others that stay",
+                    "check if they reveal what was erased; if so, erase them there",
                     certain=False,
                 )
 
 
-def _make_origin_copy(one: VersionHistory, what: str, *, certain: bool) -> ResidualCopy:
-    dataset = one.version.log.dataset
+def _make_origin_copy(version: VersionHistory, detail: str, *, certain: bool) -> ResidualCopy:
     return ResidualCopy(
         "origin",
-        one.name,
-        what,
-        "erase there too, by what they are called there: else they can be made of it again",
-        (("erase", dataset, "--where", "PREDICATE"),),
+        version.name,
+        detail,
+        "erase there too, by the features there: otherwise they can be derived again",
+        (("erase", version.version.log.dataset, "--where", "PREDICATE"),),
         certain=certain,
     )
 
 
-def _union(some: ShardRows, more: ShardRows) -> ShardRows:
+def _join(rows: ShardRows, more: ShardRows) -> ShardRows:
     return {
-        name: np.union1d(some.get(name, _NO_ROWS), more.get(name, _NO_ROWS))
-        for name in {*some, *more}
+        name: np.union1d(rows.get(name, NO_ROWS), more.get(name, NO_ROWS))
+        for name in {*rows, *more}
     }
 
 
