@@ -1,17 +1,24 @@
-"""Repair: make a shard anew that is no longer the file that was committed.
+"""Repair: recreate shards whose file is no longer the committed one.
 
-It is made of the shards that it was rebuilt from, of its source, or of what was rebuilt from it,
-if these are still there and the same. If not, what is intact of it can be kept, which gives up the
-rest: that must be asked for. The new shard takes the old one's place, as a new entry that says how
-it was made and what was lost.
+A shard is recreated from the shards that it was rebuilt from, from its source, or from shards that
+were rebuilt from it, if these still exist unchanged. Otherwise its intact records can be salvaged,
+which loses the others and must be allowed. The new shard replaces the old one in an entry of its
+own, which records the method and the lost records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from shardline.errors import LogError, WrongShardError
+from shardline.errors import (
+    CorruptFileError,
+    LogError,
+    ObjectNotFoundError,
+    SchemaMismatchError,
+    SourceError,
+    WrongShardError,
+)
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
@@ -21,41 +28,59 @@ from shardline.log.publication import is_in
 from shardline.log.version import refuse_no_version
 from shardline.operations.check import MAX_DETAIL
 from shardline.operations.inspect_shard import inspect_shard
-from shardline.operations.repair_task import RepairTask, count_lost_records, repair_shard
 from shardline.operations.shard_origin import (
+    OldPositions,
+    PieceShardWriter,
+    RowShardWriter,
+    SourceRows,
     find_copied_pieces,
     find_input_pieces,
     find_source_rows,
 )
-from shardline.operations.shard_writer import find_fresh_attempt
+from shardline.operations.shard_writer import (
+    ShardPlan,
+    find_fresh_attempt,
+    make_shard,
+)
 from shardline.provenance.commands import get_repair_command
 from shardline.provenance.log_index import find_added_shard
 from shardline.readers.shard_file import open_shard_file, rebuild_index
-from shardline.sidecars.receipt import list_quarantined_rows
+from shardline.report import Report
+from shardline.sidecars.receipt import Receipt, list_quarantined_rows
+from shardline.sources.source_identity import FileIdentity
+from shardline.sources.tfrecord_source import TFRecordSource
+from shardline.tfrecord.compression import Compression
 from shardline.tfrecord.hashing import hash_object
+from shardline.tfrecord.input_file import StoredFile
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from shardline.canonical_json import Json
     from shardline.execution.executor import Executor, ProgressListener, TaskContext
     from shardline.log.entry import Entry
     from shardline.log.model import Shard
     from shardline.log.version import StoredVersion
     from shardline.operations.inspect_shard import ShardReport
-    from shardline.operations.repair_task import RepairMethod
-    from shardline.sidecars.receipt import Receipt
+    from shardline.operations.shard_slice import ShardSlice
+    from shardline.operations.shard_writer import ShardWriter
+    from shardline.schema.schema import Schema
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 
 
+RepairMethod: TypeAlias = Literal["inputs", "source", "copies", "salvage", "again"]
+"""How a shard is recreated. "again" stands for the command that derived it, which is not run."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardRepair:
-    """A damaged shard, and how it was made anew. `made` is None if no record of it was left.
+    """A corrupt shard and its repair. `made` is None if no record is left.
 
-    If `entry` is None, nothing was done: in a dry run `how` is then what would be tried first, and
-    else records would have been lost. `lost` is how many were, or would be. `again` is the command
-    that makes it anew if a repair cannot, because it was derived.
+    If `entry` is None, nothing was done: in a dry run `how` is the first method to try, otherwise
+    `lost` records would be lost. `again` is the command that recreates a derived shard which a
+    repair cannot recreate.
     """
 
     old: Shard
@@ -68,15 +93,15 @@ class ShardRepair:
 
     @property
     def changes(self) -> bool:
-        """Whether the new shard has other records than the old one should have had."""
+        """Return True if the new shard has other records than the old one should have."""
         return self.made is None or self.made.records != self.old.records
 
 
 @dataclass(frozen=True, slots=True)
-class RepairReport:
-    """What a repair found and did: how many shards were read, and which were damaged.
+class RepairReport(Report):
+    """Result of a repair: the number of shards that were read, and the corrupt ones.
 
-    `indexes` are the intact shards whose index was wrong, and written again.
+    `indexes` are the intact shards whose index was wrong and rewritten.
     """
 
     version: str
@@ -87,9 +112,11 @@ class RepairReport:
 
     @property
     def left(self) -> tuple[ShardRepair, ...]:
-        """Those that a repair does not make anew with all their records, and did not touch."""
+        """Shards that cannot be recreated with all their records, and did not change."""
         return tuple(
-            one for one in self.repaired if one.entry is None and (one.lost or one.how == "again")
+            repair
+            for repair in self.repaired
+            if repair.entry is None and (repair.lost or repair.how == "again")
         )
 
 
@@ -103,24 +130,42 @@ def repair(
     executor: Executor | None = None,
     progress: ProgressListener | None = None,
 ) -> RepairReport:
-    """Read every shard of the newest snapshot, or those named, and make the bad ones anew.
+    """Read shards of the latest snapshot, and recreate the corrupt ones.
 
-    That they are bad is written to the log first: older snapshots go on holding them, and what lies
-    beside them. Each repaired shard is an entry of its own. One of which records would be lost is
-    left as it is, and the report says so; only with `allow_data_loss` it is made of what is intact.
-    A wrong index of an intact shard is written again. With `dry_run` nothing is made. Raises
-    WrongShardError if there is one that cannot be told from another file, and of which nothing is
-    left to make it anew; the others are repaired before.
+    The log records first that they are corrupt, because older snapshots contain them too. Each
+    recreated shard is an entry of its own. A wrong index of an intact shard is rewritten.
+
+    Args:
+        version: The version to repair.
+        shards: Names of the shards to read. By default all.
+        allow_data_loss: Salvage the intact records of a shard that cannot be recreated.
+        dry_run: Change nothing.
+        limits: Limits of what is read.
+        executor: Runs the tasks. By default on threads.
+        progress: Called with the progress of each task.
+
+    Returns:
+        The repairs, and the shards that did not change because records would be lost.
+
+    Raises:
+        WrongShardError: If the file of a shard may be another file, and the shard cannot be
+            recreated. All other shards are repaired first.
+
+    Example:
+        repair(root["digits/v1"], dry_run=True)
     """
     refuse_no_version(version=version)
     executor = executor or ThreadExecutor()
     version.refresh()
-    found = _choose_shards(version, shards)
-    tasks = [_InspectShardTask(version.store, version.shard_name(s), s, limits) for s in found]
-    reports = list(executor.run(_inspect_task, tasks, progress))
-    repaired: list[ShardRepair] = []
-    made: list[tuple[ShardReport, RepairMethod, Receipt]] = []
-    hopeless: list[WrongShardError] = []
+    chosen = _choose_shards(version, shards)
+    inspections = [
+        _InspectShardTask(version.store, version.shard_name(shard), shard, limits)
+        for shard in chosen
+    ]
+    reports = list(executor.run(_inspect_task, inspections, progress))
+    repairs: list[ShardRepair] = []
+    recreated: list[tuple[ShardReport, RepairMethod, Receipt]] = []
+    errors: list[WrongShardError] = []
     indexes = tuple(report.shard.name for report in reports if report.index_problem)
     for report in reports:
         shard = report.shard
@@ -129,7 +174,8 @@ def repair(
         if not report.problems:
             continue
         if shard.base is not None or shard.virtual:
-            repaired.append(ShardRepair(shard, "again", again=get_repair_command(version, [shard])))
+            command = get_repair_command(version, [shard])
+            repairs.append(ShardRepair(shard, "again", again=command))
             continue
         try:
             task = replace(
@@ -137,20 +183,23 @@ def repair(
                 allow_data_loss=allow_data_loss,
                 dry_run=dry_run,
             )
-            (mended,) = executor.run(repair_shard, [task], progress)
+            (result,) = executor.run(repair_shard, [task], progress)
         except WrongShardError as error:
-            hopeless.append(error)
+            errors.append(error)
             continue
-        if mended.receipt is None:
-            again = get_repair_command(version, [shard]) if mended.how == "again" else None
-            repaired.append(ShardRepair(shard, mended.how, lost=mended.lost, again=again))
+        if result.receipt is None:
+            again = get_repair_command(version, [shard]) if result.how == "again" else None
+            repairs.append(ShardRepair(shard, result.how, lost=result.lost, again=again))
         else:
-            made.append((report, mended.how, mended.receipt))
-    _record_corruption(version, [report for report, _, _ in made])
-    repaired += [_commit_repair(version, report.shard, how, new) for report, how, new in made]
-    if hopeless:
-        raise _join_errors(hopeless)
-    return RepairReport(version.name, len(found), tuple(repaired), dry_run, indexes)
+            recreated.append((report, result.how, result.receipt))
+    _record_corruption(version, [report for report, _, _ in recreated])
+    repairs += [
+        _commit_repair(version, report.shard, method, receipt)
+        for report, method, receipt in recreated
+    ]
+    if errors:
+        raise _join_errors(errors)
+    return RepairReport(version.name, len(chosen), tuple(repairs), dry_run, indexes)
 
 
 def _join_errors(errors: Sequence[WrongShardError]) -> WrongShardError:
@@ -166,12 +215,12 @@ def _join_errors(errors: Sequence[WrongShardError]) -> WrongShardError:
 
 
 def _choose_shards(version: StoredVersion, names: Iterable[str] | None) -> list[Shard]:
-    """The shards of the newest snapshot, or those of them that are named."""
-    there = version.latest().shards
+    """Return the shards of the latest snapshot with these names, or all."""
+    live = version.latest().shards
     if names is None:
-        return list(there)
-    wanted = set(names)
-    unknown = wanted - {shard.name for shard in there}
+        return list(live)
+    chosen = set(names)
+    unknown = chosen - {shard.name for shard in live}
     if unknown:
         raise LogError(
             f"{version.latest()}: no shard {min(unknown)}",
@@ -180,19 +229,19 @@ def _choose_shards(version: StoredVersion, names: Iterable[str] | None) -> list[
             version=version.name,
             snapshot=version.latest().number,
         )
-    return [shard for shard in there if shard.name in wanted]
+    return [shard for shard in live if shard.name in chosen]
 
 
 @dataclass(frozen=True, slots=True)
 class _InspectShardTask:
-    """A shard to be read."""
+    """A shard to read."""
 
     store: Store
     name: str
     shard: Shard
     limits: Limits
 
-    step = "reading"
+    step: ClassVar[str] = "reading"
 
     @property
     def label(self) -> str:
@@ -216,8 +265,8 @@ def _inspect_task(task: _InspectShardTask, running: TaskContext) -> ShardReport:
 
 def _plan_repair(version: StoredVersion, report: ShardReport, limits: Limits) -> RepairTask:
     shard = report.shard
-    found = hash_object(version.store, report.name)
-    if found == shard.sha256:
+    digest = hash_object(version.store, report.name)
+    if digest == shard.sha256:
         raise WrongShardError(
             f"{shard.name}: the committed file is invalid: {report.problems[0]}",
             code="committed-corrupt",
@@ -229,33 +278,33 @@ def _plan_repair(version: StoredVersion, report: ShardReport, limits: Limits) ->
             path=report.name,
             version=version.name,
         )
-    landed, first = find_added_shard(version, shard)
+    entry, original = find_added_shard(version, shard)
     pieces = find_input_pieces(version, shard, limits)
     rows = find_source_rows(version, shard, limits)
-    whole = pieces is not None or rows is not None
+    can_recreate = pieces is not None or rows is not None
     task = RepairTask(
         version.store,
         version.log.dataset,
         version.log.version,
         report.name,
         shard,
-        first,
-        found,
+        original,
+        digest,
         report.read,
         version.schema,
         pieces,
         rows,
-        None if whole else find_copied_pieces(version, {shard.name, first.name}, limits),
+        None if can_recreate else find_copied_pieces(version, {shard.name, original.name}, limits),
         limits,
-        derived=landed.operation in DERIVING_OPERATIONS,
+        is_derived=entry.operation in DERIVING_OPERATIONS,
     )
     return replace(task, attempt=find_fresh_attempt(version.state, task.plans, task.attempt))
 
 
 def _record_corruption(version: StoredVersion, reports: Sequence[ShardReport]) -> None:
-    """Say in the log that shards are damaged, as far as that is not said yet."""
+    """Record in the log which shards are corrupt, unless it is recorded already."""
     stays = version.state.stays.named([report.shard.name for report in reports])
-    told = [
+    attestations = [
         Attestation(
             INTEGRITY,
             passed=False,
@@ -265,18 +314,18 @@ def _record_corruption(version: StoredVersion, reports: Sequence[ShardReport]) -
         for report in reports
         if not is_in(version, stays[report.shard.name].failed, INTEGRITY)
     ]
-    if told:
-        version.attest(told)
+    if attestations:
+        version.attest(attestations)
 
 
 def _commit_repair(
-    version: StoredVersion, shard: Shard, how: RepairMethod, receipt: Receipt
+    version: StoredVersion, shard: Shard, method: RepairMethod, receipt: Receipt
 ) -> ShardRepair:
-    """Put the new shard in the place of the old one."""
+    """Replace a shard by the new one."""
     lost = count_lost_records(shard, receipt.shard)
     parameters = RepairParameters(
         shard=shard.name,
-        method=how,
+        method=method,
         lost_records=lost,
         quarantine=list_quarantined_rows([receipt]),
     )
@@ -289,4 +338,196 @@ def _commit_repair(
         sidecars=receipt.sidecars,
     )
     entry = version.commit(change)
-    return ShardRepair(shard, how, receipt.shard, entry, receipt.quarantine, lost)
+    return ShardRepair(shard, method, receipt.shard, entry, receipt.quarantine, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairedShard:
+    """Result of a repair task. Without `receipt`, nothing was written: `lost` records are why."""
+
+    how: RepairMethod
+    receipt: Receipt | None = None
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepairTask:
+    """A shard to recreate, with its possible origins.
+
+    Attributes:
+        original: The shard as it was first written.
+        digest: SHA-256 of its file, None without a file.
+        is_readable: All records of the file are valid.
+        pieces: What it was rebuilt from.
+        rows: Rows of its source.
+        copies: Slices of shards that were rebuilt from it.
+        is_derived: A command can derive it again.
+        allow_data_loss: Salvage the intact records.
+    """
+
+    store: Store
+    dataset: str
+    version: str
+    name: str
+    shard: Shard
+    original: Shard
+    digest: str | None
+    is_readable: bool
+    schema: Schema
+    pieces: tuple[ShardSlice | SourceRows, ...] | None
+    rows: SourceRows | None
+    copies: tuple[ShardSlice, ...] | None
+    limits: Limits
+    is_derived: bool = False
+    allow_data_loss: bool = False
+    dry_run: bool = False
+    attempt: int = 0
+
+    step: ClassVar[str] = "repairing"
+
+    @property
+    def label(self) -> str:
+        """Name for progress and messages."""
+        return self.shard.name
+
+    @property
+    def size(self) -> int:
+        """Number of bytes to write."""
+        return self.shard.bytes
+
+    @property
+    def methods(self) -> tuple[RepairMethod, ...]:
+        """Methods that recreate all records, the best one first."""
+        origins: dict[RepairMethod, object] = {
+            "inputs": self.pieces,
+            "source": self.rows,
+            "copies": self.copies,
+        }
+        return tuple(method for method, origin in origins.items() if origin is not None)
+
+    @property
+    def plans(self) -> list[ShardPlan]:
+        """Plans of all shards that may be written."""
+        return [self.plan(method) for method in (*self.methods, "salvage")]
+
+    def plan(self, method: RepairMethod) -> ShardPlan:
+        """Return the plan of the shard that a method writes."""
+        identity: Json = {"operation": "repair", "shard": self.shard.name, "how": method}
+        if method == "salvage":
+            identity["found"] = self.digest
+        return ShardPlan(
+            self.store,
+            self.dataset,
+            self.version,
+            identity,
+            Compression(self.shard.compression),
+            self.shard.source,
+            self.name,
+            max_bytes=self.shard.bytes,
+        )
+
+    def get_writer(self, method: RepairMethod, running: TaskContext) -> ShardWriter:
+        """Return the writer of a method."""
+        if method in {"inputs", "copies"}:
+            pieces = (self.pieces if method == "inputs" else self.copies) or ()
+            return PieceShardWriter(self.store, pieces, self.schema, self.limits, running)
+        if method == "source" and self.rows is not None:
+            return RowShardWriter(self.rows, self.schema, running)
+        positions = OldPositions.of(self.store, self.name, self.shard)
+        return RowShardWriter(
+            self.salvageable, self.schema, running, keep_refused=True, positions=positions
+        )
+
+    @property
+    def salvageable(self) -> SourceRows:
+        """The intact records of the file."""
+        source = TFRecordSource(
+            FileIdentity(StoredFile(self.store, self.name)),
+            self.limits,
+            salvage=True,
+            compression=Compression(self.shard.compression),
+        )
+        return SourceRows(source, 0, None)
+
+
+def repair_shard(task: RepairTask, running: TaskContext) -> RepairedShard:
+    """Recreate a shard by the first method that gives all records, else salvage the intact ones.
+
+    A salvage that loses records writes nothing, unless the task allows it.
+    """
+    if task.dry_run and task.methods:
+        return RepairedShard(task.methods[0])
+    for method in task.methods:
+        writer = task.get_writer(method, running)
+        try:
+            receipt = make_shard(task.plan(method), writer, attempt=task.attempt)
+        except (CorruptFileError, ObjectNotFoundError, SourceError, WrongShardError):
+            continue
+        # A copy may be one of the shard that an earlier repair wrote.
+        expected = (task.original, task.shard) if method == "copies" else (task.original,)
+        if receipt.shard is not None and any(_is_same(receipt.shard, shard) for shard in expected):
+            return RepairedShard(method, receipt)
+    lost = task.shard.records - _count_intact(task)
+    if task.dry_run or (lost and not task.allow_data_loss):
+        return RepairedShard("again" if task.is_derived and lost else "salvage", None, lost)
+    receipt = _salvage_shard(task, running)
+    if not lost and (receipt.shard is None or not _is_same(receipt.shard, task.shard)):
+        raise _make_unrecoverable(task)
+    return RepairedShard("salvage", receipt, count_lost_records(task.shard, receipt.shard))
+
+
+def count_lost_records(old: Shard, new: Shard | None) -> int:
+    """Return the number of lost records. A shard may also regain those of an earlier repair."""
+    return max(0, old.records - (new.records if new else 0))
+
+
+def _count_intact(task: RepairTask) -> int:
+    """Count the intact records of a shard: none if the file is another one."""
+    if _is_missing(task):
+        return 0
+    try:
+        if task.is_readable:
+            raise _make_unrecoverable(task)
+        chunks = task.salvageable.source.chunks(task.schema, 0)
+        count = sum(len(chunk.frames().starts) for chunk in chunks)
+        if count > task.shard.records:
+            raise _make_unrecoverable(task)
+    except (SchemaMismatchError, WrongShardError):
+        if task.is_derived and not task.allow_data_loss:
+            return 0
+        raise _make_unrecoverable(task) from None
+    return count
+
+
+def _is_same(new: Shard, old: Shard) -> bool:
+    """Return True if two shards have the same records. GZIP output may differ."""
+    if new.compression == "none":
+        return new.sha256 == old.sha256
+    return new.records == old.records
+
+
+def _salvage_shard(task: RepairTask, running: TaskContext) -> Receipt:
+    """Write the intact records of a shard; nothing if its file is missing or empty."""
+    if _is_missing(task):
+        return Receipt((0, 0), last=True)
+    writer = task.get_writer("salvage", running)
+    return make_shard(task.plan("salvage"), writer, attempt=task.attempt)
+
+
+def _is_missing(task: RepairTask) -> bool:
+    info = task.store.info(task.name)
+    return info is None or not info.size
+
+
+def _make_unrecoverable(task: RepairTask) -> WrongShardError:
+    return WrongShardError(
+        f"{task.label}: the file is cut off or contains other records, and its source and inputs "
+        "are missing",
+        code="unrepairable-shard",
+        hint=Hint.of(
+            "put the committed file back, or restore a snapshot without the shard and append its "
+            "source again"
+        ),
+        path=task.name,
+        version=f"{task.dataset}/{task.version}",
+    )

@@ -29,8 +29,7 @@ from shardline.operations.combine_task import (
 from shardline.operations.extend import make_extend_transform, settle_udfs
 from shardline.operations.migrate import make_migrate_transform
 from shardline.operations.rebuild import SliceShardWriter
-from shardline.operations.repair_task import RowShardWriter
-from shardline.operations.shard_origin import find_input_slices, find_source_rows
+from shardline.operations.shard_origin import RowShardWriter, find_input_slices, find_source_rows
 from shardline.operations.shard_writer import ShardPlan, get_stem, make_shard
 from shardline.operations.transform import (
     TransformMode,
