@@ -5,14 +5,21 @@ from __future__ import annotations
 import numbers
 import os
 import re
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardline.errors import InvalidArgumentError, InvalidNameError, InvalidTypeError
-from shardline.hints import Hint
+from shardline.errors import (
+    InvalidArgumentError,
+    InvalidNameError,
+    InvalidTypeError,
+    UnknownArgumentError,
+)
+from shardline.hints import Hint, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 
 def resolve_path(path: Path | str) -> Path:
@@ -116,3 +123,25 @@ def validate_share(name: str, value: float) -> None:
     validate_number(name, value, numbers.Real)
     if not 0 <= value <= 1:
         raise InvalidArgumentError(f"{name}: expected 0 to 1, got {value}", code="out-of-range")
+
+
+def validate_option_names(
+    function: Callable[..., object], options: Iterable[str], *known: Iterable[str]
+) -> None:
+    """Raise UnknownArgumentError for a keyword argument that a function does not take.
+
+    `known` are the keywords of its `**options`.
+    """
+    own = [
+        parameter.name
+        for parameter in signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+    names = list(dict.fromkeys([*(name for group in known for name in group), *own]))
+    for name in options:
+        if name not in names:
+            near = get_close_matches(name.lower(), names, 1)
+            raise UnknownArgumentError(
+                f"{function.__name__}: unknown argument {name!r} (known: {', '.join(names)})",
+                hint=Hint.of("did you mean ", Option(near[0]), "?") if near else None,
+            )

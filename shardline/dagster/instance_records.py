@@ -56,30 +56,23 @@ class InstanceRecords:
         return list(self._keys)
 
     def materializations(self, asset: str) -> Iterator[RecordedMaterialization]:
-        """Return the materializations of an asset that name a snapshot, oldest first."""
-        return _list_materializations(self._instance, self._keys[asset])
+        """Yield the materializations of an asset that name a snapshot, oldest first."""
+        cursor: str | None = None
+        while True:
+            page = self._instance.fetch_materializations(
+                self._keys[asset], limit=_BATCH_SIZE, cursor=cursor, ascending=True
+            )
+            for record in page.records:
+                event = _parse_materialization(record.asset_materialization, record.timestamp)
+                if event is not None:
+                    yield event
+            if not page.has_more:
+                return
+            cursor = page.cursor
 
     def has_run(self, run: str) -> bool:
         """Return True if the instance has a run with this id."""
         return self._instance.has_run(run)
-
-
-def _list_materializations(
-    instance: dg.DagsterInstance, key: dg.AssetKey
-) -> Iterator[RecordedMaterialization]:
-    """Yield the materializations of an asset that name a snapshot, oldest first."""
-    cursor: str | None = None
-    while True:
-        page = instance.fetch_materializations(
-            key, limit=_BATCH_SIZE, cursor=cursor, ascending=True
-        )
-        for record in page.records:
-            event = _parse_materialization(record.asset_materialization, record.timestamp)
-            if event is not None:
-                yield event
-        if not page.has_more:
-            return
-        cursor = page.cursor
 
 
 def _parse_materialization(

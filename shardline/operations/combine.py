@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardline.arguments import TARGET_BYTES, validate_minimum
+from shardline.arguments import TARGET_BYTES, validate_minimum, validate_option_names
 from shardline.errors import InvalidArgumentError, LogError
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
@@ -26,10 +26,10 @@ from shardline.operations.derive import (
 )
 from shardline.operations.shard_writer import get_shard_compression
 from shardline.pairing.combine_spec import (
+    OPTIONS,
     CombineSpec,
     SpecOptions,
     validate_mode,
-    validate_option_names,
 )
 from shardline.pairing.coverage import COMBINE_OPERATION
 from shardline.pairing.pair_grid import PairEstimate, sum_estimates, validate_budget
@@ -210,7 +210,7 @@ def combine(
     Example:
         combine(root["photos/v1"], root["captions/v1"], root["pairs/v1"], on="photo_id")
     """
-    validate_option_names(combine, options, CombineOptions.__annotations__)
+    validate_option_names(combine, options, OPTIONS, CombineOptions.__annotations__)
     plan = plan_combine(left, right, into, **options)
     return plan.execute(
         budget_bytes=budget_bytes, checks=checks, executor=executor, progress=progress
@@ -234,7 +234,7 @@ def plan_combine(
 
     Reads no record, except for the keys that count the pairs of `on`.
     """
-    validate_option_names(plan_combine, options)
+    validate_option_names(plan_combine, options, OPTIONS)
     refuse_no_version(left=left, right=right, into=into)
     spec = CombineSpec.of(**options)
     validate_mode(mode, spec.changed)

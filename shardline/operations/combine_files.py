@@ -14,13 +14,14 @@ from shardline.arguments import (
     parse_local_paths,
     resolve_path,
     validate_files_differ,
+    validate_option_names,
 )
 from shardline.errors import CorruptFileError, ExampleError, InvalidArgumentError
 from shardline.execution.threads import divide_workers, run_tasks
 from shardline.hints import Hint, Option
 from shardline.kernel.types import merge_facts
 from shardline.operations.rebuild_files import WrittenFilesReport
-from shardline.pairing.combine_spec import CombineSpec, SpecOptions, validate_option_names
+from shardline.pairing.combine_spec import OPTIONS, CombineSpec, SpecOptions
 from shardline.pairing.pair_batch import PairSides, count_matches
 from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_features import get_name_growth
@@ -95,7 +96,7 @@ def combine_files(
     Example:
         combine_files("left.tfrecord", "right.tfrecord", "pairs.tfrecord", on="id")
     """
-    validate_option_names(combine_files, options, CombineFilesOptions.__annotations__)
+    validate_option_names(combine_files, options, OPTIONS, CombineFilesOptions.__annotations__)
     output, parsed = parse_local_path(output, "output"), parse_compression(compression)
     with DurableFile(output, overwrite=overwrite) as file:
         plan = plan_combine_files(left, right, **options)
@@ -111,7 +112,7 @@ def plan_combine_files(
     **options: Unpack[SpecOptions],
 ) -> CombineFilesPlan:
     """Plan `combine_files`, to look at or to execute. Reads the files."""
-    validate_option_names(plan_combine_files, options)
+    validate_option_names(plan_combine_files, options, OPTIONS)
     spec = CombineSpec.of(**options).settle()
     paths = [_list_paths(side) for side in (left, right)]
     is_same = list(map(resolve_path, paths[0])) == list(map(resolve_path, paths[1]))

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
-from difflib import get_close_matches
-from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypedDict, get_args
 
 from shardline.arguments import validate_choice, validate_minimum
-from shardline.errors import InvalidArgumentError, UnknownArgumentError
+from shardline.errors import InvalidArgumentError
 from shardline.hints import Hint, Option
 from shardline.log.parameters import CombineParameters, StoredUDF
 from shardline.pairing.pair_features import (
@@ -491,25 +489,3 @@ def validate_mode(mode: str, options: Iterable[str]) -> None:
             code="conflicting-arguments",
             hint=Hint.of("leave out ", unsupported, ", or set ", Option("mode", "materialized")),
         )
-
-
-def validate_option_names(
-    function: Callable[..., object], options: Iterable[str], more: Iterable[str] = ()
-) -> None:
-    """Raise UnknownArgumentError for a keyword that a function with these options does not take.
-
-    `more` are keywords that the function takes besides its own and those of a CombineSpec.
-    """
-    own = [
-        parameter.name
-        for parameter in signature(function).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    ]
-    known = list(dict.fromkeys([*OPTIONS, *more, *own]))
-    for name in options:
-        if name not in known:
-            near = get_close_matches(name.lower(), known, 1)
-            raise UnknownArgumentError(
-                f"{function.__name__}: unknown argument {name!r} (known: {', '.join(known)})",
-                hint=Hint.of("did you mean ", Option(near[0]), "?") if near else None,
-            )

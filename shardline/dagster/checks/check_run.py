@@ -13,6 +13,7 @@ from shardline.dagster.checks.check_outcome import (
     format_suite_detail,
     parse_suite_digest,
 )
+from shardline.dagster.checks.drift import check_drift
 from shardline.dagster.checks.log_checks import (
     PUBLISHED,
     SOURCES,
@@ -22,7 +23,9 @@ from shardline.dagster.checks.log_checks import (
     get_publication,
 )
 from shardline.dagster.checks.shard_checks import check_shards
+from shardline.dagster.expectations.sample import take_sample
 from shardline.dagster.expectations.suite import read_suite
+from shardline.dagster.expectations.suite_check import check_expectations, has_failing_rows
 from shardline.errors import CorruptLogError, InvalidArgumentError, ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
 from shardline.log.publication import is_in
@@ -91,7 +94,7 @@ class CheckRun:
             return runs[check]()
         except Exception as error:  # noqa: BLE001 - a check that raises would leave no trace
             self.log_error("".join(traceback.format_exception(error)))
-            return create_failed_outcome(check, f"{self.snapshot} could not be checked", error)
+            return create_failed_outcome(check, f"{self.snapshot} cannot be checked", error)
 
     def finish(self) -> None:
         """Attest the outcomes of the checks that gate nothing."""
@@ -133,12 +136,9 @@ class CheckRun:
         return next((check for check in SHARD_CHECKS if check in missing), "")
 
     def _expectations(self) -> CheckOutcome:
-        from shardline.dagster.expectations.suite_check import check_expectations  # noqa: PLC0415 - loads Great Expectations
-
-        if self._find_pending_check():
-            return _create_unevaluated_outcome(
-                self.snapshot, self._find_pending_check(), warns=False
-            )
+        pending = self._find_pending_check()
+        if pending:
+            return _create_unevaluated_outcome(self.snapshot, pending, warns=False)
         if self.suite is None:
             raise InvalidArgumentError(
                 f"{self.version.name}: no expectation suite", version=self.version.name
@@ -169,8 +169,6 @@ class CheckRun:
 
         Published rows are kept, whatever the result of a new suite: readers rely on them.
         """
-        from shardline.dagster.expectations.suite_check import has_failing_rows  # noqa: PLC0415 - loads Great Expectations
-
         number = self.snapshot.number
         row = self.version.state.timeline.moment(number)
         if is_in(self.version, row.passed, EXPECTATIONS) or self.snapshot.rejected:
@@ -180,20 +178,17 @@ class CheckRun:
         shards_by_snapshot: dict[int, list[Shard]] = {}
         for interval in self.version.state.stays.at(number):
             if interval.shard.name in names:
-                introduced = (
-                    0
-                    if interval.shard.name in known
-                    else get_introducing_snapshot(self.version, interval)
-                )
-                shards_by_snapshot.setdefault(introduced, []).append(interval.shard)
+                is_known = interval.shard.name in known
+                number_added = 0 if is_known else get_introducing_snapshot(self.version, interval)
+                shards_by_snapshot.setdefault(number_added, []).append(interval.shard)
         if set(shards_by_snapshot) <= {number}:
             return [number]
         failing = [
-            introduced
-            for introduced, shards in sorted(shards_by_snapshot.items())
+            number_added
+            for number_added, shards in sorted(shards_by_snapshot.items())
             if has_failing_rows(self.snapshot, suite, shards)
         ]
-        return [introduced for introduced in failing if introduced] if failing else [number]
+        return list(filter(None, failing)) if failing else [number]
 
     def _collect(self, check: str, outcome: CheckOutcome) -> CheckOutcome:
         """Collect an outcome that gates nothing. One entry attests all of them."""
@@ -203,16 +198,12 @@ class CheckRun:
         return outcome
 
     def _drift(self) -> CheckOutcome:
-        if self._find_pending_check():
-            return _create_unevaluated_outcome(
-                self.snapshot, self._find_pending_check(), warns=True
-            )
+        pending = self._find_pending_check()
+        if pending:
+            return _create_unevaluated_outcome(self.snapshot, pending, warns=True)
         return self._collect(DRIFT, self._compare_with_last())
 
     def _compare_with_last(self) -> CheckOutcome:
-        from shardline.dagster.checks.drift import check_drift  # noqa: PLC0415 - loads pandas
-        from shardline.dagster.expectations.sample import take_sample  # noqa: PLC0415 - loads pandas
-
         if self._last is None:
             return CheckOutcome(passed=True, description="no earlier published snapshot")
         before = {shard.name for shard in self._last.shards}
@@ -292,9 +283,7 @@ def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -
             content = attestation.content
             if attestation.check != EXPECTATIONS or content is None or content in seen:
                 continue
-            seen.add(
-                content
-            )  # the latest attestation of this content; earlier ones no longer count
+            seen.add(content)  # only the latest attestation of this content counts
             if not attestation.passed or parse_suite_digest(attestation.detail) != digest:
                 continue
             earlier = _find_same_content(version, content, snapshot.number)

@@ -132,7 +132,7 @@ class VersionChecks:
             for name in names:
                 yield (
                     name,
-                    create_failed_outcome(name, f"{self.version} could not be opened", error),
+                    create_failed_outcome(name, f"{self.version} cannot be opened", error),
                 )
             return
         if snapshot is None:

@@ -109,7 +109,7 @@ class RuleEngine:
         Counts add up. Results without counts must all hold.
         """
         for result in results:
-            if _has_raised(result.exception_info):
+            if get_raised_class(result.exception_info):
                 return result
         counts = [result.result or {} for result in results]
         if any(result.get("element_count") is None for result in counts):
@@ -181,10 +181,6 @@ def get_raised_class(info: Mapping[str, Any] | None) -> str:
             line = str(entry.get("exception_traceback") or "").strip().split("\n")[-1]
             return line.partition(":")[0].rpartition(".")[2] or "an error"
     return ""
-
-
-def _has_raised(info: Mapping[str, Any] | None) -> bool:
-    return bool(get_raised_class(info))
 
 
 def _create_exception_info(name: str) -> dict[str, Any]:

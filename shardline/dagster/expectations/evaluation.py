@@ -19,7 +19,7 @@ from shardline.dagster.expectations.columns import (
     read_chunks,
 )
 from shardline.dagster.expectations.engine import RuleEngine
-from shardline.dagster.expectations.rules import Evaluation, get_condition_text, get_evaluation
+from shardline.dagster.expectations.rules import EVALUATIONS, Evaluation, get_condition_text
 from shardline.dagster.expectations.suite import ExpectationSpec
 from shardline.dagster.expectations.tallies import Tally, create_tally
 from shardline.errors import ShardlineError
@@ -126,7 +126,7 @@ class Evaluator:
         """
         by_evaluation: dict[Evaluation, list[int]] = {}
         for index, expected in enumerate(self.expectations):
-            kind = get_evaluation(expected.type)
+            kind = EVALUATIONS[expected.type]
             if kind is not Evaluation.COLUMNS and set(expected.columns) - known:
                 continue
             by_evaluation.setdefault(kind, []).append(index)

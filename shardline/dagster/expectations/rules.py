@@ -171,11 +171,6 @@ class UnsupportedRule:
     alternatives: tuple[str, ...] = ()
 
 
-def get_evaluation(kind: str) -> Evaluation:
-    """Return how a rule of this type is evaluated. Raises KeyError for an unknown type."""
-    return EVALUATIONS[kind]
-
-
 def find_unsupported_rule(kind: str, kwargs: Mapping[str, Any]) -> UnsupportedRule | None:
     """Return why a rule of a known type is refused, None if it can be evaluated."""
     evaluation = EVALUATIONS[kind]

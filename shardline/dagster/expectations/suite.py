@@ -5,7 +5,7 @@ A file has one expectation per line and no ids, so that a change shows as a sing
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,12 +175,12 @@ def _parse_expectation(path: Path, number: int, payload: object) -> ExpectationS
     if unknown:
         problem, hint = (
             f"unknown key {unknown[0]!r}",
-            Hint.of(f"the keys are {_format_names(_KEYS)}"),
+            Hint.of(f"the keys are {', '.join(_KEYS)}"),
         )
     elif not isinstance(kwargs, dict):
         problem, hint = "'kwargs' must be an object", Hint.of('write {"column": "label"}')
     elif severity not in SEVERITIES:
-        problem = f"invalid severity: expected {_format_names(SEVERITIES)}"
+        problem = f"invalid severity: expected {', '.join(SEVERITIES)}"
     else:
         more = {key: payload[key] for key in _KEYS[3:] if payload.get(key)}
         expected = ExpectationSpec(payload["type"], kwargs, severity, more)
@@ -220,7 +220,3 @@ def _validate_rule(path: Path, number: int, expected: ExpectationSpec) -> None:
         rule=expected.type,
         alternatives=refusal.alternatives,
     )
-
-
-def _format_names(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -24,7 +24,7 @@ from shardline.dagster.expectations.engine import (
     open_engine,
 )
 from shardline.dagster.expectations.evaluation import Evaluator
-from shardline.dagster.expectations.rules import Evaluation, get_evaluation
+from shardline.dagster.expectations.rules import EVALUATIONS, Evaluation
 from shardline.dagster.expectations.suite import SEVERITIES, ExpectationSpec, Suite, read_suite
 from shardline.log.model import Shard
 from shardline.text import format_count
@@ -117,7 +117,7 @@ def has_failing_rows(snapshot: Snapshot, suite: Path, shards: Collection[Shard])
     rules = [
         expected
         for expected in read_suite(suite, snapshot.version).expectations
-        if expected.severity == "critical" and get_evaluation(expected.type) is Evaluation.ROWS
+        if expected.severity == "critical" and EVALUATIONS[expected.type] is Evaluation.ROWS
     ]
     with open_engine(suite, rules) as engine:
         results, _ = Evaluator(engine, rules, snapshot, shards).run()

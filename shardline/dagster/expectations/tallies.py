@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shardline.dagster.expectations.rules import Evaluation, get_evaluation
+from shardline.dagster.expectations.rules import EVALUATIONS, Evaluation
 from shardline.dagster.expectations.spool import (
     BUDGET_BYTES,
     KeyCounts,
@@ -57,7 +57,7 @@ def create_tally(
 
     Data above `budget_bytes` is kept in files of `folder` whose names start with `name`.
     """
-    kwargs, evaluation = expected.kwargs, get_evaluation(expected.type)
+    kwargs, evaluation = expected.kwargs, EVALUATIONS[expected.type]
     column = str(kwargs.get("column", ""))
     if evaluation is Evaluation.NUMBERS:
         return _NumberTally(column, numeric=not _fits_text(expected.type))

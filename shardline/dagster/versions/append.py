@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.api import Version
-from shardline.arguments import TARGET_BYTES, list_items
+from shardline.arguments import TARGET_BYTES, list_items, validate_option_names
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.automation.landing_sensor import build_append_schedule, build_landing_sensor
 from shardline.dagster.versions.builder import (
@@ -21,7 +21,6 @@ from shardline.dagster.versions.builder import (
     VersionOptions,
     VersionStep,
     build_version,
-    validate_option_names,
 )
 from shardline.dagster.versions.declaration import (
     Schemas,
@@ -118,7 +117,7 @@ def appended_version(
         on_changed: A known path with new content: "reject", "append" or "replace".
         target_bytes: Size of a shard, as a number or as text such as "128MB".
         compression: "none" or "gzip" for the shards.
-        **options: The options of all factories, see `AssetOptions`.
+        **options: The options of all factories, see `VersionOptions`.
 
     Returns:
         The declared version, for `build_definitions`.
@@ -129,7 +128,7 @@ def appended_version(
     Example:
         notes = appended_version("notes/v1", schema=SCHEMA, landing="landing", watch_seconds=30)
     """
-    validate_option_names(appended_version, options)
+    validate_option_names(appended_version, options, VersionOptions.__annotations__)
     with raise_declaration_error(name):
         folders = _parse_folders(landing)
         get_no_schema_error(schema, name)

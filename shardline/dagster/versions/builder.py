@@ -6,11 +6,10 @@ checks and the dry run of a version, with the options that all factories take.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from inspect import Parameter, signature
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, TypedDict, TypeVar, get_args
+from typing import ClassVar, Generic, Protocol, TypedDict, TypeVar
 
 import dagster as dg
 from pydantic import Field
@@ -37,7 +36,7 @@ from shardline.dagster.versions.materialization import (
 )
 from shardline.dagster.versions.metadata_values import build_column_schema
 from shardline.dagster.versions.progress import create_logging_executor
-from shardline.errors import SnapshotNotFoundError, UnknownArgumentError
+from shardline.errors import SnapshotNotFoundError
 from shardline.execution.executor import Executor
 from shardline.hints import Command, Hint
 from shardline.log.entry import Entry
@@ -53,48 +52,21 @@ MEGABYTE = 1024 * 1024
 
 
 class VersionOptions(TypedDict, total=False):
-    """Keyword arguments that every factory takes, see `AssetOptions`."""
-
-    expectations: str | Path | None
-    description: str
-    owners: Sequence[str]
-    tags: Mapping[str, str] | None
-    code_version: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssetOptions:
-    """Options that every factory takes.
+    """Keyword arguments that every factory takes.
 
     Attributes:
         expectations: File of the version's suite in `checks/expectations/`.
         description: Text for the asset's page.
         owners: Owners of the asset.
         tags: Tags of the asset.
-        code_version: Version of the code, recorded in the log.
+        code_version: Version of the code, recorded in the log. Default: the version of Shardline.
     """
 
-    expectations: str | Path | None = None
-    description: str = ""
-    owners: Sequence[str] = ()
-    tags: Mapping[str, str] | None = None
-    code_version: str = __version__
-
-
-def validate_option_names(factory: Callable[..., object], options: Iterable[str]) -> None:
-    """Raise UnknownArgumentError for a keyword argument that a factory does not take."""
-    parameters = signature(factory).parameters
-    (typed,) = get_args(parameters["options"].annotation)
-    own = [
-        name for name, parameter in parameters.items() if parameter.kind is Parameter.KEYWORD_ONLY
-    ]
-    known = [*own, *typed.__annotations__]
-    for name in options:
-        if name not in known:
-            raise UnknownArgumentError(
-                f"{factory.__name__}: unknown argument {name!r}",
-                hint=Hint.nearest(name, known, "arguments"),
-            )
+    expectations: str | Path | None
+    description: str
+    owners: Sequence[str]
+    tags: Mapping[str, str] | None
+    code_version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +138,7 @@ def build_version(
     sensors: Sequence[dg.SensorDefinition] = (),
 ) -> VersionDefs:
     """Return the definitions of a version and its operation."""
-    settings = AssetOptions(**options)
+    code_version = options.get("code_version", __version__)
     if name in operation.inputs:
         raise DeclarationError(
             f"{name}: derived from itself",
@@ -174,13 +146,13 @@ def build_version(
             hint=Hint.of("give the derived version another name"),
             version=name,
         )
-    checks = _create_checks(name, settings.expectations, grows=operation.grows)
+    checks = _create_checks(name, options.get("expectations"), grows=operation.grows)
 
     def open_step(
         shardline: ShardlineResource, config: ConfigT, run: str = ""
     ) -> VersionStep[ConfigT]:
         versions = {
-            version: shardline.version(version, run=run, code=settings.code_version)
+            version: shardline.version(version, run=run, code=code_version)
             for version in (name, *operation.inputs)
         }
         return VersionStep(versions.pop(name), versions, config, checks.required)
@@ -204,11 +176,11 @@ def build_version(
         group_name=group_name(name),
         kinds={"tfrecord"},
         deps=[get_asset_key(version) for version in operation.inputs],
-        description="\n\n".join(filter(None, (settings.description, operation.describe()))),
-        owners=list(settings.owners),
-        tags={**(settings.tags or {}), keys.OPERATION_TAG: operation.operation},
+        description="\n\n".join(filter(None, (options.get("description"), operation.describe()))),
+        owners=list(options.get("owners", ())),
+        tags={**(options.get("tags") or {}), keys.OPERATION_TAG: operation.operation},
         metadata=operation.build_asset_metadata(),
-        code_version=settings.code_version,
+        code_version=code_version,
         automation_condition=build_follow_condition() if operation.inputs else None,
         output_required=False,
     )(materialize)

@@ -7,7 +7,7 @@ from typing import ClassVar, Unpack
 import dagster as dg
 from pydantic import Field
 
-from shardline.arguments import TARGET_BYTES
+from shardline.arguments import TARGET_BYTES, validate_option_names
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.versions.builder import (
     DerivedOperation,
@@ -16,7 +16,6 @@ from shardline.dagster.versions.builder import (
     VersionStep,
     build_version,
     select_input,
-    validate_option_names,
 )
 from shardline.dagster.versions.declaration import (
     DeclaredUdfs,
@@ -92,7 +91,7 @@ def combined_version(
         budget_bytes: Limit of the bytes to write, as a number or as text.
         compression: "none" or "gzip" for the shards.
         **options: The options of the pairs, see `shardline.combine`, and those of all factories,
-            see `AssetOptions`.
+            see `VersionOptions`.
 
     Returns:
         The declared version, for `build_definitions`.
@@ -103,7 +102,7 @@ def combined_version(
     Example:
         pairs = combined_version("pairs/v1", left=photos, right=captions, on="photo_id")
     """
-    validate_option_names(combined_version, options)
+    validate_option_names(combined_version, options, CombinedOptions.__annotations__)
     pairs = PairOptions()
     for option in PairOptions.__annotations__.keys() & options.keys():
         pairs[option] = options.pop(option)  # type: ignore[literal-required, misc]

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Unpack, get_args
 
 from shardline.api import Version
-from shardline.arguments import list_items, validate_share
+from shardline.arguments import list_items, validate_option_names, validate_share
 from shardline.dagster.versions.builder import (
     InputConfig,
     TransformOperation,
     VersionOptions,
     VersionStep,
     build_version,
-    validate_option_names,
 )
 from shardline.dagster.versions.declaration import (
     DeclaredUdfs,
@@ -66,7 +65,7 @@ def extended_version(
         max_quarantined: Share of the records, from 0 to 1, for which a UDF may fail. They go to
             quarantine.
         compression: "none" or "gzip" for new shards. Default: as in `of`.
-        **options: The options of all factories, see `AssetOptions`.
+        **options: The options of all factories, see `VersionOptions`.
 
     Returns:
         The declared version, for `build_definitions`.
@@ -77,7 +76,7 @@ def extended_version(
     Example:
         digits_v2 = extended_version("digits/v2", of=digits_v1, fields=image_statistics)
     """
-    validate_option_names(extended_version, options)
+    validate_option_names(extended_version, options, VersionOptions.__annotations__)
     source = get_version_name(of)
     with raise_declaration_error(name):
         for option, features in (("drop", drop), ("replaces", replaces)):

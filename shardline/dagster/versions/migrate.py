@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
 from shardline.api import Version
-from shardline.arguments import list_items, validate_share
+from shardline.arguments import list_items, validate_option_names, validate_share
 from shardline.dagster.versions.builder import (
     InputConfig,
     TransformOperation,
     VersionOptions,
     VersionStep,
     build_version,
-    validate_option_names,
 )
 from shardline.dagster.versions.declaration import (
     VersionDefs,
@@ -58,7 +57,7 @@ def migrated_version(
         max_quarantined: Share of the records, from 0 to 1, that may fail a cast. They go to
             quarantine.
         compression: "none" or "gzip" for new shards. Default: as in `of`.
-        **options: The options of all factories, see `AssetOptions`.
+        **options: The options of all factories, see `VersionOptions`.
 
     Returns:
         The declared version, for `build_definitions`.
@@ -69,7 +68,7 @@ def migrated_version(
     Example:
         digits_v2 = migrated_version("digits/v2", of=digits_v1, rename={"label": "digit"})
     """
-    validate_option_names(migrated_version, options)
+    validate_option_names(migrated_version, options, VersionOptions.__annotations__)
     with raise_declaration_error(name):
         spec = MigrationSpec(
             rename=rename or {},

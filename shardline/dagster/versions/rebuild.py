@@ -9,6 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from shardline.api import Snapshot
+from shardline.arguments import validate_option_names
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.asset_names import get_asset_key, get_asset_name, group_name
 from shardline.dagster.automation.conditions import build_follow_condition
@@ -22,7 +23,6 @@ from shardline.dagster.versions.builder import (
     VersionStep,
     build_version,
     select_input,
-    validate_option_names,
 )
 from shardline.dagster.versions.declaration import (
     Schemas,
@@ -69,7 +69,7 @@ def rebuilt_version(
             in one shard.
         compression: "none" or "gzip" for the shards. Default: as in `of`.
         export: Path of a file that holds the latest published snapshot. It is replaced atomically.
-        **options: The options of all factories, see `AssetOptions`.
+        **options: The options of all factories, see `VersionOptions`.
 
     Returns:
         The declared version, for `build_definitions`.
@@ -80,7 +80,7 @@ def rebuilt_version(
     Example:
         digits_single = rebuilt_version("digits/single", of=digits_v1, export="digits.tfrecord")
     """
-    validate_option_names(rebuilt_version, options)
+    validate_option_names(rebuilt_version, options, VersionOptions.__annotations__)
     with raise_declaration_error(name):
         target = None if target_bytes is None else parse_target("target_bytes", target_bytes)
         parse_shard_compression(compression)
