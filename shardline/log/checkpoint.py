@@ -30,7 +30,7 @@ from shardline.log.indexes import DigestIndex, SourceIndex
 from shardline.log.model import COMPRESSIONS, PLAN, Checks, Ref, Totals
 from shardline.log.shard_history import ShardHistory
 from shardline.log.snapshot_history import SnapshotHistory, microseconds
-from shardline.log.state import BEGINNING, RESERVED_CHECKS, Policy, State, get_name_key
+from shardline.log.state import BEGINNING, RESERVED_CHECKS, Policy, State
 from shardline.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -252,23 +252,17 @@ def matches_replay(ledger: Replay, state: State) -> bool:
     told = (state.snapshot_entry, state.snapshot_time, state.snapshot_rejected)
     if told != ((newest.entry, newest.time, newest.rejected) if newest else (0, BEGINNING, 0)):
         return False
-    names = {get_name_key(name): number for name, number in ledger.shard_names.items()}
-    sidecars = {get_name_key(name): number for name, number in ledger.sidecars.items()}
+    indexes = ["sources", "shard_names", "sidecars"]
+    indexes += ["open_sources"] if state.open_sources.stored else []
+    indexes += ["landings"] if state.landings.stored else []
     return (
         _same_numbers(ledger.rows, _STAY_NUMBERS, state.stays.column)
         and _same_others(ledger.rows, _STAYS, state.stays.to_table())
         and _same_numbers(ledger.made, _MOMENT_NUMBERS, state.timeline.column)
         and [made.content for made in ledger.made] == state.timeline.contents()
-        and _same_keys(ledger.sources, state.sources.to_table())
-        and (
-            not state.open_sources.stored
-            or _same_keys(ledger.open_sources, state.open_sources.to_table())
-        )
-        and _same_keys(names, state.shard_names.to_table())
-        and _same_keys(sidecars, state.sidecars.to_table())
-        and (
-            not state.landings.stored
-            or ledger.landings.to_table().equals(state.landings.to_table())
+        and all(
+            getattr(ledger, name).to_table().equals(getattr(state, name).to_table())
+            for name in indexes
         )
     )
 
@@ -281,14 +275,6 @@ def _same_numbers(
 
 def _same_others(rows: Sequence[Any], columns: dict[str, Getter], table: pa.Table) -> bool:
     return all(table[name].to_pylist() == list(map(get, rows)) for name, get in columns.items())
-
-
-def _same_keys(told: dict[str, int], table: pa.Table) -> bool:
-    keys = sorted(told)
-    return (
-        bytes.fromhex("".join(keys)) == b"".join(table["key"].to_pylist())
-        and [told[key] for key in keys] == table["number"].to_pylist()
-    )
 
 
 def _digest(text: str | None) -> bytes | None:

@@ -45,8 +45,11 @@ class DigestIndex:
 
     def get(self, key: str) -> int | None:
         """The number of a key, None if it is not there."""
-        if key in self._new:
-            return self._new[key] or None
+        number = self._new.get(key)
+        if number is not None:
+            return number or None
+        if self._load is None and self._base is None:
+            return None
         place, there = self._place(bytes.fromhex(key))
         return int(self._sorted()[2][place]) if there else None
 

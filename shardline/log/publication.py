@@ -59,13 +59,12 @@ class ReplayedSnapshot:
         *("published", "rejected", "released", "time", "told", "totals"),
     )
 
-    def __init__(self, number: int, entry: int, digest: str, time: datetime) -> None:
+    def __init__(self, number: int, entry: int, time: datetime) -> None:
         self.number = number
         self.entry = entry
-        self.digest = digest
         self.time = time
         self.totals: Totals
-        self.content = ""
+        self.content = self.digest = ""
         self.released: datetime | None = None
         self.made_from = self.rejected = self.published = 0
         self.passed = self.failed = self.told = 0

@@ -1,8 +1,7 @@
-"""A log replayed in plain lists, each entry's claims worked out again as it comes.
+"""Proof of a log: each entry replayed by `State`, and its claims computed again.
 
-`State` keeps columns, for those who open a version and ask little. Who proves a log reads all of
-it, and asks after every entry what is published and what the totals are: here that costs what the
-entry changes, however long the log is.
+`State` keeps columns, which fold their edits when someone looks. A proof looks after every entry,
+so here the histories are lists that cost what an entry changes, however long the log is.
 """
 
 from __future__ import annotations
@@ -12,322 +11,291 @@ from typing import TYPE_CHECKING
 
 from shardline.errors import CorruptLogError
 from shardline.log.changes import may_publish
-from shardline.log.indexes import SourceIndex
-from shardline.log.model import Checks, Totals
+from shardline.log.model import Totals
 from shardline.log.publication import PublicationTracker, ReplayedShard, ReplayedSnapshot
 from shardline.log.shard_history import LIVE
 from shardline.log.state import (
-    BEGINNING,
     BRINGS_BACK,
-    MAX_CHECKS,
     REJECTION,
     VACUUM,
-    Policy,
+    LogState,
     content_digest,
-    list_dismissals,
-    list_rewritten_sidecars,
     validate_next_entry,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from shardline.log.entry import Entry
-    from shardline.log.model import Ref, Shard
-    from shardline.schema.schema import Schema
+    from shardline.log.model import Added, Shard
 
 
-class Replay:
-    """What the entries so far amount to.
+class _ShardList:
+    """Shard history as lists, with content digest and totals of the latest snapshot.
 
-    `live` are the shards of the newest snapshot in order, `rows` all that ever were in the list,
-    `named` the same by their names, `made` the snapshots. `sources` and `shard_names` tell the
-    entries by which these landed, or negative, were rejected or condemned.
+    `live` are the shards of the latest snapshot, `rows` all intervals, `named` the same by name.
     """
 
-    def __init__(self, dataset: str, version: str) -> None:
-        self.dataset = dataset
-        self.version = version
-        self.number = 0
-        self.digest: str | None = None
-        self.time = BEGINNING
-        self.schema: Schema | None = None
-        self.fingerprint: str | None = None
-        self.policies: tuple[Policy, ...] = ()
-        self.bits = {REJECTION: 0, VACUUM: 1}
-        self.published: int | None = None
-        self.totals = Totals()
-        self.content: str | None = None
-        self.tags: dict[str, Ref] = {}
-        self.pins: dict[str, Ref] = {}
+    def __init__(self, gate: PublicationTracker) -> None:
         self.live: list[ReplayedShard] = []
         self.rows: list[ReplayedShard] = []
         self.named: dict[str, list[ReplayedShard]] = {}
-        self.made: list[ReplayedSnapshot] = []
-        self.sources: dict[str, int] = {}
-        self.open_sources: dict[str, int] = {}
-        self.shard_names: dict[str, int] = {}
-        self.sidecars: dict[str, int] = {}
-        self.uses_sidecars = False
-        self.landings = SourceIndex()
-        self.so_far = PublicationTracker(self.bits, self.made)
-        self._same: dict[str, list[ReplayedSnapshot]] = {}
+        self.fingerprint: str | None = None
+        self.totals = Totals()
+        self.content: str | None = None
+        self._gate = gate
         self._digests: list[bytes] = []
 
-    @property
-    def name(self) -> str:
-        """The version as people write it."""
-        return f"{self.dataset}/{self.version}"
-
-    @property
-    def snapshot(self) -> int:
-        """The newest snapshot."""
-        return len(self.made)
-
-    @property
-    def checks(self) -> Checks:
-        """The checks that a snapshot made now would need."""
-        return self.policies[-1].checks if self.policies else Checks()
-
-    def at(self, snapshot: int) -> list[ReplayedShard]:
-        """The shards of a snapshot, in order."""
-        if snapshot == self.snapshot:
-            return self.live
-        return [row for row in self.rows if row.since <= snapshot < row.until]
-
-    def row_at(self, shard: str, snapshot: int) -> ReplayedShard | None:
-        """A shard as it stands in a snapshot; None if that does not hold it."""
-        rows = self.named.get(shard, ())
-        return next((row for row in rows if row.since <= snapshot < row.until), None)
-
-    def has_content(self, content: str) -> bool:
-        """Whether there ever was a snapshot of this content."""
-        return content in self._same
-
-    def condemned_in(self, shard: str) -> int | None:
-        """The entry that announced that vacuum deletes a shard; None if there is none."""
-        entry = self.shard_names.get(shard, 0)
-        return -entry if entry < 0 else None
-
-    def take(self, entry: Entry) -> list[str]:
-        """Replay the next entry, and tell which of its claims are not true.
-
-        Raises CorruptLogError if it cannot be the next one; the ledger is then of no more use.
-        """
-        validate_next_entry(self, entry)
-        false = list(self._unfit(entry)) if entry.added else []
-        self._change(entry)
-        if entry.changes_data:
-            self._hold(entry)
-        self._mark(entry)
-        published = self.published
-        if may_publish(entry, self.checks):
-            published = self.so_far.latest()
-        wrong = []
-        if entry.totals != self.totals:
-            wrong.append("totals")
-        if entry.content != self.content:
-            wrong.append("content")
-        if entry.fingerprint != self.fingerprint:
-            wrong.append("fingerprint")
-        if entry.published != published:
-            wrong.append("published")
-        self._stand(entry)
-        return [
-            *false,
-            *(f"its {name!r} is not what the entries up to it amount to" for name in wrong),
-        ]
-
-    def _unfit(self, entry: Entry) -> Iterator[str]:
-        """Shards that no commit would have let in."""
-        back = entry.operation in BRINGS_BACK
-        for one in entry.added:
-            shard, known = one.shard, self.named.get(one.shard.name)
-            if back and known and known[-1].shard != shard:
-                yield f"it brings back shard {shard.name} as another than it was"
-            if shard.owner != self.version:
-                yield f"it adds shard {shard.name}, which belongs to another version"
-            if (taken := self.condemned_in(shard.name)) is not None:
-                yield f"it adds shard {shard.name}, which vacuum took in entry {taken}"
-            if known and known[-1].until == LIVE and shard.name not in entry.removed:
-                yield f"it adds shard {shard.name}, which is there already"
-
-    def _change(self, entry: Entry) -> None:
-        if entry.schema is not None:
-            self.schema = entry.schema
-            self.fingerprint = entry.schema.fingerprint
-        if entry.checks is not None:
-            self.policies += (Policy(self.snapshot + 1, entry.checks),)
-            self.so_far.require(self.snapshot + 1, entry.checks)
-        if entry.changes_data:
-            self._list(entry)
-        for source in entry.sources:
-            rejected = entry.operation == "reject"
-            self.sources[source.key] = -entry.number if rejected else entry.number
-            if rejected:
-                self.open_sources[source.place_key] = entry.number
-            else:
-                self.open_sources.pop(source.place_key, None)
-                self.landings.add(source, entry.number)
-        for dismissal in list_dismissals(entry):
-            if self.open_sources.get(dismissal.place) == dismissal.entry:
-                del self.open_sources[dismissal.place]
-        if entry.sidecars:
-            self.uses_sidecars = True
-            self.sidecars.update(dict.fromkeys(list_rewritten_sidecars(entry), entry.number))
-        if entry.condemned:
-            self.shard_names.update(dict.fromkeys(entry.condemned, -entry.number))
-            self._judge(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
-
-    def _list(self, entry: Entry) -> None:
-        """Bring shards into the list, and take others out."""
-        back = entry.operation in BRINGS_BACK
-        if entry.removed or back or not self._comes_behind(entry):
-            self._relist(entry, back=back)
-        else:
-            self._append(entry)
-        if not back:
-            for one in entry.added:
-                self.shard_names[one.shard.name] = entry.number
-
-    def _comes_behind(self, entry: Entry) -> bool:
-        """Whether all that an entry adds stands behind what is there, in its order."""
-        end, places = len(self.live), [one.at for one in entry.added]
-        return not any(place is not None for place in places) or places == list(
-            range(end, end + len(places))
-        )
-
-    def _append(self, entry: Entry) -> None:
-        rows = [ReplayedShard(one.shard, entry.snapshot, LIVE, entry.number) for one in entry.added]
-        self._put(rows)
+    def append(self, snapshot: int, entry: int, shards: Sequence[Shard]) -> None:
+        """Add shards at the end."""
+        rows = [ReplayedShard(shard, snapshot, LIVE, entry) for shard in shards]
+        self._add(rows)
         self.live += rows
-        self._sum_up(len(self.live) - len(rows))
-        self.so_far.appended(rows)
+        self._update_totals(len(self.live) - len(rows))
+        self._gate.appended(rows)
 
-    def _relist(self, entry: Entry, *, back: bool) -> None:
-        removed = set(entry.removed)
+    def relist(
+        self,
+        snapshot: int,
+        entry: int,
+        added: tuple[Added, ...],
+        removed: Iterable[str],
+        *,
+        back: bool,
+        version: str,
+    ) -> None:
+        """Remove shards and insert others; `back`: earlier ones, with their check results."""
+        leaving = set(removed)
         after: list[ReplayedShard | Shard] = [
-            row for row in self.live if row.shard.name not in removed
+            row for row in self.live if row.shard.name not in leaving
         ]
-        if len(self.live) - len(after) != len(removed):
-            raise CorruptLogError(self.name, entry.number, "it removes shards that are not there")
-        for one in sorted(entry.added, key=lambda one: LIVE if one.at is None else one.at):
-            known = self.named.get(one.shard.name) if back else None
-            item: ReplayedShard | Shard = known[-1] if known else one.shard
-            after.insert(len(after) if one.at is None else one.at, item)
-        kept = 0
-        while kept < min(len(self.live), len(after)) and after[kept] is self.live[kept]:
-            kept += 1
-        for row in self.live[kept:]:
-            row.until = entry.snapshot
+        if len(self.live) - len(after) != len(leaving):
+            raise CorruptLogError(version, entry, "it removes shards that are not there")
+        for item in sorted(added, key=lambda item: LIVE if item.at is None else item.at):
+            known = self.named.get(item.shard.name) if back else None
+            row: ReplayedShard | Shard = known[-1] if known else item.shard
+            after.insert(len(after) if item.at is None else item.at, row)
+        same = 0
+        while same < min(len(self.live), len(after)) and after[same] is self.live[same]:
+            same += 1
+        for ended in self.live[same:]:
+            ended.until = snapshot
         rows = [
-            item.again(entry.snapshot, LIVE)
-            if isinstance(item, ReplayedShard)
-            else ReplayedShard(item, entry.snapshot, LIVE, entry.number)
-            for item in after[kept:]
+            row.again(snapshot, LIVE)
+            if isinstance(row, ReplayedShard)
+            else ReplayedShard(row, snapshot, LIVE, entry)
+            for row in after[same:]
         ]
-        self._put(rows)
-        self.live[kept:] = rows
-        self._sum_up(kept)
-        self.so_far.relisted()
-
-    def _put(self, rows: Sequence[ReplayedShard]) -> None:
-        self.rows += rows
-        for row in rows:
-            self.named.setdefault(row.shard.name, []).append(row)
-
-    def _sum_up(self, kept: int) -> None:
-        """Work out the digest and the totals of the list, of which so many stand as they did."""
-        digests = self._digests
-        if kept < len(digests):
-            del digests[kept:]
-            self.totals = Totals.of([row.shard for row in self.live])
+        self._add(rows)
+        is_appended = same == len(self.live)
+        self.live[same:] = rows
+        self._update_totals(same)
+        if is_appended:
+            self._gate.appended(rows)
         else:
-            self.totals += Totals.of([row.shard for row in self.live[kept:]])
-        last = digests[-1] if digests else bytes.fromhex(content_digest(self.fingerprint, ()))
-        for row in self.live[kept:]:
-            shard = row.shard
-            base = b"" if shard.base is None else bytes.fromhex(shard.base.sha256)
-            last = hashlib.sha256(last + bytes.fromhex(shard.sha256) + base).digest()
-            digests.append(last)
-        self.content = last.hex()
+            self._gate.relisted()
 
-    def _hold(self, entry: Entry) -> None:
-        if self.made:
-            self.made[-1].released = entry.time
-        made = ReplayedSnapshot(entry.snapshot, entry.number, entry.digest, entry.time)
-        made.totals, made.content = self.totals, self.content or ""
-        made.made_from = self._made_from(entry)
-        same = self._same.setdefault(made.content, [])
-        if same and entry.operation in BRINGS_BACK:
-            other = same[-1]
-            made.passed, made.failed, made.told = other.passed, other.failed, other.told
-        same.append(made)
-        self.made.append(made)
-        self.so_far.begin(made.number, self.live)
-
-    def _made_from(self, entry: Entry) -> int:
-        if entry.restores is not None:
-            return entry.restores
-        return self.snapshot - 1 if entry.rejects == self.snapshot else self.snapshot
-
-    def _mark(self, entry: Entry) -> None:
-        for told in entry.attestations:
-            bit = self.bits.get(told.check, -1)
-            if bit < 0:
-                bit = self.bits[told.check] = len(self.bits)
-            if bit >= MAX_CHECKS:
-                raise CorruptLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
-            if told.content is None:
-                self._judge(entry.number, told.shards, bit, passed=told.passed)
-                continue
-            for made in self._same.get(told.content, ()):
-                made.passed, made.failed = _marked(made, bit, passed=told.passed)
-                made.told = made.told if told.passed else entry.number
-        if entry.rejects is not None:
-            self.made[entry.rejects - 1].rejected = entry.number
-        if entry.tag is not None:
-            self._move(self.tags, entry.tag, entry.time)
-        if entry.pin is not None:
-            self._move(self.pins, entry.pin, entry.time)
-
-    def _judge(self, entry: int, names: Sequence[str], bit: int, *, passed: bool) -> None:
-        """Note what a check said about shards; what lands with the same entry is not meant."""
+    def mark(self, entry: int, names: Sequence[str], bit: int, *, passed: bool) -> None:
+        """Record a check result of shards that were added before."""
         for name in names:
             for row in self.named.get(name, ()):
                 if row.landed >= entry:
                     continue
                 old = row.passed, row.failed
-                new = _marked(row, bit, passed=passed)
+                new = _mark(row, bit, passed=passed)
                 if passed:
                     row.once |= 1 << bit
                 else:
                     row.told = entry
                 if new != old:
                     row.passed, row.failed = new
-                    self.so_far.judged(row, *old)
+                    self._gate.judged(row, *old)
 
-    def _stand(self, entry: Entry) -> None:
-        if entry.published != self.published:
-            if self.published is not None:
-                self.made[self.published - 1].released = entry.time
-            if entry.published is not None:
-                made = self.made[entry.published - 1]
-                made.published = made.published or entry.number
-        self.published = entry.published
-        self.number, self.digest, self.time = entry.number, entry.digest, entry.time
+    def _add(self, rows: Sequence[ReplayedShard]) -> None:
+        self.rows += rows
+        for row in rows:
+            self.named.setdefault(row.shard.name, []).append(row)
 
-    def _move(self, holds: dict[str, Ref], hold: Ref, time: datetime) -> None:
-        old = holds.pop(hold.name, None)
-        if old is not None and old.snapshot is not None:
-            self.made[old.snapshot - 1].released = time
-        if hold.snapshot is not None:
-            holds[hold.name] = hold
+    def _update_totals(self, same: int) -> None:
+        """Compute digest and totals of the list, whose first shards are the `same`."""
+        digests = self._digests
+        if same < len(digests):
+            del digests[same:]
+            self.totals = Totals.of([row.shard for row in self.live])
+        else:
+            self.totals += Totals.of([row.shard for row in self.live[same:]])
+        last = digests[-1] if digests else bytes.fromhex(content_digest(self.fingerprint, ()))
+        for row in self.live[same:]:
+            shard = row.shard
+            base = b"" if shard.base is None else bytes.fromhex(shard.base.sha256)
+            last = hashlib.sha256(last + bytes.fromhex(shard.sha256) + base).digest()
+            digests.append(last)
+        self.content = last.hex()
 
 
-def _marked(one: ReplayedShard | ReplayedSnapshot, bit: int, *, passed: bool) -> tuple[int, int]:
+class _SnapshotList:
+    """Snapshot history as a list."""
+
+    def __init__(self) -> None:
+        self.rows: list[ReplayedSnapshot] = []
+        self.by_content: dict[str, list[ReplayedSnapshot]] = {}
+
+    def add(
+        self,
+        entry: int,
+        time: datetime,
+        totals: Totals,
+        content: str,
+        *,
+        made_from: int,
+        again: bool,
+    ) -> None:
+        """Add a snapshot; `again`: its content has the check results that it had before."""
+        row = ReplayedSnapshot(len(self.rows) + 1, entry, time)
+        row.totals, row.content, row.made_from = totals, content, made_from
+        same = self.by_content.setdefault(content, [])
+        if same and again:
+            other = same[-1]
+            row.passed, row.failed, row.told = other.passed, other.failed, other.told
+        same.append(row)
+        self.rows.append(row)
+
+    def release(self, number: int, time: datetime) -> None:
+        """Record when a snapshot lost a reference."""
+        self.rows[number - 1].released = time
+
+    def reject(self, number: int, entry: int) -> None:
+        """Record that a snapshot was rejected."""
+        self.rows[number - 1].rejected = entry
+
+    def mark(self, entry: int, content: str, bit: int, *, passed: bool) -> None:
+        """Record a check result of all snapshots with a content."""
+        for row in self.by_content.get(content, ()):
+            row.passed, row.failed = _mark(row, bit, passed=passed)
+            row.told = row.told if passed else entry
+
+
+def _mark(row: ReplayedShard | ReplayedSnapshot, bit: int, *, passed: bool) -> tuple[int, int]:
     flag = 1 << bit
     if passed:
-        return one.passed | flag, one.failed & ~flag
-    return one.passed & ~flag, one.failed | flag
+        return row.passed | flag, row.failed & ~flag
+    return row.passed & ~flag, row.failed | flag
+
+
+class Replay(LogState):
+    """State of a log that checks the claims of each entry.
+
+    `live` are the shards of the latest snapshot in order, `rows` all that ever were in the list,
+    `named` the same by name, `made` the snapshots. `so_far` says which of them are published.
+    """
+
+    stays: _ShardList
+    timeline: _SnapshotList
+
+    def __init__(self, dataset: str, version: str) -> None:
+        timeline = _SnapshotList()
+        bits = {REJECTION: 0, VACUUM: 1}
+        self.so_far = PublicationTracker(bits, timeline.rows)
+        super().__init__(
+            dataset, version, bits=bits, stays=_ShardList(self.so_far), timeline=timeline
+        )
+
+    @property
+    def live(self) -> list[ReplayedShard]:
+        """Shards of the latest snapshot, in order."""
+        return self.stays.live
+
+    @property
+    def rows(self) -> list[ReplayedShard]:
+        """All shards that ever were in the list, once for each interval."""
+        return self.stays.rows
+
+    @property
+    def named(self) -> dict[str, list[ReplayedShard]]:
+        """Intervals of each shard."""
+        return self.stays.named
+
+    @property
+    def made(self) -> list[ReplayedSnapshot]:
+        """All snapshots."""
+        return self.timeline.rows
+
+    def at(self, snapshot: int) -> list[ReplayedShard]:
+        """Return the shards of a snapshot, in order."""
+        if snapshot == self.snapshot:
+            return self.live
+        return [row for row in self.rows if row.since <= snapshot < row.until]
+
+    def row_at(self, shard: str, snapshot: int) -> ReplayedShard | None:
+        """Return a shard of a snapshot; None if the snapshot does not contain it."""
+        rows = self.named.get(shard, ())
+        return next((row for row in rows if row.since <= snapshot < row.until), None)
+
+    def has_content(self, content: str) -> bool:
+        """Return True if a snapshot ever had this content."""
+        return content in self.timeline.by_content
+
+    def take(self, entry: Entry) -> list[str]:
+        """Replay the next entry, and return which of its claims are false.
+
+        Raises CorruptLogError if it cannot be the next entry. The replay is useless then.
+        """
+        validate_next_entry(self, entry)
+        false = list(self._list_invalid_shards(entry)) if entry.added else []
+        self.change(entry)
+        claims = []
+        if entry.totals != self.stays.totals:
+            claims.append("totals")
+        if entry.content != self.stays.content:
+            claims.append("content")
+        if entry.fingerprint != self.stays.fingerprint:
+            claims.append("fingerprint")
+        if entry.changes_data:
+            self.hold(entry)
+        self.mark(entry)
+        published = self.published
+        if may_publish(entry, self.checks):
+            published = self.so_far.latest()
+        if entry.published != published:
+            claims.append("published")
+        self.stand(entry)
+        return [
+            *false,
+            *(f"its {name!r} is not what the entries up to it amount to" for name in claims),
+        ]
+
+    def _list_invalid_shards(self, entry: Entry) -> Iterator[str]:
+        """List shards that no commit allows."""
+        back = entry.operation in BRINGS_BACK
+        for item in entry.added:
+            shard, known = item.shard, self.named.get(item.shard.name)
+            if back and known and known[-1].shard != shard:
+                yield f"it brings back shard {shard.name} as another than it was"
+            if shard.owner != self.version:
+                yield f"it adds shard {shard.name}, which belongs to another version"
+            if (tombstone := self.condemned_in(shard.name)) is not None:
+                yield f"it adds shard {shard.name}, which vacuum took in entry {tombstone}"
+            if known and known[-1].until == LIVE and shard.name not in entry.removed:
+                yield f"it adds shard {shard.name}, which is there already"
+
+    def change(self, entry: Entry) -> None:
+        """Apply what an entry changes."""
+        if entry.schema is not None:
+            self.stays.fingerprint = entry.schema.fingerprint
+        if entry.checks is not None:
+            self.so_far.require(self.snapshot + 1, entry.checks)
+        super().change(entry)
+
+    def hold(self, entry: Entry) -> None:
+        """Add the snapshot of an entry."""
+        super().hold(entry)
+        self.made[-1].digest = entry.digest
+        self.so_far.begin(self.snapshot, self.live)
+
+    def stand(self, entry: Entry) -> None:
+        """Take over what an entry claims."""
+        if entry.published is not None and entry.published != self.published:
+            row = self.made[entry.published - 1]
+            row.published = row.published or entry.number
+        super().stand(entry)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shardline.errors import LogFault
     from shardline.log.entry import Entry
-    from shardline.log.model import Shard
+    from shardline.log.model import Added, Shard
     from shardline.log.parameters import Dismissal
     from shardline.schema.schema import Schema
 
@@ -42,9 +42,58 @@ class Policy:
     checks: Checks
 
 
-@dataclass(slots=True)
-class State:
-    """How a version stands after entry `number`; 0 is an empty log.
+class ShardChanges(Protocol):
+    """Shard history that entries change."""
+
+    def append(self, snapshot: int, entry: int, shards: tuple[Shard, ...]) -> None:
+        """Add shards at the end."""
+
+    def relist(
+        self,
+        snapshot: int,
+        entry: int,
+        added: tuple[Added, ...],
+        removed: Iterable[str],
+        *,
+        back: bool,
+        version: str,
+    ) -> None:
+        """Remove shards and insert others; `back`: earlier ones, with their check results."""
+
+    def mark(self, entry: int, names: tuple[str, ...], bit: int, *, passed: bool) -> None:
+        """Record a check result of shards that were added before."""
+
+
+class SnapshotChanges(Protocol):
+    """Snapshot history that entries change."""
+
+    def add(
+        self,
+        entry: int,
+        time: datetime,
+        totals: Totals,
+        content: str,
+        *,
+        made_from: int,
+        again: bool,
+    ) -> None:
+        """Add a snapshot; `again`: its content has the check results that it had before."""
+
+    def release(self, number: int, time: datetime) -> None:
+        """Record when a snapshot lost a reference."""
+
+    def reject(self, number: int, entry: int) -> None:
+        """Record that a snapshot was rejected."""
+
+    def mark(self, entry: int, content: str, bit: int, *, passed: bool) -> None:
+        """Record a check result of all snapshots with a content."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LogState:
+    """State of a log after entry `number`, and its replay; 0 is an empty log.
+
+    `State` has the histories as columns, `Replay` as lists.
 
     `sidecars` has the entry with the latest digest of a sidecar, where that is not the entry its
     shard landed with. `uses_sidecars` says whether any entry has digests of sidecars.
@@ -52,8 +101,8 @@ class State:
     there last, unless it was dismissed.
     """
 
-    dataset: str
-    version: str
+    dataset: str = field(kw_only=False)
+    version: str = field(kw_only=False)
     number: int = 0
     digest: str | None = None
     time: datetime = BEGINNING
@@ -69,15 +118,14 @@ class State:
     content: str | None = None
     tags: dict[str, Ref] = field(default_factory=dict)
     pins: dict[str, Ref] = field(default_factory=dict)
-    stays: ShardHistory = field(default_factory=ShardHistory)
-    timeline: SnapshotHistory = field(default_factory=SnapshotHistory)
+    stays: ShardChanges
+    timeline: SnapshotChanges
     sources: DigestIndex = field(default_factory=DigestIndex)
     open_sources: DigestIndex = field(default_factory=DigestIndex)
     shard_names: DigestIndex = field(default_factory=DigestIndex)
     sidecars: DigestIndex = field(default_factory=DigestIndex)
     uses_sidecars: bool = False
     landings: SourceIndex = field(default_factory=SourceIndex)
-    checkpoint: int = 0
 
     @property
     def name(self) -> str:
@@ -94,22 +142,6 @@ class State:
         """The checks that a snapshot made now would need."""
         return self.policies[-1].checks if self.policies else Checks()
 
-    def checks_of(self, snapshot: int) -> Checks:
-        """The checks that a snapshot needs."""
-        told = [policy.checks for policy in self.policies if policy.since <= snapshot]
-        return told[-1] if told else Checks()
-
-    def latest(self) -> SnapshotRow:
-        """The newest snapshot's row, without loading the others' and without what checks said."""
-        return SnapshotRow(
-            self.snapshot,
-            self.snapshot_entry,
-            self.snapshot_time,
-            self.totals,
-            self.content or "",
-            self.snapshot_rejected,
-        )
-
     def knows(self, shard: str) -> bool:
         """Whether a shard of this name was ever brought in, or announced to be deleted."""
         return self.shard_names.get(get_name_key(shard)) is not None
@@ -122,27 +154,6 @@ class State:
         """The entry that announced that vacuum deletes a shard; None if there is none."""
         entry = self.shard_names.get(get_name_key(shard)) or 0
         return -entry if entry < 0 else None
-
-    def line(self) -> Iterator[int]:
-        """The newest snapshot, the one it was made from, and so on to the first.
-
-        What was rolled back, by a restore or by a rejection of what was the newest, is not on it.
-        """
-        number = self.snapshot
-        made_from = self.timeline.column("made_from") if number else ()
-        while number:
-            yield number
-            number = int(made_from[number - 1])
-
-    def fork(self) -> State:
-        """A copy that can go its own way."""
-        other = copy.copy(self)
-        other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
-        other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
-        other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
-        other.sidecars, other.open_sources = self.sidecars.fork(), self.open_sources.fork()
-        other.landings = self.landings.fork()
-        return other
 
     def apply(self, entry: Entry) -> None:
         """Replay the next entry; raises CorruptLogError if it cannot be the next one."""
@@ -257,6 +268,52 @@ class State:
             holds[hold.name] = hold
 
 
+@dataclass(slots=True, kw_only=True)
+class State(LogState):
+    """State of a version, whose histories are columns. `checkpoint` is the entry it was read at."""
+
+    stays: ShardHistory = field(default_factory=ShardHistory)
+    timeline: SnapshotHistory = field(default_factory=SnapshotHistory)
+    checkpoint: int = 0
+
+    def checks_of(self, snapshot: int) -> Checks:
+        """The checks that a snapshot needs."""
+        told = [policy.checks for policy in self.policies if policy.since <= snapshot]
+        return told[-1] if told else Checks()
+
+    def latest(self) -> SnapshotRow:
+        """The newest snapshot's row, without loading the others' and without what checks said."""
+        return SnapshotRow(
+            self.snapshot,
+            self.snapshot_entry,
+            self.snapshot_time,
+            self.totals,
+            self.content or "",
+            self.snapshot_rejected,
+        )
+
+    def line(self) -> Iterator[int]:
+        """The newest snapshot, the one it was made from, and so on to the first.
+
+        What was rolled back, by a restore or by a rejection of what was the newest, is not on it.
+        """
+        number = self.snapshot
+        made_from = self.timeline.column("made_from") if number else ()
+        while number:
+            yield number
+            number = int(made_from[number - 1])
+
+    def fork(self) -> State:
+        """A copy that can go its own way."""
+        other = copy.copy(self)
+        other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
+        other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
+        other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
+        other.sidecars, other.open_sources = self.sidecars.fork(), self.open_sources.fork()
+        other.landings = self.landings.fork()
+        return other
+
+
 def list_dismissals(entry: Entry) -> tuple[Dismissal, ...]:
     """Return what an entry dismisses. Raises CorruptLogError if it cannot be parsed."""
     if entry.operation != DISMISS:
@@ -267,26 +324,7 @@ def list_dismissals(entry: Entry) -> tuple[Dismissal, ...]:
     return parameters.dismissed
 
 
-class LogHead(Protocol):
-    """Where a log stands, as far as that tells what entry can be the next."""
-
-    number: int
-    digest: str | None
-    time: datetime
-    schema: Schema | None
-
-    @property
-    def name(self) -> str:
-        """The version as people write it."""
-        ...
-
-    @property
-    def snapshot(self) -> int:
-        """The newest snapshot."""
-        ...
-
-
-def validate_next_entry(standing: LogHead, entry: Entry) -> None:
+def validate_next_entry(standing: LogState, entry: Entry) -> None:
     """Raise CorruptLogError for an entry that cannot be the next one."""
     problem = None
     kind: LogFault = "false-entry"

@@ -345,7 +345,7 @@ def list_shards(log: AuditedLog, since: int) -> list[AuditedShard]:
         name = row.shard.name
         entry = 0 if row.landed >= since else returned.get(name, 0)
         is_new = row.landed >= since or entry
-        if is_new and row.landed <= len(log.times) and replay.shard_names.get(name, 0) >= 0:
+        if is_new and row.landed <= len(log.times) and replay.condemned_in(name) is None:
             shards[name] = AuditedShard(log, row, entry)
     return list(shards.values())
 

@@ -75,7 +75,7 @@ def _find_missing_receipts(log: AuditedLog, entry: Entry, logs: AuditedLogs) -> 
     files = logs.files(log.dataset, "shards")
     for added in entry.added:
         shard = added.shard
-        removed = log.replay.shard_names[shard.name] < 0
+        removed = log.replay.condemned_in(shard.name) is not None
         if shard.virtual or removed or f"{shard.name}{RECEIPT}" in files:
             continue
         if not logs.is_in_doubt(log, log, "whether vacuum deleted shards and their receipts"):
@@ -241,9 +241,8 @@ def find_sidecar_mismatches(log: AuditedLog, logs: AuditedLogs) -> Iterator[Find
     These are quarantine files, and the sidecars of deleted or empty shards. Traces and erasures
     use them.
     """
-    names = log.replay.shard_names
     for name in log.sidecars:
-        if name.endswith(REFUSED) or names.get(get_sidecar_shard(name), -1) < 0:
+        if name.endswith(REFUSED) or not log.replay.has_landed(get_sidecar_shard(name)):
             yield from _compare_sidecar(log, logs, name)
 
 
