@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from shardline.errors import InvalidNameError, PackageMissingError, UnavailableError
-from shardline.lineage.exports.openlineage import events, send_events, write_events
+from shardline.lineage.exports.openlineage import iter_events, send_events, write_events
 from shardline.provenance.log_index import LogIndex
 from tests.errors import raises
 from tests.lineage.endpoints import server
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(root: Path) -> list[dict[str, Any]]:
     """What a file of all events holds."""
     path = root.parent / "events.jsonl"
-    sent = write_events(events(LogIndex(root), namespace="test"), path)
+    sent = write_events(iter_events(LogIndex(root), namespace="test"), path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert sent.events == len(lines) == 2 * sent.entries
     return lines
@@ -187,7 +187,7 @@ def test_an_endpoint_gets_the_same_events_and_the_same_runs_when_they_are_sent_a
 ) -> None:
     with server() as (url, posted):
         for _ in range(2):
-            send_events(events(LogIndex(root), namespace="test"), url, api_key="key-1")
+            send_events(iter_events(LogIndex(root), namespace="test"), url, api_key="key-1")
     assert [event for _, _, event in posted] == told + told
     assert {(path, key) for path, key, _ in posted} == {("/api/v1/lineage", "Bearer key-1")}
 
@@ -197,7 +197,7 @@ def test_an_endpoint_that_refuses_is_told_with_what_to_do(root: Path) -> None:
     with server(status=400) as (url, posted):
         where = f"{url}/elsewhere"
         with raises(UnavailableError, "request-rejected", path=where) as refused:
-            send_events(events(LogIndex(root), only), where)
+            send_events(iter_events(LogIndex(root), only), where)
     assert [path for path, _, _ in posted] == ["/elsewhere"]
     assert "status 400" in str(refused.value)
     assert refused.value.hint
@@ -211,7 +211,7 @@ def test_an_endpoint_that_fails_on_the_way_is_told_with_its_answer_and_what_it_t
     with server(status=status, first=5) as (url, posted):
         where = f"{url}/api/v1/lineage"
         with raises(UnavailableError, "request-rejected", path=where) as told:
-            send_events(events(LogIndex(root)), url)
+            send_events(iter_events(LogIndex(root)), url)
     assert f"status {status}" in str(told.value)
     assert "5 events" in str(told.value)
     assert len(posted) > 6
@@ -223,7 +223,7 @@ def test_an_endpoint_that_fails_on_the_way_is_told_with_its_answer_and_what_it_t
 )
 def test_what_is_no_endpoint_is_refused_and_no_password_repeated(root: Path, url: str) -> None:
     with raises(InvalidNameError, "invalid-location") as refused:
-        send_events(events(LogIndex(root)), url)
+        send_events(iter_events(LogIndex(root)), url)
     assert "secret" not in refused.value.describe()
 
 
@@ -232,5 +232,5 @@ def test_without_the_package_it_is_told_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
     with raises(PackageMissingError, "package-missing") as caught:
-        next(events(LogIndex(root)))
+        next(iter_events(LogIndex(root)))
     assert "'shardline[lineage]'" in str(caught.value.hint)

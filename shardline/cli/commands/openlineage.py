@@ -58,8 +58,8 @@ def openlineage(
     contain no values of records. Exits with 1 if a log cannot be read.
     """
     from shardline.lineage.exports.openlineage import (
-        events,
         format_event_line,
+        iter_events,
         send_events,
         write_events,
     )
@@ -75,17 +75,17 @@ def openlineage(
     names = catalog.names()
     if name is not None:
         names = select_versions(catalog.store, names, name)
-    told = events(catalog, names, namespace=namespace)
+    entry_events = iter_events(catalog, names, namespace=namespace)
     if to_terminal:
-        for one in told:
-            click.echo("".join(map(format_event_line, one.events)), nl=False)
+        for pair in entry_events:
+            click.echo("".join(map(format_event_line, pair.events)), nl=False)
         return
     if url is not None:
-        # What it tries again is told once, when it gives up.
+        # Its retries are reported once, at the end.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
-        sent = send_events(told, url, api_key=os.environ.get("OPENLINEAGE_API_KEY", ""))
+        sent = send_events(entry_events, url, api_key=os.environ.get("OPENLINEAGE_API_KEY", ""))
     else:
-        sent = write_events(told, output or Path(), overwrite=overwrite)
+        sent = write_events(entry_events, output or Path(), overwrite=overwrite)
     if as_json:
         click.echo(json.dumps({"ok": True, "entries": sent.entries, "events": sent.events}))
     else:
