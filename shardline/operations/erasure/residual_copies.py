@@ -316,7 +316,7 @@ def _list_tainted_shards(
     if entry.operation in {ERASE, "append"}:
         rewritten = zip(entry.added, entry.bases, strict=False)
         shards = (one.shard for one, base in rewritten if base in own)
-        return {shard.name for shard in shards if remains.hold(entry.dataset, shard)}
+        return {shard.name for shard in shards if remains.derive(entry.dataset, shard)}
     if not entry.inputs:
         return set(added) if own & set(entry.removed) else set()
     inputs = {
@@ -347,10 +347,10 @@ def list_origin_copies(
         dataset = waiting.popleft()
         is_own = dataset == history.dataset
         ancestry = RecordAncestry(index.dataset(dataset))
-        ancestry.look(known[dataset], set(unread) if is_own else set(), plans=not is_own)
-        uncertain |= ancestry.maybe
+        ancestry.search(known[dataset], set(unread) if is_own else set(), plans=not is_own)
+        uncertain |= ancestry.uncertain
         shared |= ancestry.shared
-        for other, more in ancestry.by_dataset().items():
+        for other, more in ancestry.group_exclusive().items():
             before = known.get(other, {})
             related = spread_rows(_join(before, more), list_mappings(index.dataset(other))).rows
             if other != history.dataset and _count(related) > _count(before):
