@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from shardline.arguments import TARGET_BYTES, validate_minimum, validate_share
 from shardline.errors import (
     ChangedSourceError,
+    ColumnError,
     CorruptFileError,
+    ExampleError,
     InvalidRecordsError,
     SchemaMismatchError,
     ShardlineError,
@@ -34,6 +37,7 @@ from shardline.sources.source_identity import FileIdentity
 from shardline.sources.tfrecord_source import TFRecordSource
 from shardline.text import format_count_of
 from shardline.tfrecord.compression import Compression, validate_shard_compression
+from shardline.tfrecord.hashing import ContentMismatchError
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -53,6 +57,16 @@ if TYPE_CHECKING:
 
 
 _MAX_ROWS_LISTED = 10
+_CHANGED = (
+    ContentMismatchError,
+    ColumnError,
+    CorruptFileError,
+    ExampleError,
+    InvalidRecordsError,
+    SchemaMismatchError,
+    SourceError,
+)
+"""Errors of a file whose bytes may have changed since they were hashed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +230,20 @@ def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
 
     They are not durable yet: the caller syncs many small files together before the commit.
     """
+    content = _predict_content(task)
+    if content is not None and isinstance(task.source, TFRecordSource):
+        with suppress(*_CHANGED):
+            # The written shard is compared with the file as a whole, so its blocks need not be.
+            return _write_source(
+                replace(task, source=task.source.unverified()), running, expected=content
+            )
+    return _write_source(task, running)
+
+
+def _write_source(
+    task: AppendTask, running: TaskContext, *, expected: FileContent | None = None
+) -> AppendedSource:
+    """Write the shards of a source. Raises ContentMismatchError for an unexpected shard."""
     receipts: list[Receipt] = []
     unsynced: list[str] = []
     digest = None if task.identity.batch is None else RowsDigest()
@@ -226,7 +254,7 @@ def append_source(task: AppendTask, running: TaskContext) -> AppendedSource:
             plan = replace(
                 task.plan(len(receipts), first) if receipts else task.first_plan,
                 hash_in_thread=running.workers > 1,
-                expected=_predict_content(task),
+                expected=expected,
                 unsynced=unsynced,
             )
             writer = _SourceShardWriter(stream, first, task.options.target_bytes)
@@ -289,10 +317,7 @@ def append_small_sources(
 
 
 def _predict_content(task: AppendTask) -> FileContent | None:
-    """Return the expected content of a shard that is a copy of a TFRecord file, or None.
-
-    If the file has changed since, the shard is written again without an expectation.
-    """
+    """Return the expected content of a shard that is a copy of a TFRecord file, or None."""
     content = task.source.content if isinstance(task.source, TFRecordSource) else None
     is_copy = task.options.compression is Compression.NONE and not task.options.max_quarantined
     if content is None or not is_copy or content.checksum.bytes > task.options.target_bytes:

@@ -32,7 +32,7 @@ from shardline.tfrecord.compression import (
     parse_compression,
     validate_shard_compression,
 )
-from shardline.tfrecord.hashing import ContentMismatchError, hash_object
+from shardline.tfrecord.hashing import hash_object
 from shardline.tfrecord.writer import MemoryWriter, RecordSink, write_stored
 
 if TYPE_CHECKING:
@@ -468,9 +468,6 @@ def _write_shard(plan: ShardPlan, writer: ShardWriter, attempt: int) -> Receipt:
     try:
         last = writer.fill(part)
         written, quarantine = part.close()
-    except ContentMismatchError as error:
-        part.abandon(error)
-        return _write_shard(replace(plan, expected=None), writer, attempt)
     except BaseException as error:
         part.abandon(error)
         raise
