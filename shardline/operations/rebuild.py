@@ -348,10 +348,12 @@ def copy_slices(
     done = records = 0
     for part in slices:
 
-        def tell(read: int, count: int, done: int = done, before: int = records) -> None:
+        def report(read: int, count: int, done: int = done, before: int = records) -> None:
             running.report(done + read, before + count)
 
-        records += _copy_slice(store, part, sink, limits=limits, workers=running.workers, tell=tell)
+        records += _copy_slice(
+            store, part, sink, limits=limits, workers=running.workers, progress=report
+        )
         done += part.bytes
     return records
 
@@ -363,13 +365,13 @@ def _copy_slice(
     *,
     limits: Limits,
     workers: int,
-    tell: Callable[[int, int], None],
+    progress: Callable[[int, int], None],
 ) -> int:
     if part.layered is not None:
-        return fold_layers(part.layered, sink, limits, tell)
+        return fold_layers(part.layered, sink, limits, progress)
     source, shard = StoredFile(store, part.name), part.shard
     if part.span is not None:
-        return copy_span(source, part.span, sink, limits=limits, tell=tell)
+        return copy_span(source, part.span, sink, limits=limits, progress=progress)
     return copy_file(
         source,
         sink,
@@ -378,7 +380,7 @@ def _copy_slice(
         fingerprint=read_fingerprint(store, part.name, shard.bytes, shard.sha256),
         limits=limits,
         workers=workers,
-        tell=tell,
+        progress=progress,
     )
 
 

@@ -1,4 +1,4 @@
-"""Rebuild loose TFRecord files: one file of them, or files of a target size in a new folder."""
+"""Rebuild standalone TFRecord files: one file, or files of a target size in a new folder."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from shardline.errors import (
 )
 from shardline.hints import Hint
 from shardline.operations.shard_slice import copy_file
+from shardline.report import Report
 from shardline.storage.durable_file import DurableFile, open_folder
 from shardline.storage.temporary_files import claim_file, remove_stale_files
 from shardline.tfrecord.compression import Compression, get_frame_ends, parse_compression
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
     from shardline.tfrecord.record_block import RecordBlock
     from shardline.tfrecord.writer import WrittenFile
 
-_LOOKED_AT_BYTES = 64 * 1024
+_START_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenFilesReport:
-    """What was written: the files, and how much is in them together."""
+class WrittenFilesReport(Report):
+    """Written files, with their total records and bytes."""
 
     files: tuple[Path, ...]
     records: int
@@ -54,7 +55,7 @@ class WrittenFilesReport:
 
 def rebuild_files(
     paths: Sequence[Path | str],
-    out: Path | str,
+    output: Path | str,
     *,
     target_bytes: int | None = None,
     compression: Compression | str | None = None,
@@ -63,36 +64,47 @@ def rebuild_files(
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[Path, int], None] | None = None,
 ) -> WrittenFilesReport:
-    """Copy the records of files, in order and byte for byte, into one file, or several in a folder.
+    """Copy the records of files in order into one file, or into several files in a new folder.
 
-    With `target_bytes`, `out` is a new folder, which must not be there. Its files have at most so
-    many bytes each, as long as no record is larger; packed ones end soon after they have so many.
-    The output is packed as the inputs are if all are plain or all
-    are GZIP, else not, unless told. Raises CorruptFileError at damage, and leaves nothing behind.
+    Args:
+        paths: The files to read.
+        output: The file to write, or with `target_bytes` the folder to create.
+        target_bytes: Size of a file. Compressed files and larger records exceed it.
+        compression: "none" or "gzip". By default GZIP if all files are GZIP, otherwise none.
+        overwrite: Replace an existing output file.
+        allow_mixed: Accept files with different types of records.
+        limits: Limits of what is read.
+        progress: Called with a file and the bytes read from it.
 
-    Raises MixedPayloadsError if some files begin with Examples and others with SequenceExamples or
-    other payloads, unless `allow_mixed`; InvalidArgumentError if a file is named twice.
+    Raises:
+        CorruptFileError: If a record is corrupt. No output is left.
+        MixedPayloadsError: If the files begin with different types of records.
+        InvalidArgumentError: If a file is named twice.
+
+    Example:
+        rebuild_files(["a.tfrecord", "b.tfrecord"], "all.tfrecord")
     """
-    files, out = parse_local_paths(paths), parse_local_path(out, "out")
+    files, output = parse_local_paths(paths), parse_local_path(output, "output")
     if not files:
         raise InvalidArgumentError("no files to rebuild", code="missing-argument")
     validate_files_differ(files)
-    wanted = None if compression is None else parse_compression(compression)
     starts = [_FileStart.of(path, limits) for path in files]
-    found = {one.compression for one in starts} - {None}
-    packing = wanted or (Compression.GZIP if found == {Compression.GZIP} else Compression.NONE)
+    present = {start.compression for start in starts} - {None}
+    parsed = Compression.GZIP if present == {Compression.GZIP} else Compression.NONE
+    if compression is not None:
+        parsed = parse_compression(compression)
     if not allow_mixed:
         _validate_same_kind(starts)
     if target_bytes is None:
-        written = _write_single_file(files, out, packing, limits, progress, overwrite=overwrite)
-        return WrittenFilesReport((out,), written.records, written.bytes, packing)
+        written = _write_single_file(files, output, parsed, limits, progress, overwrite=overwrite)
+        return WrittenFilesReport((output,), written.records, written.bytes, parsed)
     validate_minimum("target_bytes", target_bytes, 1)
-    return _write_folder(files, out, packing, target_bytes, limits=limits, progress=progress)
+    return _write_folder(files, output, parsed, target_bytes, limits=limits, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
 class _FileStart:
-    """What a file begins with; None where it could be anything."""
+    """Compression and payload of the first records of a file, None without records."""
 
     path: Path
     compression: Compression | None
@@ -100,7 +112,7 @@ class _FileStart:
 
     @classmethod
     def of(cls, path: Path, limits: Limits) -> _FileStart:
-        with RecordFile(path, limits=limits, block_bytes=_LOOKED_AT_BYTES) as file:
+        with RecordFile(path, limits=limits, block_bytes=_START_BYTES) as file:
             compression = file.compression if file.stream.size else None
             return cls(path, compression, _infer_payload(next(iter(file.blocks()), None)))
 
@@ -118,33 +130,33 @@ def _infer_payload(block: RecordBlock | None) -> Payload | None:
 
 
 def _validate_same_kind(starts: Iterable[_FileStart]) -> None:
-    """Refuse files whose records no reader would expect in one file."""
+    """Raise MixedPayloadsError if the files have different payloads."""
     first: _FileStart | None = None
-    for one in starts:
-        if one.payload is None:
+    for start in starts:
+        if start.payload is None:
             continue
-        first = first or one
-        if first.payload is not None and one.payload != first.payload:
-            raise MixedPayloadsError(str(first.path), first.payload, str(one.path), one.payload)
+        first = first or start
+        if first.payload is not None and start.payload != first.payload:
+            raise MixedPayloadsError(str(first.path), first.payload, str(start.path), start.payload)
 
 
 def _write_single_file(
     files: Sequence[Path],
-    out: Path,
-    packing: Compression,
+    output: Path,
+    compression: Compression,
     limits: Limits,
     progress: Callable[[Path, int], None] | None,
     *,
     overwrite: bool,
 ) -> WrittenFile:
-    with DurableFile(out, overwrite=overwrite) as file:
-        sink = RecordSink(file, packing)
+    with DurableFile(output, overwrite=overwrite) as file:
+        sink = RecordSink(file, compression)
         for path in files:
-            copy_file(path, sink, limits=limits, tell=_tell(path, progress))
+            copy_file(path, sink, limits=limits, progress=_bind_progress(path, progress))
         return sink.finish()
 
 
-def _tell(
+def _bind_progress(
     path: Path, progress: Callable[[Path, int], None] | None
 ) -> Callable[[int, int], None] | None:
     return None if progress is None else lambda read, _records: progress(path, read)
@@ -152,89 +164,92 @@ def _tell(
 
 def _write_folder(
     files: Sequence[Path],
-    out: Path,
-    packing: Compression,
+    output: Path,
+    compression: Compression,
     target: int,
     *,
     limits: Limits,
     progress: Callable[[Path, int], None] | None,
 ) -> WrittenFilesReport:
-    """Fill a hidden folder beside the final one, and give it its name when it is whole."""
-    if out.exists() or out.is_symlink():
+    """Write files to a hidden folder, and rename it when it is complete."""
+    if output.exists() or output.is_symlink():
         raise FileExistsAlreadyError(
-            f"{out}: the output exists", hint=Hint.of("choose another name"), path=out
+            f"{output}: the output exists", hint=Hint.of("choose another name"), path=output
         )
-    with _open_hidden_folder(out) as hidden:
-        return _fill(hidden, files, out, packing, target, limits=limits, progress=progress)
+    with _open_hidden_folder(output) as hidden:
+        return _write_files(
+            hidden, files, output, compression, target, limits=limits, progress=progress
+        )
 
 
 @contextmanager
-def _open_hidden_folder(out: Path) -> Iterator[Path]:
-    """A new folder next to `out`, locked, after those that dead processes left are deleted."""
+def _open_hidden_folder(output: Path) -> Iterator[Path]:
+    """Create a locked folder next to `output`, after deleting those of dead processes."""
     try:
-        above = open_folder(out.parent)
+        parent = open_folder(output.parent)
     except FileNotFoundError as error:
-        raise FileNotFoundError(error.errno, "no such folder", str(out.parent)) from None
+        raise FileNotFoundError(error.errno, "no such folder", str(output.parent)) from None
     with ExitStack() as opened:
-        opened.callback(os.close, above)
-        remove_stale_files(above, out.name)
+        opened.callback(os.close, parent)
+        remove_stale_files(parent, output.name)
         while True:
-            hidden = out.parent / f".{out.name[:48]}.{secrets.token_hex(6)}.tmp"
+            hidden = output.parent / f".{output.name[:48]}.{secrets.token_hex(6)}.tmp"
             hidden.mkdir()
             try:
                 descriptor = open_folder(hidden)
             except FileNotFoundError:
-                continue  # Taken for abandoned.
+                continue  # another process deleted it as stale
             opened.callback(os.close, descriptor)
             if claim_file(descriptor, str(hidden)):
                 break
         yield hidden
 
 
-def _fill(
+def _write_files(
     hidden: Path,
     files: Sequence[Path],
-    out: Path,
-    packing: Compression,
+    output: Path,
+    compression: Compression,
     target: int,
     *,
     limits: Limits,
     progress: Callable[[Path, int], None] | None,
 ) -> WrittenFilesReport:
-    parts = _FilesWriter(hidden, packing, target)
+    writer = _FilesWriter(hidden, compression, target)
     try:
         for path in files:
-            tell = _tell(path, progress)
+            report = _bind_progress(path, progress)
             with RecordFile(path, limits=limits) as file:
                 for block in file.blocks():
-                    parts.add(block)
-                    if tell is not None:
-                        tell(file.stream.position, 0)
-        written = parts.end()
-        names = [f"part-{at:05}-of-{len(written):05}.tfrecord" for at in range(len(written))]
-        for at, name in enumerate(names):
-            (hidden / parts.name(at)).rename(hidden / name)
+                    writer.add(block)
+                    if report is not None:
+                        report(file.stream.position, 0)
+        written = writer.finish()
+        count = len(written)
+        names = [f"part-{index:05}-of-{count:05}.tfrecord" for index in range(count)]
+        for index, name in enumerate(names):
+            (hidden / writer.name(index)).rename(hidden / name)
         _sync(hidden)
-        # A folder takes the place of an empty one at most: nothing can be overwritten.
-        hidden.rename(out)
+        # Renaming a folder replaces an empty one at most: nothing can be overwritten.
+        hidden.rename(output)
     except BaseException as error:
-        parts.abandon(error)
+        writer.abandon(error)
         with suppress(OSError):
             shutil.rmtree(hidden)
         raise
     try:
-        _sync(out.parent)
+        _sync(output.parent)
     except OSError as error:
         raise UnsyncedWriteError(
-            f"{out}: written, but the disk did not confirm it ({error.strerror})",
+            f"{output}: written, but the disk did not confirm it ({error.strerror})",
             hint=Hint.of("check the disk: after a crash the output may be missing"),
-            path=out,
+            path=output,
         ) from error
     return WrittenFilesReport(
-        tuple(out / name for name in names),
-        sum(part.records for part in written),
-        sum(part.bytes for part in written),
-        packing,
+        tuple(output / name for name in names),
+        sum(file.records for file in written),
+        sum(file.bytes for file in written),
+        compression,
     )
 
 
@@ -250,18 +265,18 @@ def _sync(folder: Path) -> None:
 
 
 class _FilesWriter:
-    """Files that are filled one after the other."""
+    """Writer of consecutive files of a target size."""
 
-    def __init__(self, folder: Path, packing: Compression, target: int) -> None:
+    def __init__(self, folder: Path, compression: Compression, target: int) -> None:
         self._folder = folder
-        self._packing = packing
+        self._packing = compression
         self._target = target
         self._written: list[WrittenFile] = []
         self._file: DurableFile | None = None
         self._sink: RecordSink | None = None
 
-    def name(self, at: int) -> str:
-        return f"part-{at:05}"
+    def name(self, index: int) -> str:
+        return f"part-{index:05}"
 
     def add(self, block: RecordBlock) -> None:
         ends = get_frame_ends(block.starts, block.lengths)
@@ -273,14 +288,14 @@ class _FilesWriter:
                 self._close()
                 continue
             end = int(ends[done + count - 1])
-            piece = slice(done, done + count)
-            sink.add(block.data[offset:end], block.starts[piece] - offset, block.lengths[piece])
+            part = slice(done, done + count)
+            sink.add(block.data[offset:end], block.starts[part] - offset, block.lengths[part])
             done, offset = done + count, end
 
     def _open(self) -> RecordSink:
         if self._sink is None:
-            # Nobody else has this folder. A file that is moved to its name, and not linked,
-            # leaves no second name behind, which could not be taken away any more.
+            # Renames instead of linking, which could leave a second name. No other process uses
+            # this folder.
             path = self._folder / self.name(len(self._written))
             self._file = DurableFile(path, overwrite=True)
             self._sink = RecordSink(self._file, self._packing)
@@ -293,13 +308,13 @@ class _FilesWriter:
             file.__exit__(None, None, None)
 
     def abandon(self, error: BaseException) -> None:
-        """Let go of the one that is being filled."""
+        """Discard the file that is being written."""
         if self._file is not None:
             self._file.__exit__(type(error), error, error.__traceback__)
             self._sink = self._file = None
 
-    def end(self) -> list[WrittenFile]:
-        """Close the last one; there is one even if there was no record."""
+    def finish(self) -> list[WrittenFile]:
+        """Close the last file. Without records, there is one empty file."""
         if not self._written:
             self._open()
         self._close()

@@ -1,4 +1,4 @@
-"""Copy records from one TFRecord file into another, byte for byte, checked on the way."""
+"""Slices of shards: plan how a rebuild cuts shards, and copy verified records."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 2 * 1024 * 1024
 _SIZE_BYTES = 4
-"""A GZIP member ends with the size of its data."""
+"""Size of the last field of a GZIP member: the length of its data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The records of a file from `first` up to `end`, which lie at these bytes when unpacked."""
+    """Records of a file from `first` up to `end`, with their offsets in the decompressed data."""
 
     first: int
     end: int
@@ -63,62 +63,80 @@ def copy_file(
     fingerprint: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
     workers: int | None = None,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Copy every record of a file, and say how many.
+    """Copy all records of a file. Returns their number.
 
-    A GZIP file goes into a GZIP file as it is, unless its last member is empty; whatever else is
-    packed is unpacked. `sha256` and `records` are what the file must have. Of a plain file that
-    has the `fingerprint`, the sha256 is not made: the checksums of its records, their number and
-    its ends tell damage and another file, and only someone who means to deceive gets past them.
-    Raises CorruptFileError or WrongShardError if it is not as told; then what went into the sink
-    is no good. `tell` hears of the bytes read and the records.
+    A GZIP file is copied to a GZIP file as it is, unless its last member is empty. Other compressed
+    data is decompressed.
+
+    Args:
+        source: The file to read.
+        sink: The file to write. Its content is invalid after an error.
+        sha256: Expected SHA-256 of the file.
+        records: Expected number of records.
+        fingerprint: Expected fingerprint of an uncompressed file. If it matches, the SHA-256 is not
+            computed: the checksums of the records, their number and both ends of the file detect
+            corruption and other files, except for a deliberate forgery.
+        limits: Limits of what is read.
+        workers: Number of threads. By default one per core.
+        progress: Called with the bytes and the records read so far.
+
+    Raises:
+        CorruptFileError: If a record is corrupt.
+        WrongShardError: If the file is not the expected one.
     """
-    count = unpacked = 0
+    count = data_bytes = 0
     ends = Fingerprint()
     with closing(open_file(source)) as opened:
-        packing = detect_compression(opened)
-        as_it_is = packing is sink.compression is Compression.GZIP and not _ends_with_empty_member(
-            opened
+        compression = detect_compression(opened)
+        is_gzip_copy = (
+            compression is sink.compression is Compression.GZIP
+            and not _ends_with_empty_member(opened)
         )
-        quick = fingerprint is not None and packing is Compression.NONE
-        file = HashedFile(opened, sink.add_packed if as_it_is else None)
-        if as_it_is:
+        is_fingerprinted = fingerprint is not None and compression is Compression.NONE
+        file = HashedFile(opened, sink.add_packed if is_gzip_copy else None)
+        if is_gzip_copy:
             sink.begin_packed()
         read = RecordFile(
-            opened if quick else file, limits=limits, block_bytes=_BLOCK_BYTES, compression=packing
+            opened if is_fingerprinted else file,
+            limits=limits,
+            block_bytes=_BLOCK_BYTES,
+            compression=compression,
         )
-        for block, position in _read_ahead(read, workers=1 if as_it_is or quick else workers):
-            if quick:
+        threads = 1 if is_gzip_copy or is_fingerprinted else workers
+        for block, position in _read_ahead(read, workers=threads):
+            if is_fingerprinted:
                 ends.add(block.data)
-            if as_it_is:
+            if is_gzip_copy:
                 sink.note_packed(block.starts, len(block.data))
             else:
                 sink.add(block.data, block.starts, block.lengths)
             count += len(block.starts)
-            unpacked += len(block.data)
-            if tell is not None:
-                tell(position, count)
-        digest = sha256 if quick and ends.value == fingerprint else file.finish()
-        if as_it_is and isinstance(read.stream, CompressedStream):
-            sink.end_packed(read.stream.members, unpacked)
+            data_bytes += len(block.data)
+            if progress is not None:
+                progress(position, count)
+        is_match = is_fingerprinted and ends.value == fingerprint
+        digest = sha256 if is_match else file.finish()
+        if is_gzip_copy and isinstance(read.stream, CompressedStream):
+            sink.end_packed(read.stream.members, data_bytes)
     validate_copied_content(source, digest, count, sha256=sha256, records=records)
     return count
 
 
 def _ends_with_empty_member(file: OpenFile) -> bool:
-    """Whether the last GZIP member of a file is empty: TensorFlow may stop there, if more follows.
+    """Return True if the last GZIP member of a file is empty.
 
-    One of 4 GiB looks the same, and loses nothing by being packed anew.
+    TensorFlow may stop at an empty member that others follow. A member of 4 GiB looks the same, and
+    is compressed again in vain.
     """
     return not any(file.pread(_SIZE_BYTES, max(file.size - _SIZE_BYTES, 0)))
 
 
 def _read_ahead(read: RecordFile, *, workers: int | None) -> Iterator[tuple[RecordBlock, int]]:
-    """The blocks of a file and how far it was read for each.
+    """Yield the blocks of a file, each with the position that was read.
 
-    With more than one worker they are read, hashed and checked while those before are written. A
-    file that is not hashed while it is read is not worth another thread.
+    With more than one worker, blocks are read, hashed and verified while earlier ones are written.
     """
     if (workers or os.cpu_count() or 1) == 1:
         return ((block, read.stream.position) for block in read.blocks())
@@ -131,23 +149,23 @@ def copy_span(
     sink: RecordSink,
     *,
     limits: Limits = DEFAULT_LIMITS,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Copy the records of a span, and say how many. Raises as `copy_file` does.
+    """Copy the records of a span. Returns their number. Raises the errors of `copy_file`.
 
-    What lies outside the span is not looked at: it is for the caller to know that the file is the
-    one that was committed.
+    Other records are not read: the caller must have verified that the file is the committed one.
     """
     count = 0
     with RecordFile(source, limits=limits) as read:
-        for block in _blocks(read, span):
+        for block in _iter_blocks(read, span):
             sink.add(block.data, block.starts, block.lengths)
             count += len(block.starts)
-            if tell is not None:
-                tell(block.offset + len(block.data) - span.start_byte, count)
-    if count != span.end - span.first:
-        found = format_count(count, "record")
-        raise _make_content_error(source, f"a span of it has {found}, not {span.end - span.first}")
+            if progress is not None:
+                progress(block.offset + len(block.data) - span.start_byte, count)
+    expected = span.end - span.first
+    if count != expected:
+        problem = f"a span of it has {format_count(count, 'record')}, not {expected}"
+        raise _make_content_error(source, problem)
     return count
 
 
@@ -155,20 +173,20 @@ def fold_layers(
     records: Records,
     sink: RecordSink,
     limits: Limits = DEFAULT_LIMITS,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write records that lie in layers as whole ones, and say how many. Raises as readers do."""
+    """Copy the records of overlays or pair plans as whole records. Returns their number."""
     count = 0
     size = sum(file.shard.bytes for file in records.files)
     for block in records.blocks(limits=limits, block_bytes=_BLOCK_BYTES):
         sink.add(block.data, block.starts, block.lengths)
         count += len(block.starts)
-        if tell is not None:
-            tell(size * count // max(records.shard.records, 1), count)
+        if progress is not None:
+            progress(size * count // max(records.shard.records, 1), count)
     return count
 
 
-def _blocks(read: RecordFile, span: Span) -> Iterator[RecordBlock]:
+def _iter_blocks(read: RecordFile, span: Span) -> Iterator[RecordBlock]:
     if read.compression is Compression.NONE:
         yield from read.blocks_between(
             span.start_byte, span.end_byte, record=span.first, search=False
@@ -177,15 +195,15 @@ def _blocks(read: RecordFile, span: Span) -> Iterator[RecordBlock]:
     for block in read.blocks():
         if block.offset >= span.end_byte:
             return
-        kept = block.skip(len(block.before(span.start_byte))).before(span.end_byte)
-        if len(kept.starts):
-            yield kept
+        part = block.skip(len(block.before(span.start_byte))).before(span.end_byte)
+        if len(part.starts):
+            yield part
 
 
 def validate_copied_content(
     source: Source, digest: str | None, count: int, *, sha256: str | None, records: int | None
 ) -> None:
-    """Refuse a file that has another digest or number of records than the one committed."""
+    """Raise WrongShardError if a file has another digest or number of records."""
     if records is not None and count != records:
         raise _make_content_error(
             source, f"it has {format_count(count, 'record')} and should have {records}"
@@ -194,16 +212,16 @@ def validate_copied_content(
         raise _make_content_error(source, "its sha256 is not the one that was committed")
 
 
-def _make_content_error(source: Source, what: str) -> WrongShardError:
+def _make_content_error(source: Source, problem: str) -> WrongShardError:
     return WrongShardError(
-        f"{source}: not the committed file: {what}",
-        hint=_repair_hint(source),
+        f"{source}: not the committed file: {problem}",
+        hint=_get_repair_hint(source),
         path=str(source),
         version=_get_version(source),
     )
 
 
-def _repair_hint(source: Source) -> Hint | None:
+def _get_repair_hint(source: Source) -> Hint | None:
     """Return how to check and repair the version of a shard; None for a standalone file."""
     version = _get_version(source)
     if version is None:
@@ -222,9 +240,9 @@ def _get_version(source: Source) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ShardSlice:
-    """A shard that goes into a rebuilt one: `name` in the store, all of it or a span.
+    """All records of a shard, or a span of them. `name` is its name in the store.
 
-    An overlay goes in with its base, a plan with the pairs of it: `layered` are their records.
+    `layered` are the records of an overlay with its base, or the pairs of a plan.
     """
 
     name: str
@@ -234,17 +252,17 @@ class ShardSlice:
 
     @property
     def files(self) -> tuple[ShardFile, ...]:
-        """The files that these are made of; none of a plain shard, which is one itself."""
+        """Files of layered records. Other shards have only their own file."""
         return () if self.layered is None else self.layered.files
 
     @property
     def records(self) -> int:
-        """How many records that is."""
+        """Number of records."""
         return self.shard.records if self.span is None else self.span.end - self.span.first
 
     @property
     def bytes(self) -> int:
-        """How many bytes have to be read for it."""
+        """Number of bytes to read."""
         if self.layered is not None:
             return sum(file.shard.bytes for file in self.files)
         if self.span is None:
@@ -252,45 +270,45 @@ class ShardSlice:
         return self.span.end_byte - self.span.start_byte
 
     def to_dict(self) -> Json:
-        """What the name of a rebuilt shard depends on."""
-        told: Json = {"sha256": self.shard.content}
+        """Return the identity of the slice, which is hashed into the name of a rebuilt shard."""
+        identity: Json = {"sha256": self.shard.content}
         if self.span is not None:
-            told["records"] = [self.span.first, self.span.end]
-        return told
+            identity["records"] = [self.span.first, self.span.end]
+        return identity
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildOutput:
-    """A rebuilt shard and its slices. `again` is how many before it are made of the same bytes."""
+    """A rebuilt shard and its slices. `again` counts earlier outputs of the same slices."""
 
     slices: tuple[ShardSlice, ...]
     again: int = 0
 
     def identity(self, compression: Compression) -> Json:
-        """What its name is a hash of: all that can make a difference, and which of several."""
-        pieces = [piece.to_dict() for piece in self.slices]
-        return make_rebuild_identity(pieces, compression.value, self.again)
+        """Return the identity that its name is a hash of."""
+        slices = [part.to_dict() for part in self.slices]
+        return make_rebuild_identity(slices, compression.value, self.again)
 
 
-def make_rebuild_identity(pieces: list[Json], compression: str, again: int = 0) -> Json:
-    """What the name of a rebuilt shard depends on; each piece as `Slice` tells it."""
-    told: Json = {"operation": "rebuild", "slices": pieces, "compression": compression}
-    return {**told, "again": again} if again else told
+def make_rebuild_identity(slices: list[Json], compression: str, again: int = 0) -> Json:
+    """Return the identity of a rebuilt shard, from those of its slices."""
+    identity: Json = {"operation": "rebuild", "slices": slices, "compression": compression}
+    return {**identity, "again": again} if again else identity
 
 
 def number_outputs(outputs: Sequence[tuple[ShardSlice, ...]]) -> list[RebuildOutput]:
-    """The outputs of a plan, with those told apart that are made of the same bytes."""
+    """Number the outputs of a plan that have the same slices."""
     seen: Counter[str] = Counter()
-    made = []
+    numbered = []
     for slices in outputs:
-        key = canonical.sha256([piece.to_dict() for piece in slices])
-        made.append(RebuildOutput(slices, seen[key]))
+        key = canonical.sha256([part.to_dict() for part in slices])
+        numbered.append(RebuildOutput(slices, seen[key]))
         seen[key] += 1
-    return made
+    return numbered
 
 
 def list_whole_slices(snapshot: StoredSnapshot) -> list[ShardSlice]:
-    """Each shard of a snapshot, whole."""
+    """List the shards of a snapshot as slices with all records."""
     return [
         ShardSlice(
             snapshot.shard_name(shard),
@@ -307,9 +325,10 @@ def plan_rebuild(
     target: int | None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> list[tuple[ShardSlice, ...]]:
-    """The slices of each rebuilt shard. The target counts unpacked bytes; None is one shard.
+    """Return the slices of each rebuilt shard, a single shard without a target size.
 
-    An overlay is not cut: how large its records are is known when they are joined.
+    The target size is that of decompressed data. An overlay is not cut: the size of its records is
+    unknown.
     """
     if target is None:
         return [tuple(inputs)] if inputs else []
@@ -317,11 +336,11 @@ def plan_rebuild(
     current: list[ShardSlice] = []
     room = target
     for whole in inputs:
-        for piece, size in _split_shard(store, whole, limits, room=room, target=target):
+        for part, size in _split_shard(store, whole, limits, room=room, target=target):
             if current and size > room:
                 outputs.append(tuple(current))
                 current, room = [], target
-            current.append(piece)
+            current.append(part)
             room -= size
     return [*outputs, tuple(current)] if current else outputs
 
@@ -329,15 +348,15 @@ def plan_rebuild(
 def _split_shard(
     store: Store, whole: ShardSlice, limits: Limits, *, room: int, target: int
 ) -> Iterator[tuple[ShardSlice, int]]:
-    """A shard cut where a rebuilt one is full, and the unpacked size of each piece."""
+    """Yield a shard in slices that fit, each with its decompressed size."""
     name, shard = whole.name, whole.shard
     if whole.layered is not None or (shard.compression == "none" and shard.bytes <= room):
         yield whole, whole.bytes
         return
     spans = _split_spans(store, name, shard, limits, room=room, target=target)
     for span in spans:
-        alone = len(spans) == 1
-        yield ShardSlice(name, shard, None if alone else span), span.end_byte - span.start_byte
+        part = ShardSlice(name, shard, None if len(spans) == 1 else span)
+        yield part, span.end_byte - span.start_byte
     if not spans:
         yield ShardSlice(name, shard), 0
 
@@ -345,43 +364,43 @@ def _split_shard(
 def _split_spans(
     store: Store, name: str, shard: Shard, limits: Limits, *, room: int, target: int
 ) -> list[Span]:
-    """All records of a shard in spans that fit: by its index, or by reading it if it has none."""
+    """Split all records of a shard into spans that fit, by its index or by reading it."""
     try:
-        known = read_offsets(store, name, shard.bytes, shard.records, shard.sha256)
-        return list(_find_cuts(known, room=room, target=target))
+        indexed = read_offsets(store, name, shard.bytes, shard.records, shard.sha256)
+        return list(_find_cuts(indexed, room=room, target=target))
     except IndexMismatchError:
-        found = _read_offsets(StoredFile(store, name), limits)
-        return list(_find_cuts(found, room=room, target=target))
+        offsets = _read_offsets(StoredFile(store, name), limits)
+        return list(_find_cuts(offsets, room=room, target=target))
 
 
-def get_span(store: Store, piece: ShardSlice, first: int, end: int, limits: Limits) -> Span:
-    """The records of a shard from `first` up to `end`, by its index or by reading it."""
-    shard = piece.shard
+def get_span(store: Store, whole: ShardSlice, first: int, end: int, limits: Limits) -> Span:
+    """Return the records of a shard from `first` up to `end`, by its index or by reading it."""
+    shard = whole.shard
     try:
-        known = read_offsets(store, piece.name, shard.bytes, shard.records, shard.sha256)
-        places = np.concatenate(list(known))
+        indexed = read_offsets(store, whole.name, shard.bytes, shard.records, shard.sha256)
+        offsets = np.concatenate(list(indexed))
     except IndexMismatchError:
-        places = np.concatenate(list(_read_offsets(StoredFile(store, piece.name), limits)))
-    return Span(first, end, int(places[first]), int(places[end]))
+        offsets = np.concatenate(list(_read_offsets(StoredFile(store, whole.name), limits)))
+    return Span(first, end, int(offsets[first]), int(offsets[end]))
 
 
 def _find_cuts(offsets: Iterable[IntArray], *, room: int, target: int) -> Iterator[Span]:
-    """Cut where `room` is used up, and then wherever `target` is; one record always fits that.
+    """Cut after `room` bytes, then after each `target` bytes. A span has at least one record.
 
-    `offsets` tell, some at a time, where each record begins and where the last one ends.
+    `offsets` are arrays with the start of each record and the end of the last one.
     """
     first = end = start_byte = end_byte = 0
-    begun = False
-    for lot in offsets:
-        ends = lot if begun else lot[1:]
-        if not begun:
-            start_byte = end_byte = int(lot[0])
-            begun = True
+    has_start = False
+    for batch in offsets:
+        ends = batch if has_start else batch[1:]
+        if not has_start:
+            start_byte = end_byte = int(batch[0])
+            has_start = True
         base, done = end, 0
         while done < len(ends):
             fits = int(np.searchsorted(ends, start_byte + room, "right"))
             if fits <= done and end == first:
-                # Nothing fits into what is left: the next one begins empty, and takes one record.
+                # No record fits into the room: the next shard begins empty, and takes at least one.
                 fits = done + 1 if room == target else done
                 room = target
             if fits > done:
@@ -394,7 +413,7 @@ def _find_cuts(offsets: Iterable[IntArray], *, room: int, target: int) -> Iterat
 
 
 def _read_offsets(file: StoredFile, limits: Limits) -> Iterator[IntArray]:
-    """Where each record begins in the unpacked shard, and where the last one ends."""
+    """Yield the start of each record in the decompressed shard, and the end of the last one."""
     end = 0
     with RecordFile(file, limits=limits) as read:
         for block in read.blocks():
