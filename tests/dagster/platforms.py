@@ -134,11 +134,11 @@ def make_platform(
     return Platform(folder, defs, resource)
 
 
-def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+def get_evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     """What the checks of a run said, by asset and name."""
     return {
-        f"{one.asset_key.to_user_string()}:{one.check_name}": one
-        for one in result.get_asset_check_evaluations()
+        f"{evaluation.asset_key.to_user_string()}:{evaluation.check_name}": evaluation
+        for evaluation in result.get_asset_check_evaluations()
     }
 
 

@@ -11,7 +11,7 @@ from shardline.dagster.automation.conditions import (
     build_follow_sensor,
 )
 from shardline.dagster.resources import ShardlineResource
-from tests.dagster.platforms import GROWING, QUIET, REBUILT, make_platform, verdicts
+from tests.dagster.platforms import GROWING, QUIET, REBUILT, get_evaluations, make_platform
 from tests.dagster.suites import at_most, write_suite
 from tests.dagster.ticks import Ticks
 
@@ -76,7 +76,7 @@ def test_publication_with_warning_is_followed(ticks: Ticks) -> None:
     ticks.requested()
     platform.land("b", range(5, 9))
     result = platform.run(ticks.instance, GROWING)
-    warned = {name for name, one in verdicts(result).items() if not one.passed}
+    warned = {name for name, one in get_evaluations(result).items() if not one.passed}
     assert "notes_v1:expectations" in warned
     assert ticks.follow() == [REBUILT, EXPORT]
     assert platform.version("notes/single").published().records == 9

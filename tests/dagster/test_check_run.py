@@ -36,7 +36,7 @@ UNIQUE = expect("column_values_to_be_unique", column="writer")
 
 def suite_of(tmp_path: Path, *rules: dict[str, Any], notes: str = "") -> Path:
     path = tmp_path / "digits_v1.json"
-    given = [{**one, "notes": notes} if notes else one for one in rules]
+    given = [{**rule, "notes": notes} if notes else rule for rule in rules]
     path.write_text(json.dumps({"expectations": given}))
     return path
 
@@ -56,9 +56,9 @@ def check(tmp_path: Path, version: Version, number: int | None = None) -> CheckO
     no_folder = suite  # so that no time goes into a page
     selected = ("integrity", "schema", EXPECTATIONS)
     examination = CheckRun(version, snapshot, suite, no_folder, 1000, selected)
-    verdict = [examination.run(name) for name in selected][-1]
+    outcome = [examination.run(name) for name in selected][-1]
     version.refresh()
-    return verdict
+    return outcome
 
 
 def rows_checked(tmp_path: Path, version: Version, number: int | None = None) -> object:
@@ -70,8 +70,8 @@ def test_bad_batch_after_good_rows_is_rejected(tmp_path: Path) -> None:
     version = append(tmp_path, "good", 0, 300)
     assert check(tmp_path, version).passed
     append(tmp_path, "bad", 0, 3, weight=5.0)
-    verdict = check(tmp_path, version)
-    assert (verdict.passed, verdict.warns) == (False, False)
+    outcome = check(tmp_path, version)
+    assert (outcome.passed, outcome.warns) == (False, False)
     assert version.snapshot(2).rejected
     assert version.published().records == version.latest().records == 300
     append(tmp_path, "next", 300, 310)
@@ -86,9 +86,9 @@ def test_one_bad_row_among_many_is_found(tmp_path: Path) -> None:
     rows = digits(0, 500)
     rows[321]["weight"] = 2.5
     version.append([rows], batch="bad")
-    verdict = check(tmp_path, version)
-    assert not verdict.passed
-    (row,) = verdict.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
+    outcome = check(tmp_path, version)
+    assert not outcome.passed
+    (row,) = outcome.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
     assert row.data["unexpected"] == "0.20%"
     assert version.published().records == 30
 
@@ -115,7 +115,9 @@ def test_unchanged_suite_evaluates_only_new_rows(tmp_path: Path) -> None:
     suite_of(tmp_path, WEIGHTS, notes="why")
     assert rows_checked(tmp_path, version) == 2
     assert rows_checked(tmp_path, version, 1) == 30
-    attested = [one for entry in version.log.entries(1) for one in entry.attestations]
+    attested = [
+        attestation for entry in version.log.entries(1) for attestation in entry.attestations
+    ]
     digests = {one.detail for one in attested if one.check == EXPECTATIONS}
     assert digests == {f"suite sha256:{read_suite(suite).digest}"}
 
@@ -169,7 +171,8 @@ def test_attestation_without_digest_does_not_count(tmp_path: Path) -> None:
     version.refresh()
     digest = read_suite(suite).digest
     assert (
-        sum(one.records for one in list_unchecked_shards(version, version.latest(), digest)) == 37
+        sum(shard.records for shard in list_unchecked_shards(version, version.latest(), digest))
+        == 37
     )
 
 
@@ -188,12 +191,12 @@ def test_aggregates_see_rows_of_all_batches(tmp_path: Path) -> None:
     version = append(tmp_path, "a", 0, 4)
     assert check(tmp_path, version).passed
     append(tmp_path, "b", 4, 6, writer="ada")
-    verdict = check(tmp_path, version)
-    assert not verdict.passed
+    outcome = check(tmp_path, version)
+    assert not outcome.passed
     assert version.snapshot(2).rejected
-    assert verdict.metadata["shardline/checked_rows"] == 2
-    table = verdict.metadata["shardline/expectation_results"]
-    (unique,) = [one.data for one in table.records if not one.data["passed"]]  # type: ignore[union-attr]
+    assert outcome.metadata["shardline/checked_rows"] == 2
+    table = outcome.metadata["shardline/expectation_results"]
+    (unique,) = [record.data for record in table.records if not record.data["passed"]]  # type: ignore[union-attr]
     assert unique["unexpected"] == "50.00%"
 
 
@@ -211,10 +214,10 @@ def test_extended_rows_are_evaluated_with_bases(tmp_path: Path) -> None:
 
     checks = VersionChecks("digits/v2", tmp_path / "digits_v1.json").required
     extend(base, half, version, checks=checks)
-    verdict = check(tmp_path, version)
-    assert not verdict.passed
-    (row,) = verdict.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
-    assert (verdict.metadata["shardline/checked_rows"], row.data["unexpected"]) == (30, "100.00%")
+    outcome = check(tmp_path, version)
+    assert not outcome.passed
+    (row,) = outcome.metadata["shardline/expectation_results"].records  # type: ignore[union-attr]
+    assert (outcome.metadata["shardline/checked_rows"], row.data["unexpected"]) == (30, "100.00%")
     assert version.state.published is None
 
 
@@ -230,14 +233,14 @@ def test_drift_of_small_batch_is_found(tmp_path: Path) -> None:
     version.check()
     snapshot = version.latest()
     examination = CheckRun(version, snapshot, None, tmp_path, 50, ("drift", "volume"))
-    verdict = examination.run("drift")
-    assert (verdict.passed, verdict.warns) == (False, True)
+    outcome = examination.run("drift")
+    assert (outcome.passed, outcome.warns) == (False, True)
     names = (
         "shardline/new_rows",
         "shardline/compared_new_rows",
         "shardline/published_rows",
         "shardline/compared_published_rows",
     )
-    assert [verdict.metadata[name] for name in names] == [12, 12, 1000, 50]
+    assert [outcome.metadata[name] for name in names] == [12, 12, 1000, 50]
     told = examination.run("volume").metadata
     assert (told["shardline/added_rows"], told["shardline/rows"]) == (12, 1012)

@@ -9,7 +9,7 @@ from shardline.api import Version
 from shardline.dagster import LandingFolder, appended_version, combined_version
 from shardline.schema.schema import Feature, Schema
 from shardline.udf import record_udf
-from tests.dagster.platforms import GROWING, Platform, make_platform, verdicts
+from tests.dagster.platforms import GROWING, Platform, get_evaluations, make_platform
 from tests.dagster.ticks import Ticks
 
 COLOURS, PAIRS = dg.AssetKey("colours_v1"), dg.AssetKey("pairs_v1")
@@ -79,7 +79,7 @@ def test_combined_version_is_checked_and_published(
     land_colours(notes, "a", 10, 20)
     result = notes.run(instance, GROWING, COLOURS, PAIRS)
     facts = told(result)
-    of_it = {name: one.passed for name, one in verdicts(result).items() if "pairs" in name}
+    of_it = {name: one.passed for name, one in get_evaluations(result).items() if "pairs" in name}
     assert of_it == {
         "pairs_v1:integrity": True,
         "pairs_v1:schema": True,
@@ -164,7 +164,7 @@ def test_virtual_version_writes_only_new_plans(
     )
     assert tuple(facts[key] for key in numbers) == (10, 7, 1, 1)
     assert "Not drawn" not in facts["shardline/preview"]
-    assert all(one.passed for name, one in verdicts(result).items() if "pairs" in name)
+    assert all(one.passed for name, one in get_evaluations(result).items() if "pairs" in name)
     files = list((tmp_path / "root/pairs/shards").glob("*.tfrecord"))
     assert files == [], "no pair is written"
     found = pairs_in(notes.version("pairs/v1"), "a_id", "b_id")

@@ -118,7 +118,7 @@ def test_code_server_serves_location_to_web_app(
         ) as context:
             request = context.create_request_context()
             assert request.read_only
-            assert [one.name for one in request.code_locations] == ["here"]
+            assert [code_location.name for code_location in request.code_locations] == ["here"]
             assert not request.code_location_errors()
             app = make_web_app(context, 2000, lifespan)
             status, body = asyncio.run(get(app, "/server_info"))

@@ -175,7 +175,7 @@ def test_resolve_schemas_computes_schema_of_each_version() -> None:
     )
     paired = found["pairs/v1"]
     assert paired is not None
-    assert {one.name: one.required for one in paired.features} == {
+    assert {feature.name: feature.required for feature in paired.features} == {
         "id": True,
         "title": True,
         "scores": False,

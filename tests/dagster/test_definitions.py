@@ -57,9 +57,9 @@ def runs(job: str | None) -> str | list[str] | None:
 
 def definitions() -> dict[str, Any]:
     """All that is defined, in the form of the file that pins it."""
-    checks = [spec for one in defs.asset_checks or () for spec in one.check_specs]
-    schedules = [defs.resolve_schedule_def(one.name) for one in defs.schedules or ()]
-    sensors = [defs.resolve_sensor_def(one.name) for one in defs.sensors or ()]
+    checks = [spec for checks_def in defs.asset_checks or () for spec in checks_def.check_specs]
+    schedules = [defs.resolve_schedule_def(schedule.name) for schedule in defs.schedules or ()]
+    sensors = [defs.resolve_sensor_def(sensor.name) for sensor in defs.sensors or ()]
     return {
         "assets": {
             asset.key.to_user_string(): described(asset)
@@ -72,23 +72,23 @@ def definitions() -> dict[str, Any]:
             for spec in checks
         },
         "schedules": {
-            one.name: {
-                "runs": runs(one.job_name),
-                "cron": one.cron_schedule,
-                "timezone": one.execution_timezone,
-                "status": one.default_status.value,
+            schedule.name: {
+                "runs": runs(schedule.job_name),
+                "cron": schedule.cron_schedule,
+                "timezone": schedule.execution_timezone,
+                "status": schedule.default_status.value,
             }
-            for one in schedules
+            for schedule in schedules
         },
         "sensors": {
-            one.name: {
-                "runs": [runs(target.job_name) for target in one.targets]
-                or f"{one.asset_selection}",
-                "type": one.sensor_type.value,
-                "seconds": one.minimum_interval_seconds,
-                "status": one.default_status.value,
+            sensor.name: {
+                "runs": [runs(target.job_name) for target in sensor.targets]
+                or f"{sensor.asset_selection}",
+                "type": sensor.sensor_type.value,
+                "seconds": sensor.minimum_interval_seconds,
+                "status": sensor.default_status.value,
             }
-            for one in sensors
+            for sensor in sensors
         },
         "jobs": {job.name: job.description for job in defs.jobs or ()},
         "resources": {name: type(one).__name__ for name, one in (defs.resources or {}).items()},

@@ -47,29 +47,29 @@ def samples(
 ) -> tuple[Sample, Sample]:
     """The rows that were added, and those before."""
     version = append_rows(root, old, new, **options)
-    added = [one.shard for one in version.log.entry(version.latest().entry).added]
+    added = [added.shard for added in version.log.entry(version.latest().entry).added]
     return take_sample(version.latest(), shards=added), take_sample(version.snapshot(1))
 
 
-def found_in(verdict: CheckOutcome) -> dict[str, str]:
-    table = verdict.metadata["shardline/column_drift"]
+def found_in(outcome: CheckOutcome) -> dict[str, str]:
+    table = outcome.metadata["shardline/column_drift"]
     assert isinstance(table, dg.TableMetadataValue)
     return {
-        str(one.data["column"]): str(one.data["change"])
-        for one in table.records
-        if one.data["change"]
+        str(record.data["column"]): str(record.data["change"])
+        for record in table.records
+        if record.data["change"]
     }
 
 
 def test_similar_rows_have_no_drift(tmp_path: Path) -> None:
-    verdict = check_drift(*samples(tmp_path, digits(0, 300), digits(300, 400)))
-    assert (verdict.passed, verdict.warns) == (True, False)
-    assert re.findall(r"\d+", verdict.description) == ["13", "100", "300"]
-    assert verdict.metadata["shardline/max_drift"] == pytest.approx(0, abs=0.2)
-    assert verdict.metadata["shardline/drifted_columns"] == 0
+    outcome = check_drift(*samples(tmp_path, digits(0, 300), digits(300, 400)))
+    assert (outcome.passed, outcome.warns) == (True, False)
+    assert re.findall(r"\d+", outcome.description) == ["13", "100", "300"]
+    assert outcome.metadata["shardline/max_drift"] == pytest.approx(0, abs=0.2)
+    assert outcome.metadata["shardline/drifted_columns"] == 0
     assert (
-        verdict.metadata["shardline/new_rows"],
-        verdict.metadata["shardline/published_rows"],
+        outcome.metadata["shardline/new_rows"],
+        outcome.metadata["shardline/published_rows"],
     ) == (100, 300)
 
 
@@ -82,8 +82,8 @@ def test_sampling_noise_is_not_drift(tmp_path: Path, count: int) -> None:
             random_rows(count, 100 + seed),
             schema=MANY,
         )
-        verdict = check_drift(*taken)
-        assert verdict.passed, verdict.description
+        outcome = check_drift(*taken)
+        assert outcome.passed, outcome.description
 
 
 @pytest.mark.parametrize(
@@ -101,25 +101,25 @@ def test_sampling_noise_is_not_drift(tmp_path: Path, count: int) -> None:
 def test_drifted_column_warns(
     tmp_path: Path, other: dict[str, object], column: str, told: str
 ) -> None:
-    verdict = check_drift(*samples(tmp_path, digits(0, 300), digits(300, 400, **other)))
-    assert (verdict.passed, verdict.warns) == (False, True)
-    assert told in found_in(verdict)[column]
-    assert float(str(verdict.metadata["shardline/max_drift"])) > 1
-    assert verdict.metadata["shardline/drifted_columns"] == len(found_in(verdict))
-    assert verdict.result(dg.AssetKey("a"), "drift").severity == dg.AssetCheckSeverity.WARN
+    outcome = check_drift(*samples(tmp_path, digits(0, 300), digits(300, 400, **other)))
+    assert (outcome.passed, outcome.warns) == (False, True)
+    assert told in found_in(outcome)[column]
+    assert float(str(outcome.metadata["shardline/max_drift"])) > 1
+    assert outcome.metadata["shardline/drifted_columns"] == len(found_in(outcome))
+    assert outcome.result(dg.AssetKey("a"), "drift").severity == dg.AssetCheckSeverity.WARN
 
 
 def test_lengths_of_free_text_are_compared(tmp_path: Path) -> None:
     new = [{**row, "text": "y" * 900 + str(row["text"])} for row in random_rows(200, 2)]
-    verdict = check_drift(*samples(tmp_path, random_rows(1000, 1), new, schema=MANY))
-    assert "length" in found_in(verdict)["text"]
+    outcome = check_drift(*samples(tmp_path, random_rows(1000, 1), new, schema=MANY))
+    assert "length" in found_in(outcome)["text"]
 
 
 def test_constant_that_varies_is_drift(tmp_path: Path) -> None:
     old = [digit(number, weight=2.5) for number in range(100)]
-    verdict = check_drift(*samples(tmp_path, old, digits(0, 50)))
-    assert "weight" in found_in(verdict)
-    assert verdict.metadata["shardline/max_drift"] == 100.0, "as far as it is told"
+    outcome = check_drift(*samples(tmp_path, old, digits(0, 50)))
+    assert "weight" in found_in(outcome)
+    assert outcome.metadata["shardline/max_drift"] == 100.0, "as far as it is told"
 
 
 def test_drift_thresholds_can_be_set(tmp_path: Path) -> None:
@@ -135,44 +135,44 @@ def test_drift_names_no_category(tmp_path: Path) -> None:
     old, new = (
         [digit(number, writer=f"canary-{side}") for number in range(100)] for side in ("a", "b")
     )
-    verdict = check_drift(*samples(tmp_path, old, new))
-    assert "writer" in found_in(verdict)
-    assert "canary" not in verdict.description + repr(dict(verdict.metadata))
+    outcome = check_drift(*samples(tmp_path, old, new))
+    assert "writer" in found_in(outcome)
+    assert "canary" not in outcome.description + repr(dict(outcome.metadata))
 
 
 def test_drift_without_published_snapshot_passes(tmp_path: Path) -> None:
     new, _ = samples(tmp_path, digits(0, 10), digits(10, 30))
-    verdict = check_drift(new, None)
-    assert (verdict.passed, verdict.warns) == (True, False)
-    assert "shardline/published_rows" not in verdict.metadata
-    assert verdict.metadata["shardline/max_drift"] == 0.0
-    assert verdict.metadata["shardline/new_rows"] == 20
+    outcome = check_drift(new, None)
+    assert (outcome.passed, outcome.warns) == (True, False)
+    assert "shardline/published_rows" not in outcome.metadata
+    assert outcome.metadata["shardline/max_drift"] == 0.0
+    assert outcome.metadata["shardline/new_rows"] == 20
 
 
 def test_drift_without_new_rows_passes(tmp_path: Path) -> None:
     version = append_rows(tmp_path, digits(0, 10))
-    verdict = check_drift(take_sample(version.latest(), shards=[]), take_sample(version.latest()))
-    assert verdict.passed
+    outcome = check_drift(take_sample(version.latest(), shards=[]), take_sample(version.latest()))
+    assert outcome.passed
     assert (
-        verdict.metadata["shardline/new_rows"],
-        verdict.metadata["shardline/published_rows"],
+        outcome.metadata["shardline/new_rows"],
+        outcome.metadata["shardline/published_rows"],
     ) == (0, 10)
-    assert "shardline/column_drift" not in verdict.metadata
+    assert "shardline/column_drift" not in outcome.metadata
 
 
 def test_column_on_one_side_is_drift(tmp_path: Path) -> None:
     snapshot = append_rows(tmp_path, digits(0, 50)).latest()
-    verdict = check_drift(take_sample(snapshot), take_sample(snapshot, columns=["label", "weight"]))
-    assert "only in added" in found_in(verdict)["age"]
-    verdict = check_drift(take_sample(snapshot, columns=["label"]), take_sample(snapshot))
-    assert "only in published" in found_in(verdict)["weight"]
+    outcome = check_drift(take_sample(snapshot), take_sample(snapshot, columns=["label", "weight"]))
+    assert "only in added" in found_in(outcome)["age"]
+    outcome = check_drift(take_sample(snapshot, columns=["label"]), take_sample(snapshot))
+    assert "only in published" in found_in(outcome)["weight"]
 
 
 def test_changed_constant_has_no_standard_deviation(tmp_path: Path) -> None:
     old, new = (
         [{**row, "text": f"{i:0{n}}"} for i, row in enumerate(random_rows(500, n))] for n in (3, 5)
     )
-    verdict = check_drift(*samples(tmp_path, old, new, schema=MANY))
-    assert verdict.warns
-    assert "always 3" in found_in(verdict)["text"]
-    assert "standard deviations" not in found_in(verdict)["text"]
+    outcome = check_drift(*samples(tmp_path, old, new, schema=MANY))
+    assert outcome.warns
+    assert "always 3" in found_in(outcome)["text"]
+    assert "standard deviations" not in found_in(outcome)["text"]

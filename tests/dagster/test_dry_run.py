@@ -64,7 +64,7 @@ def dry_run(
 
 def statuses(notes: Platform, instance: dg.DagsterInstance) -> dict[str, tuple[object, ...]]:
     """The status of each check, as Dagster resolves it, and the run that it is of."""
-    keys = [key for one in notes.defs.asset_checks or () for key in one.check_keys]
+    keys = [key for checks_def in notes.defs.asset_checks or () for key in checks_def.check_keys]
     found = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     return {key.to_user_string(): (one.status, one.run_id) for key, one in found.items()}
 

@@ -51,27 +51,27 @@ def judged(snapshot: Snapshot, tmp_path: Path, *expectations: object) -> CheckOu
     return check_expectations(snapshot, suite_of(tmp_path, *expectations), docs=None)
 
 
-def rows_of(verdict: CheckOutcome) -> list[dict[str, Any]]:
-    table = verdict.metadata["shardline/expectation_results"]
+def rows_of(outcome: CheckOutcome) -> list[dict[str, Any]]:
+    table = outcome.metadata["shardline/expectation_results"]
     assert isinstance(table, dg.TableMetadataValue)
     return [dict(record.data) for record in table.records]
 
 
 def test_passing_suite_passes(snapshot: Snapshot, tmp_path: Path) -> None:
     in_set = expect("column_values_to_be_in_set", column="label", value_set=list(range(10)))
-    verdict = judged(snapshot, tmp_path, ROWS_EXIST, in_set)
-    assert (verdict.passed, verdict.warns) == (True, False)
-    assert re.findall(r"\d+", verdict.description) == ["2", "100"]
+    outcome = judged(snapshot, tmp_path, ROWS_EXIST, in_set)
+    assert (outcome.passed, outcome.warns) == (True, False)
+    assert re.findall(r"\d+", outcome.description) == ["2", "100"]
     numbers = {
-        name: verdict.metadata[name]
+        name: outcome.metadata[name]
         for name in ("shardline/expectations", "shardline/failed_expectations")
     }
     assert numbers == {"shardline/expectations": 2, "shardline/failed_expectations": 0}
-    assert (verdict.metadata["shardline/rows"], verdict.metadata["shardline/checked_rows"]) == (
+    assert (outcome.metadata["shardline/rows"], outcome.metadata["shardline/checked_rows"]) == (
         100,
         100,
     )
-    assert rows_of(verdict)[0] == {
+    assert rows_of(outcome)[0] == {
         "expectation": "expect_table_row_count_to_be_between",
         "column": "",
         "severity": "critical",
@@ -80,7 +80,7 @@ def test_passing_suite_passes(snapshot: Snapshot, tmp_path: Path) -> None:
         "unexpected": "",
         "problem": "",
     }
-    result = verdict.result(dg.AssetKey("digits_v1"), "expectations")
+    result = outcome.result(dg.AssetKey("digits_v1"), "expectations")
     assert (result.passed, result.severity) == (True, dg.AssetCheckSeverity.ERROR)
 
 
@@ -97,12 +97,12 @@ def test_passing_suite_passes(snapshot: Snapshot, tmp_path: Path) -> None:
 def test_highest_failed_severity_decides(
     snapshot: Snapshot, tmp_path: Path, failing: list[Any], *, passed: bool, warns: bool
 ) -> None:
-    verdict = judged(snapshot, tmp_path, ROWS_EXIST, *failing)
-    assert (verdict.passed, verdict.warns) == (passed, warns)
-    assert verdict.metadata["shardline/failed_expectations"] == len(failing)
-    assert [row["passed"] for row in rows_of(verdict)] == [False] * len(failing) + [True]
-    worst = rows_of(verdict)[0]["severity"]
-    counts, reasons = verdict.description.split(". ", 1)
+    outcome = judged(snapshot, tmp_path, ROWS_EXIST, *failing)
+    assert (outcome.passed, outcome.warns) == (passed, warns)
+    assert outcome.metadata["shardline/failed_expectations"] == len(failing)
+    assert [row["passed"] for row in rows_of(outcome)] == [False] * len(failing) + [True]
+    worst = rows_of(outcome)[0]["severity"]
+    counts, reasons = outcome.description.split(". ", 1)
     assert re.findall(r"\d+", counts) == [str(len(failing)), str(len(failing) + 1), "100"]
     assert reasons.startswith(f"{worst}: expect")
 
@@ -122,23 +122,23 @@ def test_failure_is_described_in_numbers(snapshot: Snapshot, tmp_path: Path) -> 
 def test_missing_column_fails_with_its_severity(
     snapshot: Snapshot, tmp_path: Path, severity: str
 ) -> None:
-    verdict = judged(
+    outcome = judged(
         snapshot,
         tmp_path,
         expect("column_values_to_be_unique", severity, column="shape"),
         expect("column_to_exist", severity, column="shape"),
         expect("column_pair_values_to_be_equal", severity, column_A="label", column_B="shape"),
     )
-    assert (verdict.passed, verdict.warns) == (False, severity == "warning")
-    assert all("unknown column 'shape'" in row["problem"] for row in rows_of(verdict))
-    assert len(rows_of(verdict)) == 3
+    assert (outcome.passed, outcome.warns) == (False, severity == "warning")
+    assert all("unknown column 'shape'" in row["problem"] for row in rows_of(outcome))
+    assert len(rows_of(outcome)) == 3
 
 
 def test_raised_expectation_fails_with_its_severity(snapshot: Snapshot, tmp_path: Path) -> None:
     mean_of_text = expect("column_mean_to_be_between", "warning", column="writer", min_value=0)
-    verdict = judged(snapshot, tmp_path, ROWS_EXIST, mean_of_text)
-    assert (verdict.passed, verdict.warns) == (False, True)
-    assert rows_of(verdict)[0]["problem"].endswith(": NotNumbersError")
+    outcome = judged(snapshot, tmp_path, ROWS_EXIST, mean_of_text)
+    assert (outcome.passed, outcome.warns) == (False, True)
+    assert rows_of(outcome)[0]["problem"].endswith(": NotNumbersError")
 
 
 def test_results_contain_no_data_values(snapshot: Snapshot, tmp_path: Path) -> None:
@@ -157,19 +157,19 @@ def test_results_contain_no_data_values(snapshot: Snapshot, tmp_path: Path) -> N
         expect("compound_columns_to_be_unique", column_list=["writer", "label"]),
     ]
     suite = suite_of(tmp_path, *expectations)
-    verdict = check_expectations(snapshot, suite, docs=tmp_path / "docs")
-    assert verdict.metadata["shardline/failed_expectations"] == len(expectations)
+    outcome = check_expectations(snapshot, suite, docs=tmp_path / "docs")
+    assert outcome.metadata["shardline/failed_expectations"] == len(expectations)
     page = tmp_path / "docs" / "digits_v1" / "1" / "expectations.html"
-    told = verdict.description + repr(dict(verdict.metadata)) + page.read_text()
+    told = outcome.description + repr(dict(outcome.metadata)) + page.read_text()
     assert CANARY not in told
     assert "Traceback" not in told
 
 
 def test_data_docs_page_needs_no_network(snapshot: Snapshot, tmp_path: Path) -> None:
-    verdict = check_expectations(
+    outcome = check_expectations(
         snapshot, suite_of(tmp_path, ROWS_EXIST, LABELS_LOW), docs=tmp_path / "docs"
     )
-    path = verdict.metadata["shardline/data_docs"]
+    path = outcome.metadata["shardline/data_docs"]
     assert isinstance(path, dg.PathMetadataValue)
     assert path.path == str(tmp_path / "docs" / "digits_v1" / "1" / "expectations.html")
     page = (tmp_path / "docs" / "digits_v1" / "1" / "expectations.html").read_text()
@@ -198,18 +198,18 @@ def test_old_data_docs_pages_are_deleted(snapshot: Snapshot, tmp_path: Path) -> 
 
 def test_unwritable_data_docs_do_not_fail(snapshot: Snapshot, tmp_path: Path) -> None:
     (tmp_path / "docs").write_text("a file where a folder should be")
-    verdict = check_expectations(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=tmp_path / "docs")
-    assert verdict.passed
-    assert not isinstance(verdict.metadata["shardline/data_docs"], dg.PathMetadataValue)
-    assert str(tmp_path / "docs") in str(verdict.metadata["shardline/data_docs"])
+    outcome = check_expectations(snapshot, suite_of(tmp_path, ROWS_EXIST), docs=tmp_path / "docs")
+    assert outcome.passed
+    assert not isinstance(outcome.metadata["shardline/data_docs"], dg.PathMetadataValue)
+    assert str(tmp_path / "docs") in str(outcome.metadata["shardline/data_docs"])
 
 
 def test_threads_evaluate_concurrently(snapshot: Snapshot, tmp_path: Path) -> None:
     suite = suite_of(tmp_path, LABELS_LOW)
 
     def one(chunk_rows: int) -> tuple[object, str]:
-        verdict = check_expectations(snapshot, suite, docs=tmp_path / "docs", chunk_rows=chunk_rows)
-        return verdict.metadata["shardline/checked_rows"], rows_of(verdict)[0]["problem"]
+        outcome = check_expectations(snapshot, suite, docs=tmp_path / "docs", chunk_rows=chunk_rows)
+        return outcome.metadata["shardline/checked_rows"], rows_of(outcome)[0]["problem"]
 
     with ThreadPoolExecutor(5) as pool:
         found = list(pool.map(one, [33, 50, 99, 100, 1000]))

@@ -13,9 +13,9 @@ from tests.dagster.platforms import (
     GROWING,
     REBUILT,
     Platform,
+    get_evaluations,
     make_platform,
     reported,
-    verdicts,
 )
 from tests.dagster.suites import at_most, write_suite
 from tests.dagster.ticks import Ticks
@@ -69,7 +69,9 @@ def test_extended_version_is_published_in_same_run(
     notes = extending(tmp_path)
     notes.land("a", [7, 42])
     result = notes.run(instance, GROWING, EXTENDED)
-    of_it = {name: one.passed for name, one in verdicts(result).items() if "notes_v2" in name}
+    of_it = {
+        name: one.passed for name, one in get_evaluations(result).items() if "notes_v2" in name
+    }
     assert of_it == {
         "notes_v2:integrity": True,
         "notes_v2:schema": True,
@@ -179,7 +181,7 @@ def test_rejected_extension_keeps_published_snapshot(
     assert notes.run(instance, GROWING, EXTENDED).success
     rejected = extending(tmp_path, times(1000), expectations=suite).run(instance, EXTENDED)
     assert not rejected.success
-    failed = verdicts(rejected)["notes_v2:expectations"]
+    failed = get_evaluations(rejected)["notes_v2:expectations"]
     assert failed.metadata["shardline/failed_expectations"].value == 1
     assert notes.version("notes/v2").snapshot(2).rejected
     assert rows(notes, "many") == [(10,), (20,)]

@@ -11,9 +11,9 @@ from tests.dagster.platforms import (
     GROWING,
     REBUILT,
     Platform,
+    get_evaluations,
     make_platform,
     reported,
-    verdicts,
 )
 from tests.dagster.suites import at_most, write_suite
 
@@ -30,7 +30,7 @@ def test_passing_snapshot_flows_downstream_in_same_run(
     notes.land("a", range(5))
     result = notes.run(instance)
     assert result.success
-    assert all(one.passed for one in verdicts(result).values())
+    assert all(evaluation.passed for evaluation in get_evaluations(result).values())
     assert notes.version().published().records == 5
     assert notes.version("notes/single").published().records == 5
     assert (notes.folder / "notes.tfrecord").is_file()
@@ -40,9 +40,9 @@ def test_every_check_attests_its_result(expecting: Platform, instance: dg.Dagste
     expecting.land("a", range(5))
     expecting.run(instance, GROWING)
     told = {
-        one.check: one.passed
+        attestation.check: attestation.passed
         for entry in expecting.version().log.entries(1)
-        for one in entry.attestations
+        for attestation in entry.attestations
     }
     names = ("integrity", "schema", "expectations", "drift", "volume")
     assert told == dict.fromkeys(names, True)
@@ -57,7 +57,7 @@ def test_rejected_source_changes_no_other_check(
     notes.land_damaged()
     notes.land("b", range(5, 9), weight=1.5)
     result = notes.run(instance)
-    found = verdicts(result)
+    found = get_evaluations(result)
     for check in ("integrity", "schema", "published"):
         assert found[f"notes_v1:{check}"].passed
     (event,) = result.asset_materializations_for_node("notes_v1")
@@ -88,9 +88,9 @@ def test_failed_suite_rejects_only_its_snapshot(
     result = expecting.run(instance)
     assert not result.success
     for check in ("expectations", "published"):
-        failed = verdicts(result)[f"notes_v1:{check}"]
+        failed = get_evaluations(result)[f"notes_v1:{check}"]
         assert (failed.passed, failed.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    published = verdicts(result)["notes_v1:published"]
+    published = get_evaluations(result)["notes_v1:published"]
     assert published.metadata["shardline/blockers"].value == 1, "a rejection names the failure once"
     assert "sha256" not in str(published.description)
     version = expecting.version()
@@ -112,7 +112,7 @@ def test_rejected_source_can_be_retried(expecting: Platform, instance: dg.Dagste
     result = expecting.run(instance, GROWING, config={"retry_rejected": True})
     assert result.success
     assert expecting.version().published().records == 1
-    assert verdicts(result)["notes_v1:sources_accepted"].passed, "it was retried"
+    assert get_evaluations(result)["notes_v1:sources_accepted"].passed, "it was retried"
 
 
 def test_failed_retry_is_counted(notes: Platform, instance: dg.DagsterInstance) -> None:
@@ -172,7 +172,7 @@ def test_raising_check_fails(expecting: Platform, instance: dg.DagsterInstance) 
     expecting.land("a", range(5))
     result = expecting.run(instance)
     assert not result.success
-    failed = verdicts(result)["notes_v1:expectations"]
+    failed = get_evaluations(result)["notes_v1:expectations"]
     assert not failed.passed
     assert "notes.json" in (failed.description or "")
     with pytest.raises(SnapshotNotFoundError):
@@ -189,7 +189,7 @@ def test_checks_alone_use_latest_snapshot(
     expecting.run(instance, GROWING)
     suite.write_text(content)
     ran = expecting.check(instance)
-    assert all(one.passed for one in verdicts(ran).values())
+    assert all(evaluation.passed for evaluation in get_evaluations(ran).values())
     assert expecting.version().published().records == 5
 
 

@@ -14,8 +14,8 @@ from tests.dagster.platforms import (
     QUIET,
     REBUILT,
     Platform,
+    get_evaluations,
     make_platform,
-    verdicts,
 )
 from tests.dagster.suites import at_most, write_suite
 from tests.errors import raises
@@ -95,16 +95,18 @@ def test_duplicates_and_changed_files_are_reported_once(
     assert result.success
     (made,) = result.asset_materializations_for_node("notes_v1")
     assert made.metadata["shardline/duplicate_sources"].value == 1
-    sources = verdicts(result)["notes_v1:sources_accepted"]
+    sources = get_evaluations(result)["notes_v1:sources_accepted"]
     assert (sources.passed, sources.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert sources.metadata["shardline/duplicate_sources"].value == 1
     folder = LandingFolder(str(notes.landing), settle_seconds=0)
     assert scan_landing_folders(notes.version(), [folder]).new == ()
     notes.land("b", [8])
     result = notes.run(instance, GROWING)
-    assert verdicts(result)["notes_v1:integrity"].passed
+    assert get_evaluations(result)["notes_v1:integrity"].passed
     assert (
-        verdicts(result)["notes_v1:sources_accepted"].metadata["shardline/rejected_sources"].value
+        get_evaluations(result)["notes_v1:sources_accepted"]
+        .metadata["shardline/rejected_sources"]
+        .value
         == 1
     )
     assert scan_landing_folders(notes.version(), [folder]).new == (), (

@@ -7,7 +7,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.dagster.platforms import GROWING, REBUILT, make_platform, reported, verdicts
+from tests.dagster.platforms import GROWING, REBUILT, get_evaluations, make_platform, reported
 
 MANY = 200_001
 SUITE = [
@@ -32,7 +32,7 @@ def test_small_bad_batch_among_many_rows_is_rejected(tmp_path: Path) -> None:
         assert notes.version().published().records == MANY
         notes.land("bad", [-7] * 5)
         result = notes.run(instance)
-        told = verdicts(result)["notes_v1:expectations"]
+        told = get_evaluations(result)["notes_v1:expectations"]
         assert (result.success, told.passed) == (False, False)
         assert told.metadata["shardline/checked_rows"].value == 5
         assert told.metadata["shardline/rows"].value == MANY + 5
@@ -41,5 +41,5 @@ def test_small_bad_batch_among_many_rows_is_rejected(tmp_path: Path) -> None:
         assert notes.version("notes/single").latest().records == MANY
         assert len(reported(instance, REBUILT)) == 1
         notes.land("twice", [MANY, 0])
-        assert not verdicts(notes.run(instance, GROWING))["notes_v1:expectations"].passed
+        assert not get_evaluations(notes.run(instance, GROWING))["notes_v1:expectations"].passed
         assert notes.version().published().records == MANY

@@ -33,10 +33,10 @@ from shardline import Version
 
 shardline.dagster.expectations.tallies.create_tally.__defaults__ = (256 * 1024,)
 for name in ("notes/small", "notes/large"):
-    verdict = check_expectations(
+    outcome = check_expectations(
         Version(sys.argv[1], name).latest(), Path(sys.argv[2]), docs=None, chunk_rows=5_000
     )
-    assert verdict.passed, verdict.description
+    assert outcome.passed, outcome.description
     print(peak_bytes())
 """
 

@@ -435,6 +435,6 @@ def test_read_code_of_overlays(tmp_path: Path) -> None:
     (ours,) = code_blocks(text)
     names: dict[str, Any] = {}
     exec(ours, names)  # noqa: S102 - that is what the reader would do
-    assert [int(one["x"]) for one in names["dataset"]] == list(range(9))
+    assert [int(name["x"]) for name in names["dataset"]] == list(range(9))
     assert "digits/v3@1" in text.partition("TensorFlow alone cannot read it: ")[2]
     assert "shardline rebuild digits/v3" in text

@@ -15,9 +15,9 @@ from tests.dagster.platforms import (
     QUIET,
     REBUILT,
     Platform,
+    get_evaluations,
     make_platform,
     table_rows,
-    verdicts,
 )
 from tests.dagster.suites import at_most, write_suite
 from tests.dagster.ticks import Ticks
@@ -51,8 +51,8 @@ def test_migrated_version_follows_its_base(tmp_path: Path, instance: dg.DagsterI
     assert ticks.requested() == {REBUILT, MIGRATED}
     result = notes.run(instance, MIGRATED)
     assert result.success
-    assert all(one.passed for one in verdicts(result).values())
-    assert "notes_v2:expectations" in verdicts(result)
+    assert all(evaluation.passed for evaluation in get_evaluations(result).values())
+    assert "notes_v2:expectations" in get_evaluations(result)
     assert rows(notes) == [
         {"id": float(number), "split": "train", "title": f"note {number}"} for number in range(2)
     ]

@@ -143,7 +143,7 @@ def test_rows_chart_marks_rejected_snapshots(tmp_path: Path) -> None:
     before = page_of(version, 2).of("Bar chart: rows")
     assert re.findall(r"\d+", before.alt) == ["1", "2", "2", "4", "2"]
     assert before.alt.endswith("; rejected: 2")
-    assert not [one for one in page_of(version, 1).pictures if "snapshots" in one.alt]
+    assert not [picture for picture in page_of(version, 1).pictures if "snapshots" in picture.alt]
 
 
 def test_rows_chart_has_last_sixty_snapshots(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_few_numbers_count_as_labels(tmp_path: Path) -> None:
     version = Version(tmp_path, NAME)
     appended(version, table(id=range(100), y=[n % 3 for n in range(100)]), batch="one")
     page = page_of(version)
-    (chart,) = (one for one in page.pictures if " shares of y" in one.alt)
+    (chart,) = (picture for picture in page.pictures if " shares of y" in picture.alt)
     assert shares_in(chart.alt) == {"0": 34.0, "1": 33.0, "2": 33.0}
     other = Version(tmp_path, "digits/v2")
     appended(other, table(id=range(100)), batch="one")

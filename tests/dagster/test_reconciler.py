@@ -27,9 +27,9 @@ from tests.dagster.platforms import (
     REBUILT,
     SCHEMA,
     Platform,
+    get_evaluations,
     make_platform,
     reported,
-    verdicts,
 )
 from tests.dagster.suites import at_most, write_suite
 from tests.dagster.ticks import Reconciling, Ticks, describe
@@ -87,7 +87,9 @@ def test_cli_commit_is_followed(tmp_path: Path, instance: dg.DagsterInstance) ->
     assert facts["shardline/added_rows"] == 4
     assert metadata_size(instance) < 2200
     assert describe(request) == ALL.replace("integrity", "expectations integrity")
-    failed = {name for name, one in verdicts(reconciler.run(request)).items() if not one.passed}
+    failed = {
+        name for name, one in get_evaluations(reconciler.run(request)).items() if not one.passed
+    }
     assert failed == {"notes_v1:expectations", "notes_v1:drift"}
     assert ticks.follow() == [REBUILT, EXPORT]
     assert reconciler.settle() == []
@@ -223,8 +225,8 @@ def test_unpublished_by_verification_turns_red(reconciler: Reconciling) -> None:
     check_version(notes.version(), recheck=True)
     (request,) = reconciler.tick()
     assert describe(request) == "notes_v1 published"
-    (verdict,) = verdicts(reconciler.run(request)).values()
-    assert not verdict.passed
+    (evaluation,) = get_evaluations(reconciler.run(request)).values()
+    assert not evaluation.passed
     assert reconciler.settle() == []
 
 
@@ -237,7 +239,7 @@ def test_rejection_shows_what_is_published(tmp_path: Path, instance: dg.DagsterI
     notes.land("b", [2000])
     result = notes.run(instance)
     assert not result.success
-    gate = verdicts(result)["notes_v1:published"]
+    gate = get_evaluations(result)["notes_v1:published"]
     assert not gate.passed
     assert gate.metadata["shardline/published_rows"].value == 5
     requests = reconciler.tick()
@@ -262,7 +264,7 @@ def test_corrupt_log_stops_no_other_version(tmp_path: Path, instance: dg.Dagster
     assert reported(instance, GROWING) == [1, 2]
     named = {describe(request): request for request in requests}
     assert set(named) == {ALL, SINGLE}
-    red = verdicts(reconciler.run(named[SINGLE]))
+    red = get_evaluations(reconciler.run(named[SINGLE]))
     assert {one.passed for one in red.values()} == {False}
     assert reconciler.run(named[ALL]).success
     assert reconciler.settle() == []

@@ -13,8 +13,8 @@ import pytest
 from tests.dagster.platforms import (
     GROWING,
     Platform,
+    get_evaluations,
     reported,
-    verdicts,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def test_snapshot_of_killed_run_is_reported(
     assert reported(instance, GROWING) == [1]
     (event,) = result.asset_materializations_for_node("notes_v1")
     assert event.metadata["shardline/recovered"].value is True
-    assert all(one.passed for one in verdicts(result).values())
+    assert all(evaluation.passed for evaluation in get_evaluations(result).values())
     assert notes.version().published().records == 5
     notes.run(instance, GROWING)
     event = instance.get_latest_materialization_event(GROWING).asset_materialization  # type: ignore[union-attr, assignment]

@@ -266,7 +266,7 @@ def test_sample_of_large_records_is_smaller(tmp_path: Path) -> None:
 def test_sample_of_some_shards(tmp_path: Path) -> None:
     rows = numbered(90)
     version = append_rows(tmp_path, rows[:30], rows[30:90], schema=NUMBERED)
-    added = [one.shard for one in version.log.entry(version.latest().entry).added]
+    added = [added.shard for added in version.log.entry(version.latest().entry).added]
     taken = take_sample(version.latest(), shards=added)
     assert (taken.of, numbers_in(taken)) == (60, list(range(30, 90)))
     assert set(numbers_in(take_sample(version.latest(), shards=added, limit=7))) < set(

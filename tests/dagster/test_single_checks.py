@@ -9,8 +9,8 @@ from tests.dagster.platforms import (
     GROWING,
     REBUILT,
     Platform,
+    get_evaluations,
     make_platform,
-    verdicts,
 )
 from tests.dagster.suites import at_most, write_suite
 
@@ -20,7 +20,7 @@ ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 def attested(notes: Platform, after: int = 0) -> set[str]:
     """The checks that entries after one attest."""
     entries = notes.version().log.entries(after + 1)
-    return {one.check for entry in entries for one in entry.attestations}
+    return {attestation.check for entry in entries for attestation in entry.attestations}
 
 
 def the_shard(notes: Platform) -> Path:
@@ -51,9 +51,9 @@ def test_check_alone_reads_nothing_unattested(
     notes.land("a", range(5))
     notes.commit_unchecked(instance)
     the_shard(notes).unlink()  # a check that read it would say so
-    (verdict,) = verdicts(notes.check(instance, check)).values()
-    assert (verdict.passed, verdict.severity) == (False, severity)
-    assert verdict.metadata["shardline/not_evaluated"].value == "integrity"
+    (evaluation,) = get_evaluations(notes.check(instance, check)).values()
+    assert (evaluation.passed, evaluation.severity) == (False, severity)
+    assert evaluation.metadata["shardline/not_evaluated"].value == "integrity"
     assert attested(notes) == set()
     assert notes.version().state.published is None
 
@@ -84,14 +84,14 @@ def test_integrity_names_earlier_attestation(
 ) -> None:
     version = published.version()
     (entry,) = [
-        one
-        for one in version.log.entries(1)
-        if any(told.check == "integrity" for told in one.attestations)
+        entry
+        for entry in version.log.entries(1)
+        if any(told.check == "integrity" for told in entry.attestations)
     ]
     flip(the_shard(published))
-    (verdict,) = verdicts(published.check(instance, "integrity")).values()
-    assert verdict.passed
-    told = {name: value.value for name, value in verdict.metadata.items()}
+    (evaluation,) = get_evaluations(published.check(instance, "integrity")).values()
+    assert evaluation.passed
+    told = {name: value.value for name, value in evaluation.metadata.items()}
     assert (told["shardline/shards_read"], told["shardline/bytes_read"]) == (0, 0)
     assert (told["shardline/attested_shards"], told["shardline/attested_entry"]) == (
         1,
@@ -108,7 +108,10 @@ def test_reread_finds_corruption_and_unpublishes(
     flip(path)
     result = published.check(instance, "integrity", "published", config={"reread": True})
     assert not result.success
-    integrity, gate = verdicts(result)["notes_v1:integrity"], verdicts(result)["notes_v1:published"]
+    integrity, gate = (
+        get_evaluations(result)["notes_v1:integrity"],
+        get_evaluations(result)["notes_v1:published"],
+    )
     assert (integrity.passed, integrity.severity) == (False, ERROR)
     assert integrity.metadata["shardline/shards_read"].value == 1
     assert integrity.metadata["shardline/bytes_read"].value == path.stat().st_size
@@ -121,9 +124,9 @@ def test_reread_reads_the_whole_log(published: Platform, instance: dg.DagsterIns
     version = published.version()
     version.log.write_checkpoint(version.state)
     edit(published, 2)
-    assert verdicts(published.check(instance, "integrity"))["notes_v1:integrity"].passed
+    assert get_evaluations(published.check(instance, "integrity"))["notes_v1:integrity"].passed
     result = published.check(instance, "integrity", config={"reread": True})
-    integrity = verdicts(result)["notes_v1:integrity"]
+    integrity = get_evaluations(result)["notes_v1:integrity"]
     assert (integrity.passed, integrity.severity) == (False, ERROR)
 
 
@@ -164,8 +167,10 @@ def edited(published: Platform) -> Platform:
 def test_edited_log_turns_checks_red(edited: Platform, instance: dg.DagsterInstance) -> None:
     result = edited.check(instance)
     assert not result.success
-    found = {one.check_name: one for one in verdicts(result).values()}
-    assert {name: (one.passed, one.severity) for name, one in found.items()} == {
+    found = {evaluation.check_name: evaluation for evaluation in get_evaluations(result).values()}
+    assert {
+        name: (evaluation.passed, evaluation.severity) for name, evaluation in found.items()
+    } == {
         "integrity": (False, ERROR),
         "schema": (False, ERROR),
         "drift": (False, WARN),
@@ -179,9 +184,9 @@ def test_edited_log_turns_checks_red(edited: Platform, instance: dg.DagsterInsta
 def test_published_names_the_published_snapshot(
     published: Platform, instance: dg.DagsterInstance
 ) -> None:
-    (verdict,) = verdicts(published.check(instance, "published")).values()
-    told = {name: value.value for name, value in verdict.metadata.items()}
-    assert verdict.passed
+    (evaluation,) = get_evaluations(published.check(instance, "published")).values()
+    told = {name: value.value for name, value in evaluation.metadata.items()}
+    assert evaluation.passed
     assert (
         told["shardline/snapshot"],
         told["shardline/published_snapshot"],
@@ -189,9 +194,9 @@ def test_published_names_the_published_snapshot(
     ) == (1, 1, 5)
     published.land("b", range(5, 9))
     published.commit_unchecked(instance)
-    (verdict,) = verdicts(published.check(instance, "published")).values()
-    told = {name: value.value for name, value in verdict.metadata.items()}
-    assert not verdict.passed
+    (evaluation,) = get_evaluations(published.check(instance, "published")).values()
+    told = {name: value.value for name, value in evaluation.metadata.items()}
+    assert not evaluation.passed
     assert (
         told["shardline/snapshot"],
         told["shardline/published_snapshot"],
@@ -200,6 +205,6 @@ def test_published_names_the_published_snapshot(
 
 
 def test_no_snapshot_is_not_published(notes: Platform, instance: dg.DagsterInstance) -> None:
-    found = verdicts(notes.check(instance))
+    found = get_evaluations(notes.check(instance))
     failed = {name for name, one in found.items() if not one.passed}
     assert failed == {"notes_v1:published"}

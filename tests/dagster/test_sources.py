@@ -7,7 +7,7 @@ import dagster as dg
 from shardline.dagster.checks.log_checks import MAX_SOURCES, SOURCES
 from shardline.operations.rejected_sources import dismiss, open_sources
 from tests.cli.command import shardline as command
-from tests.dagster.platforms import GROWING, Platform, make_platform, table_rows, verdicts
+from tests.dagster.platforms import GROWING, Platform, get_evaluations, make_platform, table_rows
 from tests.dagster.suites import at_most, write_suite
 
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
@@ -16,7 +16,7 @@ KEY = dg.AssetCheckKey(GROWING, SOURCES)
 
 def of_run(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
     """What the check said in a run."""
-    return verdicts(result)[f"notes_v1:{SOURCES}"]
+    return get_evaluations(result)[f"notes_v1:{SOURCES}"]
 
 
 def execute_alone(notes: Platform, instance: dg.DagsterInstance) -> dg.AssetCheckEvaluation:
