@@ -1,7 +1,7 @@
-"""Builds the compiled kernel, where there is a C compiler; everything else is in pyproject.toml.
+"""Build of the compiled kernel. All other metadata is in pyproject.toml.
 
-The compiled kernel is optional: without it the plain-Python kernel does the same work, slowly.
-So a problem here is told and never fails the install.
+The compiled kernel is optional: the plain-Python kernel gives the same results, much more slowly.
+Therefore a failed build is a warning and never fails the install.
 """
 
 import sys
@@ -36,15 +36,15 @@ def kernel_extensions() -> list[Extension]:
 
 
 class OptionalBuild(build_ext):
-    """Compiles the kernel if it can; otherwise warns and leaves the plain-Python one."""
+    """Build that warns if the kernel cannot be compiled."""
 
     def build_extensions(self) -> None:
-        """Compile every extension, or tell in one warning why there is no compiled kernel."""
+        """Compile all extensions. On failure, print a single warning."""
         try:
             self._compile_all()
-        except Exception as problem:  # noqa: BLE001 - whatever is missing, the install goes on
+        except Exception as error:  # noqa: BLE001 - a failed build must not fail the install
             self._remove_outdated()
-            self._warn(problem)
+            self._warn(error)
 
     def _compile_all(self) -> None:
         from Cython.Build import cythonize  # noqa: PLC0415 - Cython may be missing
@@ -63,15 +63,15 @@ class OptionalBuild(build_ext):
             self.build_extension(extension)
 
     def _remove_outdated(self) -> None:
-        """Delete what an earlier build left behind: it may not match the sources any more."""
+        """Delete the results of an earlier build, which may not match the sources."""
         for extension in self.extensions:
             built = Path(self.get_ext_fullpath(extension.name))
             built.unlink(missing_ok=True)
             if self.editable_mode:
                 (KERNEL / built.name).unlink(missing_ok=True)
 
-    def _warn(self, problem: Exception) -> None:
-        reason = " ".join(str(problem).split()) or type(problem).__name__
+    def _warn(self, error: Exception) -> None:
+        reason = " ".join(str(error).split()) or type(error).__name__
         sys.stderr.write(
             f"shardline: WARNING: the compiled kernel was not built ({reason}). "
             "The plain-Python kernel will be used: same results, much slower. "

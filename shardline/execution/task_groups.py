@@ -102,7 +102,7 @@ def _run_group(
     results = []
     for task, result in zip(tasks, done, strict=True):
         if result is None:
-            result = work(task, share)  # noqa: PLW2901 - the same, done by itself
+            result = work(task, share)  # noqa: PLW2901 - the result of the same task
             share.end_task()
         results.append(result)
     return results

@@ -129,22 +129,22 @@ def from_arrow(name: str, array: pa.Array) -> ColumnBuffers:
     layout: Layout = "scalar"
     size = 1
     if is_list(array.type):
-        rows, values = _cut(name, array)
+        rows, values = _split_lists(name, array)
         layout = "variable"
         if pa.types.is_fixed_size_list(array.type):
             layout, size = "fixed", array.type.list_size
-        _refuse(name, valid, rows, values.is_null(), "null-value")
+        _validate_values(name, valid, rows, values.is_null(), "null-value")
     cuts = rows
     if is_list(values.type):
         layout, size = "ragged", 1
-        steps, values = _cut(name, values)
+        steps, values = _split_lists(name, values)
         cuts = steps[rows]
-        _refuse(name, valid, cuts, values.is_null(), "null-value")
+        _validate_values(name, valid, cuts, values.is_null(), "null-value")
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    kind, plain = _plain_values(name, values)
-    _refuse(name, valid, cuts, _overflows(values, plain), "number-too-large")
-    sizes, data = _value_buffers(kind, plain)
+    kind, plain = _convert_values(name, values)
+    _validate_values(name, valid, cuts, _mark_overflows(values, plain), "number-too-large")
+    sizes, data = _get_value_buffers(kind, plain)
     return ColumnBuffers(Column(name, kind, layout, size), valid, rows, steps, sizes, data)
 
 
@@ -152,11 +152,11 @@ def _from_scalars(name: str, array: pa.Array) -> ColumnBuffers:
     """Convert scalars whose type matches the stored type."""
     kind = _SCALARS[array.type]
     rows = np.arange(len(array) + 1, dtype=np.int32)
-    sizes, data = _value_buffers(kind, array)
-    return ColumnBuffers(Column(name, kind), _validity(array), rows, None, sizes, data)
+    sizes, data = _get_value_buffers(kind, array)
+    return ColumnBuffers(Column(name, kind), _get_validity(array), rows, None, sizes, data)
 
 
-def _validity(array: pa.Array) -> NDArray[np.uint8]:
+def _get_validity(array: pa.Array) -> NDArray[np.uint8]:
     if array.null_count:
         return np.asarray(array.is_valid()).astype(np.uint8)
     return np.ones(len(array), np.uint8)
@@ -170,8 +170,8 @@ def split_scalars(names: Sequence[str], array: pa.Array) -> list[ColumnBuffers]:
     kind = _SCALARS[array.type]
     count = len(array) // len(names)
     rows = np.arange(count + 1, dtype=np.int32)
-    valid = _validity(array).reshape(-1, count)
-    sizes, data = _value_buffers(kind, array)
+    valid = _get_validity(array).reshape(-1, count)
+    sizes, data = _get_value_buffers(kind, array)
     if sizes is None:
         values = data.reshape(-1, count)
         return [
@@ -192,7 +192,7 @@ def is_list(kind: pa.DataType) -> bool:
     )
 
 
-def _cut(name: str, array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
+def _split_lists(name: str, array: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """Return the offsets of each row's values, and the values of these rows."""
     offsets, values = split_lists(array)
     if len(values) > LARGEST_OFFSET:
@@ -212,7 +212,7 @@ def split_lists(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     return offsets - first, array.values.slice(first, last - first)
 
 
-def _refuse(
+def _validate_values(
     name: str, valid: NDArray[np.uint8], cuts: NDArray[np.int32], bad: pa.Array, code: str
 ) -> None:
     """Raise ColumnError for the first bad value of a present record.
@@ -227,7 +227,7 @@ def _refuse(
         raise ColumnError(int(owners[0]), name, _DETAILS[code], code=code)
 
 
-def _plain_values(name: str, values: pa.Array) -> tuple[Kind, pa.Array]:
+def _convert_values(name: str, values: pa.Array) -> tuple[Kind, pa.Array]:
     kind = values.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         return "int64", values.cast(pa.int64(), safe=False)
@@ -239,7 +239,7 @@ def _plain_values(name: str, values: pa.Array) -> tuple[Kind, pa.Array]:
     raise ColumnError(0, name, detail, code="unsupported-type")
 
 
-def _overflows(before: pa.Array, after: pa.Array) -> pa.Array:
+def _mark_overflows(before: pa.Array, after: pa.Array) -> pa.Array:
     """Mark numbers that overflow int64 or become infinite as float32."""
     if pa.types.is_uint64(before.type):
         return pc.less(after, pa.scalar(0, pa.int64()))
@@ -259,7 +259,9 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _value_buffers(kind: Kind, values: pa.Array) -> tuple[NDArray[np.int32] | None, NDArray[Any]]:
+def _get_value_buffers(
+    kind: Kind, values: pa.Array
+) -> tuple[NDArray[np.int32] | None, NDArray[Any]]:
     if kind != "bytes":
         if values.null_count:
             values = pc.fill_null(values, pa.scalar(0, values.type))

@@ -31,37 +31,37 @@ def encode(columns: Sequence[ColumnBuffers], records: int) -> Framed:
     check_columns(ordered, records)
     payloads = []
     for record in range(records):
-        context = b"".join(_encoded(c, record) for c in ordered if not c.column.sequence)
-        sequence = b"".join(_encoded(c, record) for c in ordered if c.column.sequence)
+        context = b"".join(_encode_record(c, record) for c in ordered if not c.column.sequence)
+        sequence = b"".join(_encode_record(c, record) for c in ordered if c.column.sequence)
         payload = delimited(FIELD_1, context) if context else b""
         payload += delimited(FIELD_2, sequence) if sequence else b""
         if len(payload) > LARGEST_MAX_RECORD_BYTES:
-            _refuse_large(record, ordered, len(payload))
+            _raise_too_large(record, ordered, len(payload))
         payloads.append(payload)
     return framed(payloads)
 
 
-def _refuse_large(record: int, columns: Sequence[ColumnBuffers], size: int) -> NoReturn:
+def _raise_too_large(record: int, columns: Sequence[ColumnBuffers], size: int) -> NoReturn:
     names = ", ".join(buffers.column.name for buffers in columns)
     raise ColumnError(record, names, f"{size} bytes are over the format's limit")
 
 
-def _encoded(buffers: ColumnBuffers, record: int) -> bytes:
+def _encode_record(buffers: ColumnBuffers, record: int) -> bytes:
     """Return a record's map entry for a column, or no bytes if the feature is missing."""
     if not buffers.valid[record]:
         return b""
     first, last = int(buffers.rows[record]), int(buffers.rows[record + 1])
     if buffers.steps is None:
-        value = _encoded_feature(buffers, first, last)
+        value = _encode_feature(buffers, first, last)
     else:
         cuts = buffers.steps[first : last + 1].tolist()
         steps = itertools.pairwise(cuts)
-        value = b"".join(delimited(FIELD_1, _encoded_feature(buffers, *step)) for step in steps)
+        value = b"".join(delimited(FIELD_1, _encode_feature(buffers, *step)) for step in steps)
     key = delimited(FIELD_1, buffers.column.name.encode())
     return delimited(FIELD_1, key + delimited(FIELD_2, value))
 
 
-def _encoded_feature(buffers: ColumnBuffers, first: int, last: int) -> bytes:
+def _encode_feature(buffers: ColumnBuffers, first: int, last: int) -> bytes:
     if buffers.sizes is not None:
         cuts = buffers.sizes[first : last + 1].tolist()
         strings = itertools.pairwise(cuts)

@@ -86,7 +86,7 @@ class _Tally:
 
 
 def _unsigned_zero(value: float | None) -> float | None:
-    """Return 0.0 for -0.0, so that facts do not depend on which comes first."""
+    """Return 0.0 for -0.0, so that facts do not depend on the order of records."""
     return value + 0.0 if isinstance(value, float) else value
 
 

@@ -109,7 +109,7 @@ def _data_matches(data: memoryview, offset: int, length: int) -> bool:
     return bool(stored == _masked(crc32c(data[start : start + length])))
 
 
-def _refuse_negative(*numbers: int) -> None:
+def _validate_unsigned(*numbers: int) -> None:
     if min(numbers) < 0:
         raise OverflowError("can't convert negative value to uint64_t")
 
@@ -122,7 +122,7 @@ def scan(
     A length is used only if its checksum, the size limit and the remaining bytes confirm it.
     `final` states that no data follows: a frame cut off by the end is then a fault.
     """
-    _refuse_negative(max_record_bytes)
+    _validate_unsigned(max_record_bytes)
     view = memoryview(data).cast("B")
     end = len(view)
     starts: list[int] = []
@@ -171,7 +171,7 @@ def find_next(
     Unless `final`, the search stops at a frame that the end of `data` cuts off. `needed` is then
     the number of bytes required to decide.
     """
-    _refuse_negative(start, max_record_bytes)
+    _validate_unsigned(start, max_record_bytes)
     view = memoryview(data).cast("B")
     end = len(view)
     for offset in range(start, end - HEADER_BYTES + 1):
@@ -206,7 +206,7 @@ def find_end(
     data with their checksum look like the header of a frame inside longer data, so longer data is
     tried first.
     """
-    _refuse_negative(start, max_record_bytes)
+    _validate_unsigned(start, max_record_bytes)
     view = memoryview(data).cast("B")
     end = len(view)
 

@@ -36,7 +36,7 @@ def insides(
     lengths: IntArray,
     names: Mapping[tuple[bool, str], str | None],
     *,
-    walked: bool = False,  # noqa: ARG001 - what is slow anyway looks again
+    walked: bool = False,  # noqa: ARG001 - the specification always walks
 ) -> Insides:
     """Return the features of a block of records without enclosing messages, and validate.
 

@@ -357,7 +357,7 @@ def make_batch_error(path: str, record: int, error: BatchMismatchError) -> Inval
 
     `record` is the number of the first record of the batch.
     """
-    message = f"{path}, {error.moved(record)}"
+    message = f"{path}, {error.shift(record)}"
     return InvalidRecordsError(
         message,
         (message,),

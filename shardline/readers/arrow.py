@@ -47,7 +47,7 @@ def select_columns(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> 
     if columns is None:
         features = list(schema.features)
     else:
-        features = [feature for name in columns for feature in _named(schema, name)]
+        features = [feature for name in columns for feature in _find_features(schema, name)]
     if not features:
         raise SchemaMismatchError(
             "no features selected",
@@ -63,7 +63,7 @@ def select_columns(schema: Schema, columns: Sequence[str] | None, raw: Hint) -> 
     return features
 
 
-def _named(schema: Schema, name: str) -> list[Feature]:
+def _find_features(schema: Schema, name: str) -> list[Feature]:
     matches = [feature for feature in schema.features if feature.name == name]
     if not matches:
         known = ", ".join(repr(feature.name) for feature in schema.features) or "none"

@@ -83,7 +83,7 @@ def locate_error(
 
 
 def get_shard_hint(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
-    """Return the hint for a snapshot with an unusable shard of its own."""
+    """Return the hint for a snapshot whose own shard is unusable."""
     from shardline.provenance.commands import get_repair_command  # noqa: PLC0415 - it builds on us
 
     version, number = StoredVersion(store, owner), split_snapshot(snapshot)[1]

@@ -84,7 +84,7 @@ class LayeredShard:
         streams = [file.blocks(limits=limits, block_bytes=block_bytes) for file in self.files]
         with closing(_in_step(streams)) as steps:
             for parts in steps:
-                joined = self._joined(parts)
+                joined = self._join_layers(parts)
                 data = memoryview(joined.data)
                 yield RecordBlock(data, offset, parts[0].record, joined.starts, joined.lengths)
                 offset += len(data)
@@ -96,12 +96,12 @@ class LayeredShard:
         streams = [file.pick(numbers, limits=limits) for file in self.files]
         with closing(_in_step(streams)) as steps:
             for parts in steps:
-                joined = self._joined(parts)
+                joined = self._join_layers(parts)
                 yield RecordBlock.select(
                     joined.data, joined.starts, joined.lengths, parts[0].numbers
                 )
 
-    def _joined(self, parts: Sequence[RecordBlock]) -> Framed:
+    def _join_layers(self, parts: Sequence[RecordBlock]) -> Framed:
         insides = [layer.insides(block) for layer, block in zip(self.layers, parts, strict=True)]
         rows = np.arange(len(parts[0].starts))
         return kernel.join(insides, [rows] * len(insides))
@@ -194,10 +194,12 @@ def list_needed_layers(
     """List the layers of each shard that `list_records` reads."""
     features_read = snapshot.schema.features if features is None else features
     keys = {feature.key for feature in features_read}
-    return [_needed(snapshot, stack, keys) for stack in list_stacks(snapshot)]
+    return [_select_needed_layers(snapshot, stack, keys) for stack in list_stacks(snapshot)]
 
 
-def _needed(snapshot: StoredSnapshot, stack: Stack, keys: set[FeatureKey]) -> tuple[Layer, ...]:
+def _select_needed_layers(
+    snapshot: StoredSnapshot, stack: Stack, keys: set[FeatureKey]
+) -> tuple[Layer, ...]:
     if stack.misfit is not None:
         raise UnreadableSnapshotError(
             f"{snapshot}: overlay does not fit its base: {stack.misfit}",

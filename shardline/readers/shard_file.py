@@ -422,7 +422,7 @@ def list_plain_files(snapshot: StoredSnapshot) -> list[ShardFile]:
 
     Each file has whole records. Virtual snapshots, which have none, raise the same error.
     """
-    _refuse_overlays(snapshot)
+    _validate_no_overlays(snapshot)
     return [open_shard_file(snapshot, shard) for shard in snapshot.shards]
 
 
@@ -431,7 +431,7 @@ def get_common_compression(snapshot: StoredSnapshot) -> str:
 
     Raises UnreadableSnapshotError if the shards differ. An empty file fits any compression.
     """
-    _refuse_overlays(snapshot)
+    _validate_no_overlays(snapshot)
     names = sorted({shard.compression for shard in snapshot.shards if shard.bytes})
     if len(names) > 1:
         raise UnreadableSnapshotError(
@@ -447,7 +447,7 @@ def get_common_compression(snapshot: StoredSnapshot) -> str:
     return TF_COMPRESSIONS[names[0]] if names else ""
 
 
-def _refuse_overlays(snapshot: StoredSnapshot) -> None:
+def _validate_no_overlays(snapshot: StoredSnapshot) -> None:
     for shard in snapshot.shards:
         if shard.virtual:
             raise UnreadableSnapshotError(

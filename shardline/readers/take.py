@@ -33,7 +33,7 @@ def take(
     """Read the records with these numbers. See `Snapshot.take`."""
     raw = Hint.of("read whole records with `to_tf(parse=False)`")
     features = select_columns(snapshot.schema, columns, raw)
-    unique_numbers, order = np.unique(_checked(snapshot, numbers), return_inverse=True)
+    unique_numbers, order = np.unique(_validate_numbers(snapshot, numbers), return_inverse=True)
     ends = np.cumsum([shard.records for shard in snapshot.shards], dtype=np.int64)
     owners = np.searchsorted(ends, unique_numbers, "right")
     hit = np.unique(owners).tolist()
@@ -48,7 +48,7 @@ def take(
     return pa.Table.from_batches(batches_read, batches.schema).take(pa.array(order))
 
 
-def _checked(snapshot: StoredSnapshot, numbers: Sequence[int] | IntArray) -> IntArray:
+def _validate_numbers(snapshot: StoredSnapshot, numbers: Sequence[int] | IntArray) -> IntArray:
     """Return the record numbers as int64. Raises an error for numbers not in the snapshot."""
     if not hasattr(numbers, "__len__"):
         numbers = list(list_items(numbers, "numbers"))  # type: ignore[arg-type] # checked below

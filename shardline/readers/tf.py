@@ -74,7 +74,7 @@ def make_batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[
     lists = [feature for feature in chosen.features if feature.sequence]
 
     def parse_examples(records: Tensor) -> dict[str, Tensor]:
-        return _shaped(context, tf.io.parse_example(records, spec))
+        return _reshape(context, tf.io.parse_example(records, spec))
 
     if not isinstance(spec, tuple):
         return parse_examples
@@ -88,7 +88,7 @@ def make_batch_parser(schema: Schema, features: Sequence[Feature]) -> Callable[[
 
     def parse_sequences(records: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         parsed = tf.io.parse_sequence_example(records, spec[0] or None, steps or None)
-        return _shaped(context, parsed[0]), _shaped(lists, parsed[1])
+        return _reshape(context, parsed[0]), _reshape(lists, parsed[1])
 
     return parse_sequences
 
@@ -100,34 +100,34 @@ def make_layers_parser(schema: Schema, parts: Sequence[Sequence[Feature]]) -> Ca
     def parse_layers(*layers: Tensor) -> Any:  # noqa: ANN401 - as make_batch_parser's gives it
         parsed = [parser(layer) for parser, layer in zip(parsers, layers, strict=True)]
         if schema.payload != "sequence_example":
-            return _together(parsed)
-        return tuple(_together(side) for side in zip(*parsed, strict=True))
+            return _merge_features(parsed)
+        return tuple(_merge_features(side) for side in zip(*parsed, strict=True))
 
     return parse_layers
 
 
-def _together(parsed: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _merge_features(parsed: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {name: tensor for part in parsed for name, tensor in part.items()}
 
 
-def joined(*layers: Tensor) -> Tensor:
+def join_layers(*layers: Tensor) -> Tensor:
     """Join vectors of layers into whole records: concatenated messages merge."""
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
     return tf.strings.join(layers)
 
 
-def _shaped(features: Sequence[Feature], parsed: dict[str, Tensor]) -> dict[str, Tensor]:
+def _reshape(features: Sequence[Feature], parsed: dict[str, Tensor]) -> dict[str, Tensor]:
     tensors = {}
     for feature in features:
-        tensor = _in_shape(feature, parsed[feature.name])
+        tensor = _reshape_tensor(feature, parsed[feature.name])
         if isinstance(feature.meaning, Array):
-            tensor = _decoded(feature.meaning, tensor)
+            tensor = _decode_arrays(feature.meaning, tensor)
         tensors[feature.name] = tensor
     return tensors
 
 
-def _in_shape(feature: Feature, tensor: Tensor) -> Tensor:
+def _reshape_tensor(feature: Feature, tensor: Tensor) -> Tensor:
     """Return the tensor with all dimensions dense that do not vary between records."""
     fixed = shapes.is_fixed(feature.shape)
     if not feature.sequence:
@@ -149,12 +149,12 @@ def _rows(values: Tensor, shape: Shape | None, splits: Tensor) -> Tensor:
     return tf.RaggedTensor.from_row_splits(cells, tf.cast(splits, tf.int64))
 
 
-def _decoded(meaning: Array, tensor: Tensor) -> Tensor:
+def _decode_arrays(meaning: Array, tensor: Tensor) -> Tensor:
     """Decode the arrays whose bytes a tensor holds."""
     import tensorflow as tf  # noqa: PLC0415 - takes seconds to load
 
     if isinstance(tensor, tf.RaggedTensor):
-        return tensor.with_flat_values(_decoded(meaning, tensor.flat_values))
+        return tensor.with_flat_values(_decode_arrays(meaning, tensor.flat_values))
     inner = tensor.shape[1:].as_list()
     data = tf.reshape(tensor, (-1,))
     if shapes.is_fixed(meaning.shape):
@@ -230,7 +230,7 @@ def read_local_chunks(
         return layers[0] if depth == 1 else tf.data.Dataset.zip(tuple(layers))
 
     # With a single file at a time, order is kept and the next file is opened early.
-    return tf.data.Dataset.from_tensor_slices(_told(records, depth, most)).interleave(
+    return tf.data.Dataset.from_tensor_slices(_describe_files(records, depth, most)).interleave(
         tf.autograph.experimental.do_not_convert(read),
         cycle_length=_SHARDS_AT_ONCE if interleave else 1,
         num_parallel_calls=tf.data.AUTOTUNE if interleave else 1,
@@ -243,7 +243,7 @@ def _depth_of(records: Sequence[Records]) -> int:
     return max((len(shard.files) for shard in records), default=1)
 
 
-def _told(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ...]:
+def _describe_files(records: Sequence[Records], depth: int, most: int) -> tuple[Tensor, ...]:
     """Return the tensors that describe each shard.
 
     They hold the paths and compressions of its layers, which layers exist, the number of records,
@@ -315,20 +315,20 @@ def to_tf(
     features = select_columns(snapshot.schema, columns, raw) if parse else []
     layers = list_needed_layers(snapshot, features if parse else None)
     if not unchecked:
-        _refuse_unchecked(snapshot, layers)
+        _validate_trusted(snapshot, layers)
     tf = _tensorflow()
     shards = [open_records(snapshot, item, features if parse else None) for item in layers]
     ordered = not interleave or deterministic
     if all(_read_by_tensorflow(item) for item in shards):
         chunks = read_local_chunks(shards, interleave=interleave, ordered=ordered)
-        work = _work(snapshot.schema, features, layers)
+        work = _make_work(snapshot.schema, features, layers)
         most = chunk_records(shards)
     else:
         ordered, most = True, 0
         chunks = _stored_chunks(snapshot, shards, limits or DEFAULT_LIMITS)
         work = make_batch_parser(snapshot.schema, features) if parse else None
     records = snapshot.records
-    whole = _worked(chunks, work, ordered=ordered)
+    whole = _map_chunks(chunks, work, ordered=ordered)
     if batch is None:
         chunks = whole
     else:
@@ -337,13 +337,13 @@ def to_tf(
         # record.
         whole_first = batch < most and not _is_ragged(whole)
         chunks = (whole if whole_first else chunks).rebatch(batch, drop_remainder=drop_remainder)
-        chunks = chunks if whole_first else _worked(chunks, work, ordered=ordered)
+        chunks = chunks if whole_first else _map_chunks(chunks, work, ordered=ordered)
     chunks = chunks.prefetch(tf.data.AUTOTUNE)
     dataset = chunks.unbatch() if batch is None else chunks
     return dataset.apply(tf.data.experimental.assert_cardinality(records))
 
 
-def _worked(
+def _map_chunks(
     chunks: tf.data.Dataset, work: Callable[..., Any] | None, *, ordered: bool
 ) -> tf.data.Dataset:
     if work is None:
@@ -367,7 +367,7 @@ def _read_by_tensorflow(shard: Records) -> bool:
     return all(file.file.store.local_path(file.file.name) is not None for file in shard.files)
 
 
-def _refuse_unchecked(snapshot: StoredSnapshot, layers: Sequence[Sequence[Layer]]) -> None:
+def _validate_trusted(snapshot: StoredSnapshot, layers: Sequence[Sequence[Layer]]) -> None:
     """Raise an error for unchecked records: TensorFlow can crash on corrupt data."""
     hint = _check_hint(snapshot.version, " and read `version.published()`")
     if not snapshot.published:
@@ -423,7 +423,7 @@ def _check_hint(version: str, then: str = "") -> Hint:
     )
 
 
-def _work(
+def _make_work(
     schema: Schema, features: Sequence[Feature], layers: Sequence[Sequence[Layer]]
 ) -> Callable[..., Any] | None:
     """Return the function that turns chunks into features, or layers into whole records.
@@ -433,12 +433,12 @@ def _work(
     if all(len(stack) == 1 for stack in layers):
         return make_batch_parser(schema, features) if features else None
     if not features:
-        return joined
+        return join_layers
     key_sets = {tuple(layer.keys for layer in stack) for stack in layers}
     if len(key_sets) > 1:
         parser = make_batch_parser(schema, features)
-        return lambda *parts: parser(joined(*parts))
-    # Parsing each layer by itself copies nothing.
+        return lambda *parts: parser(join_layers(*parts))
+    # Parsing each layer separately copies nothing.
     (each,) = key_sets
     return make_layers_parser(schema, [[f for f in features if f.key in keys] for keys in each])
 

@@ -185,7 +185,9 @@ def open_plan(store: Store, plan: PairPlan, keys: Collection[Key] | None = None)
     left, right = (_snapshot(store, side) for side in (plan.left, plan.right))
     bound, schema = bind_spec(plan.spec, left.schema, right.schema)
     if keys is not None:
-        names = PairFeatureNames(_only(bound.names.left, keys), _only(bound.names.right, keys))
+        names = PairFeatureNames(
+            _select_names(bound.names.left, keys), _select_names(bound.names.right, keys)
+        )
         bound = replace(bound, names=names)
     sides = [
         get_combination_side(snapshot, names)
@@ -204,7 +206,7 @@ def open_plan(store: Store, plan: PairPlan, keys: Collection[Key] | None = None)
     )
 
 
-def _only(names: Mapping[Key, str | None], keys: Collection[Key]) -> dict[Key, str | None]:
+def _select_names(names: Mapping[Key, str | None], keys: Collection[Key]) -> dict[Key, str | None]:
     return {
         key: name if name is not None and (key[0], name) in keys else None
         for key, name in names.items()
@@ -260,10 +262,12 @@ def get_combination_side(
 
 
 def _payloads(records: Records) -> int:
-    return sum(_unpacked(file) - FRAME_BYTES * file.shard.records for file in records.files)
+    return sum(
+        _get_decompressed_size(file) - FRAME_BYTES * file.shard.records for file in records.files
+    )
 
 
-def _unpacked(file: ShardFile) -> int:
+def _get_decompressed_size(file: ShardFile) -> int:
     """Return the decompressed size of a file, from its index if possible."""
     shard, stored = file.shard, file.file
     if shard.compression == "none":

@@ -111,7 +111,7 @@ def find_mismatch(feature: Feature, kind: pa.DataType) -> str | None:
         expected, flat = len(feature.meaning.shape), 1
     else:
         if not (pa.types.is_null(leaf) or _has_kind(leaf, feature.kind)):
-            return f"holds {_named(leaf)} values, not {feature.kind}"
+            return f"holds {_format_type(leaf)} values, not {feature.kind}"
         expected, flat = get_depth(feature), 1 + feature.sequence
     depth = len(dimensions)
     known = not pa.types.is_null(leaf)
@@ -175,7 +175,7 @@ def _has_kind(leaf: pa.DataType, kind: Kind) -> bool:
     return infer_kind(leaf) == "bytes"
 
 
-def _named(kind: pa.DataType) -> str:
+def _format_type(kind: pa.DataType) -> str:
     """Return the type for messages, without the names of inner fields, which may be data."""
     if pa.types.is_boolean(kind):
         return "bool"
@@ -231,25 +231,25 @@ def to_column(feature: Feature, buffers: ColumnBuffers) -> pa.Array:
     for _ in range({"scalar": 0, "ragged": 2}.get(buffers.column.layout, 1)):
         values = values.values
     if _is_text(feature):
-        values = _as_text(feature, buffers, values)
+        values = _decode_text(feature, buffers, values)
     if buffers.column.layout == "scalar":
         return values
     fixed = shapes.is_fixed(feature.shape)
     if buffers.steps is not None:
         steps = _row_offsets(feature, buffers, buffers.steps)
         if fixed:
-            return _list(_in_rows(values, feature.shape), validity, buffers.rows)
-        values = _list(_in_rows(values, feature.shape[1:]), None, steps)
+            return _list(_split_into_rows(values, feature.shape), validity, buffers.rows)
+        values = _list(_split_into_rows(values, feature.shape[1:]), None, steps)
         return _list(values, validity, buffers.rows)
     if not fixed:
         rows = _row_offsets(feature, buffers, buffers.rows)
-        return _list(_in_rows(values, feature.shape[1:]), validity, rows)
-    values = _in_rows(values, feature.shape[1:])
+        return _list(_split_into_rows(values, feature.shape[1:]), validity, rows)
+    values = _split_into_rows(values, feature.shape[1:])
     kind = pa.list_(values.type, feature.shape[0])
     return pa.Array.from_buffers(kind, len(buffers.valid), [validity], children=[values])
 
 
-def _in_rows(values: pa.Array, shape: Shape) -> pa.Array:
+def _split_into_rows(values: pa.Array, shape: Shape) -> pa.Array:
     """Cut the values into rows of a fixed shape."""
     for size in reversed(shape):
         values = pa.FixedSizeListArray.from_arrays(values, size)
@@ -271,7 +271,7 @@ def _row_offsets(
     wrong = counts != unit if fixed else counts % unit != 0
     if wrong.any():
         index = int(wrong.argmax())
-        record = index if buffers.steps is None else _owner(buffers.rows, index)
+        record = index if buffers.steps is None else _find_owner(buffers.rows, index)
         step = " in a step" if feature.sequence else ""
         expected = f"{'' if fixed else 'a multiple of '}{unit}"
         actual = f"{format_count(int(counts[index]), 'value')}{step}"
@@ -281,14 +281,14 @@ def _row_offsets(
     return offsets if unit == 1 else offsets // np.int32(unit)
 
 
-def _as_text(feature: Feature, buffers: ColumnBuffers, values: pa.Array) -> pa.Array:
+def _decode_text(feature: Feature, buffers: ColumnBuffers, values: pa.Array) -> pa.Array:
     """Return the values as strings. Raises ColumnError for invalid UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         index = next(number for number, value in enumerate(values) if not _is_utf8(value.as_py()))
     for offsets in (buffers.steps, buffers.rows):
-        index = index if offsets is None else _owner(offsets, index)
+        index = index if offsets is None else _find_owner(offsets, index)
     raise ColumnError(
         index, feature.name, "holds bytes that are not UTF-8 text", code="invalid-utf8"
     )
@@ -302,6 +302,6 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def _owner(offsets: NDArray[np.int32], index: int) -> int:
+def _find_owner(offsets: NDArray[np.int32], index: int) -> int:
     """Return the list that contains a value."""
     return int(np.searchsorted(offsets, index, "right")) - 1

@@ -71,14 +71,14 @@ class SchemaDiff(Report):
             changes = list(group)
             verdict = "compatible" if all(c.compatible for c in changes) else "migration"
             where = "the schema" if name is None else f"feature {name!r}"
-            lines.append(f"{where}: {', '.join(map(_worded, changes))}: {verdict}")
+            lines.append(f"{where}: {', '.join(map(_format_change, changes))}: {verdict}")
         return lines
 
     def __str__(self) -> str:
         return "\n".join([_HEADLINES[self.classification], *self.lines()])
 
 
-def _worded(change: SchemaChange) -> str:
+def _format_change(change: SchemaChange) -> str:
     if change.what in {"added", "removed"}:
         return f"{change.what} ({change.old or change.new})"
     if change.what == "doc":

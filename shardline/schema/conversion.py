@@ -68,10 +68,10 @@ def convert_to_feature(
 
     With `base64`, text for images and arrays is base64.
     """
-    array = _stored(array)
+    array = _get_storage(array)
     reason = find_mismatch(feature, array.type)
     if reason is not None:
-        bad = dict.fromkeys(np.flatnonzero(_valid(array)).tolist(), reason)
+        bad = dict.fromkeys(np.flatnonzero(_get_validity(array)).tolist(), reason)
         return ConvertedColumn(pa.nulls(len(array), get_column_type(feature)), bad)
     packed = base64 and isinstance(feature.meaning, Image | Array)
     if isinstance(feature.meaning, Array) and has_numbers(feature, array.type):
@@ -79,22 +79,22 @@ def convert_to_feature(
         values, faults = encode_raw_arrays(feature.meaning, lists.values, lists.cuts)
         lists.note_nulls()
         lists.note(lists.cuts, faults, TOO_LARGE)
-        return ConvertedColumn(_masked(values, lists.invalid), lists.bad)
+        return ConvertedColumn(_mask_values(values, lists.invalid), lists.bad)
     if not get_depth(feature):
         return _fit_values(feature.kind, array, packed=packed)
     return _fit_lists(feature, array, packed=packed)
 
 
 def _fit_values(kind: Kind, array: pa.Array, *, packed: bool) -> ConvertedColumn:
-    values, faults = _converted(kind, array, packed=packed)
+    values, faults = _convert_kind(kind, array, packed=packed)
     bad: dict[int, str] = {}
     for mask, reason in faults:
         for row in np.flatnonzero(mask).tolist():
             bad.setdefault(row, reason)
     if bad:
-        invalid = ~_valid(values)
+        invalid = ~_get_validity(values)
         invalid[list(bad)] = True
-        values = _masked(values, invalid)
+        values = _mask_values(values, invalid)
     return ConvertedColumn(values, bad)
 
 
@@ -102,7 +102,7 @@ def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> ConvertedC
     dimensions = (None, *feature.shape) if feature.sequence else feature.shape
     lists = _Lists(array, dimensions, 1 + feature.sequence)
     lists.note_nulls()
-    values, faults = _converted(feature.kind, lists.values, packed=packed)
+    values, faults = _convert_kind(feature.kind, lists.values, packed=packed)
     for wrong, reason in faults:
         lists.note(lists.cuts, wrong, reason)
     if values.null_count:
@@ -110,8 +110,10 @@ def _fit_lists(feature: Feature, array: pa.Array, *, packed: bool) -> ConvertedC
     invalid = lists.invalid
     mask = pa.array(invalid) if invalid.any() else None
     if not feature.sequence:
-        return ConvertedColumn(_listed(lists.cuts, values, mask), lists.bad)
-    return ConvertedColumn(_listed(lists.levels[0], _listed(lists.steps, values), mask), lists.bad)
+        return ConvertedColumn(_build_lists(lists.cuts, values, mask), lists.bad)
+    return ConvertedColumn(
+        _build_lists(lists.levels[0], _build_lists(lists.steps, values), mask), lists.bad
+    )
 
 
 class _Lists:
@@ -123,7 +125,7 @@ class _Lists:
     """
 
     def __init__(self, array: pa.Array, dimensions: Shape, first: int) -> None:
-        self._valid = _valid(array)
+        self._valid = _get_validity(array)
         self._dimensions = dimensions
         self._nulls: list[tuple[Cuts, Mask]] = []
         self.bad: dict[int, str] = {}
@@ -143,7 +145,7 @@ class _Lists:
         if depth >= first and len(self._dimensions) > first:
             expected = self._dimensions[depth]
             lengths = np.diff(offsets)
-            wrong = (lengths != expected) & _valid(self.values)
+            wrong = (lengths != expected) & _get_validity(self.values)
             for index, owner in self._owners(self.cuts, wrong):
                 reason = (
                     "holds an inner list of "
@@ -152,9 +154,9 @@ class _Lists:
                 self.bad.setdefault(owner, reason)
         self.levels.append(offsets)
         self.cuts = offsets if depth == 0 else offsets[self.cuts]
-        self.values = _stored(inner)
+        self.values = _get_storage(inner)
         if self.values.null_count:
-            self._nulls.append((self.cuts, ~_valid(self.values)))
+            self._nulls.append((self.cuts, ~_get_validity(self.values)))
 
     @property
     def steps(self) -> Cuts:
@@ -194,41 +196,45 @@ class _Lists:
                 yield index, owner
 
 
-def _converted(kind: Kind, values: pa.Array, *, packed: bool) -> tuple[pa.Array, Faults]:
+def _convert_kind(kind: Kind, values: pa.Array, *, packed: bool) -> tuple[pa.Array, Faults]:
     """Convert values to the kind, and mark those that do not fit. Nulls are not marked."""
     if kind == "bytes" and packed and is_text(values.type):
-        return _unpacked(values)
+        return _decode_base64(values)
     if kind == "bytes":
         return values.cast(pa.binary()), []
     if kind == "float":
-        return _as_floats(values)
-    return _from_fractions(values) if pa.types.is_floating(values.type) else _as_whole(values)
+        return _convert_to_floats(values)
+    return (
+        _convert_fractions(values)
+        if pa.types.is_floating(values.type)
+        else _convert_integers(values)
+    )
 
 
-def _as_whole(values: pa.Array) -> tuple[pa.Array, Faults]:
+def _convert_integers(values: pa.Array) -> tuple[pa.Array, Faults]:
     after = values.cast(pa.int64(), safe=False)
     if not pa.types.is_uint64(values.type):
         return after, []
-    over = _marked(pc.less(after, pa.scalar(0, pa.int64())))
+    over = _get_mask(pc.less(after, pa.scalar(0, pa.int64())))
     return after, [(over, TOO_LARGE)] if over.any() else []
 
 
-def _as_floats(values: pa.Array) -> tuple[pa.Array, Faults]:
+def _convert_to_floats(values: pa.Array) -> tuple[pa.Array, Faults]:
     if pa.types.is_float32(values.type):
         return values, []
     before = values.cast(
         pa.float64(), safe=False
     )  # via float64 for whole numbers too, so that they round as their text does
     after = before.cast(pa.float32(), safe=False)
-    infinite = _marked(pc.is_inf(after))
+    infinite = _get_mask(pc.is_inf(after))
     if not infinite.any():
         return after, []
-    return after, [(infinite & ~_marked(pc.is_inf(before)), TOO_LARGE)]
+    return after, [(infinite & ~_get_mask(pc.is_inf(before)), TOO_LARGE)]
 
 
-def _from_fractions(values: pa.Array) -> tuple[pa.Array, Faults]:
+def _convert_fractions(values: pa.Array) -> tuple[pa.Array, Faults]:
     numbers = values.cast(pa.float64())
-    missing = None if not numbers.null_count else ~_valid(numbers)
+    missing = None if not numbers.null_count else ~_get_validity(numbers)
     plain = np.asarray(pc.fill_null(numbers, 0.0))
     with np.errstate(invalid="ignore"):
         unknown = np.isnan(plain)
@@ -240,7 +246,7 @@ def _from_fractions(values: pa.Array) -> tuple[pa.Array, Faults]:
     return pa.array(whole, mask=missing), [fault for fault in faults if fault[0].any()]
 
 
-def _unpacked(values: pa.Array) -> tuple[pa.Array, Faults]:
+def _decode_base64(values: pa.Array) -> tuple[pa.Array, Faults]:
     wrong = np.zeros(len(values), np.bool_)
     unpacked: list[bytes | None] = []
     for index, text in enumerate(values.to_pylist()):
@@ -252,7 +258,7 @@ def _unpacked(values: pa.Array) -> tuple[pa.Array, Faults]:
     return pa.array(unpacked, pa.binary()), [(wrong, NOT_BASE64)] if wrong.any() else []
 
 
-def _stored(array: pa.Array) -> pa.Array:
+def _get_storage(array: pa.Array) -> pa.Array:
     """Return the array without extension and dictionary types."""
     while True:
         if isinstance(array.type, pa.BaseExtensionType):
@@ -263,22 +269,22 @@ def _stored(array: pa.Array) -> pa.Array:
             return array
 
 
-def _valid(array: pa.Array) -> Mask:
+def _get_validity(array: pa.Array) -> Mask:
     if not array.null_count:
         return np.ones(len(array), np.bool_)
     return np.asarray(array.is_valid())
 
 
-def _marked(mask: pa.Array) -> Mask:
+def _get_mask(mask: pa.Array) -> Mask:
     return np.asarray(pc.fill_null(mask, False))  # noqa: FBT003 - Arrow's own
 
 
-def _listed(cuts: Cuts, values: pa.Array, mask: pa.Array | None = None) -> pa.Array:
+def _build_lists(cuts: Cuts, values: pa.Array, mask: pa.Array | None = None) -> pa.Array:
     check_offsets(int(cuts[-1]))
     return pa.ListArray.from_arrays(pa.array(cuts.astype(np.int32)), values, mask=mask)
 
 
-def _masked(values: pa.Array, invalid: NDArray[Any]) -> pa.Array:
+def _mask_values(values: pa.Array, invalid: NDArray[Any]) -> pa.Array:
     if not invalid.any():
         return values
     return pc.if_else(pa.array(~invalid), values, pa.scalar(None, values.type))
@@ -291,14 +297,14 @@ def encode_raw_arrays(
 
     `cuts` gives the values of each row.
     """
-    dtype = _dtype(meaning.dtype)
+    dtype = _parse_dtype(meaning.dtype)
     if pa.types.is_null(values.type):  # all lists are empty
         values = values.cast(pa.int64())
     zero = pa.scalar(False if pa.types.is_boolean(values.type) else 0, values.type)
     numbers = np.asarray(pc.fill_null(values, zero) if values.null_count else values)
     with np.errstate(invalid="ignore", over="ignore"):
         converted = numbers.astype(dtype)
-        wrong = _lost(numbers, converted)
+        wrong = _mark_changed(numbers, converted)
     offsets = cuts * dtype.itemsize
     check_offsets(int(offsets[-1]))
     data = pa.py_buffer(np.ascontiguousarray(converted).view(np.uint8))
@@ -306,7 +312,7 @@ def encode_raw_arrays(
     return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, parts), wrong
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def _parse_dtype(name: str) -> np.dtype[Any]:
     dtype: np.dtype[Any]
     if name == "bfloat16":
         # NumPy lacks bfloat16. Users of such arrays have ml_dtypes installed.
@@ -318,7 +324,7 @@ def _dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _lost(before: NDArray[Any], after: NDArray[Any]) -> NDArray[np.bool_]:
+def _mark_changed(before: NDArray[Any], after: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark numbers that have changed, except for rounded fractions."""
     if after.dtype.kind in "fV":  # NumPy reports bfloat16 as V
         finite = np.isfinite(before) if before.dtype.kind == "f" else np.True_
@@ -353,7 +359,7 @@ def column_of(values: Sequence[object]) -> pa.Array:
     if kinds & _BOOLS and any(issubclass(kind, _NUMBERS) for kind in kinds - _BOOLS):
         # Arrow converts true to 1 or rejects it, depending on the values before it.
         raise TypeError("true and false beside numbers")
-    return pa.array([_plain(value) for value in values])
+    return pa.array([_to_plain(value) for value in values])
 
 
 def _gather_types(values: Iterable[object], kinds: set[type]) -> None:
@@ -383,7 +389,7 @@ def convert_values(
     """Convert values to a column of the feature, with reasons for values that do not fit."""
     try:
         column = column_of(values)
-        # A value of a wrong type may impose it on others: an empty list has no type of its own.
+        # A value of a wrong type may impose it on others: an empty list has no type.
         if len(values) == 1 or find_mismatch(feature, column.type) is None:
             return convert_to_feature(feature, column, base64=base64)
     except MISMATCH:
@@ -414,13 +420,13 @@ def measure_value(value: object) -> int:
 def _column_of_arrays(values: Sequence[object], present: list[Any]) -> pa.Array:
     shapes = {(value.shape, value.dtype) for value in present}
     if len(shapes) > 1 or len(present) < len(values) or present[0].dtype == object:
-        return pa.array([_plain(value) for value in values])
+        return pa.array([_to_plain(value) for value in values])
     if 0 in present[0].shape:
         return pa.array([value.tolist() for value in present])
     return convert_array(np.stack(present))
 
 
-def _plain(value: object) -> object:
+def _to_plain(value: object) -> object:
     """Return the value as Arrow takes it: Arrow supports only one-dimensional arrays."""
     if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype == object):
         return value.tolist()
@@ -430,7 +436,7 @@ def _plain(value: object) -> object:
 def _describe_mismatch(feature: Feature, value: object) -> str:
     """Return why a value does not fit the feature, if no column can be built from it."""
     kinds, depths, nulls = set[str](), set[int](), False
-    left: list[tuple[object, int]] = [(_plain(value), 0)]
+    left: list[tuple[object, int]] = [(_to_plain(value), 0)]
     while left:
         item, depth = left.pop()
         if isinstance(item, list | tuple | np.ndarray):

@@ -120,7 +120,7 @@ def validate_frames(
     good_rows = np.delete(np.arange(len(starts)), list(reasons))
     sizes = lengths[good_rows]
     return EncodedRows(
-        _joined(memoryview(data), starts, lengths, good_rows),
+        _join_frames(memoryview(data), starts, lengths, good_rows),
         np.cumsum(sizes + FRAME_BYTES) - sizes - FOOTER_BYTES,
         sizes,
         rows.numbers[good_rows],
@@ -128,7 +128,7 @@ def validate_frames(
     )
 
 
-def _joined(data: memoryview, starts: IntArray, lengths: IntArray, indices: IntArray) -> bytes:
+def _join_frames(data: memoryview, starts: IntArray, lengths: IntArray, indices: IntArray) -> bytes:
     """Return the frames at these positions concatenated, with neighbors in one piece."""
     breaks = np.flatnonzero(np.diff(indices) != 1) + 1
     runs = np.split(indices, breaks) if len(indices) else []

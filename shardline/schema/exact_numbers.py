@@ -93,8 +93,8 @@ def find_rounded(column: pa.Array) -> int | None:
     _, leaf = unwrap_lists(column.type)
     if not (pa.types.is_integer(leaf) or pa.types.is_float64(leaf)):
         return None
-    cuts, values = _leaves(column)
-    marked = _rounded(values)
+    cuts, values = _flatten(column)
+    marked = _mark_rounded(values)
     if marked is None:
         return None
     rows = np.searchsorted(cuts, np.flatnonzero(marked), "right") - 1
@@ -107,7 +107,7 @@ def has_rounded_text(numbers: pa.Array, texts: pa.Array) -> bool:
 
     `numbers` are the parsed texts.
     """
-    marked = _rounded(numbers)
+    marked = _mark_rounded(numbers)
     if marked is not None and marked.any():
         return True
     if not pa.types.is_floating(numbers.type):
@@ -131,7 +131,7 @@ def _is_rounded_text(number: float, text: str) -> bool:
 
 def mark_rounded(numbers: pa.Array) -> Mask:
     """Mark the numbers that float32 rounds before the decimal point."""
-    marked = _rounded(numbers)
+    marked = _mark_rounded(numbers)
     return np.zeros(len(numbers), np.bool_) if marked is None else marked
 
 
@@ -152,7 +152,7 @@ def has_large_floats(column: pa.Array) -> bool:
     """Return True if a float column has numbers that may be rounded integers."""
     if not pa.types.is_float64(unwrap_lists(column.type)[1]):
         return False
-    _, floats = _leaves(column)
+    _, floats = _flatten(column)
     return bool(pc.any(pc.greater_equal(pc.abs(floats), FLOAT64_WHOLE)).as_py())
 
 
@@ -194,7 +194,7 @@ _DECLARE = Hint.of(
 )
 
 
-def _leaves(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+def _flatten(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     """Return the offsets of each row's values, and the values."""
     cuts = np.arange(len(column) + 1)
     values = column
@@ -210,7 +210,7 @@ def _leaves(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
             return cuts, values
 
 
-def _rounded(values: pa.Array) -> Mask | None:
+def _mark_rounded(values: pa.Array) -> Mask | None:
     """Mark numbers that float32 rounds before the point. Returns None if all are small."""
     bounds = pc.min_max(values)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()

@@ -211,13 +211,13 @@ class ColumnChunk:
             refused = QuarantinedRow(first, f"row {first}", None, detail, is_too_large=True)
             return EncodedRows.quarantine(refused)
         names = set(self.batch.rows.schema.names) | self.batch.objects.keys()
-        columns = [(f, self._fitted(f)) for f in self.schema.features if f.name in names]
+        columns = [(f, self._convert(f)) for f in self.schema.features if f.name in names]
         rows = Rows(
             np.arange(first, self.end), lambda row: f"row {first + row}", self._content, "json"
         )
         return build_frames(self.schema, columns, rows, {}, self.limits.max_record_bytes)
 
-    def _fitted(self, feature: Feature) -> ConvertedColumn:
+    def _convert(self, feature: Feature) -> ConvertedColumn:
         if feature.name in self.batch.objects:
             return convert_values(feature, self.batch.objects[feature.name])
         with translate_arrow_errors(self.label, feature.name):

@@ -373,7 +373,7 @@ class CsvRows:
         """Return the cells by column; invalid rows are empty and added to `reasons`."""
         if not len(self.filled):
             return [pa.array([], pa.string()) for _ in self.names]
-        return self._at_once() or self._one_by_one(reasons)
+        return self._parse_by_arrow() or self._parse_rows(reasons)
 
     def cells(self, reasons: Reasons) -> CellColumns | None:
         """Return the cells of a few rows; None for many rows or no rows."""
@@ -393,7 +393,7 @@ class CsvRows:
         else:
             tally.add_cells(cells)
 
-    def _at_once(self) -> Sequence[pa.Array] | None:
+    def _parse_by_arrow(self) -> Sequence[pa.Array] | None:
         if len(self.data) >= LARGEST_OFFSET or not self._is_ended():
             return None
         kinds = dict.fromkeys(self.names, pa.string())
@@ -427,7 +427,7 @@ class CsvRows:
             return False
         return True
 
-    def _one_by_one(self, reasons: Reasons) -> Sequence[pa.Array]:
+    def _parse_rows(self, reasons: Reasons) -> Sequence[pa.Array]:
         empty = [""] * len(self.names)
         rows = []
         for index in range(len(self.filled)):

@@ -345,7 +345,7 @@ class JsonLinesChunk:
             )
             return EncodedRows.quarantine(refused)
         few = len(self.lines.data) < _FEW_BYTES
-        return (None if few else self._at_once()) or self.one_by_one()
+        return (None if few else self._read_by_arrow()) or self.one_by_one()
 
     def infer(self) -> Schema:
         """Infer the schema of the rows."""
@@ -357,7 +357,7 @@ class JsonLinesChunk:
         numbers = self.lines.first + self.lines.filled
         return Rows(numbers, lambda index: f"line {numbers[index] + 1}", self.lines.line, "jsonl")
 
-    def _at_once(self) -> EncodedRows | None:
+    def _read_by_arrow(self) -> EncodedRows | None:
         types = self._types()
         batch = None if types is None else self.lines.read(types)
         if batch is None:

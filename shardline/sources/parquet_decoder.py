@@ -149,9 +149,9 @@ class _DecodeTask:
             return
         if size > self._request["row"] and part.num_rows == 1:
             raise DecoderFault("record-too-large", part=self._part, row=first, size=size)
-        send(self._outgoing, b"batch", POSITION.pack(first, position), self._packed(part))
+        send(self._outgoing, b"batch", POSITION.pack(first, position), self._serialize(part))
 
-    def _packed(self, part: pa.RecordBatch) -> memoryview:
+    def _serialize(self, part: pa.RecordBatch) -> memoryview:
         """Return the rows as an IPC stream in a reused buffer."""
         size = pa.ipc.get_record_batch_size(part) + part.schema.serialize().size + _STREAM_BYTES
         size += 2 * _count_dictionary_bytes(part)
@@ -262,7 +262,7 @@ def _open_parquet(source: Any) -> Any:  # noqa: ANN401 - a file and a reader of 
     # Buffered, so that a column of a large row group is not loaded as a whole.
     options = {"pre_buffer": False, "buffer_size": _BUFFER_BYTES}
     try:
-        from pyarrow._parquet import ParquetReader  # noqa: PLC0415 - only where it is needed
+        from pyarrow._parquet import ParquetReader  # noqa: PLC0415 - only for Parquet
 
         reader = ParquetReader()
         reader.open(source, arrow_extensions_enabled=True, **options)

@@ -175,10 +175,10 @@ class _DecoderSession:
         while True:
             decoder = _take_decoder()
             try:
-                return decoder, self._answer(decoder, self._request)
+                return decoder, self._ask(decoder, self._request)
             except (EOFError, OSError):
                 if decoder.end() or decoder.is_fresh:
-                    raise self._died(decoder) from None
+                    raise self._make_died_error(decoder) from None
             except BaseException:
                 decoder.kill()
                 decoder.end()
@@ -199,10 +199,10 @@ class _DecoderSession:
         try:
             while True:
                 try:
-                    message = self._answer(self._decoder)
+                    message = self._ask(self._decoder)
                 except (EOFError, OSError):
                     self._decoder.end()
-                    raise self._died(self._decoder) from None
+                    raise self._make_died_error(self._decoder) from None
                 if bytes(message[0]) != b"batch":
                     done = True
                     self._raise_fault(message)
@@ -238,7 +238,7 @@ class _DecoderSession:
         finally:
             file.close()
 
-    def _answer(self, decoder: _Decoder, request: bytes | None = None) -> Message:
+    def _ask(self, decoder: _Decoder, request: bytes | None = None) -> Message:
         message = decoder.receive() if request is None else decoder.ask(request)
         while bytes(message[0]) == b"read":
             offset, size = POSITION.unpack(message[1])
@@ -260,7 +260,7 @@ class _DecoderSession:
             fault = DecoderFault.unpack([bytes(part) for part in message[1:]])
             raise _make_decoder_error(self._origin.label, fault, self._limits)
 
-    def _died(self, decoder: _Decoder) -> SourceError:
+    def _make_died_error(self, decoder: _Decoder) -> SourceError:
         return SourceError(
             f"{self._origin.label}: decoder ended with {decoder.ending}",
             code="decoder-died",

@@ -58,7 +58,7 @@ class DurableFile:
         self._folder = self._open_folder() if folder is None else os.dup(folder)
         try:
             if not overwrite and self._mode() is not None:
-                self._refuse()
+                self._raise_file_exists()
             if folder is None:
                 remove_stale_files(
                     self._folder, self.path.name
@@ -110,7 +110,7 @@ class DurableFile:
             file.close()
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self.path))
 
-    def _refuse(self) -> None:
+    def _raise_file_exists(self) -> None:
         is_folder = stat.S_ISDIR(self._mode() or 0)
         problem = "a folder has this name" if is_folder else "file exists already"
         raise FileExistsAlreadyError(
@@ -200,7 +200,7 @@ class DurableFile:
                 follow_symlinks=False,
             )
         except FileExistsError:
-            self._refuse()
+            self._raise_file_exists()
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise

@@ -252,7 +252,7 @@ class LocalStore:
             with self._creating(name):
                 folder = opened.enter_context(self._folders.made(_folder_of(name)))
                 if overwrite:
-                    self._refuse_what_is_no_file(name, folder)
+                    self._validate_is_file(name, folder)
                 path = self._path(name)
                 is_synced = synced and not derived
                 file = DurableFile(path, overwrite=overwrite, synced=is_synced, folder=folder)
@@ -286,7 +286,7 @@ class LocalStore:
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-            self._refuse_what_is_no_file(item.name, folders[folder])
+            self._validate_is_file(item.name, folders[folder])
         if item.derived:
             self.replace(item.name, item.data)
         return item.derived
@@ -322,7 +322,7 @@ class LocalStore:
             except FileExistsAlreadyError:
                 with self._folders.entered(_folder_of(name)) as folder:
                     if folder is not None:
-                        self._refuse_what_is_no_file(name, folder)
+                        self._validate_is_file(name, folder)
                 path = self._path(name)
                 raise ObjectExistsError(f"{path}: file exists already", path=path) from None
 
@@ -337,7 +337,7 @@ class LocalStore:
         with self._translate_errors(name), self._folders.entered(_folder_of(name)) as folder:
             if folder is None:
                 return
-            self._refuse_what_is_no_file(name, folder)
+            self._validate_is_file(name, folder)
             try:
                 os.unlink(_leaf_of(name), dir_fd=folder)
             except FileNotFoundError:
@@ -475,7 +475,7 @@ class LocalStore:
                 raise get_link_error(self._path(name)) from None
             raise get_storage_error(error, self._path(name)) from None
 
-    def _refuse_what_is_no_file(self, name: str, folder: int) -> None:
+    def _validate_is_file(self, name: str, folder: int) -> None:
         try:
             mode = os.stat(_leaf_of(name), dir_fd=folder, follow_symlinks=False).st_mode
         except FileNotFoundError:

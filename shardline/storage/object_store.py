@@ -184,7 +184,7 @@ class ObjectStore:
         return f"ObjectStore({self.uri!r})"
 
     def __reduce__(self) -> tuple[Callable[[str], Store], tuple[str]]:
-        """Reopen the store where it is sent to, with the settings of that environment."""
+        """Reopen the store in the receiving process, with the settings of its environment."""
         return open_store, (self.uri,)
 
     def read(self, name: str) -> bytes:
@@ -216,9 +216,9 @@ class ObjectStore:
         """Read ranges of an object, each given as offset and size. Nearby ranges are merged."""
         nonempty = [(offset, size) for offset, size in ranges if size]
         if len(nonempty) != 1:
-            self._refuse_outside(name, ranges)
+            self._validate_ranges(name, ranges)
         if min((min(span) for span in nonempty), default=0) < 0:
-            raise self._outside(name)
+            raise self._make_outside_error(name)
         with translate_errors(self._uri(name), "read"):
             parts = self._client.get_ranges(
                 self._key(name),
@@ -227,18 +227,18 @@ class ObjectStore:
             )
         data_by_range = dict(zip(nonempty, map(bytes, parts), strict=True))
         if any(len(data) != size for (_, size), data in data_by_range.items()):
-            raise self._outside(name)
+            raise self._make_outside_error(name)
         return [data_by_range.get(span, b"") for span in ranges]
 
-    def _refuse_outside(self, name: str, ranges: Sequence[tuple[int, int]]) -> None:
+    def _validate_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Check the size before several ranges are read: obstore panics past the end."""
         info = self.info(name)
         if info is None:
             raise ObjectNotFoundError(f"{self._uri(name)}: object not found", path=self._uri(name))
         if any(offset + size > info.size for offset, size in ranges):
-            raise self._outside(name)
+            raise self._make_outside_error(name)
 
-    def _outside(self, name: str) -> StorageError:
+    def _make_outside_error(self, name: str) -> StorageError:
         return StorageError(
             f"{self._uri(name)}: object shorter than expected",
             code="object-mismatch",

@@ -258,7 +258,7 @@ class CompressedStream:
         """Decompress into `view`. Returns 0 at the end, raises CompressionError if corrupt."""
         while True:
             if self._left:
-                return self._give(self._left, view)
+                return self._copy_to(self._left, view)
             self._raise_pending()
             if self._member is None:
                 if self._next >= self.size:
@@ -312,9 +312,9 @@ class CompressedStream:
             self._next = max(self._next, member.doubtful_from)
             self._member = None
         self._unpacked += len(data)
-        return self._give(data, view)
+        return self._copy_to(data, view)
 
-    def _give(self, data: bytes, view: memoryview) -> int:
+    def _copy_to(self, data: bytes, view: memoryview) -> int:
         """Copy what fits into `view`. Rescued data may be larger than requested."""
         piece, self._left = data[: len(view)], data[len(view) :]
         view[: len(piece)] = piece
@@ -418,7 +418,7 @@ class _Member:
             try:
                 data: bytes = self._inflate.decompress(chunk, limit)
             except _InflateError as error:
-                raise self._broken(f"cannot be unpacked ({error})") from None
+                raise self._make_error(f"cannot be unpacked ({error})") from None
             self._checksum = self._sum(data, self._checksum)
             self._unpacked += len(data)
             if data or self.ended:
@@ -426,9 +426,9 @@ class _Member:
             # The decoder may request input while it holds decompressed bytes back. The data is
             # truncated only if both are exhausted.
             if not chunk and self._inflate.needs_input:
-                raise self._broken("is cut off")
+                raise self._make_error("is cut off")
 
-    def _broken(self, problem: str) -> CompressionError:
+    def _make_error(self, problem: str) -> CompressionError:
         self.rescued, offset = self._rescue()
         return CompressionError(offset, f"the {self._compression.value.upper()} data {problem}")
 

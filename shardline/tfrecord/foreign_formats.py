@@ -66,7 +66,7 @@ def detect_foreign_format(file: OpenFile, compression: Compression) -> str | Non
         return format_name
     if compression is not Compression.GZIP:
         return None
-    head = _unpacked(file, compression)
+    head = _decompress_head(file, compression)
     inside = _format_of(head, head)
     return None if inside is None else f"{inside} (gzip)"
 
@@ -167,7 +167,7 @@ def _tail(file: OpenFile, head: bytes) -> bytes:
     return head[start:] if len(head) == file.size else file.pread(_TAIL_BYTES, start)
 
 
-def _unpacked(file: OpenFile, compression: Compression) -> bytes:
+def _decompress_head(file: OpenFile, compression: Compression) -> bytes:
     """Return the first decompressed bytes of a file, up to any corruption."""
     reopened = file.reopen()
     data = bytearray()

@@ -176,7 +176,7 @@ BLOCK_BYTES = 512 * 1024
 
 
 def checksum(data: Buffer, value: int = 0) -> int:
-    """Return the checksum of bytes, continued from `value`, by the fastest method at hand."""
+    """Return the checksum of bytes, continued from `value`, by the fastest available method."""
     # Without the compiled kernel, a crc32c takes longer than the SHA-256 of the same bytes.
     return zlib.crc32(data, value) if kernel.NAME == "reference" else kernel.crc32c(data, value)
 

@@ -192,7 +192,7 @@ class IndexedFile:
                 ) from None
             scan = kernel.scan(frame, max_record_bytes=self._limits.max_record_bytes)
             if scan.consumed != end - offset or len(scan.starts) != 1:
-                raise self._damaged(record, offset)
+                raise self._make_corrupt_error(record, offset)
             yield frame[HEADER_BYTES:-FOOTER_BYTES]
 
     @property
@@ -243,7 +243,7 @@ class IndexedFile:
             wrong = np.flatnonzero(scan.starts[:same] != expected[:same])
             # If a frame has the expected start but another length, the next start is wrong.
             bad = min(int(wrong[0]) - 1 if len(wrong) else same, len(numbers) - 1)
-            raise self._damaged(int(numbers[max(bad, 0)]), int(begins[max(bad, 0)]))
+            raise self._make_corrupt_error(int(numbers[max(bad, 0)]), int(begins[max(bad, 0)]))
         return data, scan.starts, scan.lengths
 
     def _bounds(self, record: int) -> tuple[int, int]:
@@ -283,7 +283,7 @@ class IndexedFile:
             to_skip -= skipped
         return stream
 
-    def _damaged(self, record: int, offset: int) -> CorruptFileError:
+    def _make_corrupt_error(self, record: int, offset: int) -> CorruptFileError:
         detail = (
             "the record the index points at is not intact: the file is damaged, or the index is "
             "not of this file"

@@ -82,7 +82,7 @@ class RecordBlock:
             )
 
     def copy(self) -> RecordBlock:
-        """Return the block with data of its own, which outlives the buffer of a reader."""
+        """Return a copy that outlives the buffer of its reader."""
         return replace(self, data=memoryview(bytes(self.data)))
 
     def split(self, count: int) -> tuple[RecordBlock, RecordBlock]:

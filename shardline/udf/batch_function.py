@@ -114,7 +114,7 @@ class BatchFunctionCall(BatchCall):
 
     def convert_result(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """Convert the returned columns to the declared features."""
-        columns = self._columns(result)
+        columns = self._get_columns(result)
         self.validate_names(columns)
         converted = []
         for feature in self.features:
@@ -122,12 +122,12 @@ class BatchFunctionCall(BatchCall):
             if isinstance(
                 column, AbstractSet | Mapping
             ):  # A value without a row cannot be assigned to a record.
-                raise self._no_column(feature, column)
+                raise self._make_column_error(feature, column)
             self.validate_row_count(feature.name, _get_length(column), rows)
-            converted.append(self._fitted(feature, column))
+            converted.append(self._convert(feature, column))
         return converted
 
-    def _columns(self, result: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - as above
+    def _get_columns(self, result: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - as above
         if isinstance(result, Mapping):
             return result
         if not isinstance(result, pa.RecordBatch | pa.Table) and hasattr(
@@ -156,8 +156,8 @@ class BatchFunctionCall(BatchCall):
             hint=Hint.of("return a dict of columns, a RecordBatch or a Table"),
         )
 
-    def _fitted(self, feature: Feature, column: Any) -> ConvertedColumn:  # noqa: ANN401 - as above
-        column = self._valid(feature, column)
+    def _convert(self, feature: Feature, column: Any) -> ConvertedColumn:  # noqa: ANN401 - as above
+        column = self._validate_column(feature, column)
         if isinstance(column, list | tuple):
             return convert_values(feature, column)
         if isinstance(column, np.ndarray) and column.dtype == object:
@@ -169,22 +169,22 @@ class BatchFunctionCall(BatchCall):
                 # In pandas columns, NaN is missing, unless the feature allows NaN.
                 column = pa.array(column, from_pandas=not feature.nan)
         except MISMATCH:
-            raise self._no_column(feature, column) from None
+            raise self._make_column_error(feature, column) from None
         try:
-            return convert_to_feature(feature, self._valid(feature, column))
+            return convert_to_feature(feature, self._validate_column(feature, column))
         except pa.ArrowException as error:
-            raise self._corrupt(feature, format_arrow_error(error)) from error
+            raise self._make_corrupt_error(feature, format_arrow_error(error)) from error
 
-    def _valid(self, feature: Feature, column: Any) -> Any:  # noqa: ANN401 - as above
+    def _validate_column(self, feature: Feature, column: Any) -> Any:  # noqa: ANN401 - as above
         """Return the column as one array, after validating its offsets and indices."""
         if not isinstance(column, pa.Array | pa.ChunkedArray):
             return column
         fault = find_fault([column])
         if fault is not None:
-            raise self._corrupt(feature, fault.detail)
+            raise self._make_corrupt_error(feature, fault.detail)
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
-    def _corrupt(self, feature: Feature, detail: str) -> FieldsError:
+    def _make_corrupt_error(self, feature: Feature, detail: str) -> FieldsError:
         return FieldsError(
             f"{self.label}: corrupt column {feature.name!r}: {detail}",
             code="corrupt-columns",
@@ -192,7 +192,7 @@ class BatchFunctionCall(BatchCall):
             feature=feature.name,
         )
 
-    def _no_column(self, feature: Feature, column: object) -> FieldsError:
+    def _make_column_error(self, feature: Feature, column: object) -> FieldsError:
         return FieldsError(
             f"{self.label}: invalid column {feature.name!r} of type {type(column).__name__}",
             code="invalid-udf-result",

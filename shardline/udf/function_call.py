@@ -24,10 +24,10 @@ from shardline.udf.udf_result import (
     format_exception,
     format_failures,
     join_columns,
+    join_results,
     make_null_column,
     make_result,
     offset_mismatch,
-    put_together,
 )
 from shardline.udf.worker_process import NotPortableError, WorkerPool, pickle_work
 
@@ -71,7 +71,7 @@ class BatchCall(ABC):
             self.label, self.features, columns, reasons, tried=halves.tried, error=error
         )
 
-    def checked(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
+    def convert_part(self, result: Any, first: int, last: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
         """Return the columns of rows `first` to `last` (exclusive), or BatchMismatchError."""
         try:
             return self.convert_result(result, last - first)
@@ -154,7 +154,7 @@ class _BatchBisection:
                 self.parts.append([make_null_column(feature, 1) for feature in self._work.features])
                 self.tried = last
             return
-        self.parts.append(self._work.checked(result, first, last))
+        self.parts.append(self._work.convert_part(result, first, last))
         self.tried = last
 
     def _halve(self, first: int, last: int, error: BaseException) -> None:
@@ -224,26 +224,26 @@ class BoundFunctionUDF(BoundUDF):
             try:
                 self._move()
             except NotPortableError as error:
-                raise error.refusal(label) from error
+                raise error.make_error(label) from error
 
     def compute(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute the new features of some records."""
         columns = self._select_columns(batch)
         parts: list[UDFResult] = []
-        for result in self._in_pieces(columns, every=every):
+        for result in self._compute_pieces(columns, every=every):
             parts.append(result)
             if result.reasons and not every:
                 break
-        return put_together(self.features, parts, columns.num_rows)
+        return join_results(self.features, parts, columns.num_rows)
 
-    def _in_pieces(self, batch: pa.RecordBatch, *, every: bool) -> Iterator[UDFResult]:
+    def _compute_pieces(self, batch: pa.RecordBatch, *, every: bool) -> Iterator[UDFResult]:
         """Compute a batch piece by piece, in this process until the work moves to workers."""
         done = 0
         while self._processes is None:
             piece = batch.slice(done, self._rows)
             whole = piece.num_rows == batch.num_rows
             with offset_mismatch(done):
-                result = self._here(piece if whole else copy_batch(piece), every=every)
+                result = self._compute_here(piece if whole else copy_batch(piece), every=every)
             yield result
             done += piece.num_rows
             if done >= batch.num_rows:
@@ -253,12 +253,12 @@ class BoundFunctionUDF(BoundUDF):
 
         def work(first: int) -> UDFResult:
             with offset_mismatch(first):
-                return self._elsewhere(batch.slice(first, rows), every=every)
+                return self._compute_in_worker(batch.slice(first, rows), every=every)
 
         firsts = range(done, batch.num_rows, rows) or [0]
-        yield from run_tasks(work, firsts, stop=self._hurry)
+        yield from run_tasks(work, firsts, stop=self._abort)
 
-    def _elsewhere(self, piece: pa.RecordBatch, *, every: bool) -> UDFResult:
+    def _compute_in_worker(self, piece: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute a piece in a worker process, if available."""
         result = None
         processes = self._processes
@@ -268,8 +268,8 @@ class BoundFunctionUDF(BoundUDF):
                     result = processes.run(piece, every=every, wait=self._insists)
                 except NotPortableError as error:
                     if self._insists:
-                        raise error.refusal(self._label) from error
-                    self._stay(error)
+                        raise error.make_error(self._label) from error
+                    self._move_back(error)
         # While workers start, compute in this process.
         return self._work(copy_batch(piece), every=every) if result is None else result
 
@@ -278,12 +278,12 @@ class BoundFunctionUDF(BoundUDF):
         if self._processes is not None:
             self._processes.close()
 
-    def _hurry(self) -> None:
+    def _abort(self) -> None:
         # After Ctrl-C, do not wait until a function finishes its batch.
         if isinstance(sys.exception(), KeyboardInterrupt):
             self.close()
 
-    def _here(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
+    def _compute_here(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute in this process, and move to workers after enough computing time."""
         began = thread_time()
         result = self._work(batch, every=every)
@@ -312,7 +312,7 @@ class BoundFunctionUDF(BoundUDF):
     def _move(self) -> None:
         self._processes = WorkerPool(self._label, self.features, pickle_work(self._work))
 
-    def _stay(self, error: NotPortableError) -> None:
+    def _move_back(self, error: NotPortableError) -> None:
         """Return to this process for good."""
         with self._lock:
             processes, self._processes = self._processes, None

@@ -154,13 +154,13 @@ class BoundTableJoin(BoundUDF):
             rows = np.where(is_missing, len(self._columns[0]) - 1, rows)
             is_missing[:] = False
         elif self._on_missing == "fail" and is_missing.any():
-            reasons = self._reasons(keys, is_missing, every=every)
+            reasons = self._describe_missing(keys, is_missing, every=every)
             tried = tried if every else min(reasons) + 1
         picked = pa.array(rows, mask=is_missing)
         columns = [ConvertedColumn(column.take(picked)) for column in self._columns]
         return make_result(self._label, self.features, columns, reasons, tried=tried)
 
-    def _reasons(
+    def _describe_missing(
         self, keys: pa.Array, is_missing: np.ndarray[tuple[int], np.dtype[np.bool_]], *, every: bool
     ) -> Reasons:
         missing_rows = np.flatnonzero(is_missing).tolist()
@@ -370,7 +370,7 @@ class TableJoin:
         features = [feature for feature in self.chosen or () if isinstance(feature, Feature)]
         if not features or len(features) < len(self.chosen or ()):
             return None
-        return tuple(self._as_made(features))
+        return tuple(self._make_optional(features))
 
     def settled(self) -> TableJoin:
         """Return a copy with the table loaded."""
@@ -450,9 +450,9 @@ class TableJoin:
                 hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
             )
         features = [inferred[f] if isinstance(f, str) else f for f in chosen]
-        return table, validate_features(self.label, self._as_made(features))
+        return table, validate_features(self.label, self._make_optional(features))
 
-    def _as_made(self, features: Sequence[Feature]) -> list[Feature]:
+    def _make_optional(self, features: Sequence[Feature]) -> list[Feature]:
         """Return the features, optional if `on_missing` is "absent"."""
         if self.on_missing != "absent":
             return list(features)

@@ -121,7 +121,7 @@ class LookupTable:
 
     def inferred(self, names: Sequence[str]) -> dict[str, Feature]:
         """Infer the features of these columns; SchemaMismatchError if that is impossible."""
-        self._refuse_large(names)
+        self._validate_exact(names)
         finder = SchemaFinder(self.label)
         for columns in self._columns(names):
             finder.add(pa.RecordBatch.from_arrays(columns, names))
@@ -130,7 +130,7 @@ class LookupTable:
         except SchemaMismatchError as error:
             if error.code != "inexact-number" or error.feature is None or error.record is None:
                 raise
-            raise self._unkept(
+            raise self._make_inexact_error(
                 error.code, error.feature, error.record, "float rounds the number"
             ) from None
         return {feature.name: feature for feature in schema.features}
@@ -175,13 +175,15 @@ class LookupTable:
             digest.update(kernel.encode(buffers, len(parts[0])).data)
         return digest.hexdigest()
 
-    def _refuse_large(self, names: Sequence[str]) -> None:
+    def _validate_exact(self, names: Sequence[str]) -> None:
         for name in names:
             row = self.large(name)
             if row is not None:
-                raise self._unkept("number-too-large", name, row, "number too large for int64")
+                raise self._make_inexact_error(
+                    "number-too-large", name, row, "number too large for int64"
+                )
 
-    def _unkept(self, code: str, name: str, row: int, problem: str) -> FieldsError:
+    def _make_inexact_error(self, code: str, name: str, row: int, problem: str) -> FieldsError:
         """Return the error for a number that no inferred kind stores exactly."""
         return FieldsError(
             f"{self.label}, column {name!r}, {self.where(row)}: {problem}",

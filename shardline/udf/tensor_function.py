@@ -31,9 +31,9 @@ from shardline.udf.udf_result import (
     CAUGHT_ERRORS,
     BatchMismatchError,
     format_exception,
+    join_results,
     make_result,
     offset_mismatch,
-    put_together,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class TensorForm:
         cuts = [tf.TensorSpec((None,), tf.int64) for size in self.cuts if size is None]
         return [*cuts, tf.TensorSpec((None, *self.values), dtype)]
 
-    def put_together(self, tf: Any, parts: Sequence[Tensor]) -> Tensor:  # noqa: ANN401 - as above
+    def assemble(self, tf: Any, parts: Sequence[Tensor]) -> Tensor:  # noqa: ANN401 - as above
         """Assemble the tensor from its parts."""
         *splits, tensor = parts
         for size in reversed(self.cuts):
@@ -145,14 +145,14 @@ class TensorForm:
                 splits.append(_make_row_splits(rows.descend()))
         values = rows.leaves()
         if self._array is not None:
-            return splits + self._decoded(self._array, column, values)
+            return splits + self._decode_arrays(self._array, column, values)
         if self.feature.kind == "bytes":
             flat = values.cast(pa.binary()).to_numpy(zero_copy_only=False)
         else:
             flat = np.asarray(values)
         return [*splits, flat.reshape(-1, *self.values)]
 
-    def _decoded(self, array: Array, column: pa.Array, values: pa.Array) -> Parts:
+    def _decode_arrays(self, array: Array, column: pa.Array, values: pa.Array) -> Parts:
         """Return the numbers of raw arrays, which are already contiguous."""
         sizes, data = _get_value_bytes(values)
         fixed = shapes.is_fixed(array.shape)
@@ -249,7 +249,7 @@ def stream_tensors(
                     yield work(batch, every=every)
                     continue
                 rows = batch.num_rows
-                columns = work.checked(result, 0, rows)
+                columns = work.convert_part(result, 0, rows)
                 yield make_result(work.label, work.features, columns, {}, tried=rows)
         finally:
             # A kept traceback would hold the iterator until exit; TensorFlow then cannot release
@@ -450,7 +450,7 @@ class TensorFunctionCall(BatchCall):
         inner = self.tf.function(self._function)
 
         def call(*parts: Tensor) -> dict[str, Tensor]:
-            return self._checked(inner(self._put_together(parts)))
+            return self._checked(inner(self._assemble(parts)))
 
         traced = self.tf.function(call, input_signature=self.specs, autograph=False)
         try:
@@ -465,11 +465,11 @@ class TensorFunctionCall(BatchCall):
                 hint=Hint.of("use TensorFlow operations only, or declare it with `batch_udf`"),
             ) from error
 
-    def _put_together(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+    def _assemble(self, parts: Sequence[Tensor]) -> dict[str, Tensor]:
         left = list(parts)
         tensors = {}
         for form, specs in zip(self._forms, self._specs, strict=True):
-            tensors[form.feature.name] = form.put_together(self.tf, left[: len(specs)])
+            tensors[form.feature.name] = form.assemble(self.tf, left[: len(specs)])
             del left[: len(specs)]
         return tensors
 
@@ -551,7 +551,7 @@ class BoundTensorUDF(BoundUDF):
         for index, piece in enumerate(cut):
             with offset_mismatch(index * self._batch):
                 parts.append(self._work(piece, every=every))
-        return put_together(self.features, parts, batch.num_rows)
+        return join_results(self.features, parts, batch.num_rows)
 
     def stream(
         self, batches: Iterable[pa.RecordBatch], *, every: bool, workers: int | None = None
@@ -572,10 +572,10 @@ class BoundTensorUDF(BoundUDF):
                 count, rows = begun[0]
                 if len(parts) == count:
                     begun.popleft()
-                    yield put_together(self.features, parts, rows)
+                    yield join_results(self.features, parts, rows)
                     parts = []
         except BatchMismatchError as error:
-            raise error.moved(len(parts) * self._batch) from error.__cause__
+            raise error.shift(len(parts) * self._batch) from error.__cause__
 
 
 def _split_batch(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:

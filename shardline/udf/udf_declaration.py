@@ -235,12 +235,12 @@ class BoundUDF(ABC):
                 raise batch
             return self.compute(batch, every=every)
 
-        return run_tasks(work, _iter_with_error(batches), workers=workers, stop=self._hurry)
+        return run_tasks(work, _iter_with_error(batches), workers=workers, stop=self._abort)
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
         """Stop background work."""
 
-    def _hurry(self) -> None:  # noqa: B027 - most work ends by itself
+    def _abort(self) -> None:  # noqa: B027 - most UDFs have nothing to abort
         """Abort work of a stream whose results are no longer needed, where possible."""
 
     def _select_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -137,7 +137,7 @@ def make_result(
     return UDFResult(list(zip(features, columns, strict=True)), reasons, error)
 
 
-def put_together(features: Sequence[Feature], parts: Sequence[UDFResult], rows: int) -> UDFResult:
+def join_results(features: Sequence[Feature], parts: Sequence[UDFResult], rows: int) -> UDFResult:
     """Concatenate the results of several parts, padded with nulls to `rows`."""
     if len(parts) == 1 and len(parts[0].columns[0][1].array) == rows:
         return parts[0]
@@ -197,7 +197,7 @@ class BatchMismatchError(FieldsError):
         self.last = last
         self.detail = detail
 
-    def moved(self, by: int) -> BatchMismatchError:
+    def shift(self, by: int) -> BatchMismatchError:
         """Return a copy for a batch with `by` more records before them."""
         return BatchMismatchError(
             self.first + by,
@@ -215,4 +215,4 @@ def offset_mismatch(first: int) -> Iterator[None]:
     try:
         yield
     except BatchMismatchError as error:
-        raise error.moved(first) from error.__cause__
+        raise error.shift(first) from error.__cause__

@@ -130,7 +130,7 @@ def _handle_request(work: FunctionCall, message: Message) -> tuple[Part, ...]:
     batch, every = decode_request(message)
     try:
         return encode_reply(work(batch, every=every))
-    except Exception as error:  # noqa: BLE001 - told to whoever asked
+    except Exception as error:  # noqa: BLE001 - the parent raises it
         return encode_error_reply(error)
 
 
@@ -157,7 +157,7 @@ class _Inbox:
             except (EOFError, OSError):
                 self._messages.put(None)
                 if not self._idle:
-                    os._exit(1)  # Nobody waits for the current result.
+                    os._exit(1)  # The parent has exited.
                 return
 
 
@@ -174,7 +174,7 @@ main(*pipes)
 class NotPortableError(Exception):
     """Reason why a function cannot be sent to another process."""
 
-    def refusal(self, label: str) -> FieldsError:
+    def make_error(self, label: str) -> FieldsError:
         """Return the error for a caller that requires processes."""
         return FieldsError(
             f"{label}: cannot run in other processes: {self}",
@@ -239,7 +239,7 @@ class WorkerPool:
             process.end()
             self._forget(process)
             if self._closed:
-                raise self._stopped() from None
+                raise self._make_stopped_error() from None
             rows = format_count(batch.num_rows, "row")
             raise FieldsError(
                 f"{self._label}: process ended with {process.ending} on {rows}",
@@ -280,7 +280,7 @@ class WorkerPool:
                 if self._failed is not None:
                     raise NotPortableError(self._failed)
                 if self._closed:
-                    raise self._stopped()
+                    raise self._make_stopped_error()
                 if self._idle:
                     return self._idle.pop()
                 if self._known < min(self._callers, self._limit):
@@ -334,7 +334,7 @@ class WorkerPool:
                 self._alive.discard(process)
             self._changed.notify_all()
 
-    def _stopped(self) -> FieldsError:
+    def _make_stopped_error(self) -> FieldsError:
         return FieldsError(f"{self._label}: stopped", code="cancelled")
 
 

@@ -91,7 +91,7 @@ def by_line(lines: JsonLines) -> tuple[bytes, list[int], list[str]]:
 @pytest.mark.sweep
 @settings(max_examples=drawn(300))
 @given(st.lists(LINES, max_size=8), st.booleans())
-def test_a_block_at_once_gives_what_its_lines_give_one_by_one(
+def test_a_block_read_by_arrow_gives_what_its_lines_give_one_by_one(
     written: list[str],
     ended: bool,  # noqa: FBT001 - drawn, not chosen
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_block_at_once_gives_what_its_lines_give_one_by_one(
     assert found == by_line(lines)
 
 
-def test_blocks_that_fit_are_read_at_once() -> None:
+def test_blocks_that_fit_are_read_read_by_arrow() -> None:
     row = {
         "i": 1,
         "f": 1.5,
@@ -116,7 +116,7 @@ def test_blocks_that_fit_are_read_at_once() -> None:
     }
     lines = JsonLines(json.dumps(row).encode() + b"\r\n\n" + json.dumps(row).encode(), 0, 0)
     chunk = JsonLinesChunk(SCHEMA, Limits(), lines)
-    at_once = chunk._at_once()
+    at_once = chunk._read_by_arrow()
     assert at_once is not None
     assert at_once.rows.tolist() == [0, 2]
     assert bytes(at_once.data) == by_line(lines)[0]

@@ -65,4 +65,4 @@ def test_tensors_are_those_that_parsing_in_tensorflow_gives(data: st.DataObject)
         ]
         assert all(spec.is_compatible_with(p) for p, spec in zip(parts, specs, strict=True))
         wanted = (lists if feature.sequence else context)[feature.name]
-        assert form_of(form.put_together(tf, parts)) == form_of(wanted)
+        assert form_of(form.assemble(tf, parts)) == form_of(wanted)
