@@ -250,8 +250,8 @@ class Descendants:
     def add(self, entry: Entry, outcome: RecordOutcome, upstream: ShardKey | None) -> IntArray:
         """Add the outcome of an entry. Returns the records that are new."""
         version = entry.shown
-        if outcome.why:
-            gap = (outcome.shard, outcome.why)
+        if outcome.reason:
+            gap = (outcome.shard, outcome.reason)
             if gap not in self._gaps[version]:
                 self._gaps[version].add(gap)
                 self._listed.append(_ListedRecords(entry, outcome, upstream))
@@ -301,7 +301,7 @@ class Descendants:
     @property
     def is_complete(self) -> bool:
         """True if the outcome of every record is known."""
-        return not any(listed.outcome.untold for listed in self._listed)
+        return not any(listed.outcome.is_unknown for listed in self._listed)
 
     def records(self, version: str | None = None) -> Iterator[DescendantRecord]:
         """Yield the listed records of all versions, or of one version."""
@@ -313,7 +313,7 @@ class Descendants:
         version, outcome = listed.entry.shown, listed.outcome
         shard, upstream = outcome.shard, listed.upstream
         snapshots = self.downstream.get_snapshots(version, shard) if shard else ()
-        if outcome.why:
+        if outcome.reason:
             yield DescendantRecord(
                 version,
                 shard,
@@ -321,7 +321,7 @@ class Descendants:
                 EntryRef.of(listed.entry),
                 snapshots=snapshots,
                 upstream=None if upstream is None else (*upstream, int(outcome.of[0])),
-                reason=outcome.why,
+                reason=outcome.reason,
                 code=outcome.code,
                 hint=outcome.hint,
             )

@@ -307,7 +307,7 @@ def _is_erased(index: LogIndex, version: str, shard: str, record: int) -> bool:
             except TraceGapError:
                 continue
             for outcome in outcomes:
-                if outcome.why and entry.operation == "erase":
+                if outcome.reason and entry.operation == "erase":
                     return True
                 copies = [(outcome.shard, int(copy)) for copy in outcome.records]
                 pending += [copy for copy in copies if copy not in pending]

@@ -1,4 +1,4 @@
-"""From which row of its source a record came that was appended."""
+"""Records through an operation, one at a time: where each comes from, and what became of it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ if TYPE_CHECKING:
 
 
 _MAY_BE_BLANK = frozenset({"jsonl", "csv", None})
-"""What has lines that are no rows of data."""
-_MOST_PARTS = 64
-"""Shards of a source whose receipts are read to count what went to quarantine before one."""
+"""Formats with lines that are not rows of data."""
+_MAX_PARTS = 64
+"""Limit of receipts to read to count the quarantined rows before a shard."""
 
 
 def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> SourceRow:
-    """The row of record `inside` of a shard that an append brought in; Untold if it is lost."""
-    source = next((one for one in entry.sources if one.key == shard.source), None)
+    """Return the source row of record `inside` of an appended shard.
+
+    Raises TraceGapError if it is unknown.
+    """
+    source = next((source for source in entry.sources if source.key == shard.source), None)
     if source is None:
         raise TraceGapError(
             f"entry {entry.number} does not name the source of {shard.name}", version=entry.shown
@@ -61,33 +64,34 @@ def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
             version=entry.shown,
         ) from None
     kind = entry.read(AppendParameters).format or infer_format_of_source(source)
-    parts = [one.shard for one in entry.added if one.shard.source == shard.source]
-    place = next(at for at, one in enumerate(parts) if one.name == shard.name)
-    records = sum(one.records for one in parts[:place])
+    parts = [added.shard for added in entry.added if added.shard.source == shard.source]
+    position = next(at for at, part in enumerate(parts) if part.name == shard.name)
+    records = sum(part.records for part in parts[:position])
     earlier: int | None = receipt.first - records
     has_quarantine = any(
         rows.source == source.key for rows in entry.read(EntryParameters).quarantine
     )
     if earlier and kind in _MAY_BE_BLANK:
-        # Of the shards before it is only known how many rows gave none: some may be blank.
+        # Earlier shards only give the number of rows without a record: some may be blank.
         earlier = (
-            _count_quarantined_in(index, entry, parts[:place], receipt.first)
+            _count_quarantined_in(index, entry, parts[:position], receipt.first)
             if has_quarantine
             else 0
         )
-    here = count_missing_before(receipt.refused, row)
-    refused = None if earlier is None else here + earlier
+    refused = None
+    if earlier is not None:
+        refused = count_missing_before(receipt.refused, row) + earlier
     return SourceRow(source, row, format_row_label(kind, row), row - records - inside, refused)
 
 
 def _count_quarantined_in(
     index: LogIndex, entry: Entry, parts: Sequence[Shard], rows: int
 ) -> int | None:
-    """How many of the first rows were refused, of which these shards are; None if too much to ask.
+    """Count the quarantined rows among the first rows, which these shards cover.
 
-    Rows of which no shard was made have no receipt that could be found.
+    Returns None if there are too many shards, or rows without a shard, which have no receipt.
     """
-    if len(parts) > _MOST_PARTS:
+    if len(parts) > _MAX_PARTS:
         return None
     try:
         receipts = index.receipts(entry.shown, parts)
@@ -98,17 +102,17 @@ def _count_quarantined_in(
 
 
 def infer_format_of_source(source: Source) -> str | None:
-    """What a source is, if that is told by its name; rows in memory are none of the formats."""
+    """Return the format that the name of a source implies, or "batch" for rows in memory."""
     if source.path is None:
         return "batch"
     return infer_format_from_name(source.path)
 
 
 def format_row_label(kind: str | None, row: int) -> str:
-    """A row in the words of its source.
+    """Return the label of a row in its source.
 
-    A cell of a CSV file may hold line ends, so its rows are told by their number, and the files of
-    a folder by theirs in the order of their names.
+    Rows of a CSV file are numbered, because a cell may contain line ends. Files of a folder are
+    numbered in the order of their names.
     """
     if kind == "jsonl":
         return f"line {row + 1}"
@@ -121,7 +125,7 @@ def format_row_label(kind: str | None, row: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """A record of a snapshot, by its number there."""
+    """A record of a snapshot, by its number."""
 
     version: str
     snapshot: int
@@ -130,32 +134,31 @@ class SnapshotRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordOrigin:
-    """What a record was made of, and what is to be said of it."""
+    """The records or the source row that a record derives from, and a remark."""
 
     of: tuple[SnapshotRecord | SourceRow, ...]
     remark: str = ""
 
 
 def map_record_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
-    """What record `inside` of a shard was made of, which landed with this entry.
+    """Return what record `inside` of a shard that this entry added derives from.
 
-    Raises Untold, with the reason, where that cannot be told.
+    Raises TraceGapError if that is unknown.
     """
-    find = _BY_OPERATION.get(entry.operation)
-    if find is None:
+    map_up = _BY_OPERATION.get(entry.operation)
+    if map_up is None:
         raise TraceGapError(
             f"unknown operation {entry.operation!r}: another release wrote it",
             code="unknown-operation",
             version=entry.shown,
         )
-    return find(index, entry, shard, inside)
+    return map_up(index, entry, shard, inside)
 
 
 def _map_appended_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     if entry.bases and entry.bases[index.place(entry, shard.name)]:
-        return _map_transformed_up(
-            index, entry, shard, inside
-        )  # What a replacement left of a shard.
+        # The shard is the rest of a replaced one.
+        return _map_transformed_up(index, entry, shard, inside)
     return RecordOrigin((trace_source_row(index, entry, shard, inside),))
 
 
@@ -187,9 +190,8 @@ def _list_rebuilt_shards(index: LogIndex, entry: Entry) -> tuple[Sequence[Shard]
 
 
 def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
-    """Extend, migrate, erase, replace: a shard of a shard, all records but the refused ones."""
-    place = index.place(entry, shard.name)
-    old = get_base_shard(entry, place)
+    """Map a record of a shard that has all records of another except the missing ones."""
+    old = get_base_shard(entry, index.place(entry, shard.name))
     listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
     if shard.base is not None and entry.inputs:
         remark = _get_missing_fields_remark(index, entry, shard, inside)
@@ -205,7 +207,7 @@ def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int
 
 
 def _get_missing_fields_remark(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> str:
-    """What is to be said of a record of an overlay of which no new fields could be made."""
+    """Return a remark on a record of an overlay that has no new features."""
     try:
         receipt = index.receipt(entry.shown, shard)
     except TraceGapError:
@@ -268,7 +270,7 @@ def make_unknown_pairs_error(
 
 
 def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
-    """Made anew of what it was first made of, record for record; or what was left of it."""
+    """Map a record of a recreated shard to the original, or of a salvaged one by its row map."""
     if not entry.read(RepairParameters).is_salvage:
         first, old = find_first_repair(index, entry)
         listing = index.before(first)
@@ -296,7 +298,7 @@ def make_unknown_salvage_error(error: RowMapError) -> TraceGapError:
 
 
 def find_first_repair(index: LogIndex, entry: Entry) -> tuple[Entry, str]:
-    """Of a shard that was repaired, maybe again and again, the first repair and the first shard."""
+    """Return the first repair of a repeatedly repaired shard, and the original shard."""
     old = entry.read(RepairParameters).shard
     listing = index.before(entry)
     place = listing.places.get(old)
@@ -323,40 +325,40 @@ _BY_OPERATION: dict[str, Callable[[LogIndex, Entry, Shard, int], RecordOrigin]] 
 
 
 _ONE_TO_ONE = frozenset({"append", "extend", "migrate", "erase"})
-_GONE = {"append": "replaced", "erase": "erased"}
-"""What became of records that an operation took out of their shards."""
+_REMOVALS = {"append": "replaced", "erase": "erased"}
+"""What happened to records that an operation removed from their shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordOutcome:
-    """What became of records: `records` of a shard, each of the one in `of` at its place.
+    """Records of a shard that derive from those in `of` at the same positions.
 
-    Where there is none, or it cannot be told which, `why` says so, and `records` is empty; `code`
-    says it to scripts. What cannot be told is `untold`, with a `hint` if there is a way out.
+    If there are none, `records` is empty, and `reason` and `code` say why. If they are unknown,
+    `is_unknown` is set, with a `hint` if there is a remedy.
     """
 
     shard: str
     of: IntArray
     records: IntArray
-    why: str = ""
-    untold: bool = False
+    reason: str = ""
+    is_unknown: bool = False
     code: str = ""
     hint: Hint | None = None
 
 
 def make_unknown_outcome(shard: str, of: IntArray, error: TraceGapError) -> RecordOutcome:
-    """Build the outcome of records whose fate is unknown."""
+    """Return the outcome of records about which nothing is known."""
     return RecordOutcome(
-        shard, of, of[:0], error.message, untold=True, code=error.code, hint=error.hint
+        shard, of, of[:0], error.message, is_unknown=True, code=error.code, hint=error.hint
     )
 
 
-def _make_empty_outcome(shard: str, of: IntArray, code: str, why: str) -> RecordOutcome:
-    return RecordOutcome(shard, of, of[:0], why, code=code)
+def _make_empty_outcome(shard: str, of: IntArray, code: str, reason: str) -> RecordOutcome:
+    return RecordOutcome(shard, of, of[:0], reason, code=code)
 
 
 def list_replaced_shards(index: LogIndex, entry: Entry) -> Sequence[str]:
-    """The shards of its own version that an entry made others of."""
+    """Return the shards of its own version that an entry derived others from."""
     if entry.inputs or not is_in_place_entry(entry):
         return ()
     if entry.operation == "repair" and not entry.read(RepairParameters).is_salvage:
@@ -368,9 +370,9 @@ def list_replaced_shards(index: LogIndex, entry: Entry) -> Sequence[str]:
 def map_records_down(
     index: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
-    """What an entry made of these records of a shard of a version.
+    """Yield what an entry derived from these records of a shard of a version.
 
-    Raises Untold, with the reason, where that cannot be told.
+    Raises TraceGapError if that is unknown.
     """
     if entry.operation in _ONE_TO_ONE:
         yield from _map_transformed_down(index, entry, shard, insides)
@@ -385,28 +387,29 @@ def map_records_down(
 def _map_transformed_down(
     index: LogIndex, entry: Entry, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
-    found, gone = False, _GONE.get(entry.operation)
-    # A replacement that took whole shards out made none of them.
-    told = entry.operation != "append" or entry.bases
-    for at, one in enumerate(entry.added if told else ()):
-        if get_base_shard(entry, at) != shard:
+    has_result, removal = False, _REMOVALS.get(entry.operation)
+    # A replacement of whole shards derives none.
+    derives = entry.operation != "append" or entry.bases
+    for position, added in enumerate(entry.added if derives else ()):
+        if get_base_shard(entry, position) != shard:
             continue
-        found = True
-        made = one.shard
-        if made.base is not None and entry.inputs:
-            yield RecordOutcome(made.name, insides, insides)
+        has_result = True
+        new = added.shard
+        if new.base is not None and entry.inputs:
+            yield RecordOutcome(new.name, insides, insides)
             continue
-        receipt = index.receipt(entry.shown, made)
-        aligned = AlignedMapping(shard, made.name, receipt.refused, receipt.first)
+        receipt = index.receipt(entry.shown, new)
+        aligned = AlignedMapping(shard, new.name, receipt.refused, receipt.first)
         missing = insides
         for mapped in aligned.map_rows(shard, insides):
-            yield RecordOutcome(made.name, mapped.of, mapped.rows)
+            yield RecordOutcome(new.name, mapped.of, mapped.rows)
             missing = insides[~np.isin(insides, mapped.of)]
         if len(missing):
-            code, why = gone or "quarantined", gone or f"quarantined in {receipt.quarantine}"
-            yield _make_empty_outcome(made.name, missing, code, why)
-    if not found and gone is not None:
-        yield _make_empty_outcome("", insides, gone, f"{gone} with all of its shard")
+            code = removal or "quarantined"
+            reason = removal or f"quarantined in {receipt.quarantine}"
+            yield _make_empty_outcome(new.name, missing, code, reason)
+    if not has_result and removal is not None:
+        yield _make_empty_outcome("", insides, removal, f"{removal} with all of its shard")
 
 
 def _map_rebuilt_down(
@@ -422,26 +425,26 @@ def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iter
     if not entry.added:
         yield _make_empty_outcome("", insides, "lost", "lost with all of its shard")
         return
-    made = entry.added[0].shard
+    repaired = entry.added[0].shard
     if not entry.read(RepairParameters).is_salvage:
-        yield RecordOutcome(made.name, insides, insides)
+        yield RecordOutcome(repaired.name, insides, insides)
         return
-    lost, moved = insides, False
+    lost, has_unknown = insides, False
     try:
-        for first, rows in index.row_map(entry.shown, made, 1).lots():
-            moved |= bool((rows[:, 0] == NOTHING).any())
+        for first, rows in index.row_map(entry.shown, repaired, 1).lots():
+            has_unknown |= bool((rows[:, 0] == NOTHING).any())
             hits = np.isin(rows[:, 0], insides).nonzero()[0]
             if len(hits):
                 of = rows[hits, 0]
-                yield RecordOutcome(made.name, of, first + hits)
+                yield RecordOutcome(repaired.name, of, first + hits)
                 lost = np.setdiff1d(lost, of)
     except RowMapError as error:
         raise make_unknown_salvage_error(error) from None
-    if len(lost) and moved:
-        why = "lost to corruption, or salvaged under an unknown number"
-        yield make_unknown_outcome(made.name, lost, TraceGapError(why))
+    if len(lost) and has_unknown:
+        reason = "lost to corruption, or salvaged under an unknown number"
+        yield make_unknown_outcome(repaired.name, lost, TraceGapError(reason))
     elif len(lost):
-        yield _make_empty_outcome(made.name, lost, "lost", "lost to corruption")
+        yield _make_empty_outcome(repaired.name, lost, "lost", "lost to corruption")
 
 
 def _map_paired_down(
@@ -471,10 +474,10 @@ def _find_pairs(
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """The row of a source that became a record.
+    """The source row of a record.
 
-    `row` counts from 0, `where` is that in the words of the source ("line 18"). So many rows
-    before it gave no record; `refused` of them went to quarantine, None if that cannot be told.
+    `row` counts from 0, and `where` is its label ("line 18"). `without_record` rows before it gave
+    no record; `refused` of these are in quarantine, None if that is unknown.
     """
 
     source: Source
@@ -484,7 +487,7 @@ class SourceRow:
     refused: int | None = 0
 
     def to_dict(self) -> Json:
-        """The row for machines."""
+        """Return the row as JSON."""
         return {
             "source": self.source.to_dict(),
             "row": self.row,
