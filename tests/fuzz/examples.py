@@ -118,6 +118,8 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
         plain = pa.concat_arrays([_as_bytes(chunk) for chunk in column.chunks] or [pa.nulls(0)])
         plain.validate(full=True)
         columns[name] = plain.to_pylist()
+    if not columns:
+        return [{} for _ in range(table.num_rows)]
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -14,12 +14,13 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -193,16 +194,19 @@ class _Run:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield one event for each case; a case that ends the process is the last one."""
+        with tempfile.TemporaryFile() as errors:  # A pipe that nobody reads would block the worker.
+            yield from self._events(errors)
+
+    def _events(self, errors: IO[bytes]) -> Iterator[dict[str, Any]]:
         process = subprocess.Popen(
             self._command,
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors,
             start_new_session=True,
         )
         assert process.stdout is not None
-        assert process.stderr is not None
         begun: dict[str, Any] | None = None
         hangs = False
         try:
@@ -218,9 +222,9 @@ class _Run:
             hangs = True
         finally:
             _end_group(process)
-            printed = process.stderr.read()
             process.stdout.close()
-            process.stderr.close()
+        errors.seek(0)
+        printed = errors.read()
         status = process.returncode
         if begun is not None and begun.get("phase") != "oracle":
             kind = "hang" if hangs else _ending(status)

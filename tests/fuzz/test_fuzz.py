@@ -115,3 +115,18 @@ def test_cases_depend_on_seed_and_number_alone() -> None:
     again = Target(target.name, target.corpus, target.mutate, target.check)
     assert [target.case("a", n) for n in range(20)] == [again.case("a", n) for n in range(20)]
     assert target.case("a", 1) != target.case("b", 1)
+
+
+def test_worker_that_prints_much_is_not_blocked(tmp_path: Path) -> None:
+    (tmp_path / "cases").mkdir()
+    script = tmp_path / "python"
+    script.write_text(
+        "#!/bin/sh\n"
+        f"[ -e {tmp_path}/done ] && exit 0; touch {tmp_path}/done\n"
+        "head -c 1000000 /dev/zero >&2\n"
+        'echo \'{"case": 0}\'; echo \'{"case": 0, "outcome": "accepted"}\'\n'
+    )
+    script.chmod(0o755)
+    folders = {"folder": tmp_path / "cases", "failures": tmp_path / "failures"}
+    report = fuzz(TARGETS["csv"], "seed", 1.0, python=str(script), **folders)
+    assert report.outcomes == {"accepted": 1}

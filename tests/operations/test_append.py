@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pytest
 
 from shardline.api import Version
 from shardline.errors import InvalidRecordsError, SchemaMismatchError, SourceError
+from shardline.execution.executor import ThreadExecutor
 from shardline.log.model import Checks
 from shardline.operations.append import append
 from shardline.operations.check import check_version
@@ -21,6 +22,7 @@ from shardline.operations.verify_version import verify_version
 from shardline.schema.schema import Feature, Schema
 from shardline.tfrecord import IndexedFile
 from tests.errors import raises
+from tests.kernel.frames import framed
 from tests.operations.landings import (
     NAME,
     SCHEMA,
@@ -34,7 +36,7 @@ from tests.operations.landings import (
     stored,
 )
 from tests.storage.tracing import traced
-from tests.tfrecord.samples import example_of, read_by_tensorflow, write_by_tensorflow
+from tests.tfrecord.samples import example_of, made, read_by_tensorflow, write_by_tensorflow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -364,3 +366,35 @@ def test_a_source_in_a_store_lands_as_one_on_a_disk(s3_root: str) -> None:
     assert report.appended[0].source.path == f"{s3_root}/inbox/a.jsonl"
     assert append(version, f"{s3_root}/inbox/a.jsonl").entry is None
     assert ids(version) == list(range(100))
+
+
+class ChangingExecutor(ThreadExecutor):
+    """Executor that replaces a file between its hash and its append. Size and times stay."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        super().__init__()
+        self._path = path
+        self._content = content
+        self._runs = 0
+
+    def run(self, work: Any, tasks: Any, progress: Any = None) -> Any:  # noqa: ANN401 - any task
+        self._runs += 1
+        if self._runs == 2:
+            stat = self._path.stat()
+            assert len(self._content) == stat.st_size
+            self._path.write_bytes(self._content)
+            os.utime(self._path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        return super().run(work, tasks, progress)
+
+
+@pytest.mark.parametrize("is_corrupt", [False, True])
+def test_append_tfrecord_changed_after_hash_commits_nothing(
+    version: Version, tmp_path: Path, *, is_corrupt: bool
+) -> None:
+    path = made(tmp_path / "a.tfrecord", framed(*(example_of(id=1) for _ in range(50_000))))
+    content = framed(*(example_of(id=2) for _ in range(50_000)))
+    content = content[:-1] + b"\0" if is_corrupt else content
+    schema = Schema((Feature("id", "int64"),))
+    with raises(SourceError, "source-changed", path=str(path)):
+        append(version, path, schema=schema, executor=ChangingExecutor(path, content))
+    assert not version.exists
