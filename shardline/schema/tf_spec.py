@@ -1,4 +1,4 @@
-"""Conversion between schemas and TensorFlow feature specs.
+"""Conversion between schemas and TensorFlow feature specs, as objects or as Python code.
 
 | feature                                    | spec                                              |
 |--------------------------------------------|---------------------------------------------------|
@@ -14,6 +14,7 @@ many of them are real.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from shardline.errors import SchemaMismatchError
@@ -32,6 +33,7 @@ Spec: TypeAlias = dict[str, Any]
 """Spec for `tf.io.parse_example` and similar parsers: how to read each feature."""
 
 _DTYPES: dict[str, Kind] = {"string": "bytes", "float32": "float", "int64": "int64"}
+_NAMES = {kind: name for name, kind in _DTYPES.items()}
 
 
 def to_tf_spec(schema: Schema) -> Spec | tuple[Spec, Spec]:
@@ -154,3 +156,48 @@ def _kind(name: str, dtype: Any) -> Kind:  # noqa: ANN401 - a tf.DType
             feature=name,
         )
     return _DTYPES[dtype_name]
+
+
+def format_spec(schema: Schema) -> str:
+    """Return the feature spec as code, or a comment for opaque records."""
+    if schema.payload == "opaque":
+        return "# the records are opaque: there is nothing to parse\n"
+    if schema.payload == "example":
+        return _format_block("features", schema, sequence=False)
+    return _format_block("context_features", schema, sequence=False) + _format_block(
+        "sequence_features", schema, sequence=True
+    )
+
+
+def format_parser(schema: Schema) -> str:
+    """Return the lambda that parses a record with that spec. Empty for opaque records."""
+    if schema.payload == "opaque":
+        return ""
+    if schema.payload == "example":
+        return "lambda record: tf.io.parse_single_example(record, features)"
+    return (
+        "lambda record: tf.io.parse_single_sequence_example(\n"
+        "        record, context_features, sequence_features\n"
+        "    )"
+    )
+
+
+def _format_block(title: str, schema: Schema, *, sequence: bool) -> str:
+    lines = [
+        f"    {json.dumps(feature.name, ensure_ascii=False)}: {_format_feature(feature)},\n"
+        for feature in schema.features
+        if feature.sequence == sequence
+    ]
+    return f"{title} = {{\n{''.join(lines)}}}\n"
+
+
+def _format_feature(feature: Feature) -> str:
+    dtype, shape = f"tf.{_NAMES[feature.kind]}", list(feature.shape)
+    fixed = None not in shape
+    if feature.sequence and fixed:
+        missing = "" if feature.required else ", allow_missing=True"
+        return f"tf.io.FixedLenSequenceFeature({shape}, {dtype}{missing})"
+    if feature.required and fixed:
+        return f"tf.io.FixedLenFeature({shape}, {dtype})"
+    rows = ", ".join(f"tf.io.RaggedFeature.UniformRowLength({size})" for size in shape[1:])
+    return f"tf.io.RaggedFeature({dtype}{f', partitions=[{rows}]' if rows else ''})"

@@ -10,8 +10,7 @@ import tensorflow as tf
 from shardline.api import Version
 from shardline.log.model import Checks
 from shardline.schema.schema import Feature, Schema
-from shardline.schema.tf_spec import from_tf_spec, to_tf_spec
-from shardline.schema.tf_spec_code import format_spec
+from shardline.schema.tf_spec import format_spec, from_tf_spec, to_tf_spec
 from tests.cli.datasets import file_of, land, landed, on, write_rows
 from tests.kernel.frames import framed
 from tests.log.versions import NAME, make_version

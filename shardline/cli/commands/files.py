@@ -82,7 +82,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
 def _format_snippet(snapshot: StoredSnapshot) -> str:
     from shardline.errors import UnreadableSnapshotError
     from shardline.readers.shard_file import get_common_compression, list_plain_files
-    from shardline.schema.tf_spec_code import format_parser, format_spec
+    from shardline.schema.tf_spec import format_parser, format_spec
 
     paths, why = list[str](), ""
     try:

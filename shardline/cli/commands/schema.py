@@ -22,7 +22,7 @@ from shardline.cli.references import (
 )
 from shardline.cli.schema_file import format_declaration
 from shardline.cli.source_arguments import find_sources, format_option, infer_source_format
-from shardline.schema.tf_spec_code import format_spec
+from shardline.schema.tf_spec import format_spec
 from shardline.text import escape_text, float32_json, format_count
 
 if TYPE_CHECKING:

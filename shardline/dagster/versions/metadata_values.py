@@ -17,7 +17,7 @@ from shardline.log.model import Input, Source
 from shardline.provenance.feature_origin import FeatureOrigin
 from shardline.schema import shapes
 from shardline.schema.schema import Feature, Schema
-from shardline.schema.tf_spec_code import format_parser, format_spec
+from shardline.schema.tf_spec import format_parser, format_spec
 from shardline.storage import Store, object_uri
 
 _MAX_ROWS = 20
