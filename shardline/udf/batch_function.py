@@ -21,14 +21,12 @@ from shardline.schema.conversion import (
     convert_to_feature,
     convert_values,
 )
-from shardline.udf.function_call import BatchCall, BoundFunctionUDF
-from shardline.udf.udf_declaration import FunctionUDF
+from shardline.udf.function_call import BatchCall, PythonUDF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardline.schema.schema import Feature, Schema
-    from shardline.udf.udf_declaration import BoundUDF
+    from shardline.schema.schema import Feature
 
     BatchFunction = Callable[[pa.RecordBatch], Any]
 
@@ -82,18 +80,14 @@ def batch_udf(
 
 
 @dataclass(frozen=True, slots=True)
-class BatchUDF(FunctionUDF):
+class BatchUDF(PythonUDF):
     """UDF on a record batch."""
-
-    processes: bool | None = None
 
     maker: ClassVar[str] = "batch function"
 
-    def bind(self, schema: Schema) -> BoundUDF:
-        """Bind the function to records of this schema."""
-        reads = self._select_features(schema)
-        work = BatchFunctionCall(self.label, self.function, self.features)
-        return BoundFunctionUDF(self.label, work, reads, self.features, self.processes)
+    def _get_call(self, reads: list[Feature]) -> BatchFunctionCall:
+        del reads
+        return BatchFunctionCall(self.label, self.function, self.features)
 
 
 @dataclass(frozen=True, slots=True)

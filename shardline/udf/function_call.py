@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from threading import Lock
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +17,7 @@ from shardline.errors import FieldsError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
 from shardline.text import format_count
-from shardline.udf.udf_declaration import BoundUDF
+from shardline.udf.udf_declaration import BoundUDF, FunctionUDF
 from shardline.udf.udf_result import (
     CAUGHT_ERRORS,
     BatchMismatchError,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shardline.schema.conversion import ConvertedColumn
-    from shardline.schema.schema import Feature
+    from shardline.schema.schema import Feature, Schema
     from shardline.udf.udf_result import UDFResult
 
 
@@ -193,6 +194,23 @@ class FunctionCall(Protocol):
     def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute the new features of these records."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PythonUDF(FunctionUDF):
+    """Function that runs in this process or in worker processes; see `BoundFunctionUDF`."""
+
+    processes: bool | None = None
+
+    def bind(self, schema: Schema) -> BoundUDF:
+        """Bind the function to records of this schema."""
+        reads = self._select_features(schema)
+        call = self._get_call(reads)
+        return BoundFunctionUDF(self.label, call, reads, self.features, self.processes)
+
+    @abstractmethod
+    def _get_call(self, reads: list[Feature]) -> FunctionCall:
+        """Return the work on each batch of these features."""
 
 
 class BoundFunctionUDF(BoundUDF):

@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardline.schema.conversion import convert_values, list_values
-from shardline.udf.function_call import BoundFunctionUDF
-from shardline.udf.udf_declaration import FunctionUDF
+from shardline.udf.function_call import PythonUDF
 from shardline.udf.udf_result import (
     CAUGHT_ERRORS,
     UDFResult,
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shardline.schema.encoding import Reasons
-    from shardline.schema.schema import Feature, Schema
-    from shardline.udf.udf_declaration import BoundUDF
+    from shardline.schema.schema import Feature
 
     RecordFunction = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -75,18 +73,13 @@ def record_udf(
 
 
 @dataclass(frozen=True, slots=True)
-class RecordUDF(FunctionUDF):
+class RecordUDF(PythonUDF):
     """UDF on one record."""
-
-    processes: bool | None = None
 
     maker: ClassVar[str] = "record function"
 
-    def bind(self, schema: Schema) -> BoundUDF:
-        """Bind the function to records of this schema."""
-        reads = self._select_features(schema)
-        work = RecordFunctionCall(self.label, self.function, self.features, reads)
-        return BoundFunctionUDF(self.label, work, reads, self.features, self.processes)
+    def _get_call(self, reads: list[Feature]) -> RecordFunctionCall:
+        return RecordFunctionCall(self.label, self.function, self.features, reads)
 
 
 @dataclass(frozen=True, slots=True)
