@@ -131,10 +131,10 @@ class _Writer:
 
     def commit(self, change: Change, minutes: int) -> None:
         """Commit, so many minutes after the beginning."""
-        maker = CommitInfo("0.1.0", "bench", run=f"{self.version}-{minutes}")
+        commit_info = CommitInfo("0.1.0", "bench", run=f"{self.version}-{minutes}")
         now = _BEGIN + timedelta(minutes=minutes)
-        name = hashlib.sha256(f"{self.log.shown} {self.state.number}".encode()).hexdigest()[:32]
-        made = build_entry(self.state, change, id=name, now=now, maker=maker)
+        name = hashlib.sha256(f"{self.log.label} {self.state.number}".encode()).hexdigest()[:32]
+        made = build_entry(self.state, change, id=name, now=now, commit_info=commit_info)
         if made is None:
             raise RuntimeError("an entry was not made")
         self.state, entry, data = made
@@ -155,13 +155,13 @@ class _Writer:
 
     def shards(self) -> list[Shard]:
         """Those of the newest snapshot."""
-        return [stay.shard for stay in self.state.stays.at(self.state.snapshot)]
+        return [interval.shard for interval in self.state.shard_history.at(self.state.snapshot)]
 
     def attest(self, minutes: int, *, again: bool = False) -> None:
         """Say that the new shards passed; or `again`, that the last one did."""
-        stays = self.state.stays.at(self.state.snapshot)
-        new = [stay.shard.name for stay in stays if not stay.passed]
-        names = (stays[-1].shard.name,) if again else tuple(new)
+        intervals = self.state.shard_history.at(self.state.snapshot)
+        new = [interval.shard.name for interval in intervals if not interval.passed]
+        names = (intervals[-1].shard.name,) if again else tuple(new)
         told = tuple(Attestation(check, passed=True, shards=names) for check in _CHECKS)
         self.commit(Attest(told), minutes)
 
@@ -202,7 +202,7 @@ class _Dataset:
         for writer in writers:
             while writer.room:
                 writer.attest(10 * self.each, again=True)
-        return [writer.log.shown for writer in writers]
+        return [writer.log.label for writer in writers]
 
     def _land(self, writer: _Writer, minutes: int) -> None:
         path = self.landing / f"{self.name}-{writer.version}-{minutes:06}.jsonl"
@@ -221,9 +221,9 @@ class _Dataset:
 def _pin(base: _Writer, into: _Writer, minutes: int) -> None:
     """Pin the newest snapshot, and let go of the one before, as following by an overlay does."""
     new = base.state.snapshot
-    base.commit(SetPin(get_pin_name(into.log.shown, new), new, "it is read with it"), minutes)
+    base.commit(SetPin(get_pin_name(into.log.label, new), new, "it is read with it"), minutes)
     if new > 1:
-        base.commit(SetPin(get_pin_name(into.log.shown, new - 1), None), minutes)
+        base.commit(SetPin(get_pin_name(into.log.label, new - 1), None), minutes)
 
 
 def _extend(base: _Writer, into: _Writer, minutes: int) -> None:
@@ -235,8 +235,13 @@ def _extend(base: _Writer, into: _Writer, minutes: int) -> None:
     identity = make_transform_identity("extend", mode, shard, transform, "none", quarantined=False)
     below = Base(shard.name, shard.content) if mode == "overlay" else None
     made = into.put(identity, shard.records, base=below)
-    maker = {"by": "function 'area'", "features": ["area"], "reads": ["image"], "identity": _AREA}
-    told: Json = {"mode": mode, "fields": [maker], "of": [shard.name]}
+    commit_info = {
+        "by": "function 'area'",
+        "features": ["area"],
+        "reads": ["image"],
+        "identity": _AREA,
+    }
+    told: Json = {"mode": mode, "fields": [commit_info], "of": [shard.name]}
     _derive(base, into, [*into.shards(), made], "extend", told, minutes=minutes)
 
 

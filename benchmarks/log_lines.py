@@ -226,9 +226,9 @@ def _rows_by_arrow(root: Path) -> int:
     size = int.from_bytes(data[8:16], "little")
     place = json.loads(data[16 : 16 + size])["tables"]["stays"]
     start = 16 + size + 32 + place["offset"]
-    stays = memoryview(data)[start : start + place["size"]]
-    _expect(hashlib.sha256(stays).hexdigest() == place["sha256"])
-    columns = pa.ipc.open_stream(stays).read_all().to_pydict()
+    intervals = memoryview(data)[start : start + place["size"]]
+    _expect(hashlib.sha256(intervals).hexdigest() == place["sha256"])
+    columns = pa.ipc.open_stream(intervals).read_all().to_pydict()
     return len(columns["name"])
 
 

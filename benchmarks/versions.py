@@ -66,7 +66,9 @@ def make_version(root: Path, appends: int, schema: Schema = _SCHEMA) -> None:
     for number in range(1, appends + 2):
         change: Change = Create(schema) if number == 1 else append_of(number)
         now = _BEGIN + timedelta(minutes=number)
-        made = build_entry(state, change, id=f"{number:032x}", now=now, maker=CommitInfo("0.1.0"))
+        made = build_entry(
+            state, change, id=f"{number:032x}", now=now, commit_info=CommitInfo("0.1.0")
+        )
         if made is None:
             raise RuntimeError(f"entry {number} was not made")
         state, _, data = made

@@ -178,7 +178,7 @@ class Demo:
         path = landed.resolve().as_posix()
         for entry in self.appended.log.entries(first):
             if any(source.path == path for source in entry.sources):
-                return entry.maker.run
+                return entry.commit_info.run
         return None
 
     def _load_run(self, run_id: str) -> DemoRun:

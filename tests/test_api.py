@@ -56,7 +56,7 @@ def test_root_passes_run_and_code_to_entries(tmp_path: Path) -> None:
     version = shardline.open(tmp_path, run="r1", code="c1")["notes/v1"]
     report = version.append(rows(1), batch="first", schema=SCHEMA)
     assert report.entry is not None
-    assert (report.entry.maker.run, report.entry.maker.code) == ("r1", "c1")
+    assert (report.entry.commit_info.run, report.entry.commit_info.code) == ("r1", "c1")
 
 
 def test_open_accepts_store_and_root(tmp_path: Path) -> None:

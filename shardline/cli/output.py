@@ -107,7 +107,7 @@ def locate_object(version: StoredVersion, name: str) -> str:
 
 def format_source(source: Source) -> str:
     """A source by its path, from the folder on in which the command runs, or by its batch."""
-    return escape_text(source.shown if source.path is None else get_source_argument(source))
+    return escape_text(source.label if source.path is None else get_source_argument(source))
 
 
 def get_source_argument(source: Source) -> str:

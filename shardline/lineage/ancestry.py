@@ -117,7 +117,7 @@ class FeatureAncestry:
         if entry is None:
             return []
         links = [link for name, link in self._iter_links(entry) if name == feature]
-        for name in dict.fromkeys(source.shown for source in entry.inputs):
+        for name in dict.fromkeys(source.label for source in entry.inputs):
             problem, reason = self._logs.problem(name)
             if problem:
                 unknown = AncestryNode(name, "version", problem=problem, reason=reason)
@@ -129,7 +129,7 @@ class FeatureAncestry:
         """Return the links to the features that came from a feature."""
         version = node.partition(":")[0]
         links = []
-        for name in dict.fromkeys(entry.shown for entry in self._logs.readers(version)):
+        for name in dict.fromkeys(entry.label for entry in self._logs.readers(version)):
             entry = self._find_entry(name, version)
             for feature, link in () if entry is None else self._iter_links(entry):
                 if link.edge.upstream == node:
@@ -149,16 +149,16 @@ class FeatureAncestry:
 
     def _is_included(self, entry: Entry, source: str) -> bool:
         if source == self._version:
-            inputs = {(read.shown, read.snapshot) for read in entry.inputs}
+            inputs = {(read.label, read.snapshot) for read in entry.inputs}
             return (source, self._snapshot) in inputs
-        return entry.shown != self._version or entry.snapshot <= (self._snapshot or 0)
+        return entry.label != self._version or entry.snapshot <= (self._snapshot or 0)
 
     def _iter_links(self, entry: Entry) -> Iterator[tuple[str, AncestryLink]]:
         for feature, origin in self._logs.index.origins(entry).items():
             how = f"{origin.how} by {origin.by}" if origin.by else origin.how
             for version, source in origin.of:
                 node = self._make_node(version, source)
-                edge = make_edge(entry, node.id, f"{entry.shown}:{feature}", how=how)
+                edge = make_edge(entry, node.id, f"{entry.label}:{feature}", how=how)
                 yield feature, AncestryLink(node, edge)
 
     def _make_node(self, version: str, name: str) -> AncestryNode:
@@ -232,7 +232,7 @@ class ShardAncestry:
     def _iter_links(self, entry: Entry, name: str) -> Iterator[AncestryLink]:
         """Yield the links to what a shard of an entry came from."""
         shard = next(added.shard for added in entry.added if added.shard.name == name)
-        target = _format_shard_node(entry.shown, name)
+        target = _format_shard_node(entry.label, name)
         if entry.operation == "append" and shard.source is not None:
             for source in entry.sources:
                 if source.key == shard.source:
@@ -249,7 +249,7 @@ class ShardAncestry:
             )
             nodes = [self._make_node(*pair) for pair in inputs]
         except TraceGapError as error:
-            problems = (self._logs.problem(source.shown)[0] for source in entry.inputs)
+            problems = (self._logs.problem(source.label)[0] for source in entry.inputs)
             problem = next((problem for problem in problems if problem), None) or "unknown"
             node_id = f"inputs of {target}"
             nodes = [AncestryNode(node_id, "shard", problem=problem, reason=str(error))]
@@ -262,10 +262,10 @@ class ShardAncestry:
         if state is None:
             return AncestryNode(node_id, "shard", {}, *self._logs.problem(version))
         if shard is None:
-            interval = state.stays.named([name]).get(name)
+            interval = state.shard_history.named([name]).get(name)
             shard = None if interval is None else interval.shard
         facts = {} if shard is None else {"records": shard.records, "bytes": shard.bytes}
-        number = state.condemned_in(name)
+        number = state.get_tombstone(name)
         if number is None:
             return AncestryNode(node_id, "shard", facts)
         erased = self._logs.index.entry(version, number).operation == "erase"
@@ -302,7 +302,7 @@ def _find_rebuilt_inputs(
     """Return the shards whose records are in a rebuilt one, by their positions."""
     if entry.inputs:
         listing = index.input(entry.inputs[0])
-        first = index.listing(entry.shown, entry.snapshot).number(shard.name, 0) or 0
+        first = index.listing(entry.label, entry.snapshot).number(shard.name, 0) or 0
     else:
         listing = index.before(entry)
         first = listing.number(entry.removed[0], 0) or 0
@@ -376,7 +376,7 @@ class SnapshotAncestry:
 
     def _iter_snapshot_links(self, entry: Entry, source: str) -> Iterator[AncestryLink]:
         """Yield links to the used snapshots with shards of an entry, or to its own snapshot."""
-        version = entry.shown
+        version = entry.label
         shards_by_snapshot = {
             number: shards
             for number in self._list_used(version)
@@ -394,7 +394,7 @@ class SnapshotAncestry:
         """Group the shards of a snapshot by the entry that added them."""
         listing = self._logs.listing(version, number)
         groups: dict[int, list[Shard]] = {}
-        for interval in () if listing is None else listing.stays:
+        for interval in () if listing is None else listing.intervals:
             groups.setdefault(interval.landed, []).append(interval.shard)
         return groups
 
@@ -404,7 +404,7 @@ class SnapshotAncestry:
             source.snapshot
             for entry in self._logs.readers(version)
             for source in entry.inputs
-            if source.shown == version
+            if source.label == version
         }
         state = self._logs.state(version)
         latest = 0 if state is None else state.snapshot
@@ -419,11 +419,11 @@ class SnapshotAncestry:
             problem, reason = self._logs.problem(version)
             reason = reason or f"{version} has no snapshot {number}"
             return AncestryNode(node_id, "snapshot", {}, problem or "missing", reason)
-        moment = state.timeline.moment(number)
-        facts = {"time": moment.time.isoformat(), **moment.totals.to_dict()}
-        if moment.rejected:
-            facts["rejected"] = moment.rejected
-        removed = sum(state.condemned_in(shard.name) is not None for shard in listing.shards)
+        snapshot_row = state.snapshot_history.get_row(number)
+        facts = {"time": snapshot_row.time.isoformat(), **snapshot_row.totals.to_dict()}
+        if snapshot_row.rejected:
+            facts["rejected"] = snapshot_row.rejected
+        removed = sum(state.get_tombstone(shard.name) is not None for shard in listing.shards)
         if not removed:
             return AncestryNode(node_id, "snapshot", facts)
         shards = format_count(len(listing.shards), "shard")
@@ -434,9 +434,9 @@ class SnapshotAncestry:
 def _list_read_snapshots(entry: Entry) -> list[tuple[str, int]]:
     """List the snapshots that an entry derived its shards from."""
     if entry.inputs:
-        return list(dict.fromkeys((source.shown, source.snapshot) for source in entry.inputs))
+        return list(dict.fromkeys((source.label, source.snapshot) for source in entry.inputs))
     if is_in_place_entry(entry) and entry.added:
-        return [(entry.shown, entry.snapshot - 1)]
+        return [(entry.label, entry.snapshot - 1)]
     return []
 
 
@@ -458,7 +458,7 @@ class VersionAtSnapshot(SnapshotAncestry):
     def _group_shards(self, version: str, number: int) -> dict[int, list[Shard]]:
         """Group the shards of a snapshot, or those they replaced, by the entry that added them."""
         listing = self._logs.listing(version, number)
-        pending = [] if listing is None else list(listing.stays)
+        pending = [] if listing is None else list(listing.intervals)
         seen = {interval.shard.name for interval in pending}
         groups: dict[int, list[Shard]] = {}
         for interval in pending:  # Grows while it is read.
@@ -467,7 +467,7 @@ class VersionAtSnapshot(SnapshotAncestry):
                 groups.setdefault(interval.landed, []).append(interval.shard)
                 continue
             before = self._logs.listing(version, entry.snapshot - 1)
-            for earlier in () if before is None else before.stays:
+            for earlier in () if before is None else before.intervals:
                 name = earlier.shard.name
                 if name in entry.removed and name not in seen:
                     seen.add(name)
@@ -494,13 +494,13 @@ class VersionAncestry:
         for entry in self._logs.entries(version):
             if entry.operation == "append" and entry.added:
                 yield make_sources_link(entry, version, [added.shard for added in entry.added])
-            for source in dict.fromkeys(source.shown for source in entry.inputs):
+            for source in dict.fromkeys(source.label for source in entry.inputs):
                 yield AncestryLink(self._make_node(source), make_edge(entry, source, version))
 
     def downstream(self, node: str) -> list[AncestryLink]:
         """Return the links to the versions and consumers that came from a version."""
         links = [
-            AncestryLink(self._make_node(entry.shown), make_edge(entry, node, entry.shown))
+            AncestryLink(self._make_node(entry.label), make_edge(entry, node, entry.label))
             for entry in self._logs.readers(node)
         ]
         return [*merge_links(links), *self._logs.consumers(node, node)]

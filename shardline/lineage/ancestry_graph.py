@@ -147,8 +147,8 @@ def make_edge(
         entry.operation,
         (entry.number,),
         entry.time,
-        entry.maker.run,
-        entry.maker.code,
+        entry.commit_info.run,
+        entry.commit_info.code,
         records,
         how,
     )
@@ -233,7 +233,7 @@ class ReadableLogs:
             entries: tuple[Entry, ...] = ()
             try:
                 entries = self.index.entries(version)
-                self.index.version(version).state.stays.names()
+                self.index.version(version).state.shard_history.names()
                 if not entries:
                     self._problems[version] = ("missing", "there is no log of it in this root")
             except (CorruptLogError, UnknownFormatError) as error:
@@ -279,7 +279,7 @@ class ReadableLogs:
             self._readers = {}
             for name in self.index.found():
                 for entry in self.entries(name):
-                    for source in dict.fromkeys(source.shown for source in entry.inputs):
+                    for source in dict.fromkeys(source.label for source in entry.inputs):
                         self._readers.setdefault(source, []).append(entry)
         return self._readers.get(version, ())
 
@@ -298,7 +298,7 @@ class ReadableLogs:
 def make_sources_link(entry: Entry, downstream: str, shards: Sequence[Shard]) -> AncestryLink:
     """Return the link from the sources of appended shards, as a single node."""
     keys = {shard.source for shard in shards}
-    names = [source.shown for source in entry.sources if source.key in keys]
+    names = [source.label for source in entry.sources if source.key in keys]
     node = AncestryNode(f"sources of {downstream}", "source", {"sources": names})
     records = sum(shard.records for shard in shards if shard.source is not None)
     return AncestryLink(node, make_edge(entry, node.id, downstream, records))
@@ -306,7 +306,7 @@ def make_sources_link(entry: Entry, downstream: str, shards: Sequence[Shard]) ->
 
 def make_source_node(source: Source) -> AncestryNode:
     """Return the node of a source."""
-    return AncestryNode(f"source {source.shown}", "source", {"source": source.to_dict()})
+    return AncestryNode(f"source {source.label}", "source", {"source": source.to_dict()})
 
 
 def merge_source_links(links: Sequence[AncestryLink]) -> list[AncestryLink]:

@@ -46,11 +46,13 @@ def iter_check_results(state: State, number: int) -> Iterator[CheckResult]:
 
     Leaves out an optional check that did not run on all of it.
     """
-    required = state.checks_of(number)
-    moment, rows = state.timeline.moment(number), state.stays.rows_at(number)
-    names = state.stays.names()
-    shard_marks = [state.stays.column(name)[rows] for name in ("passed", "failed")]
-    snapshot_marks = [np.array([bits], np.uint32) for bits in (moment.passed, moment.failed)]
+    required = state.get_checks(number)
+    snapshot_row, rows = state.snapshot_history.get_row(number), state.shard_history.rows_at(number)
+    names = state.shard_history.names()
+    shard_marks = [state.shard_history.column(name)[rows] for name in ("passed", "failed")]
+    snapshot_marks = [
+        np.array([bits], np.uint32) for bits in (snapshot_row.passed, snapshot_row.failed)
+    ]
     checks = dict.fromkeys((*required.shard, *required.snapshot))
     checks |= dict.fromkeys(sorted(set(state.bits) - set(RESERVED_CHECKS)))
     for check in checks:
@@ -58,7 +60,7 @@ def iter_check_results(state: State, number: int) -> Iterator[CheckResult]:
         for on_shards, marks in ((True, shard_marks), (False, snapshot_marks)):
             passed, failed = (bits & flag for bits in marks)
             failures = np.flatnonzero(failed)
-            first = moment.content
+            first = snapshot_row.content
             if on_shards and len(failures):
                 first = str(names[int(rows[failures[0]])])
             result = CheckResult(

@@ -148,7 +148,7 @@ class RecordTracer:
         except TraceGapError:
             if interval.landed == entry.number:
                 raise
-        reusing = self._index.entry(entry.shown, interval.landed)
+        reusing = self._index.entry(entry.label, interval.landed)
         return map_record_up(self._index, reusing, interval.shard, inside)
 
 
@@ -161,7 +161,7 @@ class DownstreamIndex:
         self._replacing: dict[ShardKey, list[Entry]] = defaultdict(list)
         for name in index.names():
             for entry in index.entries(name):
-                for version in dict.fromkeys(source.shown for source in entry.inputs):
+                for version in dict.fromkeys(source.label for source in entry.inputs):
                     self._readers[version].append(entry)
                 for shard in list_replaced_shards(index, entry):
                     self._replacing[name, shard].append(entry)
@@ -186,7 +186,7 @@ class DownstreamIndex:
             for reader, outcome in self._iter_outcomes(key, records):
                 new = descendants.add(reader, outcome, key)
                 if len(new):
-                    pending.setdefault((reader.shown, outcome.shard), []).append(new)
+                    pending.setdefault((reader.label, outcome.shard), []).append(new)
         return descendants
 
     def _iter_outcomes(
@@ -203,7 +203,7 @@ class DownstreamIndex:
     def _get_snapshots(self, version: str, shard: str) -> Spans:
         """Return the snapshots that contain a shard, as spans of first and last."""
         state = self.index.version(version).state
-        spans = state.stays.spans(shard)
+        spans = state.shard_history.spans(shard)
         return merge_spans((since, min(until - 1, state.snapshot)) for since, until in spans)
 
     def _get_consumers(self, version: str, shard: str) -> tuple[str, ...]:
@@ -249,7 +249,7 @@ class Descendants:
 
     def add(self, entry: Entry, outcome: RecordOutcome, upstream: ShardKey | None) -> IntArray:
         """Add the outcome of an entry. Returns the records that are new."""
-        version = entry.shown
+        version = entry.label
         if outcome.reason:
             gap = (outcome.shard, outcome.reason)
             if gap not in self._gaps[version]:
@@ -278,7 +278,7 @@ class Descendants:
         shards: dict[str, list[str]] = {version: [] for version in self._gaps}
         for version, shard in self._known:
             shards.setdefault(version, []).append(shard)
-        order = dict.fromkeys(listed.entry.shown for listed in self._listed)
+        order = dict.fromkeys(listed.entry.label for listed in self._listed)
         return [self._count(version, shards[version]) for version in order]
 
     def _count(self, version: str, shards: list[str]) -> DescendantCounts:
@@ -306,11 +306,11 @@ class Descendants:
     def records(self, version: str | None = None) -> Iterator[DescendantRecord]:
         """Yield the listed records of all versions, or of one version."""
         for listed in self._listed:
-            if version in {None, listed.entry.shown}:
+            if version in {None, listed.entry.label}:
                 yield from self._iter_records(listed)
 
     def _iter_records(self, listed: _ListedRecords) -> Iterator[DescendantRecord]:
-        version, outcome = listed.entry.shown, listed.outcome
+        version, outcome = listed.entry.label, listed.outcome
         shard, upstream = outcome.shard, listed.upstream
         snapshots = self.downstream.get_snapshots(version, shard) if shard else ()
         if outcome.reason:

@@ -44,12 +44,12 @@ class EntryRef(Report):
     entry: int
     operation: str
     time: datetime
-    maker: CommitInfo
+    commit_info: CommitInfo
 
     @classmethod
     def of(cls, entry: Entry) -> EntryRef:
         """Return the reference to an entry."""
-        return cls(entry.number, entry.operation, entry.time, entry.maker)
+        return cls(entry.number, entry.operation, entry.time, entry.commit_info)
 
     def to_dict(self) -> Json:
         """Return the reference as JSON."""
@@ -57,7 +57,7 @@ class EntryRef(Report):
             "entry": self.entry,
             "operation": self.operation,
             "time": self.time.isoformat(),
-            "by": self.maker.to_dict(),
+            "by": self.commit_info.to_dict(),
         }
 
 
@@ -279,13 +279,13 @@ def find_removal(index: LogIndex, step: TraceStep) -> Removal | None:
     erased if it came from an erased record, and an erase removed its shard.
     """
     version = index.version(step.version)
-    number = version.state.condemned_in(step.shard)
+    number = version.state.get_tombstone(step.shard)
     if number is None:
         return None
     erasures = [
         entry
         for entry in index.entries(step.version)
-        if step.shard in entry.condemned and entry.operation == "erase"
+        if step.shard in entry.tombstones and entry.operation == "erase"
     ]
     entry = erasures[0] if erasures else index.entry(step.version, number)
     is_erased = bool(erasures) and (
@@ -318,8 +318,8 @@ def _list_removing_entries(index: LogIndex, version: str, shard: str) -> list[En
     """Return the entries that replaced a shard by others of its version."""
     state = index.version(version).state
     entries = [
-        index.entry(version, state.timeline.moment(until).entry)
-        for _, until in state.stays.spans(shard)
+        index.entry(version, state.snapshot_history.get_row(until).entry)
+        for _, until in state.shard_history.spans(shard)
         if until <= state.snapshot
     ]
     # An interval also ends where a shard only changes its position.

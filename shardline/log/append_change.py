@@ -91,7 +91,7 @@ class Append:
         """All shards that it adds: those of the sources, and what stays of exchanged ones."""
         return [*self.shards, *(one for one in self.exchange.cut.values() if one is not None)]
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both; what landed meanwhile is left out."""
         if self.fingerprint not in {None, state.fingerprint}:
             raise SchemaMismatchError(
@@ -111,7 +111,7 @@ class Append:
             self._refuse_stale(state, self.seen, wanted)
         keys = {source.key for source in wanted}
         shards = [shard for shard in self.shards if shard.source in keys]
-        before = any(state.has_landed(shard.name) for shard in shards)
+        before = any(state.has_shard(shard.name) for shard in shards)
         validate_shards(state, shards, list_live_names(state) if before else ())
         added: tuple[Added, ...] = tuple(Added(shard) for shard in shards)
         removed: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class Append:
         if (
             (moved and any(source.key in seen.words for source in wanted))
             or (exchanges and len(wanted) != len(self.sources))
-            or (exchanges and moved and seen.snapshot not in set(state.line()))
+            or (exchanges and moved and seen.snapshot not in set(state.iter_ancestors()))
             or not set(self.exchange.cut) <= set(list_live_names(state) if exchanges else ())
             or any(state.landings.since(source, seen.entry) for source in wanted)
         ):
@@ -193,9 +193,9 @@ class Append:
         for shard in shards:
             new.setdefault(shard.source or "", []).append(shard)
         cut, found = self.exchange.cut, []
-        for stay in state.stays.at(state.snapshot):
-            name = stay.shard.name
-            kept = cut.get(name, stay.shard)
+        for interval in state.shard_history.at(state.snapshot):
+            name = interval.shard.name
+            kept = cut.get(name, interval.shard)
             found += [kept] if kept is not None else []
             for key, place in self.exchange.at.items():
                 found += new.pop(key, []) if place == name else []
@@ -210,9 +210,9 @@ class SourceCoverage:
     """
 
     def __init__(self, state: State) -> None:
-        self._timeline = state.timeline
-        self._keys = {stay.shard.source for stay in state.stays.at(state.snapshot)}
-        self._line = set(state.line())
+        self._timeline = state.snapshot_history
+        self._keys = {interval.shard.source for interval in state.shard_history.at(state.snapshot)}
+        self._line = set(state.iter_ancestors())
 
     def holds(self, source: Source, entry: int) -> bool:
         """Whether it is held."""
@@ -234,7 +234,7 @@ class RejectSources:
     retry_rejected: bool = False
     duplicates: Sequence[SourceDuplicate] = ()
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both."""
         told = [(source, state.sources.get(source.key)) for source in self.sources]
         new = tuple(
@@ -257,7 +257,7 @@ class DismissSources:
     dismissals: Sequence[Dismissal]
     reason: str = ""
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both; leave out a source that landed, changed or was rejected again meanwhile."""
         open_ones = [
             dismissal

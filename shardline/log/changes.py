@@ -65,14 +65,14 @@ class EntryDraft:
     restores: int | None = None
     tag: Ref | None = None
     pin: Ref | None = None
-    condemned: tuple[str, ...] = ()
+    tombstones: tuple[str, ...] = ()
     sidecars: Json = field(default_factory=dict)
 
 
 class Change(Protocol):
     """Something to commit."""
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """The entry this makes of a version as it stands; None if there is nothing to do."""
         ...
 
@@ -87,7 +87,7 @@ class Create:
     schema: Schema
     checks: Checks = Checks()
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Refuse if the version is there with another schema."""
         _refuse_reserved(self.checks)
         if state.schema is None:
@@ -107,7 +107,7 @@ class Require:
 
     checks: Checks
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both."""
         _refuse_reserved(self.checks)
         if self.checks == state.checks:
@@ -117,7 +117,7 @@ class Require:
 
 def list_live_names(state: State) -> list[str]:
     """The shards of the newest snapshot, in order."""
-    return [stay.shard.name for stay in state.stays.at(state.snapshot)]
+    return [interval.shard.name for interval in state.shard_history.at(state.snapshot)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class Replace:
     inputs: tuple[Input, ...] = ()
     sidecars: Json = field(default_factory=dict)
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Fail if a shard that it replaces is gone, or if others stand between them."""
         live = list_live_names(state)
         gone = sorted(set(self.removed) - set(live))
@@ -181,13 +181,13 @@ class Derive:
     parameters: Json = field(default_factory=dict)
     inputs: tuple[Input, ...] = ()
     sources: tuple[Source, ...] = ()
-    condemned: Sequence[str] = ()
+    tombstones: Sequence[str] = ()
     sidecars: Json = field(default_factory=dict)
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Fail if the head is another one: it must be planned again for the difference."""
         _refuse_moved_head(state, self.head, self.operation)
-        condemned = tuple(name for name in self.condemned if state.condemned_in(name) is None)
+        condemned = tuple(name for name in self.tombstones if state.get_tombstone(name) is None)
         if not self.removed and not self.added and not condemned:
             return None
         live = list_live_names(state)
@@ -207,7 +207,7 @@ class Derive:
             added=tuple(self.added),
             removed=tuple(self.removed),
             sources=self.sources,
-            condemned=condemned,
+            tombstones=condemned,
             sidecars=self.sidecars,
         )
 
@@ -224,7 +224,7 @@ class RewriteSidecars:
     parameters: Json
     since: Mapping[str, int | None] = field(default_factory=dict)
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Fail if another entry has a digest of such a file meanwhile."""
         if not self.sidecars:
             return None
@@ -241,11 +241,11 @@ class Restore:
     snapshot: int
     head: int
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Fail if the head moved, or if a shard of it was erased or went to vacuum."""
         _refuse_unknown(state, self.snapshot)
         _refuse_moved_head(state, self.head, "restore")
-        target = [stay.shard for stay in state.stays.at(self.snapshot)]
+        target = [interval.shard for interval in state.shard_history.at(self.snapshot)]
         validate_not_tombstoned(state, target, f"snapshot {self.snapshot} cannot be restored: ")
         added, removed = diff_shards(state, target)
         if not added and not removed:
@@ -267,7 +267,7 @@ class Attest:
 
     attestations: tuple[Attestation, ...]
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both."""
         _refuse_bad_attestations(state, self.attestations)
         return (
@@ -294,15 +294,15 @@ class Reject:
     attestations: tuple[Attestation, ...] = ()
     reason: str = ""
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both; do nothing if it has been rejected already."""
         _refuse_unknown(state, self.snapshot)
         _refuse_bad_attestations(state, self.attestations)
-        if state.timeline.moment(self.snapshot).rejected:
+        if state.snapshot_history.get_row(self.snapshot).rejected:
             if not self.attestations:
                 return None
             return EntryDraft(operation="attest", attestations=self.attestations)
-        live = [stay.shard for stay in state.stays.at(state.snapshot)]
+        live = [interval.shard for interval in state.shard_history.at(state.snapshot)]
         moved = {shard.name for shard in self.taken}
         leaving = {s.name for s in self.brought if s.name not in moved} & {s.name for s in live}
         added, removed = diff_shards(state, self._undone(state, live, leaving))
@@ -324,7 +324,7 @@ class Reject:
             return live
         there = {shard.name for shard in live}
         if self.snapshot == state.snapshot:
-            target = [stay.shard for stay in state.stays.at(self.snapshot - 1)]
+            target = [interval.shard for interval in state.shard_history.at(self.snapshot - 1)]
         else:
             target = [shard for shard in live if shard.name not in leaving]
             place = next((at for at, shard in enumerate(live) if shard.name in leaving), None)
@@ -343,7 +343,7 @@ class SetTag:
     tag: str
     snapshot: int | None
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both."""
         return _hold(state, state.tags, Ref(self.tag, self.snapshot), "tag")
 
@@ -356,7 +356,7 @@ class SetPin:
     snapshot: int | None
     reason: str = ""
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both."""
         return _hold(state, state.pins, Ref(self.pin, self.snapshot, self.reason), "pin")
 
@@ -368,12 +368,12 @@ class AddTombstones:
     choose: Callable[[State], Sequence[str]]
     parameters: Json = field(default_factory=dict)
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Choose again: what came into use meanwhile is left alone."""
         names = tuple(self.choose(state))
         if not names:
             return None
-        return EntryDraft(operation="vacuum", parameters=self.parameters, condemned=names)
+        return EntryDraft(operation="vacuum", parameters=self.parameters, tombstones=names)
 
 
 def _hold(state: State, holds: dict[str, Ref], hold: Ref, what: str) -> EntryDraft | None:
@@ -386,7 +386,7 @@ def _hold(state: State, holds: dict[str, Ref], hold: Ref, what: str) -> EntryDra
             )
     else:
         _refuse_unknown(state, hold.snapshot)
-        shards = [stay.shard for stay in state.stays.at(hold.snapshot)]
+        shards = [interval.shard for interval in state.shard_history.at(hold.snapshot)]
         validate_not_tombstoned(state, shards, f"snapshot {hold.snapshot} cannot be kept: ")
     if holds.get(hold.name) == hold:
         return None
@@ -409,15 +409,19 @@ def diff_shards(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...
             kept.append(place)
         else:
             removed.append(name)
-    stay = set(kept)
-    added = [Added(shard, place) for place, shard in enumerate(target) if place not in stay]
+    interval = set(kept)
+    added = [Added(shard, place) for place, shard in enumerate(target) if place not in interval]
     return tuple(added), tuple(removed)
 
 
 def _rejected(state: State, names: Iterable[str]) -> list[str]:
     """Those of the shards that count as rejected."""
     bit = 1 << state.bits[REJECTION]
-    return [name for name, stay in state.stays.named(list(names)).items() if stay.failed & bit]
+    return [
+        name
+        for name, interval in state.shard_history.named(list(names)).items()
+        if interval.failed & bit
+    ]
 
 
 def _refuse_unknown(state: State, snapshot: int) -> None:
@@ -475,9 +479,9 @@ def validate_shards(state: State, shards: Sequence[Shard], live: Iterable[str] =
 
 def validate_not_tombstoned(state: State, shards: Iterable[Shard], what: str = "") -> None:
     """Refuse shards that never come back: erased, or announced by vacuum to be deleted."""
-    names = tuple(s.name for s in shards if state.condemned_in(s.name) is not None)
+    names = tuple(s.name for s in shards if state.get_tombstone(s.name) is not None)
     if names:
-        entry = state.condemned_in(names[0])
+        entry = state.get_tombstone(names[0])
         raise TombstonedShardError(
             f"{state.name}: {what}shard {names[0]}"
             + (f" and {len(names) - 1} more" if len(names) > 1 else "")
@@ -503,14 +507,14 @@ def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) 
         )
     for told in attestations:
         _refuse_reserved(Checks((told.check,)))
-        if told.content is not None and not state.timeline.of_content(told.content):
+        if told.content is not None and not state.snapshot_history.of_content(told.content):
             raise SnapshotNotFoundError(
                 f"{state.name}: no snapshot has content {told.content}",
                 code="snapshot-not-found",
                 version=state.name,
             )
         if told.shards:
-            unknown = sorted(set(told.shards) - set(state.stays.named(told.shards)))
+            unknown = sorted(set(told.shards) - set(state.shard_history.named(told.shards)))
             if unknown:
                 raise SnapshotNotFoundError(
                     f"{state.name}: shard {unknown[0]} not found",
@@ -526,10 +530,10 @@ def build_entry(
     *,
     id: str,  # noqa: A002 - the entry's own word
     now: datetime,
-    maker: CommitInfo,
+    commit_info: CommitInfo,
 ) -> tuple[State, Entry, bytes] | None:
     """The version after the change, its entry and the entry's bytes; None if nothing is to do."""
-    draft = change.on(state)
+    draft = change.rebase(state)
     if draft is None:
         return None
     after = state.fork()
@@ -548,7 +552,7 @@ def build_entry(
         id=id,
         previous=state.digest,
         time=max(now, state.time),
-        maker=maker,
+        commit_info=commit_info,
         fingerprint=None if schema is None else schema.fingerprint,
         snapshot=state.snapshot + bool(draft.added or draft.removed),
         published=state.published,
@@ -570,13 +574,13 @@ def build_entry(
 
 def _refuse_credentials(entry: Entry) -> None:
     """Refuse to write down what must stay a secret, wherever a caller may have put it."""
-    left: list[Any] = [entry.parameters, entry.maker.to_dict()]
+    left: list[Any] = [entry.parameters, entry.commit_info.to_dict()]
     left += [source.to_dict() for source in entry.sources]
     left += [entry.pin.to_dict()] if entry.pin is not None else []
     while left:
         value = left.pop()
         if isinstance(value, str):
-            validate_no_credentials(value, f"an entry of {entry.shown}")
+            validate_no_credentials(value, f"an entry of {entry.label}")
         elif isinstance(value, dict):
             left += [*value, *value.values()]
         elif isinstance(value, list):
@@ -591,7 +595,7 @@ def _with_totals(entry: Entry, state: State, after: State) -> Entry:
         return replace(
             entry, totals=state.totals + Totals.of(new), content=extend_digest(content, new)
         )
-    shards = [stay.shard for stay in after.stays.at(entry.snapshot)]
+    shards = [interval.shard for interval in after.shard_history.at(entry.snapshot)]
     return replace(
         entry, totals=Totals.of(shards), content=content_digest(entry.fingerprint, shards)
     )
@@ -604,6 +608,6 @@ def may_publish(entry: Entry, checks: Checks) -> bool:
     """
     if entry.attestations or entry.rejects is not None or entry.removed:
         return True
-    if entry.restores is not None or (entry.condemned and entry.snapshot):
+    if entry.restores is not None or (entry.tombstones and entry.snapshot):
         return True
     return entry.changes_data and not checks.shard

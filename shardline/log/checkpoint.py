@@ -51,6 +51,8 @@ VIRTUAL_FORMAT = 2
 """Of a version that ever held a plan: releases that know no plans must not take it for another."""
 SIDECAR_FORMAT = 3
 """Of a log with digests of sidecars: it has one more table."""
+_ATTRIBUTES = {"stays": "shard_history", "timeline": "snapshot_history"}
+"""Attributes of the state whose tables have other names."""
 _FORMATS = frozenset({FORMAT, VIRTUAL_FORMAT, SIDECAR_FORMAT})
 _FIXED_BYTES = 16
 _DIGEST_BYTES = 32
@@ -65,8 +67,8 @@ class CheckpointError(ValueError):
 def write_checkpoint(state: State) -> bytes:
     """The bytes of a checkpoint of a version as it stands."""
     tables = {
-        "stays": state.stays.to_table(),
-        "timeline": state.timeline.to_table(),
+        "stays": state.shard_history.to_table(),
+        "timeline": state.snapshot_history.to_table(),
         "sources": state.sources.to_table(),
         "open_sources": state.open_sources.to_table(),
         "shard_names": state.shard_names.to_table(),
@@ -98,7 +100,7 @@ def write_checkpoint(state: State) -> bytes:
 def _format(state: State) -> int:
     if state.uses_sidecars:
         return SIDECAR_FORMAT
-    virtual = pc.any(pc.ends_with(state.stays.names(), pattern=PLAN)).as_py()
+    virtual = pc.any(pc.ends_with(state.shard_history.names(), pattern=PLAN)).as_py()
     return VIRTUAL_FORMAT if virtual else FORMAT
 
 
@@ -157,7 +159,7 @@ def read_checkpoint(
                     raise
                 shown, number = f"{dataset}/{version}", facts["number"]
                 _logger.warning("%s: the checkpoint at entry %d is damaged", shown, number)
-            return getattr(instead(), table).to_table()
+            return getattr(instead(), _ATTRIBUTES.get(table, table)).to_table()
 
         return read
 
@@ -179,8 +181,8 @@ def read_checkpoint(
         content=facts["content"],
         tags={tag["name"]: Ref.from_dict(tag) for tag in facts["tags"]},
         pins={pin["name"]: Ref.from_dict(pin) for pin in facts["pins"]},
-        stays=ShardHistory(load("stays")),
-        timeline=SnapshotHistory(load("timeline")),
+        shard_history=ShardHistory(load("stays")),
+        snapshot_history=SnapshotHistory(load("timeline")),
         sources=DigestIndex(load("sources")),
         open_sources=DigestIndex(load("open_sources"), stored="open_sources" in facts["tables"]),
         shard_names=DigestIndex(load("shard_names")),
@@ -256,10 +258,10 @@ def matches_replay(ledger: Replay, state: State) -> bool:
     indexes += ["open_sources"] if state.open_sources.stored else []
     indexes += ["landings"] if state.landings.stored else []
     return (
-        _same_numbers(ledger.rows, _STAY_NUMBERS, state.stays.column)
-        and _same_others(ledger.rows, _STAYS, state.stays.to_table())
-        and _same_numbers(ledger.made, _MOMENT_NUMBERS, state.timeline.column)
-        and [made.content for made in ledger.made] == state.timeline.contents()
+        _same_numbers(ledger.rows, _STAY_NUMBERS, state.shard_history.column)
+        and _same_others(ledger.rows, _STAYS, state.shard_history.to_table())
+        and _same_numbers(ledger.made, _MOMENT_NUMBERS, state.snapshot_history.column)
+        and [made.content for made in ledger.made] == state.snapshot_history.contents()
         and all(
             getattr(ledger, name).to_table().equals(getattr(state, name).to_table())
             for name in indexes

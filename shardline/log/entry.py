@@ -79,7 +79,7 @@ class Entry(JsonObject):
     id: str
     previous: str | None
     time: _Time
-    maker: CommitInfo = field(metadata=stored("by"))
+    commit_info: CommitInfo = field(metadata=stored("by"))
     operation: str
     fingerprint: Digest | None = field(default=None, metadata=stored(required=True))
     snapshot: Count = field(default=0, metadata=stored(required=True))
@@ -98,7 +98,7 @@ class Entry(JsonObject):
     restores: int | None = None
     tag: Ref | None = None
     pin: Ref | None = None
-    condemned: tuple[str, ...] = ()
+    tombstones: tuple[str, ...] = field(default=(), metadata=stored("condemned"))
     sidecars: _Sidecars = field(default_factory=dict)
     digest: str = field(default="", metadata=not_stored())
     _decoded: dict[type, Any] | None = field(
@@ -106,7 +106,7 @@ class Entry(JsonObject):
     )
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The version in whose log it stands: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 
@@ -175,8 +175,8 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
             raise ValueError("it does not match its digest: it was damaged or changed")
         _refuse_newer(version, number, told)
         entry = codec.decode(Entry, told, digest=digest)
-        if (entry.shown, entry.number) != (version, number):
-            itself = f"entry {entry.number} of {entry.shown}"
+        if (entry.label, entry.number) != (version, number):
+            itself = f"entry {entry.number} of {entry.label}"
             raise CorruptLogError(version, number, f"it says that it is {itself}", "moved-entry")
     except CorruptLogError:
         raise
@@ -212,8 +212,8 @@ def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
     unknown = sorted(set(map(str, features)) - FEATURES) if isinstance(features, list) else ["?"]
     if told.get("format") == FORMAT and not unknown:
         return
-    maker = told.get("by")
-    release = maker.get("release") if isinstance(maker, dict) else None
+    commit_info = told.get("by")
+    release = commit_info.get("release") if isinstance(commit_info, dict) else None
     named = isinstance(release, str) and _RELEASE.fullmatch(release)
     what = f"the feature {unknown[0]!r}" if unknown else f"format {told.get('format')!r}"
     needed = f"shardline {release} or newer" if named else "a newer release of shardline"

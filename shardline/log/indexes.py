@@ -155,7 +155,7 @@ Columns: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
 
 def hash_location(source: Source) -> int:
     """Return the hash of where a source comes from: its path, or the name of the batch."""
-    return int(source.place_key[:16], 16)
+    return int(source.location_key[:16], 16)
 
 
 def hash_content(source: Source) -> int | None:

@@ -35,8 +35,8 @@ class Layer:
 
     `schema` has the features that its own records hold, and `below` are the keys of those that its
     base's version declares; `schema` is None where that is not known. `passed` and `failed` are the
-    checks that a base has passed and failed there, `condemned` is the entry by which vacuum took
-    it.
+    checks that a base has passed and failed there, `tombstone` is the entry by which
+    vacuum took it.
     """
 
     shard: Shard
@@ -45,7 +45,7 @@ class Layer:
     below: frozenset[FeatureKey] = _NONE
     passed: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
-    condemned: int | None = None
+    tombstone: int | None = None
 
     @property
     def keys(self) -> frozenset[FeatureKey]:
@@ -129,36 +129,40 @@ class _Logs:
         found: dict[str, ShardInterval] = {}
         for owner, wanted in names.items():
             try:
-                found |= self._log(owner).state.stays.named(list(wanted))
+                found |= self._log(owner).state.shard_history.named(list(wanted))
             except CorruptLogError as error:
                 self._damaged[owner] = str(error)
         return found
 
-    def put_below(self, stack: Stack, base: Base, stay: ShardInterval | None) -> Stack:
+    def put_below(self, stack: Stack, base: Base, interval: ShardInterval | None) -> Stack:
         """The stack on what is known of the base of its lowest shard."""
         lowest = stack.layers[0].shard
         owner = self._name(base.owner)
-        if stay is None:
+        if interval is None:
             why = f"which is not in the log of {owner}"
             if base.owner in self._damaged:
                 why = f"of which no one can tell: {self._damaged[base.owner]}"
             return replace(stack, misfit=LayerMismatch(lowest.name, base.name, why))
         state = self._log(base.owner).state
         layer = Layer(
-            stay.shard,
+            interval.shard,
             owner,
             None,
-            passed=frozenset(check for check, bit in state.bits.items() if stay.passed >> bit & 1),
-            failed=frozenset(check for check, bit in state.bits.items() if stay.failed >> bit & 1),
-            condemned=state.condemned_in(base.name),
+            passed=frozenset(
+                check for check, bit in state.bits.items() if interval.passed >> bit & 1
+            ),
+            failed=frozenset(
+                check for check, bit in state.bits.items() if interval.failed >> bit & 1
+            ),
+            tombstone=state.get_tombstone(base.name),
         )
         why = ""
-        if stay.shard.content != base.sha256:
-            told, pinned = (one[:_SHOWN_DIGITS] for one in (stay.shard.content, base.sha256))
+        if interval.shard.content != base.sha256:
+            told, pinned = (one[:_SHOWN_DIGITS] for one in (interval.shard.content, base.sha256))
             why = f"whose content is {told}… by the log of {owner}, and pinned is {pinned}…"
-        elif stay.shard.records != lowest.records:
+        elif interval.shard.records != lowest.records:
             why = (
-                f"which has {format_count(stay.shard.records, 'record')}, and it has "
+                f"which has {format_count(interval.shard.records, 'record')}, and it has "
                 f"{lowest.records}"
             )
         misfit = LayerMismatch(lowest.name, base.name, why) if why else None

@@ -72,7 +72,7 @@ class Log:
         return f"{self.dataset}/{self.version}/log"
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The version as people write it."""
         return f"{self.dataset}/{self.version}"
 
@@ -102,7 +102,7 @@ class Log:
         for state, entry in self.replay():
             if entry.number == number:
                 return state
-        raise CorruptLogError(self.shown, number, "it is missing", "missing-entry")
+        raise CorruptLogError(self.label, number, "it is missing", "missing-entry")
 
     def follow(self, state: State) -> list[Entry]:
         """Bring a state up to date, and give the entries that were new to it."""
@@ -119,8 +119,8 @@ class Log:
         try:
             data = self.store.read(self.entry_name(number))
         except ObjectNotFoundError:
-            raise CorruptLogError(self.shown, number, "it is missing", "missing-entry") from None
-        return self.keep(read_entry(self.shown, number, data))
+            raise CorruptLogError(self.label, number, "it is missing", "missing-entry") from None
+        return self.keep(read_entry(self.label, number, data))
 
     def keep(self, entry: Entry) -> Entry:
         """Keep an entry that was read from the log, if this log keeps any."""
@@ -138,7 +138,7 @@ class Log:
         data = self.store.read_many([self.entry_name(number)])[0]
         if data is None:
             return False
-        return is_sealed(data, digest) or read_entry(self.shown, number, data).digest == digest
+        return is_sealed(data, digest) or read_entry(self.label, number, data).digest == digest
 
     def entries_at(self, numbers: Sequence[int]) -> Iterator[Entry]:
         """Read some entries that are known to exist, several at a time."""
@@ -146,7 +146,7 @@ class Log:
             batch = numbers[first : first + _LARGEST_BATCH]
             for number, item in zip(batch, self._read_batch(batch), strict=True):
                 if item is None:
-                    raise CorruptLogError(self.shown, number, "it is missing", "missing-entry")
+                    raise CorruptLogError(self.label, number, "it is missing", "missing-entry")
                 yield self._decode(number, item)
 
     def entries(self, first: int) -> Iterator[Entry]:
@@ -173,14 +173,14 @@ class Log:
         return [known[number] if number in known else files[number] for number in numbers]
 
     def _decode(self, number: int, item: Entry | bytes) -> Entry:
-        return item if isinstance(item, Entry) else self.keep(read_entry(self.shown, number, item))
+        return item if isinstance(item, Entry) else self.keep(read_entry(self.label, number, item))
 
     def _refuse_gap(self, number: int, behind: Sequence[Entry | bytes | None]) -> None:
         """An entry is missing and a later one is there. It may have come while we read."""
         later = any(behind) if behind else self.exists(number + 1)
         if later and not self.exists(number):
             what = "it is missing, and later ones are there"
-            raise CorruptLogError(self.shown, number, what, "missing-entry")
+            raise CorruptLogError(self.label, number, what, "missing-entry")
 
     def exists(self, number: int) -> bool:
         """Whether there is an entry of this number."""
@@ -197,7 +197,7 @@ class Log:
         return low
 
     def commit(
-        self, state: State, change: Change, maker: CommitInfo, now: datetime
+        self, state: State, change: Change, commit_info: CommitInfo, now: datetime
     ) -> tuple[State, Entry | None]:
         """Commit a change on a version as we know it, or on what others have made of it since.
 
@@ -205,7 +205,7 @@ class Log:
         """
         own = secrets.token_hex(16)
         for lost in range(1_000_000):
-            made = self._planned(state, change, id=own, now=now, maker=maker)
+            made = self._planned(state, change, id=own, now=now, commit_info=commit_info)
             if made is None:
                 return state, None
             after, entry, data = made
@@ -216,10 +216,10 @@ class Log:
             _pause(lost)
             self.follow(state)
         raise StorageError(
-            f"{self.shown}: other writers committed first each time",
+            f"{self.label}: other writers committed first each time",
             code="commit-contention",
             hint=Hint.of("retry later"),
-            version=self.shown,
+            version=self.label,
         )
 
     def _planned(
@@ -229,10 +229,12 @@ class Log:
         *,
         id: str,  # noqa: A002 - the entry's own word
         now: datetime,
-        maker: CommitInfo,
+        commit_info: CommitInfo,
     ) -> tuple[State, Entry, bytes] | None:
         """The next entry. A change is refused, or idle, only on the version as it stands now."""
-        plan = functools.partial(build_entry, state, change, id=id, now=now, maker=maker)
+        plan = functools.partial(
+            build_entry, state, change, id=id, now=now, commit_info=commit_info
+        )
         try:
             made = plan()
         except LogError:
@@ -259,10 +261,10 @@ class Log:
                 return found == data
             _pause(attempt)
         raise CommitStateUnknownError(
-            f"{self.shown}: unknown whether entry {entry.number} was committed",
+            f"{self.label}: unknown whether entry {entry.number} was committed",
             hint=Hint.of("run the same again: a source is never appended twice"),
             path=object_uri(self.store, name),
-            version=self.shown,
+            version=self.label,
         ) from problem
 
     def _read_back(self, name: str) -> bytes | None:
@@ -283,7 +285,7 @@ class Log:
         try:
             self.write_checkpoint(state)
         except StorageError as error:
-            _logger.warning("%s: no checkpoint at entry %d: %s", self.shown, state.number, error)
+            _logger.warning("%s: no checkpoint at entry %d: %s", self.label, state.number, error)
 
     def _newest_checkpoint(self) -> State | None:
         hinted = self.hinted()
@@ -317,11 +319,11 @@ class Log:
             )
         except (CheckpointError, StorageError, ValueError, KeyError, TypeError) as error:
             _logger.warning(
-                "%s: the checkpoint at entry %d is not used: %s", self.shown, number, error
+                "%s: the checkpoint at entry %d is not used: %s", self.label, number, error
             )
             return None
         if state.number != number or self.entry(number).digest != state.digest:
-            _logger.warning("%s: the checkpoint at entry %d is of another log", self.shown, number)
+            _logger.warning("%s: the checkpoint at entry %d is of another log", self.label, number)
             return None
         return state
 

@@ -124,12 +124,12 @@ class Source(JsonObject):
         return canonical.sha256(self.to_dict())
 
     @cached_property
-    def place_key(self) -> str:
+    def location_key(self) -> str:
         """What tells its path or batch from all others, whatever comes from there."""
         return self.key if self.path is None else hashlib.sha256(self.path.encode()).hexdigest()
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The source as people know it."""
         return self.path or f"batch {self.batch}"
 
@@ -145,7 +145,7 @@ class Input(JsonObject):
     entry: Digest
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The version that it is a snapshot of: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 

@@ -131,7 +131,7 @@ class Dismissal(JsonObject):
     @property
     def place(self) -> str:
         """Key of its path or batch."""
-        return self.source.place_key
+        return self.source.location_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,7 @@ def find_latest_published(state: State) -> int | None:
 
 def list_published(state: State) -> NDArray[np.bool_]:
     """For each snapshot, 1 at place 0, whether it is published."""
-    timeline = state.timeline
+    timeline = state.snapshot_history
     good: NDArray[np.bool_] = (timeline.column("rejected") == 0) & (timeline.column("shards") > 0)
     ends = [policy.since for policy in state.policies[1:]] + [len(good) + 1]
     for policy, end in zip(state.policies, ends, strict=True):
@@ -208,11 +208,13 @@ def list_published(state: State) -> NDArray[np.bool_]:
 
 def _blocked(state: State, needed: np.uint32, snapshots: int) -> NDArray[np.bool_]:
     """The snapshots that hold a shard which did not pass, by counting stays in and out."""
-    stays = state.stays
+    intervals = state.shard_history
     reserved = _bits(state, RESERVED_CHECKS)
-    bad = ((stays.column("passed") & needed) != needed) | ((stays.column("failed") & reserved) != 0)
-    since = stays.column("since")[bad]
-    until = np.minimum(stays.column("until")[bad], snapshots + 1)
+    bad = ((intervals.column("passed") & needed) != needed) | (
+        (intervals.column("failed") & reserved) != 0
+    )
+    since = intervals.column("since")[bad]
+    until = np.minimum(intervals.column("until")[bad], snapshots + 1)
     change = np.bincount(since, minlength=snapshots + 2) - np.bincount(
         until, minlength=snapshots + 2
     )

@@ -190,36 +190,40 @@ class Replay(LogState):
     `named` the same by name, `made` the snapshots. `so_far` says which of them are published.
     """
 
-    stays: _ShardList
-    timeline: _SnapshotList
+    shard_history: _ShardList
+    snapshot_history: _SnapshotList
 
     def __init__(self, dataset: str, version: str) -> None:
         timeline = _SnapshotList()
         bits = {REJECTION: 0, VACUUM: 1}
         self.so_far = PublicationTracker(bits, timeline.rows)
         super().__init__(
-            dataset, version, bits=bits, stays=_ShardList(self.so_far), timeline=timeline
+            dataset,
+            version,
+            bits=bits,
+            shard_history=_ShardList(self.so_far),
+            snapshot_history=timeline,
         )
 
     @property
     def live(self) -> list[ReplayedShard]:
         """Shards of the latest snapshot, in order."""
-        return self.stays.live
+        return self.shard_history.live
 
     @property
     def rows(self) -> list[ReplayedShard]:
         """All shards that ever were in the list, once for each interval."""
-        return self.stays.rows
+        return self.shard_history.rows
 
     @property
     def named(self) -> dict[str, list[ReplayedShard]]:
         """Intervals of each shard."""
-        return self.stays.named
+        return self.shard_history.named
 
     @property
     def made(self) -> list[ReplayedSnapshot]:
         """All snapshots."""
-        return self.timeline.rows
+        return self.snapshot_history.rows
 
     def at(self, snapshot: int) -> list[ReplayedShard]:
         """Return the shards of a snapshot, in order."""
@@ -234,7 +238,7 @@ class Replay(LogState):
 
     def has_content(self, content: str) -> bool:
         """Return True if a snapshot ever had this content."""
-        return content in self.timeline.by_content
+        return content in self.snapshot_history.by_content
 
     def take(self, entry: Entry) -> list[str]:
         """Replay the next entry, and return which of its claims are false.
@@ -245,11 +249,11 @@ class Replay(LogState):
         false = list(self._list_invalid_shards(entry)) if entry.added else []
         self.change(entry)
         claims = []
-        if entry.totals != self.stays.totals:
+        if entry.totals != self.shard_history.totals:
             claims.append("totals")
-        if entry.content != self.stays.content:
+        if entry.content != self.shard_history.content:
             claims.append("content")
-        if entry.fingerprint != self.stays.fingerprint:
+        if entry.fingerprint != self.shard_history.fingerprint:
             claims.append("fingerprint")
         if entry.changes_data:
             self.hold(entry)
@@ -274,7 +278,7 @@ class Replay(LogState):
                 yield f"it brings back shard {shard.name} as another than it was"
             if shard.owner != self.version:
                 yield f"it adds shard {shard.name}, which belongs to another version"
-            if (tombstone := self.condemned_in(shard.name)) is not None:
+            if (tombstone := self.get_tombstone(shard.name)) is not None:
                 yield f"it adds shard {shard.name}, which vacuum took in entry {tombstone}"
             if known and known[-1].until == LIVE and shard.name not in entry.removed:
                 yield f"it adds shard {shard.name}, which is there already"
@@ -282,7 +286,7 @@ class Replay(LogState):
     def change(self, entry: Entry) -> None:
         """Apply what an entry changes."""
         if entry.schema is not None:
-            self.stays.fingerprint = entry.schema.fingerprint
+            self.shard_history.fingerprint = entry.schema.fingerprint
         if entry.checks is not None:
             self.so_far.require(self.snapshot + 1, entry.checks)
         super().change(entry)

@@ -30,7 +30,7 @@ def find_recently_unreferenced(
     """
     if not retention:
         return np.empty(0, np.int64)
-    times = state.timeline.column("released") if released is None else released
+    times = state.snapshot_history.column("released") if released is None else released
     return np.flatnonzero(times > microseconds(now - retention)) + 1
 
 
@@ -68,9 +68,9 @@ def find_unreferenced(
     Snapshots that only the pins in `but` hold are not kept.
     """
     numbers = find_retained(state, now, retention, but=but, released=released)
-    since, until = state.stays.column("since"), state.stays.column("until")
+    since, until = state.shard_history.column("since"), state.shard_history.column("until")
     inside = np.searchsorted(numbers, until, "left") > np.searchsorted(numbers, since, "left")
-    names = state.stays.names().to_pylist()
+    names = state.shard_history.names().to_pylist()
     kept = {name for name, is_kept in zip(names, inside.tolist(), strict=True) if is_kept}
     return set(names) - kept
 
@@ -130,7 +130,7 @@ class ReleaseTimes:
         A snapshot that was released after the last entry taken here keeps the time of its entry.
         With `erased`, the time of a clock that was ahead does not count.
         """
-        released: NDArray[np.int64] = state.timeline.column("released").copy()
+        released: NDArray[np.int64] = state.snapshot_history.column("released").copy()
         present = microseconds(now)
         for snapshot, entry in self._entries.items():
             if released[snapshot - 1] == self._times[entry]:

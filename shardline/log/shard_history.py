@@ -164,8 +164,8 @@ class ShardHistory:
     def named(self, names: Sequence[str]) -> dict[str, ShardInterval]:
         """The newest stay of each named shard that ever was in the list."""
         rows = _newest_rows(self._fold()[1]["name"], names)
-        stays = self._stays(np.array(list(rows.values()), np.int64))
-        return dict(zip(rows, stays, strict=True))
+        intervals = self._stays(np.array(list(rows.values()), np.int64))
+        return dict(zip(rows, intervals, strict=True))
 
     def spans(self, name: str) -> list[tuple[int, int]]:
         """From which snapshot until which, exclusive, a shard was in the list, each time."""

@@ -145,7 +145,7 @@ class SnapshotHistory:
         data = self._fold()[1].tobytes().hex()
         return [data[at : at + 64] for at in range(0, len(data), 64)]
 
-    def moment(self, number: int) -> SnapshotRow:
+    def get_row(self, number: int) -> SnapshotRow:
         """The row of a snapshot that exists."""
         numbers, contents = self._fold()
         row = {name: int(values[number - 1]) for name, values in numbers.items()}

@@ -118,8 +118,8 @@ class LogState:
     content: str | None = None
     tags: dict[str, Ref] = field(default_factory=dict)
     pins: dict[str, Ref] = field(default_factory=dict)
-    stays: ShardChanges
-    timeline: SnapshotChanges
+    shard_history: ShardChanges
+    snapshot_history: SnapshotChanges
     sources: DigestIndex = field(default_factory=DigestIndex)
     open_sources: DigestIndex = field(default_factory=DigestIndex)
     shard_names: DigestIndex = field(default_factory=DigestIndex)
@@ -142,15 +142,15 @@ class LogState:
         """The checks that a snapshot made now would need."""
         return self.policies[-1].checks if self.policies else Checks()
 
-    def knows(self, shard: str) -> bool:
+    def has_shard_name(self, shard: str) -> bool:
         """Whether a shard of this name was ever brought in, or announced to be deleted."""
         return self.shard_names.get(get_name_key(shard)) is not None
 
-    def has_landed(self, shard: str) -> bool:
+    def has_shard(self, shard: str) -> bool:
         """Whether a shard of this name was ever brought in, and has not gone to vacuum."""
         return (self.shard_names.get(get_name_key(shard)) or 0) > 0
 
-    def condemned_in(self, shard: str) -> int | None:
+    def get_tombstone(self, shard: str) -> int | None:
         """The entry that announced that vacuum deletes a shard; None if there is none."""
         entry = self.shard_names.get(get_name_key(shard)) or 0
         return -entry if entry < 0 else None
@@ -176,11 +176,13 @@ class LogState:
             and all(one.at is None for one in entry.added)
             and entry.operation not in BRINGS_BACK
         ):
-            self.stays.append(entry.snapshot, entry.number, tuple(one.shard for one in entry.added))
+            self.shard_history.append(
+                entry.snapshot, entry.number, tuple(one.shard for one in entry.added)
+            )
         elif entry.changes_data:
             back = entry.operation in BRINGS_BACK
             number = entry.number
-            self.stays.relist(
+            self.shard_history.relist(
                 entry.snapshot, number, entry.added, entry.removed, back=back, version=self.name
             )
         self._note_sources(entry)
@@ -188,10 +190,10 @@ class LogState:
             for one in entry.added:
                 self.shard_names.put(get_name_key(one.shard.name), entry.number)
         self._note_sidecars(entry)
-        for name in entry.condemned:
+        for name in entry.tombstones:
             self.shard_names.put(get_name_key(name), -entry.number)
-        if entry.condemned:
-            self.stays.mark(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
+        if entry.tombstones:
+            self.shard_history.mark(entry.number, entry.tombstones, self.bits[VACUUM], passed=False)
 
     def _note_sidecars(self, entry: Entry) -> None:
         self.uses_sidecars |= bool(entry.sidecars)
@@ -203,9 +205,9 @@ class LogState:
         for source in entry.sources:
             self.sources.put(source.key, -entry.number if rejected else entry.number)
             if rejected:
-                self.open_sources.put(source.place_key, entry.number)
+                self.open_sources.put(source.location_key, entry.number)
             else:
-                self.open_sources.remove(source.place_key)
+                self.open_sources.remove(source.location_key)
                 self.landings.add(source, entry.number)
         for dismissal in list_dismissals(entry):
             if self.open_sources.get(dismissal.place) == dismissal.entry:
@@ -214,10 +216,10 @@ class LogState:
     def hold(self, entry: Entry) -> None:
         """Note the snapshot that an entry made."""
         if self.snapshot:
-            self.timeline.release(self.snapshot, entry.time)
+            self.snapshot_history.release(self.snapshot, entry.time)
         if entry.content is None:
             raise CorruptLogError(self.name, entry.number, "it makes a snapshot without content")
-        self.timeline.add(
+        self.snapshot_history.add(
             entry.number,
             entry.time,
             entry.totals,
@@ -241,11 +243,11 @@ class LogState:
             if bit >= MAX_CHECKS:
                 raise CorruptLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
             if told.content is None:
-                self.stays.mark(entry.number, told.shards, bit, passed=told.passed)
+                self.shard_history.mark(entry.number, told.shards, bit, passed=told.passed)
             else:
-                self.timeline.mark(entry.number, told.content, bit, passed=told.passed)
+                self.snapshot_history.mark(entry.number, told.content, bit, passed=told.passed)
         if entry.rejects is not None:
-            self.timeline.reject(entry.rejects, entry.number)
+            self.snapshot_history.reject(entry.rejects, entry.number)
             if entry.rejects == self.snapshot:
                 self.snapshot_rejected = entry.number
         self._move(self.tags, entry.tag, entry.time)
@@ -254,7 +256,7 @@ class LogState:
     def stand(self, entry: Entry) -> None:
         """Stand where an entry says that the version stands after it."""
         if self.published is not None and entry.published != self.published:
-            self.timeline.release(self.published, entry.time)
+            self.snapshot_history.release(self.published, entry.time)
         self.published = entry.published
         self.number, self.digest, self.time = entry.number, entry.digest, entry.time
 
@@ -263,7 +265,7 @@ class LogState:
             return
         old = holds.pop(hold.name, None)
         if old is not None and old.snapshot is not None:
-            self.timeline.release(old.snapshot, time)
+            self.snapshot_history.release(old.snapshot, time)
         if hold.snapshot is not None:
             holds[hold.name] = hold
 
@@ -272,11 +274,11 @@ class LogState:
 class State(LogState):
     """State of a version, whose histories are columns. `checkpoint` is the entry it was read at."""
 
-    stays: ShardHistory = field(default_factory=ShardHistory)
-    timeline: SnapshotHistory = field(default_factory=SnapshotHistory)
+    shard_history: ShardHistory = field(default_factory=ShardHistory)
+    snapshot_history: SnapshotHistory = field(default_factory=SnapshotHistory)
     checkpoint: int = 0
 
-    def checks_of(self, snapshot: int) -> Checks:
+    def get_checks(self, snapshot: int) -> Checks:
         """The checks that a snapshot needs."""
         told = [policy.checks for policy in self.policies if policy.since <= snapshot]
         return told[-1] if told else Checks()
@@ -292,13 +294,13 @@ class State(LogState):
             self.snapshot_rejected,
         )
 
-    def line(self) -> Iterator[int]:
+    def iter_ancestors(self) -> Iterator[int]:
         """The newest snapshot, the one it was made from, and so on to the first.
 
         What was rolled back, by a restore or by a rejection of what was the newest, is not on it.
         """
         number = self.snapshot
-        made_from = self.timeline.column("made_from") if number else ()
+        made_from = self.snapshot_history.column("made_from") if number else ()
         while number:
             yield number
             number = int(made_from[number - 1])
@@ -307,7 +309,10 @@ class State(LogState):
         """A copy that can go its own way."""
         other = copy.copy(self)
         other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
-        other.stays, other.timeline = self.stays.fork(), self.timeline.fork()
+        other.shard_history, other.snapshot_history = (
+            self.shard_history.fork(),
+            self.snapshot_history.fork(),
+        )
         other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
         other.sidecars, other.open_sources = self.sidecars.fork(), self.open_sources.fork()
         other.landings = self.landings.fork()
@@ -320,7 +325,7 @@ def list_dismissals(entry: Entry) -> tuple[Dismissal, ...]:
         return ()
     parameters = entry.read(DismissParameters)
     if problem := parameters.problems.get("dismissed"):
-        raise CorruptLogError(entry.shown, entry.number, problem, "false-entry")
+        raise CorruptLogError(entry.label, entry.number, problem, "false-entry")
     return parameters.dismissed
 
 

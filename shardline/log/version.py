@@ -105,7 +105,7 @@ class StoredVersion:
     @property
     def name(self) -> str:
         """`digits/v1`."""
-        return self.log.shown
+        return self.log.label
 
     @property
     def state(self) -> State:
@@ -201,19 +201,21 @@ class StoredVersion:
     def _snapshot(self, state: State, schema: Schema, number: int) -> StoredSnapshot:
         if not 1 <= number <= state.snapshot:
             raise get_snapshot_missing_error(state, number)
-        moment = state.latest() if number == state.snapshot else state.timeline.moment(number)
+        snapshot_row = (
+            state.latest() if number == state.snapshot else state.snapshot_history.get_row(number)
+        )
         older = number < (state.published or 0)
         return self.snapshot_type(
             self.name,
             number,
-            moment.entry,
-            moment.time,
-            moment.totals,
-            moment.content,
+            snapshot_row.entry,
+            snapshot_row.time,
+            snapshot_row.totals,
+            snapshot_row.content,
             schema,
             number == state.published or (older and is_published(state, number)),
-            moment.rejected > 0,
-            state.checks_of(number),
+            snapshot_row.rejected > 0,
+            state.get_checks(number),
             lambda: self._shards(state, number),
             self.store,
             self.shard_name,
@@ -221,7 +223,7 @@ class StoredVersion:
 
     def _shards(self, state: State, number: int) -> tuple[Shard, ...]:
         with self._lock:
-            return tuple(stay.shard for stay in state.stays.at(number))
+            return tuple(interval.shard for interval in state.shard_history.at(number))
 
     def tagged(self, tag: str) -> StoredSnapshot:
         """The snapshot that has a tag."""
@@ -246,7 +248,7 @@ class StoredVersion:
             )
         time = time if time.tzinfo else time.replace(tzinfo=UTC)
         with self._lock:
-            number = self.state.timeline.held_at(time)
+            number = self.state.snapshot_history.held_at(time)
         if number == 0:
             raise SnapshotNotFoundError(
                 f"{self.name}: no snapshot yet at {time.isoformat()}",
@@ -339,14 +341,14 @@ class StoredVersion:
         One that an erase made cannot be undone: then what the checks found is told alone.
         """
         told = self.log.entry(self.snapshot(snapshot).entry)
-        if told.operation == "erase" and told.condemned:
+        if told.operation == "erase" and told.tombstones:
             return self._attest_alone(snapshot, tuple(attestations))
         if told.operation == "reject":
             return self.commit(Reject(snapshot, attestations=tuple(attestations), reason=reason))
         lifted = (one for one in told.attestations if one.check == REJECTION and one.passed)
         brought = tuple(one.shard for one in told.added)
         back = told.operation in BRINGS_BACK
-        taken = self.state.stays.named(told.removed)
+        taken = self.state.shard_history.named(told.removed)
         return self.commit(
             Reject(
                 snapshot,

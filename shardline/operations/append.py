@@ -461,7 +461,7 @@ class _AppendRun:
             stale = {
                 result.source.key
                 for result in results
-                if any(self.version.state.knows(shard.name) for shard in result.shards)
+                if any(self.version.state.has_shard_name(shard.name) for shard in result.shards)
             }
             if not stale:
                 return tasks, results

@@ -112,7 +112,7 @@ def check_version(
     """
     refuse_no_version(version=version)
     snapshot = version.find(which)
-    required = set(version.state.checks_of(snapshot.number).shard) & set(only)
+    required = set(version.state.get_checks(snapshot.number).shard) & set(only)
     intervals = list_shards_to_check(version, snapshot, recheck=recheck, only=only)
     if find_missing and not recheck and INTEGRITY in only:
         intervals += _list_missing_or_truncated(version, snapshot, intervals)
@@ -246,8 +246,8 @@ def list_shards_to_check(
     only: Collection[str] = SHARD_CHECKS,
 ) -> list[ShardInterval]:
     """Return the shards of a snapshot that have not passed all checks, or all with `recheck`."""
-    intervals = version.state.stays.at(snapshot.number)
-    required = [check for check in version.state.checks_of(snapshot.number).shard if check in only]
+    intervals = version.state.shard_history.at(snapshot.number)
+    required = [check for check in version.state.get_checks(snapshot.number).shard if check in only]
     return [
         interval
         for interval in intervals
@@ -267,7 +267,7 @@ def _list_missing_or_truncated(
         has_size = sizes.get(version.shard_name(layer.shard)) == layer.shard.bytes
         return has_size and INTEGRITY not in layer.failed
 
-    intervals = version.state.stays.at(snapshot.number)
+    intervals = version.state.shard_history.at(snapshot.number)
     return [
         interval
         for interval, stack in zip(intervals, list_stacks(snapshot), strict=True)
@@ -291,8 +291,11 @@ def _list_layer_problems(version: StoredVersion, stack: Stack) -> Iterable[str]:
 def list_pending_checks(version: StoredVersion, snapshot: StoredSnapshot) -> set[str]:
     """Return the required checks that have not passed, of the shards or of the snapshot."""
     state = version.state
-    required, row = state.checks_of(snapshot.number), state.timeline.moment(snapshot.number)
-    passed = [interval.passed for interval in state.stays.at(snapshot.number)]
+    required, row = (
+        state.get_checks(snapshot.number),
+        state.snapshot_history.get_row(snapshot.number),
+    )
+    passed = [interval.passed for interval in state.shard_history.at(snapshot.number)]
     pending = {
         check for check in required.shard if not all(is_in(version, bits, check) for bits in passed)
     }
@@ -301,8 +304,8 @@ def list_pending_checks(version: StoredVersion, snapshot: StoredSnapshot) -> set
 
 def _has_failed(version: StoredVersion, snapshot: StoredSnapshot, check: str) -> bool:
     state = version.state
-    failed = [interval.failed for interval in state.stays.at(snapshot.number)]
-    failed.append(state.timeline.moment(snapshot.number).failed)
+    failed = [interval.failed for interval in state.shard_history.at(snapshot.number)]
+    failed.append(state.snapshot_history.get_row(snapshot.number).failed)
     return any(is_in(version, bits, check) for bits in failed)
 
 
@@ -338,10 +341,10 @@ def _list_failed_checks(report: ShardReport) -> Iterable[str]:
 
 def get_introducing_snapshot(version: StoredVersion, interval: ShardInterval) -> int:
     """Return the snapshot that added or restored a shard."""
-    timeline = version.state.timeline
-    if timeline.moment(interval.since).rejected:
+    timeline = version.state.snapshot_history
+    if timeline.get_row(interval.since).rejected:
         return timeline.of_entry(interval.landed)
-    is_restored = version.log.entry(timeline.moment(interval.since).entry).operation == "restore"
+    is_restored = version.log.entry(timeline.get_row(interval.since).entry).operation == "restore"
     return interval.since if is_restored else timeline.of_entry(interval.landed)
 
 

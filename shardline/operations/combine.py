@@ -275,7 +275,7 @@ def plan_combine(
     planned = targets.plan(state)
     tasks = [target for target in planned if not isinstance(target, Shard)]
     reused = {target.name for target in planned if isinstance(target, Shard)}
-    live = [stay.shard.name for stay in state.stays.at(state.snapshot)]
+    live = [interval.shard.name for interval in state.shard_history.at(state.snapshot)]
     return CombinePlan(
         *snapshots,
         into.name,

@@ -264,7 +264,7 @@ def _collect_sidecars(
 ) -> Json:
     """Return the digests of the sidecars of new shards, and of shards that are added again."""
     new = {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()}
-    known = [shard.name for shard in added if into.state.knows(shard.name)]
+    known = [shard.name for shard in added if into.state.has_shard_name(shard.name)]
     names = [f"{shard}{suffix}" for shard in known for suffix in (RECEIPT, ROWS)]
     names += [name for name in map(get_quarantine_name, known) if name is not None]
     return {**SidecarReader(into).digests(names), **new} if names else new
@@ -307,7 +307,7 @@ def roll_back_erased(
     for origin, seen_entry in origins:
         names = {shard.name for shard in origin.snapshot.shards}
         later = origin.version.log.entries(seen_entry + 1)
-        if any(item.operation == ERASE and names & set(item.condemned) for item in later):
+        if any(item.operation == ERASE and names & set(item.tombstones) for item in later):
             break
     else:
         return
@@ -357,7 +357,7 @@ def _record_tombstones(into: StoredVersion, names: Sequence[str]) -> None:
                     added=(),
                     operation=ERASE,
                     parameters=parameters,
-                    condemned=names,
+                    tombstones=names,
                 )
             )
         except ConflictError:
@@ -379,7 +379,7 @@ def make_fresh_shards(
     while True:
         receipts = list(executor.run(make, tasks, progress))
         known = [
-            receipt.shard is not None and version.state.knows(receipt.shard.name)
+            receipt.shard is not None and version.state.has_shard_name(receipt.shard.name)
             for receipt in receipts
         ]
         if not any(known):
@@ -396,8 +396,10 @@ def _assign_fresh_name(state: State, task: Task) -> Task:
 
 def reuse_shards(state: State, tasks: Sequence[Task]) -> list[Shard | Task]:
     """Return each task, or its shard if the version has or had it and no check failed."""
-    live = state.stays.at(state.snapshot)
-    shards = {get_stem(stay.shard.name): stay.shard for stay in live if not stay.failed}
+    live = state.shard_history.at(state.snapshot)
+    shards = {
+        get_stem(interval.shard.name): interval.shard for interval in live if not interval.failed
+    }
     stems = [task.plan.stem for task in tasks]
     missing = set(stems) - set(shards)
     if missing and state.snapshot:
@@ -407,9 +409,11 @@ def reuse_shards(state: State, tasks: Sequence[Task]) -> list[Shard | Task]:
 
 def _list_former_shards(state: State, stems: set[str]) -> dict[str, Shard]:
     """Return shards that are not live any more, but neither rejected nor vacuumed."""
-    names = [name for name in state.stays.names().to_pylist() if get_stem(name) in stems]
-    known = state.stays.named(names) if names else {}
-    return {get_stem(name): stay.shard for name, stay in known.items() if not stay.failed}
+    names = [name for name in state.shard_history.names().to_pylist() if get_stem(name) in stems]
+    known = state.shard_history.named(names) if names else {}
+    return {
+        get_stem(name): interval.shard for name, interval in known.items() if not interval.failed
+    }
 
 
 def apply_rebuilds(log: Log, state: State, targets: Sequence[Shard | Task]) -> list[Shard | Task]:
@@ -421,10 +425,14 @@ def apply_rebuilds(log: Log, state: State, targets: Sequence[Shard | Task]) -> l
         get_stem(target.name) if isinstance(target, Shard) else target.plan.stem
         for target in targets
     ]
-    live = {stay.shard.name: stay for stay in state.stays.at(state.snapshot) if not stay.failed}
-    others = [stay for name, stay in live.items() if get_stem(name) not in set(stems)]
+    live = {
+        interval.shard.name: interval
+        for interval in state.shard_history.at(state.snapshot)
+        if not interval.failed
+    }
+    others = [interval for name, interval in live.items() if get_stem(name) not in set(stems)]
     applied = list(targets)
-    for number in sorted({stay.landed for stay in others}):
+    for number in sorted({interval.landed for interval in others}):
         entry = log.entry(number)
         rebuilt = [live.get(item.shard.name) for item in entry.added]
         inputs = _list_rebuilt_stems(log, state, entry)
@@ -433,7 +441,7 @@ def apply_rebuilds(log: Log, state: State, targets: Sequence[Shard | Task]) -> l
         first = stems.index(inputs[0])
         if stems[first : first + len(inputs)] == inputs:
             applied[first : first + len(inputs)] = [
-                stay.shard for stay in rebuilt if stay is not None
+                interval.shard for interval in rebuilt if interval is not None
             ]
             stems[first : first + len(inputs)] = [""] * len(rebuilt)
     return applied
@@ -443,10 +451,10 @@ def _list_rebuilt_stems(log: Log, state: State, entry: Entry) -> list[str]:
     """Return the stems of the inputs of a rebuild in place; none for other entries."""
     if entry.operation != "rebuild" or entry.inputs:
         return []
-    stays = state.stays.named(entry.removed)
+    intervals = state.shard_history.named(entry.removed)
     stems = []
     for name in entry.removed:
-        added_by = log.entry(stays[name].landed)
+        added_by = log.entry(intervals[name].landed)
         stems += _list_rebuilt_stems(log, state, added_by) or [get_stem(name)]
     return list(dict.fromkeys(stems))
 
@@ -534,7 +542,7 @@ def validate_unchanged_functions(into: StoredVersion, operation: str, udfs: Sequ
 
 def _find_latest_functions(into: StoredVersion, operation: str) -> tuple[FunctionDigest, ...]:
     """Return the functions of the latest entry of an operation."""
-    for number in into.state.line():
+    for number in into.state.iter_ancestors():
         entry = into.log.entry(into.snapshot(number).entry)
         if entry.operation == operation:
             functions = entry.read(DerivedParameters).functions

@@ -222,7 +222,7 @@ def _erase_late_commits(run: _EraseRun, erased: list[ErasedVersion]) -> tuple[Re
         condemned: dict[str, list[str]] = {}
         for version in erased:
             name = version.plan.version.split("/")[1]
-            condemned.setdefault(name, []).extend(version.plan.condemned)
+            condemned.setdefault(name, []).extend(version.plan.tombstones)
         late = plan_late_erase(run.plan, condemned)
         if not late.versions:
             return late.residual_copies
@@ -333,7 +333,9 @@ class _EraseRun:
         version = self._get_version(erasure)
         new = {one.shard.name: self.written[one.shard.name] for one in erasure.shards}
         counts = {one.shard.name: len(one.rows) for one in erasure.shards}
-        live = [stay.shard for stay in version.state.stays.at(version.state.snapshot)]
+        live = [
+            interval.shard for interval in version.state.shard_history.at(version.state.snapshot)
+        ]
         added, removed = diff_shards(version.state, [new.get(shard.name, shard) for shard in live])
         owners = self._list_base_owners(new.values())
         pin_inputs(version, owners)
@@ -354,7 +356,7 @@ class _EraseRun:
                 added=added,
                 operation=ERASE,
                 parameters=parameters.to_dict(),
-                condemned=erasure.condemned,
+                tombstones=erasure.tombstones,
                 sidecars={
                     name: digest
                     for shard in new.values()

@@ -19,7 +19,7 @@ Incomplete = TypeVar("Incomplete", bound=IncompleteOperationError)
 
 def format_entry_label(entry: Entry) -> str:
     """Return a label: `digits/v1 entry 3`."""
-    return f"{entry.shown} entry {entry.number}"
+    return f"{entry.label} entry {entry.number}"
 
 
 @contextmanager

@@ -252,7 +252,7 @@ class _RebuildRun:
                 into=into,
                 operation="rebuild",
                 schema=self.snapshot.schema,
-                checks=self.checks or self.version.state.checks_of(self.snapshot.number),
+                checks=self.checks or self.version.state.get_checks(self.snapshot.number),
                 origins=(DerivedFrom(self.version, self.snapshot),),
                 plan=lambda state: apply_rebuilds(into.log, state, reuse_shards(state, tasks)),
                 prepare=self._verify_cut_shards,

@@ -142,8 +142,8 @@ def open_sources(version: StoredVersion) -> OpenSources:
         rejection, restored = _Rejection(entry), _list_restored_keys(version, entry)
         sources += [
             rejection.describe(source)
-            for source in sorted(entry.sources, key=lambda source: source.shown)
-            if source.place_key in locations[entry.number] and source.key not in restored
+            for source in sorted(entry.sources, key=lambda source: source.label)
+            if source.location_key in locations[entry.number] and source.key not in restored
         ]
     return OpenSources(
         tuple(source for source in sources if isinstance(source, RejectedSource)),
@@ -175,7 +175,7 @@ def dismiss(
     """
     refuse_no_version(version=version)
     chosen = _choose_sources(version, sources)
-    by_location = {source.source.place_key: source for source in chosen}
+    by_location = {source.source.location_key: source for source in chosen}
     dismissals = [Dismissal(source.source, source.entry) for source in by_location.values()]
     entry = version.commit(DismissSources(dismissals, reason)) if by_location else None
     committed = () if entry is None else list_dismissals(entry)
@@ -274,7 +274,7 @@ def _list_restored_keys(version: StoredVersion, entry: Entry) -> set[str]:
     if entry.rejects is None or not state.snapshot:
         return set()
     keys = [source.key for source in entry.sources]
-    rows = pa.array(state.stays.rows_at(state.snapshot))
-    live = state.stays.to_table()["source"].take(rows).drop_null().combine_chunks()
+    rows = pa.array(state.shard_history.rows_at(state.snapshot))
+    live = state.shard_history.to_table()["source"].take(rows).drop_null().combine_chunks()
     is_live = pc.is_in(pa.array(map(bytes.fromhex, keys), pa.binary(32)), value_set=live)
     return {key for key, live in zip(keys, is_live.to_pylist(), strict=True) if live}

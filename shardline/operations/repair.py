@@ -303,7 +303,7 @@ def _plan_repair(version: StoredVersion, report: ShardReport, limits: Limits) ->
 
 def _record_corruption(version: StoredVersion, reports: Sequence[ShardReport]) -> None:
     """Record in the log which shards are corrupt, unless it is recorded already."""
-    stays = version.state.stays.named([report.shard.name for report in reports])
+    intervals = version.state.shard_history.named([report.shard.name for report in reports])
     attestations = [
         Attestation(
             INTEGRITY,
@@ -312,7 +312,7 @@ def _record_corruption(version: StoredVersion, reports: Sequence[ShardReport]) -
             detail="; ".join(report.problems)[:MAX_DETAIL],
         )
         for report in reports
-        if not is_in(version, stays[report.shard.name].failed, INTEGRITY)
+        if not is_in(version, intervals[report.shard.name].failed, INTEGRITY)
     ]
     if attestations:
         version.attest(attestations)

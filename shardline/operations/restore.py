@@ -75,7 +75,7 @@ def restore_version(version: StoredVersion, which: str, *, dry_run: bool = False
             Restore(restored.number, latest.number),
             id="",
             now=utc_now(),
-            maker=CommitInfo(__version__),
+            commit_info=CommitInfo(__version__),
         )
         entry = built[1] if built else None
     else:
@@ -86,12 +86,12 @@ def restore_version(version: StoredVersion, which: str, *, dry_run: bool = False
 
 def _validate_dependencies(snapshot: StoredSnapshot) -> None:
     """Raise TombstonedShardError if a shard of another version was vacuumed or erased."""
-    lost = [layer for layer in list_dependency_layers(snapshot) if layer.condemned is not None]
+    lost = [layer for layer in list_dependency_layers(snapshot) if layer.tombstone is not None]
     if lost:
         first, more = lost[0], f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
         raise TombstonedShardError(
             f"{snapshot}: shard {first.shard.name} of {first.version}{more} was vacuumed or erased "
-            f"(entry {first.condemned})",
+            f"(entry {first.tombstone})",
             tuple(layer.shard.name for layer in lost),
             version=snapshot.version,
             snapshot=snapshot.number,
@@ -107,8 +107,8 @@ def _pin_dependencies(version: StoredVersion, snapshot: StoredSnapshot) -> None:
         other = StoredVersion(version.store, owner)
         missing = set(names)
         for number in range(other.state.snapshot, 0, -1):
-            listed = {interval.shard.name for interval in other.state.stays.at(number)}
-            if not listed & missing or any(map(other.state.condemned_in, listed)):
+            listed = {interval.shard.name for interval in other.state.shard_history.at(number)}
+            if not listed & missing or any(map(other.state.get_tombstone, listed)):
                 continue
             candidate = other.snapshot(number)
             pin_inputs(version, [DerivedFrom(other, candidate)])

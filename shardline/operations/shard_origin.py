@@ -244,12 +244,12 @@ def _list_left_slices(
     """Return the spans of an old shard that a replacement kept, by its receipt."""
     names = [item.shard.name for item in entry.added]
     position = names.index(shard.name)
-    old = version.state.stays.named(entry.bases[position : position + 1])
+    old = version.state.shard_history.named(entry.bases[position : position + 1])
     receipt = _read_shard_receipt(version, shard)
     if not old or receipt is None or not receipt.counts(shard.records):
         return None
-    (stay,) = old.values()
-    whole = ShardSlice(version.shard_name(stay.shard), stay.shard)
+    (interval,) = old.values()
+    whole = ShardSlice(version.shard_name(interval.shard), interval.shard)
     ends = [0, *(last + 1 for _, last in receipt.refused)]
     starts = [*(first for first, _ in receipt.refused), receipt.end]
     try:
@@ -296,7 +296,7 @@ def _list_inputs(version: StoredVersion, entry: Entry) -> list[ShardSlice]:
     """Return the shards that a rebuild read."""
     if entry.inputs:
         recorded = entry.inputs[0]
-        base = StoredVersion(version.store, recorded.shown)
+        base = StoredVersion(version.store, recorded.label)
         return list_whole_slices(base.snapshot(recorded.snapshot))
     inputs = {
         part.shard.name: part for part in list_whole_slices(version.snapshot(entry.snapshot - 1))
@@ -369,10 +369,12 @@ def _list_rebuild_inputs(version: StoredVersion, entry: Entry) -> list[Shard]:
     """Return the shards of a version that a rebuild read, in order."""
     if entry.inputs:
         recorded = entry.inputs[0]
-        is_input = recorded.shown == version.name
+        is_input = recorded.label == version.name
         return list(version.snapshot(recorded.snapshot).shards) if is_input else []
-    stays = version.state.stays.named(entry.removed) if entry.shown == version.name else {}
-    return [stays[name].shard for name in entry.removed if name in stays]
+    intervals = (
+        version.state.shard_history.named(entry.removed) if entry.label == version.name else {}
+    )
+    return [intervals[name].shard for name in entry.removed if name in intervals]
 
 
 def _find_at_same_position(

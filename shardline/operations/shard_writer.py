@@ -137,7 +137,7 @@ def find_fresh_attempt(state: State, plans: Iterable[ShardPlan], attempt: int) -
     would inherit its state.
     """
     plans = list(plans)
-    while any(state.knows(plan.name(attempt)) for plan in plans):
+    while any(state.has_shard_name(plan.name(attempt)) for plan in plans):
         attempt += 1
     return attempt
 

@@ -144,7 +144,7 @@ class KnownSources:
 
     def _is_effective(self, known: KnownSource) -> bool:
         """Return True if the append was neither rolled back nor rejected."""
-        timeline = self._state.timeline
+        timeline = self._state.snapshot_history
         snapshot = timeline.of_entry(known.entry)
         if not snapshot:
             return True  # An append without records has no snapshot to roll back.
@@ -159,13 +159,16 @@ class KnownSources:
 
     @cached_property
     def _line(self) -> set[int]:
-        return set(self._state.line())
+        return set(self._state.iter_ancestors())
 
     @cached_property
     def _live(self) -> set[tuple[str | None, int]]:
         """Source and entry of each live shard, also of those that a restore brought back."""
         state = self._state
-        return {(stay.shard.source, stay.landed) for stay in state.stays.at(state.snapshot)}
+        return {
+            (interval.shard.source, interval.landed)
+            for interval in state.shard_history.at(state.snapshot)
+        }
 
     def _read(self, number: int) -> _EntrySources:
         if number not in self._entries:
@@ -356,7 +359,7 @@ def _build_changed_rejection(
     hint: Hint = _CHANGED_HINT,
 ) -> SourceRejection:
     entry = earlier[-1].entry
-    reason = f"{identity.shown}: changed since it was appended in entry {entry}{detail}"
+    reason = f"{identity.label}: changed since it was appended in entry {entry}{detail}"
     return SourceRejection(
         identity, INTEGRITY, reason, code=ChangedSourceError.code, hint=hint, entry=entry
     )
@@ -394,7 +397,7 @@ def _split_duplicates(
                 rejected[identity.key] = _build_changed_rejection(
                     identity,
                     replaces[identity.key],
-                    f", and has the content of {other.shown}",
+                    f", and has the content of {other.label}",
                     Hint.of(
                         _CHANGED_HINT,
                         "; to have the same content twice also set ",
@@ -414,5 +417,5 @@ def _split_duplicates(
 
 def _build_duplicate(identity: Identity, first: Identity, entry: int | None) -> SkippedSource:
     origin = "in this append" if entry is None else f"in entry {entry}"
-    reason = f"duplicate of {first.shown}, appended {origin}"
+    reason = f"duplicate of {first.label}, appended {origin}"
     return SkippedSource(identity, reason, "duplicate", entry, first)

@@ -111,7 +111,7 @@ def get_status(version: StoredVersion) -> VersionStatus:
     rejected = [
         number
         for number in range(max(1, state.snapshot - MAX_SNAPSHOTS + 1), first)
-        if state.timeline.moment(number).rejected
+        if state.snapshot_history.get_row(number).rejected
     ]
     return VersionStatus(
         version.name,
@@ -132,19 +132,19 @@ def get_status(version: StoredVersion) -> VersionStatus:
 def iter_blockers(version: StoredVersion, number: int) -> Iterator[Blocker]:
     """Yield each reason why a snapshot is not published."""
     state = version.state
-    row = state.timeline.moment(number)
+    row = state.snapshot_history.get_row(number)
     if row.rejected:
         entry = version.log.entry(row.rejected)
         reason = _format_failures(entry) or entry.read(RejectParameters).reason
         yield Blocker("", "rejected", 0, reason)
     if not row.totals.shards:
         yield Blocker("", "empty", 0, "no shards")
-    intervals = state.stays.at(number)
+    intervals = state.shard_history.at(number)
     for kind, mark, removal in _REMOVALS:
         count = sum(bool(interval.failed >> state.bits[mark] & 1) for interval in intervals)
         if count and not (kind == "rejected" and row.rejected):
             yield Blocker("", kind, count, f"{format_count(count, 'shard')} {removal}")
-    required = state.checks_of(number)
+    required = state.get_checks(number)
     for check in required.shard:
         yield from _iter_shard_blockers(version, intervals, check)
     for check in required.snapshot:

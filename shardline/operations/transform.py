@@ -344,7 +344,7 @@ class TransformPlan:
                         into=self.into,
                         operation=self.operation,
                         schema=self.transform.after,
-                        checks=self.checks or self.base.state.checks_of(self.source.number),
+                        checks=self.checks or self.base.state.get_checks(self.source.number),
                         origins=(DerivedFrom(self.base, self.source),),
                         plan=lambda state: self._reuse(state, tasks),
                         make=make_transformed_shard,
@@ -401,7 +401,9 @@ class TransformPlan:
         Otherwise a new default compression would compute all shards once more.
         """
         state = self.into.state
-        live = {get_stem(stay.shard.name) for stay in state.stays.at(state.snapshot)}
+        live = {
+            get_stem(interval.shard.name) for interval in state.shard_history.at(state.snapshot)
+        }
         for index, task in enumerate(tasks if live else ()):
             if task.plan.stem in live:
                 continue

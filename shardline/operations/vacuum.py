@@ -412,12 +412,12 @@ def _list_shard_candidates(
         released = run.evidence.released(state, run.now)
         free = find_unreferenced(state, run.now, run.retention, but=ignored_pins, released=released)
         free_of_erased = _list_unneeded_erased(state, dependencies) if erased else set()
-        known = set(state.stays.names().to_pylist())
+        known = set(state.shard_history.names().to_pylist())
         chosen: dict[str, VacuumReason] = {}
         for name, file in own.items():
             if name in erased & free_of_erased:
                 chosen[name] = "contains erased records"
-            elif state.condemned_in(name) is not None:
+            elif state.get_tombstone(name) is not None:
                 continue
             elif name in free:
                 chosen[name] = "in no retained snapshot"
@@ -431,11 +431,11 @@ def _list_shard_candidates(
         entry = version.commit(
             AddTombstones(lambda state: sorted(choose(state)), parameters.to_dict())
         )
-        announced = set(entry.condemned) if entry else set()
+        announced = set(entry.tombstones) if entry else set()
         run.announced += sorted(announced)
         chosen = {name: reason for name, reason in chosen.items() if name in announced}
     for name in own:
-        condemned = version.state.condemned_in(name) is not None
+        condemned = version.state.get_tombstone(name) is not None
         if condemned and name not in chosen and name not in erased:
             chosen[name] = "announced by an earlier vacuum"
     candidates = [_build_candidate(own[name], reason) for name, reason in chosen.items()]
@@ -458,7 +458,7 @@ def _list_erased_shards(version: StoredVersion, names: Iterable[str]) -> set[str
 
     They never return, but snapshots with them stay readable for the retention time.
     """
-    tombstones = [(name, version.state.condemned_in(name)) for name in names]
+    tombstones = [(name, version.state.get_tombstone(name)) for name in names]
     entries = {number for _, number in tombstones if number is not None}
     erasing = {number for number in entries if version.log.entry(number).operation == "erase"}
     return {name for name, number in tombstones if number in erasing}
@@ -488,7 +488,7 @@ def _list_sidecar_candidates(
 
     The receipt and the row map of a committed shard stay, for traces through the shard.
     """
-    known = set(version.state.stays.names().to_pylist())
+    known = set(version.state.shard_history.names().to_pylist())
     candidates = []
     for file in files:
         shard, is_sidecar = _SIDECAR.subn("", _get_leaf(file.name))
@@ -497,7 +497,7 @@ def _list_sidecar_candidates(
             continue
         if shard in known and file.name.endswith((RECEIPT, ROWS)):
             continue
-        is_deleted = shard in deleted or version.state.condemned_in(shard) is not None
+        is_deleted = shard in deleted or version.state.get_tombstone(shard) is not None
         if match["version"] == version.log.version and (is_deleted or run.is_old(file)):
             candidates.append(_build_candidate(file, "sidecar of a deleted shard"))
     return candidates
@@ -507,7 +507,7 @@ def _list_quarantine_candidates(
     version: StoredVersion, shards: set[str], deleted: set[str], run: _VacuumRun
 ) -> list[VacuumCandidate]:
     """Return the quarantine files of uncommitted shards, and of parts without a shard."""
-    known = set(version.state.stays.names().to_pylist())
+    known = set(version.state.shard_history.names().to_pylist())
     files: list[ObjectInfo] = []
     without_shard: list[ObjectInfo] = []
     for file in version.store.list(f"{version.log.dataset}/quarantine"):
@@ -515,7 +515,7 @@ def _list_quarantine_candidates(
         match = SHARD_NAME.fullmatch(shard)
         if match is None or match["version"] != version.log.version or shard in known:
             continue
-        if shard in deleted or version.state.condemned_in(shard) is not None:
+        if shard in deleted or version.state.get_tombstone(shard) is not None:
             files.append(file)
         elif shard not in shards and run.is_old(file):
             without_shard.append(file)

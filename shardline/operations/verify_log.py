@@ -108,7 +108,7 @@ def _replay_entries(log: Log, last: int) -> Replay:
     replay = Replay(log.dataset, log.version)
     for _, entry in _read_entries(log, list(range(1, last + 1))):
         if isinstance(entry, LogProblem):
-            raise CorruptLogError(log.shown, entry.entry, entry.detail, entry.kind)
+            raise CorruptLogError(log.label, entry.entry, entry.detail, entry.kind)
         replay.take(entry)
     return replay
 
@@ -146,7 +146,7 @@ def _read_entry(log: Log, number: int, data: bytes | None) -> Entry | LogProblem
     if data is None:
         return LogProblem(number, "missing", "missing-entry")
     try:
-        return read_entry(log.shown, number, data)
+        return read_entry(log.label, number, data)
     except CorruptLogError as error:
         return LogProblem(number, error.detail, error.kind)
 

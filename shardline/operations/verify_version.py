@@ -182,7 +182,7 @@ def _list_dependencies(snapshot: StoredSnapshot, stacks: list[Stack]) -> list[La
 def _describe_vacuum(version: StoredVersion, layer: Layer) -> str:
     """Return which entry announced the deletion of a shard, or an empty text."""
     is_own = layer.version == version.name
-    entry = version.state.condemned_in(layer.shard.name) if is_own else layer.condemned
+    entry = version.state.get_tombstone(layer.shard.name) if is_own else layer.tombstone
     if entry is None:
         return ""
     return f"vacuum deleted it in entry {entry}" + ("" if is_own else f" of {layer.version}")

@@ -66,11 +66,11 @@ def list_covering_shards(
     reader = _EntryReader(into, origins, required)
     right_count = len(covered.grid.right) if matched else None
     valid = []
-    for stay in state.stays.at(state.snapshot):
-        if stay.failed:
+    for interval in state.shard_history.at(state.snapshot):
+        if interval.failed:
             continue
-        entry = reader.entry(stay.landed)
-        cover = None if entry is None else entry.covers.get(stay.shard.name)
+        entry = reader.entry(interval.landed)
+        cover = None if entry is None else entry.covers.get(interval.shard.name)
         if entry is None or cover is None:
             continue
         if right_count is None:
@@ -78,7 +78,7 @@ def list_covering_shards(
         else:
             is_valid = _covers_all(entry.right, cover, right_count)
             is_valid = is_valid and covered.add_rows(cover, entry.left)
-        valid += [stay.shard] if is_valid else []
+        valid += [interval.shard] if is_valid else []
     return valid
 
 
@@ -157,8 +157,8 @@ class _EntryReader:
         version = origin.version
         if recorded.dataset != version.log.dataset:
             return None
-        if recorded.shown != version.name:
-            version = StoredVersion(version.store, recorded.shown)
+        if recorded.label != version.name:
+            version = StoredVersion(version.store, recorded.label)
         try:
             snapshot = version.snapshot(recorded.snapshot)
         except LogError:

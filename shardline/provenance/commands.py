@@ -45,7 +45,7 @@ def get_recreate_words(entry: Entry) -> tuple[str, ...]:
     try:
         words = list(_WORDS[entry.operation](entry))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        words = [*(one.shown for one in entry.inputs), "--into", entry.shown]
+        words = [*(one.label for one in entry.inputs), "--into", entry.label]
     return entry.operation, *words
 
 
@@ -59,9 +59,9 @@ def get_recreate_arguments(version: StoredVersion) -> tuple[str, ...] | None:
 
 def find_deriving_entry(version: StoredVersion, snapshot: int) -> Entry | None:
     """The entry that last made a snapshot, or one that it goes back to, of its inputs."""
-    timeline = version.state.timeline
+    timeline = version.state.snapshot_history
     while snapshot:
-        entry = version.log.entry(timeline.moment(snapshot).entry)
+        entry = version.log.entry(timeline.get_row(snapshot).entry)
         if entry.inputs:
             return entry
         snapshot = int(timeline.column("made_from")[snapshot - 1])
@@ -91,7 +91,7 @@ def get_recreate_hint(store: Store, name: str, snapshot: int, lost: str = "") ->
 
 def _iter_input_commands(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
     """The commands for those inputs that are themselves read from what is lost."""
-    for told in dict.fromkeys(one.shown for one in entry.inputs) if lost else ():
+    for told in dict.fromkeys(one.label for one in entry.inputs) if lost else ():
         version = StoredVersion(store, told)
         newest = version.latest()
         if any(get_shard_object(one) == lost for one in list_dependency_layers(newest)):
@@ -102,12 +102,12 @@ def _iter_input_commands(store: Store, entry: Entry, lost: str) -> Iterator[Comm
 
 
 def _format_input(entry: Entry, place: int) -> str:
-    return entry.inputs[place].shown
+    return entry.inputs[place].label
 
 
 def _format_output(entry: Entry) -> tuple[str, str]:
     same = entry.inputs[0].dataset == entry.dataset
-    return "--into", entry.version if same else entry.shown
+    return "--into", entry.version if same else entry.label
 
 
 def _list_extend_arguments(entry: Entry) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _list_udf_arguments(udf: StoredUDF) -> Iterator[str]:
 
 
 def _list_combine_arguments(entry: Entry) -> Iterator[str]:
-    yield from (_format_input(entry, 0), _format_input(entry, 1), "--into", entry.shown)
+    yield from (_format_input(entry, 0), _format_input(entry, 1), "--into", entry.label)
     for option, value in list_arguments(entry.parameters):
         yield from (option,) if value is None else (option, value)
     if entry.read(CombineParameters).is_virtual:
@@ -214,15 +214,15 @@ def _iter_release_commands(
 
 def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
     """Return how to combine the same pairs in another version, with row maps."""
-    left, right = (f"{one.shown}@{one.snapshot}" for one in entry.inputs)
+    left, right = (f"{one.label}@{one.snapshot}" for one in entry.inputs)
     parameters = entry.read(CombineParameters)
     if list_stored_udfs(parameters):
         return Hint.of(
             f"combine {left} and {right} into another version, with the functions and options of "
             f"entry {entry.number} in ",
-            Command.of("log", entry.shown, "--json"),
+            Command.of("log", entry.label, "--json"),
         )
-    into = _choose_unused_name(index, entry.shown)
+    into = _choose_unused_name(index, entry.label)
     options = [
         option if value is None else f"{option}={value}"
         for option, value in list_arguments(entry.parameters)
@@ -257,8 +257,8 @@ def get_repair_command(version: StoredVersion, damaged: Iterable[Shard]) -> Comm
 
 def list_corrupt_shards(version: StoredVersion) -> list[Shard]:
     """The shards of the newest snapshot of which the log says that they are damaged."""
-    stays = version.state.stays.at(version.state.snapshot)
-    return [stay.shard for stay in stays if is_in(version, stay.failed, INTEGRITY)]
+    intervals = version.state.shard_history.at(version.state.snapshot)
+    return [interval.shard for interval in intervals if is_in(version, interval.failed, INTEGRITY)]
 
 
 def is_derived(version: StoredVersion, shard: Shard) -> bool:

@@ -86,14 +86,16 @@ class SetConsumer:
     consumer: Consumer
     released: bool = False
 
-    def on(self, state: State) -> EntryDraft | None:
+    def rebase(self, state: State) -> EntryDraft | None:
         """Keep both, as a pin does."""
         consumer = self.consumer
         parameters = ConsumerParameters(
             name=consumer.name, run=consumer.run, commit=consumer.commit
         )
         snapshot = None if self.released else consumer.snapshot
-        draft = SetPin(consumer.pin, snapshot, "" if self.released else consumer.commit).on(state)
+        draft = SetPin(consumer.pin, snapshot, "" if self.released else consumer.commit).rebase(
+            state
+        )
         if draft is None:
             return None
         return replace(

@@ -99,11 +99,11 @@ class Dependencies:
         state = self.opened(dependent).state
         names = [
             name
-            for name in state.stays.names().to_pylist()
-            if name not in dead and state.condemned_in(name) is None
+            for name in state.shard_history.names().to_pylist()
+            if name not in dead and state.get_tombstone(name) is None
         ]
         needed = self.by(dependent, version)
-        for interval in state.stays.named(names).values():
+        for interval in state.shard_history.named(names).values():
             needed |= self.below(self.opened(dependent), interval.shard, version)
         return needed
 
@@ -130,8 +130,10 @@ class Dependencies:
             pins = frozenset(pin for pin in version.state.pins if parse_pin_holder(pin) is not None)
             found = self._listed(version, pins)
             needed = {name for names in self._of(version, above).values() for name in names}
-            stays = version.state.stays.named(sorted(needed - set(found))) if needed else {}
-            found |= {name: stay.shard for name, stay in stays.items()}
+            intervals = (
+                version.state.shard_history.named(sorted(needed - set(found))) if needed else {}
+            )
+            found |= {name: interval.shard for name, interval in intervals.items()}
             self._kept[version.name] = found
         return self._kept[version.name]
 
@@ -142,11 +144,11 @@ class Dependencies:
             state, self.now, self.retention, but=but, released=self.released(state)
         )
         found = {
-            stay.shard.name: stay.shard
+            interval.shard.name: interval.shard
             for number in kept.tolist()
-            for stay in state.stays.at(number)
+            for interval in state.shard_history.at(number)
         }
-        condemned = {name: at for name in found if (at := state.condemned_in(name)) is not None}
+        condemned = {name: at for name in found if (at := state.get_tombstone(name)) is not None}
         erasing = {at for at in condemned.values() if version.log.entry(at).operation == "erase"}
         return {n: one for n, one in found.items() if condemned.get(n) in {None, *erasing}}
 
@@ -162,7 +164,7 @@ class Dependencies:
         plan = self._plans[path]
         names: set[str] = set()
         for told, places in plan.sides:
-            if told.shown == version.name:
+            if told.label == version.name:
                 listed = version.snapshot(told.snapshot).shards[slice(*places)]
                 names |= {one.name for one in listed}
         return names
@@ -191,7 +193,7 @@ def list_needless_pins(
     for holder, held in pins.items():
         left = needs.by_revivable(holder, version, dead)
         for number, name in sorted(held, reverse=True):
-            shards = {stay.shard.name for stay in version.state.stays.at(number)}
+            shards = {interval.shard.name for interval in version.state.shard_history.at(number)}
             if not shards & left:
                 found.append(name)
             left -= shards
@@ -208,7 +210,7 @@ def release_erased_pins(into: StoredVersion, base: StoredVersion, now: datetime)
     needed = Dependencies(base.store, now, timedelta(0)).by(into.name, base) - newest
     for name, number in list(list_pins(base, into.name)):
         held = {shard.name for shard in base.snapshot(number).shards}
-        if any(state.condemned_in(shard) is not None for shard in held) and not held & needed:
+        if any(state.get_tombstone(shard) is not None for shard in held) and not held & needed:
             base.pin(name, None)
 
 
@@ -242,8 +244,8 @@ def list_direct_dependencies(snapshot: StoredSnapshot) -> dict[str, set[str]]:
             found.setdefault(f"{dataset}/{shard.base.owner}", set()).add(shard.base.name)
         elif shard.virtual:
             for told, places in _iter_plan_inputs(snapshot, shard):
-                side = StoredVersion(snapshot.store, told.shown).snapshot(told.snapshot)
-                names = found.setdefault(told.shown, set())
+                side = StoredVersion(snapshot.store, told.label).snapshot(told.snapshot)
+                names = found.setdefault(told.label, set())
                 names.update(one.name for one in side.shards[slice(*places)])
     return found
 
@@ -261,15 +263,15 @@ def _iter_layers_below(snapshot: StoredSnapshot, stacks: Iterable[Stack]) -> Ite
         if not stack.top.shard.virtual:
             continue
         for told, places in _iter_plan_inputs(snapshot, stack.top.shard):
-            version = StoredVersion(snapshot.store, told.shown)
+            version = StoredVersion(snapshot.store, told.label)
             side = version.snapshot(told.snapshot)
             paired = list_stacks(side)[slice(*places)]
             for one in paired:
                 yield Layer(
                     one.top.shard,
-                    told.shown,
+                    told.label,
                     None,
-                    condemned=version.state.condemned_in(one.top.shard.name),
+                    tombstone=version.state.get_tombstone(one.top.shard.name),
                 )
             yield from _iter_layers_below(side, paired)
 
@@ -315,7 +317,7 @@ def list_broken_dependencies(
     """
     opened = open_version or (lambda name: StoredVersion(version.store, name))
     broken: dict[tuple[str, str], BrokenDependency] = {}
-    rows = version.state.stays.rows_at(snapshot)
+    rows = version.state.shard_history.rows_at(snapshot)
     left = list(_find_needed_shards(version, rows, opened, broken).items())
     seen: dict[str, set[str]] = {}
     while left:
@@ -339,13 +341,13 @@ def _find_shard_rows(
 ) -> NDArray[np.int64]:
     """Return the rows of named shards, and note those that failed a check or are unknown."""
     state = holder.state
-    known = state.stays.names()
+    known = state.shard_history.names()
     wanted = pc.is_in(known, value_set=pa.array(sorted(names), pa.string()))
     rows: NDArray[np.int64] = np.flatnonzero(wanted.to_numpy())
     found = known.take(pa.array(rows)).to_pylist() if len(rows) else []
     for name in sorted(names - set(found)):
         broken[holder.name, name] = BrokenDependency(holder.name, name, _MISSING)
-    failed = state.stays.column("failed")[rows]
+    failed = state.shard_history.column("failed")[rows]
     for place in np.flatnonzero(failed).tolist():
         bits = int(failed[place])
         problem = next(check for check, bit in state.bits.items() if bits >> bit & 1)
@@ -361,25 +363,25 @@ def _find_needed_shards(
     broken: dict[tuple[str, str], BrokenDependency],
 ) -> dict[str, set[str]]:
     """Return the shards of other versions that some shards are read with, by version."""
-    stays = version.state.stays
+    intervals = version.state.shard_history
     needed: dict[str, set[str]] = {}
     if not len(rows):
         return needed
     place = pa.array(rows)
-    for base in pc.unique(stays.bases().take(place).drop_null()).to_pylist():
+    for base in pc.unique(intervals.bases().take(place).drop_null()).to_pylist():
         owner = f"{version.log.dataset}/{base.split('.', 1)[0]}"
         needed.setdefault(owner, set()).add(base)
-    plans = np.asarray(pc.ends_with(stays.names().take(place), pattern=PLAN))
-    landed = stays.column("landed")[rows]
-    names = stays.names().take(place).filter(pa.array(plans)).to_pylist()
+    plans = np.asarray(pc.ends_with(intervals.names().take(place), pattern=PLAN))
+    landed = intervals.column("landed")[rows]
+    names = intervals.names().take(place).filter(pa.array(plans)).to_pylist()
     for plan, entry in zip(names, landed[plans].tolist(), strict=True):
         for given, span in _paired(version.log.entry(entry), plan):
             try:
-                shards = opened(given.shown).snapshot(given.snapshot).shards[span]
+                shards = opened(given.label).snapshot(given.snapshot).shards[span]
             except CorruptLogError:
-                broken[given.shown, ""] = BrokenDependency(given.shown, "", _LOG)
+                broken[given.label, ""] = BrokenDependency(given.label, "", _LOG)
                 continue
-            needed.setdefault(given.shown, set()).update(shard.name for shard in shards)
+            needed.setdefault(given.label, set()).update(shard.name for shard in shards)
     return needed
 
 

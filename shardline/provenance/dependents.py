@@ -89,7 +89,7 @@ class _DependentSearch:
             places = [one.shard.name for one in entry.added]
             base = entry.bases[places.index(first.name)] if entry.bases else None
             for told in entry.inputs:
-                key = told.shown, told.snapshot
+                key = told.label, told.snapshot
                 if key not in seen:
                     seen[key] = self._touched(StoredVersion(version.store, key[0]).snapshot(key[1]))
                 if base in seen[key] or (base is None and seen[key]):
@@ -113,7 +113,7 @@ def _sort_by_dependency(found: dict[str, tuple[Entry, Dependent]]) -> Iterator[s
     left = dict.fromkeys(found)
     while left:
         ready = [
-            name for name in left if not any(one.shown in left for one in found[name][0].inputs)
+            name for name in left if not any(one.label in left for one in found[name][0].inputs)
         ]
         for name in ready or list(left):
             del left[name]

@@ -159,10 +159,10 @@ def _format_parts(entry: Entry) -> Iterator[str]:
     if entry.operation == "dismiss":
         yield _format_dismissal(entry)
     yield from _format_refs(entry)
-    if entry.condemned and entry.operation == "erase":
-        yield f"{format_count(len(entry.condemned), 'shard')} given up for good"
-    elif entry.condemned:
-        yield f"vacuum of {format_count(len(entry.condemned), 'file')}"
+    if entry.tombstones and entry.operation == "erase":
+        yield f"{format_count(len(entry.tombstones), 'shard')} given up for good"
+    elif entry.tombstones:
+        yield f"vacuum of {format_count(len(entry.tombstones), 'file')}"
 
 
 def _format_refs(entry: Entry) -> Iterator[str]:
@@ -233,7 +233,7 @@ def _format_data(entry: Entry) -> Iterator[str]:
     if quarantined:
         yield f"{format_count(quarantined, 'row')} in quarantine"
     if entry.inputs:
-        names = [f"{one.shown}@{one.snapshot}" for one in entry.inputs]
+        names = [f"{one.label}@{one.snapshot}" for one in entry.inputs]
         alone = " and itself" if len(set(names)) < len(names) else ""
         yield f"from {escape_text(format_list(dict.fromkeys(names)))}{alone}"
 

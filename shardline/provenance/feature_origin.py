@@ -53,7 +53,7 @@ def infer_feature_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, F
 
 
 def _infer_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
-    names = [one.shown for one in entry.inputs]
+    names = [one.label for one in entry.inputs]
     if entry.operation == "rebuild" and names:
         return _get_kept_origins(names[0], inputs[0])
     if entry.operation == "extend":

@@ -96,9 +96,9 @@ class _LogRecord:
     def _without(self, number: int, by: str) -> MissingEvidence:
         entry = min(number, self.number + 1)
         return MissingEvidence(
-            self.log.shown,
+            self.log.label,
             f"entry {entry} is missing",
-            f"{by} of {self.log.shown}",
+            f"{by} of {self.log.label}",
             entry=entry,
             hint=Hint.of(_PUT_BACK, "; a checkpoint that is wrong can be deleted"),
         )
@@ -106,7 +106,7 @@ class _LogRecord:
     def _take(self, entry: Entry) -> None:
         if entry.previous != self.digest:
             what = f"it does not follow entry {self.number} as that is here"
-            raise CorruptLogError(self.log.shown, entry.number, what, "broken-chain")
+            raise CorruptLogError(self.log.label, entry.number, what, "broken-chain")
         self.number, self.digest = entry.number, entry.digest
         self.times.take(entry)
         if entry.changes_data:
@@ -164,7 +164,7 @@ class LogEvidence:
         holders = self._holders()
         for name, record in self._logs.items():
             for told, number in record.inputs.items():
-                if told.shown in believed | holders:
+                if told.label in believed | holders:
                     yield from self._input(told, f"{name} entry {number}")
             known: dict[str, State] = {}
             for shard, number in record.shards.items():
@@ -190,15 +190,15 @@ class LogEvidence:
         return found
 
     def _input(self, told: Input, by: str) -> Iterator[MissingEvidence]:
-        if not self.has_log(told.shown):
-            yield MissingEvidence(told.shown, "its log is missing", by, told.snapshot)
+        if not self.has_log(told.label):
+            yield MissingEvidence(told.label, "its log is missing", by, told.snapshot)
             return
-        snapshots = self._logs[told.shown].snapshots
+        snapshots = self._logs[told.label].snapshots
         if told.snapshot not in snapshots:
             last = max(snapshots, default=0)
-            yield MissingEvidence(told.shown, f"its log ends at snapshot {last}", by, told.snapshot)
+            yield MissingEvidence(told.label, f"its log ends at snapshot {last}", by, told.snapshot)
         elif snapshots[told.snapshot] != told.entry:
-            yield MissingEvidence(told.shown, "its log has another entry there", by, told.snapshot)
+            yield MissingEvidence(told.label, "its log has another entry there", by, told.snapshot)
 
     def _shard(
         self, owner: str, shard: str, by: str, known: dict[str, State]
@@ -208,7 +208,7 @@ class LogEvidence:
             return
         if owner not in known:
             known[owner] = StoredVersion(self._store, owner).state
-        if not known[owner].knows(shard):
+        if not known[owner].has_shard_name(shard):
             yield MissingEvidence(owner, "its log does not know the shard", by, shard=shard)
 
 

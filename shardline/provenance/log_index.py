@@ -64,31 +64,31 @@ class VersionHistory:
     @cached_property
     def shards(self) -> dict[str, Shard]:
         """Every shard that it ever held, by its name."""
-        stays = self.version.state.stays
-        names = list(dict.fromkeys(stays.names().to_pylist()))
-        return {name: stay.shard for name, stay in stays.named(names).items()}
+        intervals = self.version.state.shard_history
+        names = list(dict.fromkeys(intervals.names().to_pylist()))
+        return {name: interval.shard for name, interval in intervals.named(names).items()}
 
     @cached_property
     def live(self) -> tuple[Shard, ...]:
         """The shards of its newest snapshot, in order."""
         state = self.version.state
-        return tuple(stay.shard for stay in state.stays.at(state.snapshot))
+        return tuple(interval.shard for interval in state.shard_history.at(state.snapshot))
 
     def list_shards(self, snapshot: int) -> tuple[Shard, ...]:
         """The shards of a snapshot, in order."""
-        return tuple(stay.shard for stay in self.version.state.stays.at(snapshot))
+        return tuple(interval.shard for interval in self.version.state.shard_history.at(snapshot))
 
     def is_condemned(self, shard: str) -> bool:
         """Whether a shard never comes back: it was erased before, or went to vacuum."""
-        return self.version.state.condemned_in(shard) is not None
+        return self.version.state.get_tombstone(shard) is not None
 
     def list_snapshots_with(self, names: set[str]) -> list[int]:
         """The snapshots that hold one of these shards."""
-        stays = self.version.state.stays
-        since, until = stays.column("since").tolist(), stays.column("until").tolist()
+        intervals = self.version.state.shard_history
+        since, until = intervals.column("since").tolist(), intervals.column("until").tolist()
         held: set[int] = set()
         newest = self.version.state.snapshot
-        for name, first, last in zip(stays.names().to_pylist(), since, until, strict=True):
+        for name, first, last in zip(intervals.names().to_pylist(), since, until, strict=True):
             if name in names:
                 held.update(range(first, min(last, newest + 1)))
         return sorted(held)
@@ -147,7 +147,7 @@ class DatasetHistory:
     def get_schema(self, told: Input) -> Schema:
         """The schema of an input, of this dataset or another."""
         one = self.find_input(told)
-        return self.index.version(told.shown).schema if one is None else one.version.schema
+        return self.index.version(told.label).schema if one is None else one.version.schema
 
     @cached_property
     def replaced(self) -> dict[str, str]:
@@ -176,27 +176,27 @@ class ShardListing:
 
     version: str
     snapshot: int
-    stays: Sequence[ShardInterval]
+    intervals: Sequence[ShardInterval]
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
         """The shards in order."""
-        return tuple(stay.shard for stay in self.stays)
+        return tuple(interval.shard for interval in self.intervals)
 
     @cached_property
     def ends(self) -> IntArray:
         """How many records there are up to the end of each shard."""
-        return np.cumsum([stay.shard.records for stay in self.stays], dtype=np.int64)
+        return np.cumsum([interval.shard.records for interval in self.intervals], dtype=np.int64)
 
     @cached_property
     def places(self) -> Mapping[str, int]:
         """Where each shard stands."""
-        return {stay.shard.name: at for at, stay in enumerate(self.stays)}
+        return {interval.shard.name: at for at, interval in enumerate(self.intervals)}
 
     @property
     def records(self) -> int:
         """How many records there are."""
-        return int(self.ends[-1]) if self.stays else 0
+        return int(self.ends[-1]) if self.intervals else 0
 
     def start(self, place: int) -> int:
         """The number of the first record of the shard at a place."""
@@ -205,7 +205,7 @@ class ShardListing:
     def locate(self, record: int) -> tuple[ShardInterval, int]:
         """The shard that holds a record, and its number in that."""
         place = int(np.searchsorted(self.ends, record, "right"))
-        return self.stays[place], record - self.start(place)
+        return self.intervals[place], record - self.start(place)
 
     def number(self, shard: str, inside: int) -> int | None:
         """The number of a record of a shard; None if the shard is not in the snapshot."""
@@ -296,18 +296,18 @@ class LogIndex:
                     version=version,
                     snapshot=snapshot,
                 )
-            self._listings[key] = ShardListing(version, snapshot, state.stays.at(snapshot))
+            self._listings[key] = ShardListing(version, snapshot, state.shard_history.at(snapshot))
         return self._listings[key]
 
     def first_landed(self, version: str, shard: str) -> int:
         """The entry by which a shard came into a version first; others may have reused it."""
-        stays = self.version(version).state.stays
-        rows = pc.equal(stays.names(), shard).to_numpy(zero_copy_only=False)
-        return int(stays.column("landed")[rows].min())
+        intervals = self.version(version).state.shard_history
+        rows = pc.equal(intervals.names(), shard).to_numpy(zero_copy_only=False)
+        return int(intervals.column("landed")[rows].min())
 
     def input(self, told: Input) -> ShardListing:
         """The snapshot that an operation read; Untold if it is not there, or another by now."""
-        version = told.shown
+        version = told.label
         try:
             listing = self.listing(version, told.snapshot)
         except (CorruptLogError, UnknownFormatError) as error:
@@ -317,8 +317,8 @@ class LogIndex:
                 hint=error.hint,
                 version=version,
             ) from None
-        moment = self.version(version).state.timeline.moment(told.snapshot)
-        if self.entry(version, moment.entry).digest != told.entry:
+        snapshot_row = self.version(version).state.snapshot_history.get_row(told.snapshot)
+        if self.entry(version, snapshot_row.entry).digest != told.entry:
             raise TraceGapError(
                 f"{version}@{told.snapshot} differs from the snapshot that was read: its log was "
                 "rewritten",
@@ -331,7 +331,7 @@ class LogIndex:
 
     def before(self, entry: Entry) -> ShardListing:
         """The shards of a version as an entry found them."""
-        return self.listing(entry.shown, entry.snapshot - 1)
+        return self.listing(entry.label, entry.snapshot - 1)
 
     def receipt(self, version: str, shard: Shard) -> Receipt:
         """The receipt of a shard; Untold if it is lost, or not of this shard."""
@@ -400,10 +400,10 @@ class LogIndex:
 
     def origins(self, entry: Entry) -> Mapping[str, FeatureOrigin]:
         """Where the features come from of what an entry made; none if an input cannot be read."""
-        key = (entry.shown, entry.number)
+        key = (entry.label, entry.number)
         if key not in self._origins:
             try:
-                schemas = [self.version(told.shown).schema for told in entry.inputs]
+                schemas = [self.version(told.label).schema for told in entry.inputs]
                 self._origins[key] = infer_feature_origins(entry, schemas)
             except (VersionNotFoundError, CorruptLogError, UnknownFormatError):
                 self._origins[key] = {}
@@ -411,9 +411,9 @@ class LogIndex:
 
     def origins_of(self, snapshot: StoredSnapshot) -> Mapping[str, FeatureOrigin]:
         """Where each feature of a snapshot comes from; none, if its records were appended."""
-        timeline, number = self.version(snapshot.version).state.timeline, snapshot.number
+        timeline, number = self.version(snapshot.version).state.snapshot_history, snapshot.number
         while number:
-            entry = self.entry(snapshot.version, timeline.moment(number).entry)
+            entry = self.entry(snapshot.version, timeline.get_row(number).entry)
             if entry.inputs or entry.operation == "append":
                 return self.origins(entry)
             number = int(timeline.column("made_from")[number - 1])
@@ -421,11 +421,11 @@ class LogIndex:
 
     def grid(self, entry: Entry) -> PairGrid:
         """The shards of the two inputs of a combination, and how many records they have."""
-        key = (entry.shown, entry.number)
+        key = (entry.label, entry.number)
         if key not in self._grids:
             if len(entry.inputs) != 2:
                 raise TraceGapError(f"entry {entry.number} does not list its two inputs")
-            sides = [self.input(told).stays for told in entry.inputs]
+            sides = [self.input(told).intervals for told in entry.inputs]
             left, right = (
                 tuple(RecordExtent(one.shard.records, 0) for one in side) for side in sides
             )
@@ -437,7 +437,7 @@ class LogIndex:
         for at, one in enumerate(entry.added):
             if one.shard.name == shard:
                 return at
-        raise CorruptLogError(entry.shown, entry.number, f"it does not add {shard}")
+        raise CorruptLogError(entry.label, entry.number, f"it does not add {shard}")
 
 
 def get_base_shard(entry: Entry, place: int) -> str:
@@ -448,20 +448,20 @@ def get_base_shard(entry: Entry, place: int) -> str:
     if base is not None and entry.inputs:
         return base.name
     raise TraceGapError(
-        f"entry {entry.number} of {entry.shown} does not name the input of "
+        f"entry {entry.number} of {entry.label} does not name the input of "
         f"{entry.added[place].shard.name}: an earlier release wrote it",
-        version=entry.shown,
+        version=entry.label,
     )
 
 
 def find_added_shard(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard]:
     """The entry that brought a shard in, and the shard; of one made by a repair, the first one."""
-    stay = version.state.stays.named([shard.name])[shard.name]
-    entry = version.log.entry(stay.landed)
+    interval = version.state.shard_history.named([shard.name])[shard.name]
+    entry = version.log.entry(interval.landed)
     if entry.operation == "repair":
         old = entry.read(RepairParameters).shard
-        return find_added_shard(version, version.state.stays.named([old])[old].shard)
-    return entry, stay.shard
+        return find_added_shard(version, version.state.shard_history.named([old])[old].shard)
+    return entry, interval.shard
 
 
 def is_in_place_entry(entry: Entry) -> bool:

@@ -209,7 +209,7 @@ def _list_input_shards(history: DatasetHistory, source: Input) -> tuple[Shard, .
     version = history.find_input(source)
     if version is not None:
         return version.list_shards(source.snapshot)
-    return history.index.version(source.shown).snapshot(source.snapshot).shards
+    return history.index.version(source.label).snapshot(source.snapshot).shards
 
 
 def _list_replaced_shards(history: DatasetHistory, entry: Entry) -> Iterator[tuple[Shard, Shard]]:

@@ -102,8 +102,8 @@ class _RetainedShards:
 
     def of(self, snapshot: int) -> set[str]:
         """Those that a snapshot has."""
-        listed = self.version.state.stays.at(snapshot)
-        return {stay.shard.name for stay in listed} & set(self.files)
+        listed = self.version.state.shard_history.at(snapshot)
+        return {interval.shard.name for interval in listed} & set(self.files)
 
     def keeper(
         self,
@@ -130,7 +130,11 @@ def iter_retainers(
     `let_go` are as good as let go of.
     """
     state = version.state
-    live = {stay.shard.name for stay in state.stays.at(state.snapshot)} if state.snapshot else set()
+    live = (
+        {interval.shard.name for interval in state.shard_history.at(state.snapshot)}
+        if state.snapshot
+        else set()
+    )
     old = _RetainedShards(version, {n: f for n, f in staying.items() if n not in live}, erased)
     if not old.files:
         return
@@ -143,7 +147,7 @@ def iter_retainers(
         if names:
             yield keeper
     again = get_vacuum_command(version.log.dataset)
-    known = set(state.stays.names().to_pylist())
+    known = set(state.shard_history.names().to_pylist())
     young = _get_recent_snapshots(version, needs)
     young |= {state.pins[pin].snapshot or 0 for pin in let_go if pin in state.pins}
     recent = {name for number in young for name in old.of(number)} - named
@@ -264,7 +268,7 @@ def _iter_retain_reasons(
         return set().union(*(below.get(one, set()) for one in shards))
 
     def of(snapshot: int) -> set[str]:
-        return under([stay.shard.name for stay in state.stays.at(snapshot)])
+        return under([interval.shard.name for interval in state.shard_history.at(snapshot)])
 
     read = f"{holders[0]} is read with it" + "".join(f", {one} with that" for one in holders[1:])
     told = of(state.snapshot) if state.snapshot else set()

@@ -48,20 +48,20 @@ def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
     source = next((source for source in entry.sources if source.key == shard.source), None)
     if source is None:
         raise TraceGapError(
-            f"entry {entry.number} does not name the source of {shard.name}", version=entry.shown
+            f"entry {entry.number} does not name the source of {shard.name}", version=entry.label
         )
     try:
-        receipt = index.receipt(entry.shown, shard)
+        receipt = index.receipt(entry.label, shard)
         if receipt.counts(shard.records):
             row = int(map_records_to_rows(receipt.first, receipt.refused, np.array([inside]))[0])
         else:
-            (row,) = index.row_map(entry.shown, shard, 1).find(inside)
+            (row,) = index.row_map(entry.label, shard, 1).find(inside)
     except (TraceGapError, RowMapError) as error:
         raise TraceGapError(
-            f"source row unknown: {error.message} (source: {source.shown})",
+            f"source row unknown: {error.message} (source: {source.label})",
             code=error.code,
             path=error.path,
-            version=entry.shown,
+            version=entry.label,
         ) from None
     kind = entry.read(AppendParameters).format or infer_format_of_source(source)
     parts = [added.shard for added in entry.added if added.shard.source == shard.source]
@@ -94,7 +94,7 @@ def _count_quarantined_in(
     if len(parts) > _MAX_PARTS:
         return None
     try:
-        receipts = index.receipts(entry.shown, parts)
+        receipts = index.receipts(entry.label, parts)
     except TraceGapError:
         return None
     covered = sum(receipt.end - receipt.first for receipt in receipts)
@@ -150,7 +150,7 @@ def map_record_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> R
         raise TraceGapError(
             f"unknown operation {entry.operation!r}: another release wrote it",
             code="unknown-operation",
-            version=entry.shown,
+            version=entry.label,
         )
     return map_up(index, entry, shard, inside)
 
@@ -169,10 +169,10 @@ def _map_rebuilt_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) ->
     layout = make_layout(before, after, entry)
     if layout is None:
         raise TraceGapError(
-            f"entry {entry.number} of {entry.shown} wrote {format_count(written, 'record')}, "
+            f"entry {entry.number} of {entry.label} wrote {format_count(written, 'record')}, "
             f"expected {read}",
             code="count-mismatch",
-            version=entry.shown,
+            version=entry.label,
         )
     listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
     (mapped,) = layout.map_rows(shard.name, np.array([inside]))
@@ -182,10 +182,10 @@ def _map_rebuilt_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) ->
 def _list_rebuilt_shards(index: LogIndex, entry: Entry) -> tuple[Sequence[Shard], Sequence[Shard]]:
     """Return the shards with the records that a rebuild read, and those that have them after."""
     if entry.inputs:
-        after = index.listing(entry.shown, entry.snapshot)
+        after = index.listing(entry.label, entry.snapshot)
         return index.input(entry.inputs[0]).shards, after.shards
     before = index.before(entry)
-    removed = [before.stays[before.places[name]].shard for name in entry.removed]
+    removed = [before.intervals[before.places[name]].shard for name in entry.removed]
     return removed, [added.shard for added in entry.added]
 
 
@@ -196,7 +196,7 @@ def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int
     if shard.base is not None and entry.inputs:
         remark = _get_missing_fields_remark(index, entry, shard, inside)
         return RecordOrigin((_get_snapshot_record(listing, old, inside),), remark)
-    receipt = index.receipt(entry.shown, shard)
+    receipt = index.receipt(entry.label, shard)
     if not receipt.counts(shard.records):
         raise TraceGapError(
             f"the receipt of {shard.name} does not cover all its records", code="receipt-mismatch"
@@ -209,7 +209,7 @@ def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int
 def _get_missing_fields_remark(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> str:
     """Return a remark on a record of an overlay that has no new features."""
     try:
-        receipt = index.receipt(entry.shown, shard)
+        receipt = index.receipt(entry.label, shard)
     except TraceGapError:
         return ""
     refused = any(first <= inside <= last for first, last in receipt.refused)
@@ -252,7 +252,7 @@ def _get_pair_mapping(index: LogIndex, entry: Entry, shard: Shard) -> PairMappin
         index.place(entry, shard.name),
         index.grid(entry),
         ((), ()),
-        lambda shard: index.row_map(entry.shown, shard, 2),
+        lambda shard: index.row_map(entry.label, shard, 2),
     )
 
 
@@ -265,7 +265,7 @@ def make_unknown_pairs_error(
         code=error.code,
         hint=get_recombine_hint(index, entry),
         path=error.path,
-        version=entry.shown,
+        version=entry.label,
     )
 
 
@@ -274,14 +274,14 @@ def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
     if not entry.read(RepairParameters).is_salvage:
         first, old = find_first_repair(index, entry)
         listing = index.before(first)
-        if listing.stays[listing.places[old]].shard.records != shard.records:
+        if listing.intervals[listing.places[old]].shard.records != shard.records:
             raise TraceGapError(
                 f"{shard.name} replaced {old} and has another number of records",
                 code="count-mismatch",
             )
         return RecordOrigin((_get_snapshot_record(listing, old, inside),))
     try:
-        (number,) = index.row_map(entry.shown, shard, 1).find(inside)
+        (number,) = index.row_map(entry.label, shard, 1).find(inside)
     except RowMapError as error:
         raise make_unknown_salvage_error(error) from None
     if number < 0:
@@ -309,7 +309,7 @@ def find_first_repair(index: LogIndex, entry: Entry) -> tuple[Entry, str]:
             version=listing.version,
             snapshot=listing.snapshot,
         )
-    landed = index.entry(listing.version, listing.stays[place].landed)
+    landed = index.entry(listing.version, listing.intervals[place].landed)
     return find_first_repair(index, landed) if landed.operation == "repair" else (entry, old)
 
 
@@ -398,7 +398,7 @@ def _map_transformed_down(
         if new.base is not None and entry.inputs:
             yield RecordOutcome(new.name, insides, insides)
             continue
-        receipt = index.receipt(entry.shown, new)
+        receipt = index.receipt(entry.label, new)
         aligned = AlignedMapping(shard, new.name, receipt.refused, receipt.first)
         missing = insides
         for mapped in aligned.map_rows(shard, insides):
@@ -431,7 +431,7 @@ def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iter
         return
     lost, has_unknown = insides, False
     try:
-        for first, rows in index.row_map(entry.shown, repaired, 1).lots():
+        for first, rows in index.row_map(entry.label, repaired, 1).lots():
             has_unknown |= bool((rows[:, 0] == NOTHING).any())
             hits = np.isin(rows[:, 0], insides).nonzero()[0]
             if len(hits):
@@ -451,7 +451,7 @@ def _map_paired_down(
     index: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
     for side, source in enumerate(entry.inputs):
-        position = index.input(source).places.get(shard) if source.shown == version else None
+        position = index.input(source).places.get(shard) if source.label == version else None
         if position is not None:
             for added in entry.added:
                 yield from _find_pairs(index, entry, added.shard, (side, position), insides)

@@ -54,7 +54,7 @@ def describe_fate(store: Store, owner: str, shard: Shard) -> str:
     """Return how and in which entry a shard of `owner` was deleted, or an empty string."""
     try:
         entries = StoredVersion(store, owner).log.entries(1)
-        first = next((entry for entry in entries if shard.name in entry.condemned), None)
+        first = next((entry for entry in entries if shard.name in entry.tombstones), None)
     except ShardlineError:
         return ""
     if first is None:

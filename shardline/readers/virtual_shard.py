@@ -214,7 +214,7 @@ def _select_names(names: Mapping[Key, str | None], keys: Collection[Key]) -> dic
 
 
 def _snapshot(store: Store, side: Input) -> StoredSnapshot:
-    version = StoredVersion(store, side.shown)
+    version = StoredVersion(store, side.label)
     snapshot = version.snapshot(side.snapshot)
     if version.log.entry(snapshot.entry).digest != side.entry:
         raise ValueError(f"{snapshot} is not the snapshot that was combined")

@@ -66,13 +66,15 @@ class SidecarReader:
 
     def _look_up(self, names: Sequence[str]) -> dict[str, str | None]:
         state = self.version.state
-        stays = state.stays.named(list({get_sidecar_shard(name) for name in names}))
+        intervals = state.shard_history.named(list({get_sidecar_shard(name) for name in names}))
         numbers: dict[str, int] = {}
         for name in names:
             number = state.sidecars.get(get_name_key(name))
-            stay = stays.get(get_sidecar_shard(name))
-            if number is not None or stay is not None:
-                numbers[name] = stay.landed if number is None and stay is not None else number or 0
+            interval = intervals.get(get_sidecar_shard(name))
+            if number is not None or interval is not None:
+                numbers[name] = (
+                    interval.landed if number is None and interval is not None else number or 0
+                )
         entries = {number: self.version.log.entry(number) for number in set(numbers.values())}
         return {
             name: entries[numbers[name]].sidecars.get(name) if name in numbers else None

@@ -108,7 +108,7 @@ class PromiseSite:
         assert run is not None
         return run
 
-    def checks_of(self, run_id: str, key: dg.AssetKey) -> dict[str, dg.AssetCheckEvaluation]:
+    def get_checks(self, run_id: str, key: dg.AssetKey) -> dict[str, dg.AssetCheckEvaluation]:
         """Return what the checks of an asset found in a run."""
         records = self._events(run_id, dg.DagsterEventType.ASSET_CHECK_EVALUATION)
         found = [record.asset_check_evaluation_data for record in records]

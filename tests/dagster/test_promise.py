@@ -60,7 +60,7 @@ def later_run(site: PromiseSite, failed_run: str) -> str:
 def test_failed_check_stops_downstream_in_the_same_run(
     site: PromiseSite, failed_run: str, dataset: str, check: str
 ) -> None:
-    found = site.checks_of(failed_run, grown(dataset))
+    found = site.get_checks(failed_run, grown(dataset))
     for name in (check, "published"):
         assert (found[name].passed, found[name].severity, found[name].blocking) == (
             False,
@@ -89,12 +89,12 @@ def test_failed_check_stops_downstream_across_runs(
 def test_tampering_turns_the_audit_red(site: PromiseSite) -> None:
     key = dg.AssetCheckKey(dg.AssetKey(AUDIT), AUDIT_CHECK)
     (first,) = site.runs_of(key.asset_key)
-    assert site.checks_of(first, key.asset_key)[AUDIT_CHECK].passed
+    assert site.get_checks(first, key.asset_key)[AUDIT_CHECK].passed
     log = site.version(f"{TAMPERED}/v1").log
     path = log.store.local_path(log.entry_name(2))
     assert path is not None
     path.write_bytes(path.read_bytes().replace(b'"append"', b'"appond"'))
-    found = site.checks_of(site.launch(key.asset_key), key.asset_key)[AUDIT_CHECK]
+    found = site.get_checks(site.launch(key.asset_key), key.asset_key)[AUDIT_CHECK]
     assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.ERROR)
     rows = [
         row

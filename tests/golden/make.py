@@ -110,7 +110,7 @@ class Story:
             return sorted({*find_unreferenced(state, state.time, timedelta(0)), *more})
 
         entry = self.version.commit(AddTombstones(choose, {"keep_seconds": 0}))
-        for name in entry.condemned if entry else ():
+        for name in entry.tombstones if entry else ():
             (self.root / self.version.shard_name(name)).unlink(missing_ok=True)
 
     def passed(self, *shards: Shard) -> None:

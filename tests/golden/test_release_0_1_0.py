@@ -125,7 +125,7 @@ def test_variants_of_operations_are_in_the_root(read_only: Path) -> None:
     def of(operation: str) -> list[Any]:
         return [entry for entry in entries if entry.operation == operation]
 
-    landed = {source.shown for entry in of("append") for source in entry.sources}
+    landed = {source.label for entry in of("append") for source in entry.sources}
     assert landed == {
         *("landing/monday.jsonl", "landing/tuesday.csv", "landing/wednesday.parquet"),
         *("landing/thursday.arrow", "landing/friday.tfrecord", "landing/saturday.tfrecord.gz"),
@@ -147,7 +147,7 @@ def test_variants_of_operations_are_in_the_root(read_only: Path) -> None:
     assert {one.shard.base is not None for e in of("extend") for one in e.added} == {True, False}
     assert {one.shard.virtual for e in of("combine") for one in e.added} == {True, False}
     assert {entry.tag.snapshot for entry in of("tag") if entry.tag} == {1, 2, 3, None}
-    assert sum(bool(entry.condemned) for entry in of("vacuum")) == len(of("vacuum"))
+    assert sum(bool(entry.tombstones) for entry in of("vacuum")) == len(of("vacuum"))
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -266,7 +266,7 @@ def test_record_traces_to_its_source(
     read_only: Path, name: str, record: int, sources: list[tuple[str, int]]
 ) -> None:
     step = trace(LogIndex(read_only), Version(read_only, name).published(), record)
-    assert [(one.source.shown, one.row) for one in _leaves(step)] == sources
+    assert [(one.source.label, one.row) for one in _leaves(step)] == sources
 
 
 def test_vacuum_dry_run_changes_nothing(read_only: Path) -> None:

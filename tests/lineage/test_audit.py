@@ -113,7 +113,7 @@ def test_a_name_follows_from_nothing_but_what_its_entry_tells(
 
 def test_what_went_to_vacuum_is_explained(untouched: Root) -> None:
     entries = list(untouched.version().log.entries(1))
-    condemned = {name for entry in entries for name in entry.condemned}
+    condemned = {name for entry in entries for name in entry.tombstones}
     assert condemned
     there = {path.name for path in (untouched.folder / "digits/shards").iterdir()}
     assert not condemned & there
@@ -136,8 +136,8 @@ def test_only_what_came_since_is_told_but_the_chain_is_proved_whole(root: Root) 
     version = root.version()
     shard = version.latest().shards[0]
     (root.folder / version.shard_name(shard)).unlink()
-    landed = version.state.stays.named([shard.name])[shard.name].landed
-    snapshot = version.state.timeline.of_entry(landed)
+    landed = version.state.shard_history.named([shard.name])[shard.name].landed
+    snapshot = version.state.snapshot_history.of_entry(landed)
     time = version.snapshot(snapshot).time
     for since in (snapshot, time):
         assert root.kinds(BASE, since=since) == {("missing-shard", BASE)}

@@ -185,7 +185,7 @@ def test_what_is_still_read_from_erased_shards_is_told_so_until_vacuum_took_them
     told = found["pairs/erased"]
     assert (told.severity, told.kind) == ("warning", "expiring-snapshot")
     base.refresh()
-    erasure = base.state.condemned_in(base.snapshot(1).shards[0].name)
+    erasure = base.state.get_tombstone(base.snapshot(1).shards[0].name)
     assert f"entry {erasure}" in told.detail
     assert plan.published().to_arrow().read_all().num_rows == 81
     base.refresh()

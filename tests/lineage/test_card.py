@@ -164,7 +164,7 @@ def test_card_of_erased_snapshot_lists_removed_files(
     erase(tmp_path, "numbers", key="id", values=[7])
     version.refresh()
     first, second = version.snapshot(2).shards
-    entry = version.state.condemned_in(second.name)
+    entry = version.state.get_tombstone(second.name)
     for name, number in (("numbers/v1", 2), ("numbers/v2", 1)):
         text = render_dataset_card(LogIndex(tmp_path), Version(tmp_path, name).snapshot(number))
         removed = section(text, "Removed files")
@@ -198,7 +198,7 @@ def test_card_of_deleted_file_names_removing_entries(tmp_path: Path, how: str) -
     assert USAGE not in card_of(tmp_path, 1)
     line = section(card_of(tmp_path, 1), "Removed files")[-1]
     shard = version.snapshot(1).shards[0].name
-    entry = version.state.condemned_in(shard)
+    entry = version.state.get_tombstone(shard)
     first = "erased in entry 4, " if how == "erased" else ""
     removal = f"{first}vacuumed in entry {entry}"
     assert line == row(version.name, f"`{shard}`", "5", removal)

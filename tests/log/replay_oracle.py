@@ -162,9 +162,9 @@ class Replay:
             rejected = entry.operation == "reject"
             self.sources[source.key] = -entry.number if rejected else entry.number
             if rejected:
-                self.open_sources[source.place_key] = entry.number
+                self.open_sources[source.location_key] = entry.number
             else:
-                self.open_sources.pop(source.place_key, None)
+                self.open_sources.pop(source.location_key, None)
                 self.landings.add(source, entry.number)
         for dismissal in list_dismissals(entry):
             if self.open_sources.get(dismissal.place) == dismissal.entry:
@@ -172,9 +172,9 @@ class Replay:
         if entry.sidecars:
             self.uses_sidecars = True
             self.sidecars.update(dict.fromkeys(list_rewritten_sidecars(entry), entry.number))
-        if entry.condemned:
-            self.shard_names.update(dict.fromkeys(entry.condemned, -entry.number))
-            self._judge(entry.number, entry.condemned, self.bits[VACUUM], passed=False)
+        if entry.tombstones:
+            self.shard_names.update(dict.fromkeys(entry.tombstones, -entry.number))
+            self._judge(entry.number, entry.tombstones, self.bits[VACUUM], passed=False)
 
     def _list(self, entry: Entry) -> None:
         """Bring shards into the list, and take others out."""

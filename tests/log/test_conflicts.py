@@ -416,7 +416,7 @@ def test_vacuum_takes_the_rest_of_what_it_chose(race: Race) -> None:
 
     entry = race.late.commit(AddTombstones(choose))
     assert entry is not None
-    assert entry.condemned == (shard_name("d"),)
+    assert entry.tombstones == (shard_name("d"),)
 
 
 def test_a_snapshot_that_lost_a_shard_cannot_be_restored_or_kept(race: Race) -> None:

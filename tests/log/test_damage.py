@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -200,7 +201,7 @@ def checkpoint_at(root: Path, number: int) -> State:
 
 def assert_same(state: State, true: State) -> None:
     """Compare all there is, tables included."""
-    for name in true.__slots__:
+    for name in (field.name for field in fields(true)):
         if name in TABLES:
             assert getattr(state, name).to_table().equals(getattr(true, name).to_table()), name
         elif name != "checkpoint":

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 def erase(version: Version, label: str, *others: str) -> Entry | None:
     """Put another shard in the place of one, and give it and others up."""
-    labels = [stay.shard.name for stay in version.state.stays.at(version.state.snapshot)]
+    labels = [
+        interval.shard.name for interval in version.state.shard_history.at(version.state.snapshot)
+    ]
     added = [Added(write_shard(version, f"{label}'"), labels.index(shard_name(label)))]
     return version.commit(
         Derive(
@@ -39,7 +41,7 @@ def erase(version: Version, label: str, *others: str) -> Entry | None:
             removed=[shard_name(label)],
             added=added,
             operation="erase",
-            condemned=[shard_name(one) for one in (label, *others)],
+            tombstones=[shard_name(one) for one in (label, *others)],
         )
     )
 
@@ -75,7 +77,7 @@ def test_an_erase_that_comes_second_is_asked_again(tmp_path: Path) -> None:
         erase(late, "b")
     with raises(LogError, "tombstoned-shard", path=shard_name("a")):
         version.commit(
-            Derive(head=3, removed=[], added=[], operation="erase", condemned=[shard_name("a")])
+            Derive(head=3, removed=[], added=[], operation="erase", tombstones=[shard_name("a")])
         )
 
 
@@ -89,7 +91,7 @@ def test_another_reader_of_the_format_reads_an_erase_as_we_do(tmp_path: Path) ->
     assert version.state.published == 2
     # Only older snapshots hold it: no snapshot is made, and yet the published one is another.
     entry = version.commit(
-        Derive(head=3, removed=[], added=[], operation="erase", condemned=[shard_name("b")])
+        Derive(head=3, removed=[], added=[], operation="erase", tombstones=[shard_name("b")])
     )
     assert entry is not None
     assert (entry.snapshot, entry.published) == (3, 1)

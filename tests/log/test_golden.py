@@ -152,7 +152,7 @@ def test_older_snapshots_that_are_kept_verify_too(root: Path, which: str) -> Non
 
 def test_what_went_to_vacuum_is_gone(root: Path) -> None:
     version = Version(root, "pets/v1")
-    assert set(version.log.entry(33).condemned) == {D, F, G}
+    assert set(version.log.entry(33).tombstones) == {D, F, G}
     report = verify_version(version, "8", quick=True)
     assert {shard.shard.name for shard in report.shards if not shard.ok} == {F, G}
 

@@ -60,7 +60,7 @@ def test_many_processes_append_at_once(tmp_path: Path) -> None:
     runs = []
     for _, entry in Version(tmp_path, NAME).log.replay():
         landed.update(source.key for source in entry.sources)
-        runs.append(entry.maker.run)
+        runs.append(entry.commit_info.run)
     assert landed == Counter(source_of(label).key for label in labels)
     assert sum(one != other for one, other in pairwise(runs)) > RACERS, "they did not race"
     state = Version(tmp_path, NAME).state
@@ -76,7 +76,7 @@ def test_what_a_racer_is_told_is_what_the_log_says(tmp_path: Path) -> None:
     for worker, racer in enumerate(told):
         for one in racer:
             entry = version.log.entry(one["entry"])
-            assert entry.maker.run == f"racer {worker}"
+            assert entry.commit_info.run == f"racer {worker}"
             assert entry.sources == (source_of(racers.own_label(worker, one["number"])),)
 
 
@@ -152,8 +152,8 @@ def test_every_kind_of_commit_at_once(tmp_path: Path) -> None:
     for state, entry in entries_of(tmp_path):
         if entry.operation == "append":
             landed.update(source.key for source in entry.sources)
-        committed += entry.maker.run.startswith("racer")
-        shards = [stay.shard for stay in state.stays.at(state.snapshot)]
+        committed += entry.commit_info.run.startswith("racer")
+        shards = [interval.shard for interval in state.shard_history.at(state.snapshot)]
         assert entry.totals == Totals.of(shards), entry.number
         if entry.snapshot:
             assert entry.content == content_digest(entry.fingerprint, shards), entry.number

@@ -70,7 +70,7 @@ class History:
     def _commit(self, change: Change) -> Entry | None:
         self._time += timedelta(seconds=self._random.choice([0, 1, 3600]))
         built = build_entry(
-            self._state, change, id="0" * 32, now=self._time, maker=CommitInfo("test")
+            self._state, change, id="0" * 32, now=self._time, commit_info=CommitInfo("test")
         )
         if built is None:
             return None
@@ -81,7 +81,7 @@ class History:
 
     def _draw(self) -> Change:  # noqa: C901, PLR0911 - one case per change
         state, random = self._state, self._random
-        live = [stay.shard for stay in state.stays.at(state.snapshot)]
+        live = [interval.shard for interval in state.shard_history.at(state.snapshot)]
         names = [shard.name for shard in live]
         if len(live) > _MAX_LIVE:
             return Derive(head=state.snapshot, removed=names[4:], added=(), operation="extend")
@@ -95,7 +95,7 @@ class History:
             checks = random.sample([*CHECKS.shard, "volume"], 2)
             return Attest(tuple(Attestation(check, passed, some) for check in checks))
         if kind == "attest-snapshot":
-            content = state.timeline.moment(snapshot).content
+            content = state.snapshot_history.get_row(snapshot).content
             return Attest((Attestation("counts", passed, content=content),))
         if kind == "rebuild":
             first = random.randrange(len(names))
@@ -103,7 +103,7 @@ class History:
             return replace(change, removed=names[first : first + 3])
         if kind == "erase":
             return Derive(
-                head=state.snapshot, removed=some, added=(), operation="erase", condemned=some
+                head=state.snapshot, removed=some, added=(), operation="erase", tombstones=some
             )
         if kind == "restore":
             return Restore(snapshot, state.snapshot)
@@ -116,7 +116,7 @@ class History:
         if kind == "require":
             return Require(random.choice([CHECKS, WITH_SNAPSHOT_CHECK, Checks(), Checks(("x",))]))
         if kind == "vacuum":
-            old = [stay.shard.name for stay in state.stays.at(snapshot)]
+            old = [interval.shard.name for interval in state.shard_history.at(snapshot)]
             return AddTombstones(lambda _: [name for name in old if name not in names])
         return self._reject_or_dismiss()
 
@@ -178,7 +178,7 @@ class LongHistory:
             id="0" * 32,
             previous=oracle.digest,
             time=self._time,
-            maker=CommitInfo("test"),
+            commit_info=CommitInfo("test"),
             fingerprint=None if schema is None else schema.fingerprint,
             published=oracle.published,
             snapshot=oracle.snapshot + bool(draft.added or draft.removed),

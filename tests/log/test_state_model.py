@@ -102,7 +102,7 @@ class Model:
     snapshots: list[Made] = field(default_factory=list)
     landings: dict[str, list[Landing]] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
-    condemned: set[str] = field(default_factory=set)
+    tombstones: set[str] = field(default_factory=set)
     tags: dict[str, int] = field(default_factory=dict)
     pins: dict[str, int] = field(default_factory=dict)
     holds: Holds = field(default_factory=set)
@@ -133,7 +133,7 @@ class Model:
         return (
             bool(made.shards)
             and not made.rejected
-            and not self.condemned & set(made.labels)
+            and not self.tombstones & set(made.labels)
             and not any(shard.marks.get(REJECTION) is False for shard in made.shards)
             and all(shard.marks.get(check) for shard in made.shards for check in made.checks.shard)
             and all(made.marks.get(check) for check in made.checks.snapshot)
@@ -230,7 +230,7 @@ class Play:
 
     def refused(self, labels: list[str], act: Callable[[], object]) -> bool:
         """Whether the model says that vacuum took one of these; the version must say so too."""
-        if not self.model.condemned & set(labels):
+        if not self.model.tombstones & set(labels):
             return False
         with pytest.raises(TombstonedShardError):
             act()
@@ -318,7 +318,7 @@ class Play:
         model = self.model
         head = model.head
         replaced = self.some(head)
-        old = [one for one in model.landings if one not in head and one not in model.condemned]
+        old = [one for one in model.landings if one not in head and one not in model.tombstones]
         gone = [*replaced, *self.some(old)]
         shards = list(model.snapshots[-1].shards)
         added = []
@@ -333,14 +333,14 @@ class Play:
             removed=[shard_name(label) for label in replaced],
             added=added,
             operation="erase",
-            condemned=[shard_name(label) for label in gone],
+            tombstones=[shard_name(label) for label in gone],
         )
         entry = self.version.commit(change)
         assert (entry is None) == (not gone)
         if entry is not None:
             if replaced:
                 model.make(shards, "erase", entry)
-            model.condemned.update(gone)
+            model.tombstones.update(gone)
             for label in gone:
                 for landing in model.landings[label]:
                     landing.told = entry.number
@@ -382,16 +382,16 @@ class Play:
                 act()
             return None
         # What an erase left cannot be undone: only what the checks found is told.
-        stays = made.rejected or made.operation == "erase"
+        is_kept = made.rejected or made.operation == "erase"
         target = model.undone(number)
-        if not stays and self.refused([shard.label for shard in target], act):
+        if not is_kept and self.refused([shard.label for shard in target], act):
             return None
         entry = act()
-        if stays:
+        if is_kept:
             assert (entry is None) == (not told)
         if entry is None:
             return None
-        if not stays:
+        if not is_kept:
             self._undo(made, number, target, entry)
         if check == "counts":
             model.mark_content(made.content, check, entry.number, passed=False)
@@ -491,7 +491,7 @@ class Play:
         entry = self.version.commit(
             AddTombstones(lambda _: [shard_name(label) for label in labels])
         )
-        model.condemned.update(labels)
+        model.tombstones.update(labels)
         if entry is not None:
             # A shard that went to vacuum is as good as failed.
             for label in labels:
@@ -529,31 +529,37 @@ def compare(state: State, model: Model) -> None:
     """Compare all that a version knows with its model."""
     bits = state.bits
     for number, made in enumerate(model.snapshots, 1):
-        stays = state.stays.at(number)
-        assert [stay.shard.name for stay in stays] == [shard_name(label) for label in made.labels]
-        for stay, landing in zip(stays, made.shards, strict=True):
+        intervals = state.shard_history.at(number)
+        assert [interval.shard.name for interval in intervals] == [
+            shard_name(label) for label in made.labels
+        ]
+        for interval, landing in zip(intervals, made.shards, strict=True):
             for check, passed in landing.marks.items():
                 flag = 1 << bits[check]
-                assert bool(stay.passed & flag) == passed, (number, landing)
-                assert bool(stay.failed & flag) == (not passed), (number, landing)
-            assert stay.told == landing.told, (number, landing)
-        moment = state.timeline.moment(number)
-        assert moment.entry == made.entry
-        assert moment.content == made.content
-        assert moment.rejected == made.rejected
-        assert moment.totals == Totals.of([shard_of(label) for label in made.labels])
-        assert moment.passed == sum(1 << bits[check] for check, ok in made.marks.items() if ok)
-        assert moment.failed == sum(1 << bits[check] for check, ok in made.marks.items() if not ok)
-        assert moment.told == made.told
-        assert state.timeline.column("released")[number - 1] == made.released, number
-        assert state.checks_of(number) == made.checks
+                assert bool(interval.passed & flag) == passed, (number, landing)
+                assert bool(interval.failed & flag) == (not passed), (number, landing)
+            assert interval.told == landing.told, (number, landing)
+        snapshot_row = state.snapshot_history.get_row(number)
+        assert snapshot_row.entry == made.entry
+        assert snapshot_row.content == made.content
+        assert snapshot_row.rejected == made.rejected
+        assert snapshot_row.totals == Totals.of([shard_of(label) for label in made.labels])
+        assert snapshot_row.passed == sum(
+            1 << bits[check] for check, ok in made.marks.items() if ok
+        )
+        assert snapshot_row.failed == sum(
+            1 << bits[check] for check, ok in made.marks.items() if not ok
+        )
+        assert snapshot_row.told == made.told
+        assert state.snapshot_history.column("released")[number - 1] == made.released, number
+        assert state.get_checks(number) == made.checks
         assert is_published(state, number) == (number in model.published())
     assert [n for n, good in enumerate(list_published(state), 1) if good] == model.published()
-    assert len(state.timeline) == state.snapshot == len(model.snapshots)
+    assert len(state.snapshot_history) == state.snapshot == len(model.snapshots)
     keys = {source_of(label).key: entry for label, entry in model.sources.items()}
     assert dict(state.sources.items()) == keys
     assert {key for key, number in state.shard_names.items() if number < 0} == {
-        get_name_key(shard_name(label)) for label in model.condemned
+        get_name_key(shard_name(label)) for label in model.tombstones
     }
     assert {name: hold.snapshot for name, hold in state.tags.items()} == model.tags
     assert {name: hold.snapshot for name, hold in state.pins.items()} == model.pins
@@ -579,7 +585,7 @@ def test_what_is_tried_and_not_committed_leaves_no_trace(tmp_path: Path) -> None
         AddTombstones(lambda _: [shard_name("c")]),
     ):
         *_, (tried, _) = version.log.replay()
-        made = build_entry(tried, change, id="", now=utc_now(), maker=CommitInfo("test"))
+        made = build_entry(tried, change, id="", now=utc_now(), commit_info=CommitInfo("test"))
         assert made is not None
         assert facts_of(made[0]) != true
         assert facts_of(tried) == true, change

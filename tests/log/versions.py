@@ -34,7 +34,10 @@ NAME = "digits/v1"
 SCHEMA = Schema((Feature("x", "int64"),))
 OTHER_SCHEMA = Schema((Feature("y", "float"),))
 CHECKS = Checks(("integrity", "schema"))
-TABLES = (*("stays", "timeline", "sources", "open_sources", "shard_names", "landings", "sidecars"),)
+TABLES = (
+    *("shard_history", "snapshot_history", "sources", "open_sources", "shard_names", "landings"),
+    "sidecars",
+)
 WITH_SNAPSHOT_CHECK = Checks(("integrity", "schema"), ("counts",))
 
 
@@ -185,7 +188,9 @@ def grow(version: Version, changes: Iterable[Change], *, checkpoints_from: int =
     """
     log, state = version.log, version.state
     for change in changes:
-        made = build_entry(state, change, id="0" * 32, now=utc_now(), maker=CommitInfo("test"))
+        made = build_entry(
+            state, change, id="0" * 32, now=utc_now(), commit_info=CommitInfo("test")
+        )
         if made is None:
             continue
         state, entry, data = made
@@ -207,7 +212,7 @@ def held(version: Version, snapshot: Snapshot | None = None) -> list[str]:
 
 def names_at(state: State, snapshot: int) -> list[str]:
     """The names of a snapshot's shards, by the log alone."""
-    return [stay.shard.name for stay in state.stays.at(snapshot)]
+    return [interval.shard.name for interval in state.shard_history.at(snapshot)]
 
 
 def facts_of(state: State) -> dict[str, object]:

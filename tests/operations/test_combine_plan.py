@@ -86,12 +86,12 @@ def test_only_what_is_not_covered_is_planned(
         places[1] = places[0]
     more = data.draw(extents)
     now = [
-        tuple(one for one, stays in zip(side, kept, strict=True) if stays) + more
+        tuple(one for one, is_kept in zip(side, kept, strict=True) if is_kept) + more
         for side, kept in zip((old.left, old.right), places, strict=True)
     ]
     grid = PairGrid(now[0], now[1], once)
     moved = [
-        np.array([sum(kept[:at]) if stays else -1 for at, stays in enumerate(kept)], np.int64)
+        np.array([sum(kept[:at]) if is_kept else -1 for at, is_kept in enumerate(kept)], np.int64)
         for kept in places
     ]
     covered = CoveredPairs.empty(grid)

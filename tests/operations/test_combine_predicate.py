@@ -108,7 +108,7 @@ def test_pairs_of_predicate_are_traced_and_recomputed(tmp_path: Path) -> None:
     for record, pair in enumerate(table):
         leaves = tracer.trace_upstream(into.latest(), record).leaves
         rows = [leaf for leaf in leaves if isinstance(leaf, SourceRow)]
-        assert [leaf.row + 4 * ("000004-" in leaf.source.shown) for leaf in rows] == [
+        assert [leaf.row + 4 * ("000004-" in leaf.source.label) for leaf in rows] == [
             *pair.values()
         ]
     report = audit(LogIndex(base.store), recompute=RecomputeOptions(100))

@@ -58,7 +58,7 @@ def test_a_training_job_registers_in_one_line_and_reads_on(tmp_path: Path) -> No
     base.refresh()
     assert list_consumers(base) == [Consumer("digits/v1", 1, "cnn", "run/42", "1f3c")]
     entry = base.log.entry(base.state.number)
-    assert (entry.maker.run, entry.maker.code) == ("run/42", "1f3c")
+    assert (entry.commit_info.run, entry.commit_info.code) == ("run/42", "1f3c")
     assert (entry.operation, entry.changes_data) == ("consume", False)
     assert entry.parameters == {"name": "cnn", "run": "run/42", "commit": "1f3c"}
     assert entry.pin is not None

@@ -83,7 +83,7 @@ def test_only_the_shards_that_hold_the_records_are_written_anew_each_in_its_plac
     entry = report.versions[0].entry
     assert entry.parameters["of"] == [old[1].name]
     assert entry.parameters["records"] == [2]
-    assert entry.condemned == (old[1].name,)
+    assert entry.tombstones == (old[1].name,)
     receipt = parse_receipt(version.store.read(version.shard_name(new[1]) + RECEIPT))
     assert receipt is not None
     assert receipt.refused == ((1, 1), (3, 3))

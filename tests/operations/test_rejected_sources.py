@@ -69,7 +69,7 @@ def duplicates(version: Version) -> list[str]:
 
 
 def _stem(source: Source) -> str:
-    return source.shown.rpartition("/")[2].partition(".")[0]
+    return source.label.rpartition("/")[2].partition(".")[0]
 
 
 def test_rejected_source_is_listed_with_its_reason(
@@ -318,7 +318,7 @@ def test_dismissal_passes_verify_audit_and_trace(history: Version) -> None:
 )
 def test_malformed_dismissal_is_a_corrupt_entry(history: Version, payload: object) -> None:
     class Forged:
-        def on(self, state: State) -> EntryDraft:
+        def rebase(self, state: State) -> EntryDraft:
             del state
             return EntryDraft(operation="dismiss", parameters={"dismissed": payload})
 

@@ -506,7 +506,7 @@ def test_the_log_tells_what_vacuum_took(tmp_path: Path, version: Version, clock:
     run(tmp_path, clock)
     *_, (_, entry) = Version(tmp_path, NAME).log.replay()
     assert entry.operation == "vacuum"
-    assert set(entry.condemned) == {shard_name("a"), shard_name("b")}
+    assert set(entry.tombstones) == {shard_name("a"), shard_name("b")}
     assert entry.parameters == {"keep_seconds": 7 * 24 * 3600}
     assert not entry.changes_data
 

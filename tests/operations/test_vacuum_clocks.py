@@ -50,7 +50,9 @@ def erase(version: Version, label: str) -> None:
     """Take a shard out of the list, and give it up for good."""
     name = shard_name(label)
     head = version.state.snapshot
-    version.commit(Derive(head=head, removed=[name], added=[], operation="erase", condemned=[name]))
+    version.commit(
+        Derive(head=head, removed=[name], added=[], operation="erase", tombstones=[name])
+    )
 
 
 def replaced(root: Path, *offsets: float) -> datetime:

@@ -43,7 +43,7 @@ def announced(root: Path) -> set[str]:
         shard
         for name in NAMES
         for entry in Version(root, name).log.entries(1)
-        for shard in entry.condemned
+        for shard in entry.tombstones
     }
 
 

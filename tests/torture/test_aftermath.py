@@ -123,7 +123,7 @@ def announced(root: Path) -> set[str]:
         shard
         for name in (NAME, SINGLE)
         for entry in Version(root, name).log.entries(1)
-        for shard in entry.condemned
+        for shard in entry.tombstones
     }
 
 

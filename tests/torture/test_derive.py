@@ -85,7 +85,7 @@ def judge(
     made = finished(folder)
     subprocess.run(outcome.case.command(folder), check=True)
     assert states(folder) == new
-    listed = set(Version(folder / "root", DERIVED).state.stays.names().to_pylist())
+    listed = set(Version(folder / "root", DERIVED).state.shard_history.names().to_pylist())
     assert made <= listed, "a shard that was finished was computed again"
     VERBS[outcome.case.name](folder)
     assert states(folder) == new

@@ -64,7 +64,7 @@ def judge(folder: Path, outcome: Outcome) -> None:
     subprocess.run(outcome.case.command(folder), check=True)
     assert states(folder) == done
     versions = [Version(folder / "root", name) for name in (BASE, DERIVED)]
-    listed = {name for one in versions for name in one.state.stays.names().to_pylist()}
+    listed = {name for one in versions for name in one.state.shard_history.names().to_pylist()}
     assert made <= listed, "a shard that was finished was written again"
 
 

@@ -71,7 +71,7 @@ def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
 
     console = create_console()
     sound = [entry for entry in entries if not isinstance(entry, LogProblem)]
-    makers = {format_commit_info(entry.maker) for entry in sound}
+    makers = {format_commit_info(entry.commit_info) for entry in sound}
     roomy = console.width >= _WIDE_COLUMNS
     headings = ["entry", "time (UTC)", *["operation"] * roomy, "snapshot", "published"]
     headings += ["what happened", *["by"] * (len(makers) > 1)]
@@ -90,7 +90,7 @@ def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
                 "snapshot": f"{entry.snapshot or '-'}",
                 "published": f"{entry.published or '-'}",
                 "what happened": format_entry(entry, with_operation=not roomy),
-                "by": format_commit_info(entry.maker),
+                "by": format_commit_info(entry.commit_info),
             }
         table.add_row(*(row.get(heading, "") for heading in headings))
     console.print(table)

@@ -322,7 +322,7 @@ def _format_origin(version: StoredVersion, one: ShardRepair) -> str:
     entry, _ = find_added_shard(version, one.old)
     return (
         f"{entry.operation} made it of "
-        f"{format_list(f'{i.shown}@{i.snapshot}' for i in entry.inputs)}"
+        f"{format_list(f'{i.label}@{i.snapshot}' for i in entry.inputs)}"
     )
 
 

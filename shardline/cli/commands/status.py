@@ -176,7 +176,7 @@ def _format_rejected_sources(told: VersionStatus) -> Iterator[str]:
         since += "" if one.snapshot is None else f", with snapshot {one.snapshot}"
         name = format_source(one.source)
         reason = escape_text(" ".join(map(str.strip, one.reason.splitlines())))
-        for prefix in (name, one.source.shown):
+        for prefix in (name, one.source.label):
             reason = reason.removeprefix(f"{prefix}: ")
         yield f"  {name} ({since})" + (f": {reason}" if reason else "")
     if len(rejected) > _SHOWN_SOURCES:

@@ -93,8 +93,8 @@ def _format_file_state(removal: Removal) -> str:
 def format_operation(ref: EntryRef) -> str:
     """Return `append, entry 4, 2026-11-16 04:00, run 1a2b, code 9f3e`."""
     parts = [escape_text(ref.operation), f"entry {ref.entry}", format_time(ref.time)]
-    parts += [f"run {escape_text(ref.maker.run)}"] if ref.maker.run else []
-    parts += [f"code {escape_text(ref.maker.code)}"] if ref.maker.code else []
+    parts += [f"run {escape_text(ref.commit_info.run)}"] if ref.commit_info.run else []
+    parts += [f"code {escape_text(ref.commit_info.code)}"] if ref.commit_info.code else []
     return ", ".join(parts)
 
 
@@ -121,7 +121,7 @@ def _format_leaf(leaf: SourceRow | TraceGap) -> str:
     if not isinstance(leaf, SourceRow):
         return f"origin unknown: {escape_text(leaf.reason)}{_format_hint(leaf.hint)}"
     source = leaf.source
-    text = f"{escape_text(source.shown)}, {leaf.where}"
+    text = f"{escape_text(source.label)}, {leaf.where}"
     if source.sha256 is not None and source.size is not None:
         text += f" ({format_bytes(source.size)}, sha256 {source.sha256[:12]}…)"
     if leaf.refused:

@@ -207,7 +207,7 @@ class _ReconcilerTick:
             is_open=publication.is_open,
             unchecked=publication.unchecked,
             published=published,
-            content=state.timeline.moment(published).content if published else "",
+            content=state.snapshot_history.get_row(published).content if published else "",
             is_reported=bool(reports.entries),
         )
 
@@ -291,7 +291,7 @@ class _ReconcilerTick:
         broken = list_broken_dependencies(version, number, self._open)
         entry = find_deriving_entry(version, number)
         input_contents = {
-            upstream.shown: self._content(upstream.shown, upstream.snapshot)
+            upstream.label: self._content(upstream.label, upstream.snapshot)
             for upstream in (() if entry is None else entry.inputs)
         }
         return replace(view, is_broken=bool(broken), input_contents=input_contents)
@@ -299,7 +299,7 @@ class _ReconcilerTick:
     def _content(self, name: str, snapshot: int) -> str:
         state = self._open(name).state
         known = 1 <= snapshot <= state.snapshot
-        return state.timeline.moment(snapshot).content if known else ""
+        return state.snapshot_history.get_row(snapshot).content if known else ""
 
     def _read_export(
         self, declared: ReconciledVersion, key: dg.AssetKey, view: DependentView
@@ -312,7 +312,11 @@ class _ReconcilerTick:
 
 def _create_entry_view(entry: Entry) -> EntryView:
     return EntryView(
-        entry.number, entry.snapshot, entry.digest, entry.operation == "reject", entry.maker.run
+        entry.number,
+        entry.snapshot,
+        entry.digest,
+        entry.operation == "reject",
+        entry.commit_info.run,
     )
 
 

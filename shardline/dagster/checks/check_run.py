@@ -170,13 +170,13 @@ class CheckRun:
         Published rows are kept, whatever the result of a new suite: readers rely on them.
         """
         number = self.snapshot.number
-        row = self.version.state.timeline.moment(number)
+        row = self.version.state.snapshot_history.get_row(number)
         if is_in(self.version, row.passed, EXPECTATIONS) or self.snapshot.rejected:
             return []
         known = {shard.name for shard in self._last.shards} if self._last is not None else set()
         names = {shard.name for shard in added}
         shards_by_snapshot: dict[int, list[Shard]] = {}
-        for interval in self.version.state.stays.at(number):
+        for interval in self.version.state.shard_history.at(number):
             if interval.shard.name in names:
                 is_known = interval.shard.name in known
                 number_added = 0 if is_known else get_introducing_snapshot(self.version, interval)
@@ -294,9 +294,9 @@ def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -
 
 def _find_same_content(version: Version, content: str, below: int) -> Snapshot | None:
     """Return the latest earlier snapshot with this content that passed expectations."""
-    timeline = version.state.timeline
+    timeline = version.state.snapshot_history
     for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
-        row = timeline.moment(number)
+        row = timeline.get_row(number)
         if row.content == content:
             return version.snapshot(number) if is_in(version, row.passed, EXPECTATIONS) else None
     return None

@@ -140,15 +140,15 @@ def _list_unrequired_checks(
     Each comes with whether it has failed.
     """
     state = version.state
-    needed = state.checks_of(number)
+    needed = state.get_checks(number)
     of_shards = [check for check in declared.shard if check not in needed.shard]
     of_snapshots = [check for check in declared.snapshot if check not in needed.snapshot]
-    intervals = state.stays.at(number) if of_shards else []
+    intervals = state.shard_history.at(number) if of_shards else []
     for check in of_shards:
         if not all(is_in(version, interval.passed, check) for interval in intervals):
             yield check, any(is_in(version, interval.failed, check) for interval in intervals)
     for check in of_snapshots:
-        row = state.timeline.moment(number)
+        row = state.snapshot_history.get_row(number)
         if not is_in(version, row.passed, check):
             yield check, is_in(version, row.failed, check)
 
@@ -207,10 +207,10 @@ def _format_warning(added: int, before: list[int]) -> str:
 
 def _list_appended_rows(version: Version, number: int) -> list[int]:
     """Return the rows of earlier appends, latest first."""
-    timeline = version.state.timeline
+    timeline = version.state.snapshot_history
     counts: list[int] = []
     for earlier in range(number - 1, max(number - 1 - _MAX_ENTRIES, 0), -1):
-        row = timeline.moment(earlier)
+        row = timeline.get_row(earlier)
         if row.rejected:
             continue
         entry = version.log.entry(row.entry)
@@ -277,23 +277,23 @@ def _format_sources(
         first = rejected[0]
         parts = [f"{name}: {format_count(len(rejected), 'rejected source')}"]
         parts += [skipped] if duplicates else []
-        return f"{', '.join(parts)}. Latest: {first.source.shown}: {_format_reason(first)}"
+        return f"{', '.join(parts)}. Latest: {first.source.label}: {_format_reason(first)}"
     if duplicates:
         last = duplicates[0]
-        return f"{name}: {skipped}. Latest: {last.source.shown}, same content as {last.first}"
+        return f"{name}: {skipped}. Latest: {last.source.label}, same content as {last.first}"
     return f"{name}: no open rejected sources or duplicates"
 
 
 def _format_reason(rejected: RejectedSource) -> str:
     """Return why a source was rejected, without its path and the digest of the suite."""
-    return strip_suite(rejected.reason).removeprefix(f"{rejected.source.shown}: ")
+    return strip_suite(rejected.reason).removeprefix(f"{rejected.source.label}: ")
 
 
 def _build_rejected_table(rejected: tuple[RejectedSource, ...]) -> dg.TableMetadataValue:
     rows = [
         dg.TableRecord(
             {
-                "source": source.source.shown,
+                "source": source.source.label,
                 "reason": _format_reason(source),
                 "record": source.record,
                 "offset": source.offset,
@@ -310,7 +310,7 @@ def _build_duplicate_table(duplicates: tuple[DuplicateSource, ...]) -> dg.TableM
     rows = [
         dg.TableRecord(
             {
-                "source": source.source.shown,
+                "source": source.source.label,
                 "first": source.first,
                 "entry": source.entry,
                 "since": source.time.strftime(_TIME),

@@ -123,7 +123,7 @@ def check_shards(
 def _list_unread_shards(version: Version, report: CheckReport) -> list[ShardFinding]:
     """Return the shards whose schema is unknown, because they could not be read to the end."""
     names = [check.shard.name for check in report.shards if not check.read and not check.violations]
-    known = version.state.stays.named(names) if names else {}
+    known = version.state.shard_history.named(names) if names else {}
     return [
         ShardFinding(name, "not evaluated: the shard is unreadable")
         for name in names

@@ -114,7 +114,7 @@ class _PreviewPage:
 
 def _draw_rows(page: _PreviewPage, version: Version, snapshot: Snapshot) -> None:
 
-    timeline = version.state.timeline
+    timeline = version.state.snapshot_history
     last = min(snapshot.number, len(timeline))
     first = max(last - _SNAPSHOTS, 0)
     rows: list[int] = timeline.column("records")[first:last].tolist()

@@ -77,7 +77,7 @@ def build_upstream_table(store: Store, entry: Entry) -> dg.TableMetadataValue:
     records = [
         dg.TableRecord(
             {
-                "version": upstream.shown,
+                "version": upstream.label,
                 "snapshot": int(upstream.snapshot),
                 "entry": _find_entry(store, upstream),
                 "digest": upstream.entry,
@@ -190,7 +190,7 @@ def _list_constraints(feature: Feature) -> list[str]:
 def _find_entry(store: Store, upstream: Input) -> int | None:
     """Return the number of an upstream entry, None if its log cannot be read."""
     try:
-        snapshot = Version(store, upstream.shown).snapshot(upstream.snapshot)
+        snapshot = Version(store, upstream.label).snapshot(upstream.snapshot)
     except ShardlineError:
         return None
     return int(snapshot.entry)
@@ -199,7 +199,7 @@ def _find_entry(store: Store, upstream: Input) -> int | None:
 def _build_source_row(source: Source) -> dict[str, str | int | float | bool | None]:
     size = None if source.size is None else int(source.size)
     digest = None if source.sha256 is None else source.sha256[:_DIGEST_DIGITS]
-    return {"source": source.shown, "bytes": size, "sha256": digest}
+    return {"source": source.label, "bytes": size, "sha256": digest}
 
 
 def _format_shardline_code(snapshot: Snapshot) -> str:

@@ -112,7 +112,7 @@ class AuditedLog:
     def record(self, entry: Entry, replay: Replay) -> None:
         """Record an entry, after the replay took it."""
         self.times.append(entry.time)
-        self.hosts.append(entry.maker.host)
+        self.hosts.append(entry.commit_info.host)
         for name, digest in entry.sidecars.items():
             rewrite = entry.read(EraseParameters).rewrites.get(name)
             before = None if rewrite is None else rewrite.before
@@ -122,7 +122,7 @@ class AuditedLog:
             self.data.append(entry)
             if entry.operation == "repair":
                 self.repairs[entry.read(RepairParameters).shard] = entry.number
-        if entry.rejects is not None or (entry.condemned and entry.operation != "vacuum"):
+        if entry.rejects is not None or (entry.tombstones and entry.operation != "vacuum"):
             self.failures.append(entry.number)
         for attestation in entry.attestations:
             if not attestation.passed:
@@ -197,7 +197,7 @@ class AuditedLogs:
 
     def input(self, source: Input) -> tuple[AuditedLog, ReplayedSnapshot] | None:
         """Return the snapshot that an entry read, or None if its log has another or none."""
-        log = self.get(source.shown)
+        log = self.get(source.label)
         snapshot = None if log is None else log.snapshot(source.snapshot)
         if log is None or snapshot is None or snapshot.digest != source.entry:
             return None
@@ -246,7 +246,7 @@ class AuditedLogs:
                 if row.shard.base is not None:
                     names[f"{log.dataset}/{row.shard.base.owner}"] = None
                 elif row.shard.virtual and (entry := log.entry(row.landed)) is not None:
-                    names |= dict.fromkeys(source.shown for source in entry.inputs)
+                    names |= dict.fromkeys(source.label for source in entry.inputs)
             names.pop(log.name, None)
             for name in list(names):
                 upstream = self.get(name)
@@ -345,7 +345,7 @@ def list_shards(log: AuditedLog, since: int) -> list[AuditedShard]:
         name = row.shard.name
         entry = 0 if row.landed >= since else returned.get(name, 0)
         is_new = row.landed >= since or entry
-        if is_new and row.landed <= len(log.times) and replay.condemned_in(name) is None:
+        if is_new and row.landed <= len(log.times) and replay.get_tombstone(name) is None:
             shards[name] = AuditedShard(log, row, entry)
     return list(shards.values())
 
@@ -368,7 +368,7 @@ def list_direct_dependencies(shard: AuditedShard, logs: AuditedLogs) -> list[Aud
         return []
     dependencies = []
     for source, span in zip(entry.inputs, (coverage.left, coverage.right), strict=True):
-        log = logs.get(source.shown)
+        log = logs.get(source.label)
         if log is not None and log.snapshot(source.snapshot) is not None:
             rows = logs.rows(log, source.snapshot)[slice(*span)]
             dependencies += [AuditedShard(log, row) for row in rows]

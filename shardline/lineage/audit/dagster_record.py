@@ -140,7 +140,7 @@ def _find_recorded_version(events: list[RecordedMaterialization], root: str) -> 
 
 
 def _find_unrecorded_version(log: AuditedLog | None) -> Iterator[Finding]:
-    by_runs = [] if log is None else [entry for entry in log.data if entry.maker.run]
+    by_runs = [] if log is None else [entry for entry in log.data if entry.commit_info.run]
     if log is not None and by_runs:
         yield log.make_finding(
             "unrecorded-version",
@@ -218,7 +218,7 @@ def _find_unrecorded_snapshots(
     for entry in log.data:
         if entry.snapshot in recorded or entry.operation == "reject":
             continue
-        by_run = bool(entry.maker.run) and records.has_run(entry.maker.run)
+        by_run = bool(entry.commit_info.run) and records.has_run(entry.commit_info.run)
         origin = "its run was interrupted" if by_run else "no run of this instance committed it"
         yield log.make_finding(
             "unreported-snapshot",

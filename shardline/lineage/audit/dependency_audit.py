@@ -194,7 +194,7 @@ def _iter_lost_shards(
 
 
 def _find_removal(shard: AuditedShard, logs: AuditedLogs) -> _LostShard | None:
-    number = shard.log.replay.condemned_in(shard.shard.name)
+    number = shard.log.replay.get_tombstone(shard.shard.name)
     if number is None:
         return None
     entry = shard.log.entry(number)

@@ -115,10 +115,10 @@ def find_input_faults(log: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
     for entry in log.data:
         for source in dict.fromkeys(entry.inputs):
             for finding in _audit_input(log, entry, source, logs):
-                if logs.is_in_doubt(log, logs.get(source.shown), finding.detail):
+                if logs.is_in_doubt(log, logs.get(source.label), finding.detail):
                     continue
                 if finding.kind == "other-input":
-                    rewritten.setdefault(source.shown, []).append(finding)
+                    rewritten.setdefault(source.label, []).append(finding)
                 else:
                     yield finding
     for findings in rewritten.values():
@@ -134,7 +134,7 @@ def find_input_faults(log: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
 def _audit_input(
     log: AuditedLog, entry: Entry, source: Input, logs: AuditedLogs
 ) -> Iterator[Finding]:
-    name, label = source.shown, f"{source.shown}@{source.snapshot}"
+    name, label = source.label, f"{source.label}@{source.snapshot}"
     subject = f"entry {entry.number}, input {label}"
     upstream = logs.get(name)
     if upstream is None:

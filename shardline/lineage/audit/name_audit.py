@@ -71,7 +71,7 @@ def find_name_faults(log: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
             faults = list(check(_EntryAudit(log, entry, logs)))
         except (ShardlineError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             faults = [_NameFault("", "its parameters do not fit the operation")]
-        upstream = [logs.get(source.shown) for source in entry.inputs] if faults else []
+        upstream = [logs.get(source.label) for source in entry.inputs] if faults else []
         question = f"whether the names of entry {entry.number} follow from its inputs"
         if any(logs.is_in_doubt(log, other, question) for other in upstream):
             continue

@@ -248,4 +248,4 @@ class _AuditRun:
 
 
 def _is_removed(shard: AuditedShard) -> bool:
-    return shard.log.replay.condemned_in(shard.shard.name) is not None
+    return shard.log.replay.get_tombstone(shard.shard.name) is not None

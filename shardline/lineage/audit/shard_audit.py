@@ -209,7 +209,7 @@ def _is_dependency_lost(shard: AuditedShard, logs: AuditedLogs) -> bool:
     entry = shard.landing
     question = f"whether the pairs of {shard.shard.name} exist"
     for source in () if entry is None else entry.inputs:
-        if logs.is_in_doubt(shard.log, logs.get(source.shown), question):
+        if logs.is_in_doubt(shard.log, logs.get(source.label), question):
             return True
         upstream = logs.input(source)
         if upstream is None:
@@ -222,7 +222,7 @@ def _is_dependency_lost(shard: AuditedShard, logs: AuditedLogs) -> bool:
 
 def _is_lost(shard: AuditedShard, logs: AuditedLogs) -> bool:
     file = logs.files(shard.log.dataset, "shards").get(shard.shard.name)
-    removed = shard.log.replay.condemned_in(shard.shard.name) is not None
+    removed = shard.log.replay.get_tombstone(shard.shard.name) is not None
     return removed or shard.has_failed or file is None or file.size != shard.shard.bytes
 
 

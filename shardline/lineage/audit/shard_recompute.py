@@ -207,27 +207,27 @@ class ShardRecomputer:
         """Return which input of a shard cannot be read any more, or None."""
         if not entry.inputs:
             replay = shard.log.replay
-            removed = any(replay.condemned_in(name) is not None for name in entry.removed)
+            removed = any(replay.get_tombstone(name) is not None for name in entry.removed)
             return _VACUUMED if removed else None
         base = _find_base_shard(entry, shard.shard)
         for source in entry.inputs:
-            upstream = self.logs.get(source.shown)
+            upstream = self.logs.get(source.label)
             dependencies = {} if upstream is None else self.logs.dependencies(upstream)
-            for name in (source.shown, *dependencies):
+            for name in (source.label, *dependencies):
                 log = self.logs.get(name)
                 if log is None or not log.whole:
                     text = f"the log of its input {name} is corrupt or missing"
                     return SkipReason("input-log-unreadable", text, version=name)
             if upstream is None or upstream.snapshot(source.snapshot) is None:
-                text = f"its input {source.shown}@{source.snapshot} is not in the log"
-                return SkipReason("snapshot-not-found", text, version=source.shown)
+                text = f"its input {source.label}@{source.snapshot} is not in the log"
+                return SkipReason("snapshot-not-found", text, version=source.label)
             inputs = self.logs.shards(upstream, source.snapshot)
             if any(self._is_removed(upstream, one) for one in inputs if base in {None, one.name}):
                 return _VACUUMED
         return None
 
     def _is_removed(self, log: AuditedLog, shard: Shard) -> bool:
-        if log.replay.condemned_in(shard.name) is not None:
+        if log.replay.get_tombstone(shard.name) is not None:
             return True
         if shard.base is None:
             return False
@@ -263,7 +263,7 @@ class ShardRecomputer:
         base, replay = _find_base_shard(entry, shard.shard), shard.log.replay
         sides = [(shard.log, [replay.row_at(name, entry.snapshot - 1) for name in entry.removed])]
         if entry.inputs:
-            upstream = ((self.logs.get(read.shown), read.snapshot) for read in entry.inputs)
+            upstream = ((self.logs.get(read.label), read.snapshot) for read in entry.inputs)
             sides = [
                 (log, [*self.logs.rows(log, number)])
                 for log, number in upstream
@@ -353,7 +353,7 @@ class _RecomputeTask:
 
     def input(self, index: int) -> DerivedFrom:
         source = self.entry.inputs[index]
-        version = self.recomputer.logs.index.version(source.shown)
+        version = self.recomputer.logs.index.version(source.label)
         return DerivedFrom(version, version.snapshot(source.snapshot))
 
     @property

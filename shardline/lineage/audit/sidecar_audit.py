@@ -75,7 +75,7 @@ def _find_missing_receipts(log: AuditedLog, entry: Entry, logs: AuditedLogs) -> 
     files = logs.files(log.dataset, "shards")
     for added in entry.added:
         shard = added.shard
-        removed = log.replay.condemned_in(shard.name) is not None
+        removed = log.replay.get_tombstone(shard.name) is not None
         if shard.virtual or removed or f"{shard.name}{RECEIPT}" in files:
             continue
         if not logs.is_in_doubt(log, log, "whether vacuum deleted shards and their receipts"):
@@ -179,7 +179,7 @@ def _get_source_erasures(log: AuditedLog) -> dict[str, int]:
         row.shard.source: entry.number
         for entry in log.data
         if entry.operation == "erase"
-        for name in entry.condemned
+        for name in entry.tombstones
         for row in log.replay.named.get(name, ())
         if row.shard.source is not None
     }
@@ -242,7 +242,7 @@ def find_sidecar_mismatches(log: AuditedLog, logs: AuditedLogs) -> Iterator[Find
     use them.
     """
     for name in log.sidecars:
-        if name.endswith(REFUSED) or not log.replay.has_landed(get_sidecar_shard(name)):
+        if name.endswith(REFUSED) or not log.replay.has_shard(get_sidecar_shard(name)):
             yield from _compare_sidecar(log, logs, name)
 
 

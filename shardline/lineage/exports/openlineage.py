@@ -121,7 +121,7 @@ class OpenLineageFacets:
     def run(self, entry: Entry) -> dict[str, Any]:
         """Return the facets of a run: the entry, its writer and the code."""
         engine = self._classes.processing_engine_run.ProcessingEngineRunFacet(
-            version=entry.maker.release,
+            version=entry.commit_info.release,
             name="shardline",
             openlineageAdapterVersion=__version__,
             producer=self._producer,
@@ -133,8 +133,8 @@ class OpenLineageFacets:
             "entry": entry.number,
             "digest": entry.digest,
             "operation": entry.operation,
-            "run": entry.maker.run if consumer is None else consumer.run,
-            "code": entry.maker.code,
+            "run": entry.commit_info.run if consumer is None else consumer.run,
+            "code": entry.commit_info.code,
             "commit": None if consumer is None else consumer.commit,
         }
         known = {key: value for key, value in values.items() if value}
@@ -245,7 +245,7 @@ class OpenLineageFacets:
         for pair in entry.read(CombineParameters).keys:
             for source, feature in zip(entry.inputs, pair, strict=True):
                 yield classes.InputField(
-                    namespace, source.shown, feature, transformations=[transformation]
+                    namespace, source.label, feature, transformations=[transformation]
                 )
 
 
@@ -283,12 +283,12 @@ class _EventBuilder:
     def _get_job_name(self) -> str:
         if self.entry.operation == CONSUME:
             return self.entry.read(ConsumerParameters).name or CONSUME
-        return f"{self.entry.shown}.{self.entry.operation}"
+        return f"{self.entry.label}.{self.entry.operation}"
 
     def _iter_inputs(self) -> Iterator[InputDataset]:
-        entry, name = self.entry, self.entry.shown
+        entry, name = self.entry, self.entry.label
         for source in dict.fromkeys(entry.inputs):
-            yield self._make_snapshot_input(source.shown, source.snapshot)
+            yield self._make_snapshot_input(source.label, source.snapshot)
         if entry.operation == CONSUME and entry.pin is not None:
             yield self._make_snapshot_input(name, entry.pin.snapshot)
         elif _has_attestations(entry):
@@ -302,7 +302,10 @@ class _EventBuilder:
     def _get_checked_snapshot(self) -> int:
         if self.entry.rejects is not None:
             return self.entry.rejects
-        timeline, latest = self.index.version(self.entry.shown).state.timeline, self.entry.snapshot
+        timeline, latest = (
+            self.index.version(self.entry.label).state.snapshot_history,
+            self.entry.snapshot,
+        )
         numbers = (
             number
             for attestation in self.entry.attestations
@@ -318,9 +321,9 @@ class _EventBuilder:
         facets, input_facets = {}, {}
         version = self.index.version(name)
         if snapshot and snapshot <= version.state.snapshot:
-            moment = version.state.timeline.moment(snapshot)
-            facets = self.facets.version(version.schema, snapshot, moment.content)
-            input_facets = self.facets.input_statistics(**_get_counts(moment.totals))
+            snapshot_row = version.state.snapshot_history.get_row(snapshot)
+            facets = self.facets.version(version.schema, snapshot, snapshot_row.content)
+            input_facets = self.facets.input_statistics(**_get_counts(snapshot_row.totals))
         if has_assertions:
             input_facets |= self.facets.assertions(self.entry.attestations)
         dataset: InputDataset = self.client.events.InputDataset(
@@ -345,14 +348,14 @@ class _EventBuilder:
         entry = self.entry
         if not entry.changes_data:
             return
-        schema = self.index.version(entry.shown).schema
+        schema = self.index.version(entry.label).schema
         facets = self.facets.version(schema, entry.snapshot, entry.content or "")
         origins = self.index.origins(entry)
         if origins:
             facets |= self.facets.columns(self.namespace, origins, entry)
         yield self.client.events.OutputDataset(
             self.namespace,
-            entry.shown,
+            entry.label,
             facets=facets,
             outputFacets=self.facets.output_statistics(entry),
         )

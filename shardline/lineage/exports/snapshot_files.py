@@ -66,7 +66,7 @@ def _iter_files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
 def _iter_paired_files(snapshot: StoredSnapshot, shard: Shard) -> Iterator[SnapshotFile]:
     plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     for source, span in plan.sides:
-        side = StoredVersion(snapshot.store, source.shown).snapshot(source.snapshot)
+        side = StoredVersion(snapshot.store, source.label).snapshot(source.snapshot)
         yield from _iter_files(select_shards(side, side.shards[slice(*span)]))
 
 
@@ -116,7 +116,7 @@ def list_removed_files(index: LogIndex, snapshot: StoredSnapshot) -> list[Remove
     for version, named in shards.items():
         entries: dict[str, list[Entry]] = {name: [] for name in named}
         for entry in index.entries(version):
-            for name in entries.keys() & set(entry.condemned):
+            for name in entries.keys() & set(entry.tombstones):
                 entries[name].append(entry)
         for name, shard in named.items():
             deleted = index.store.info(index.version(version).shard_name(shard)) is None
@@ -127,7 +127,7 @@ def list_removed_files(index: LogIndex, snapshot: StoredSnapshot) -> list[Remove
 def _iter_removed_shards(index: LogIndex, snapshot: StoredSnapshot) -> Iterator[tuple[str, Shard]]:
     for stack in list_stacks(snapshot):
         for layer in stack.layers:
-            if index.version(layer.version).state.condemned_in(layer.shard.name) is not None:
+            if index.version(layer.version).state.get_tombstone(layer.shard.name) is not None:
                 yield layer.version, layer.shard
         if stack.top.shard.virtual:
             yield from _iter_removed_pairs(index, snapshot, stack.top.shard)
@@ -141,7 +141,7 @@ def _iter_removed_pairs(
     except ObjectNotFoundError:
         return
     for source, span in plan.sides:
-        version = StoredVersion(snapshot.store, source.shown)
+        version = StoredVersion(snapshot.store, source.label)
         if version.exists:
             side = version.snapshot(source.snapshot)
             yield from _iter_removed_shards(index, select_shards(side, side.shards[slice(*span)]))

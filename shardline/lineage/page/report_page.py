@@ -97,7 +97,7 @@ def _group_derivations(logs: Iterable[VersionLog]) -> dict[GraphLine, list[Entry
     derivations: dict[GraphLine, list[Entry]] = defaultdict(list)
     for log in logs:
         for entry in log.entries:
-            for name in dict.fromkeys(source.shown for source in entry.inputs):
+            for name in dict.fromkeys(source.label for source in entry.inputs):
                 derivations[name, log.name].append(entry)
     return derivations
 
@@ -161,7 +161,7 @@ def _build_graph(
 def _format_edge_label(source: str, entries: Sequence[Entry]) -> str:
     """Return operations and latest snapshots: `extend @3 → @3`."""
     operations = dict.fromkeys(sanitize_text(entry.operation, 40) for entry in reversed(entries))
-    latest = max(read.snapshot for read in entries[-1].inputs if read.shown == source)
+    latest = max(read.snapshot for read in entries[-1].inputs if read.label == source)
     return f"{', '.join(operations)} @{latest} → @{entries[-1].snapshot}"
 
 

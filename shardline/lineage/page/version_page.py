@@ -165,9 +165,9 @@ def _build_history(
             entry.content or "",
             entry.digest,
             commit=_get_commit_index(commits, entry),
-            inputs=tuple((source.shown, source.snapshot) for source in entry.inputs),
+            inputs=tuple((source.label, source.snapshot) for source in entry.inputs),
             sources=tuple(
-                sanitize_text(source.shown, MAX_NAME) for source in entry.sources[:_MAX_SOURCES]
+                sanitize_text(source.label, MAX_NAME) for source in entry.sources[:_MAX_SOURCES]
             ),
             more_sources=max(len(entry.sources) - _MAX_SOURCES, 0),
             refs=tuple(_iter_refs(log.state, entry.snapshot)),
@@ -215,7 +215,7 @@ def _group_events(
 
 
 def _get_commit_index(commits: dict[PageCommitInfo, int], entry: Entry) -> int:
-    info = entry.maker
+    info = entry.commit_info
     texts = (info.release, info.host, info.run, info.code)
     commit = PageCommitInfo(*(sanitize_text(text, MAX_NAME) for text in texts))
     return commits.setdefault(commit, len(commits))
@@ -272,7 +272,7 @@ def _compare_features(
     """
     derivation = next((entry for entry in reversed(entries) if entry.inputs), None)
     inputs = () if derivation is None else derivation.inputs
-    names = tuple(dict.fromkeys(source.shown for source in inputs))
+    names = tuple(dict.fromkeys(source.label for source in inputs))
     unchanged = tuple(_make_feature(feature, "kept") for feature in schema.features)
     try:
         origins = {} if derivation is None else index.origins(derivation)

@@ -84,7 +84,7 @@ class VersionErasure:
         return sum(erasure.shard.bytes for erasure in self.shards)
 
     @property
-    def condemned(self) -> list[str]:
+    def tombstones(self) -> list[str]:
         """Names of the shards that can never return."""
         rewritten = (erasure.shard.name for erasure in self.shards)
         return [*rewritten, *(shard.name for shard in self.older_shards)]
@@ -236,7 +236,7 @@ def plan_late_erase(plan: ErasePlan, condemned: Mapping[str, Collection[str]]) -
 
 
 def _group_condemned(versions: Sequence[VersionErasure]) -> dict[str, list[str]]:
-    return {version.version.split("/")[1]: version.condemned for version in versions}
+    return {version.version.split("/")[1]: version.tombstones for version in versions}
 
 
 def _add_erased_rows(rows: ShardRows, history: DatasetHistory) -> ShardRows:
@@ -327,7 +327,7 @@ def sort_bases_first(history: DatasetHistory) -> list[VersionHistory]:
 def _list_held_snapshots(
     history: DatasetHistory, erasure: VersionErasure
 ) -> Iterator[ResidualCopy]:
-    return list_snapshot_copies(history.find_version(erasure.version), erasure.condemned)
+    return list_snapshot_copies(history.find_version(erasure.version), erasure.tombstones)
 
 
 def _list_unsearched(

@@ -206,7 +206,7 @@ def prove_erasure(
         (version, entry)
         for version in history.versions.values()
         for entry in version.entries
-        if entry.operation == ERASE and entry.condemned
+        if entry.operation == ERASE and entry.tombstones
         if request is None or entry.parameters.get("request", "") == request
     ]
     entries = (_make_erasure_entry(history, *erasure) for erasure in erasures)
@@ -233,11 +233,11 @@ def _make_erasure_entry(
     history: DatasetHistory, version: VersionHistory, entry: Entry
 ) -> ErasureEntry:
     first_clean = entry.snapshot + (not entry.changes_data)
-    snapshots = version.list_snapshots_with(set(entry.condemned))
+    snapshots = version.list_snapshots_with(set(entry.tombstones))
     return ErasureEntry(
         version.name,
         entry,
-        tuple(_make_erased_shard(history, version, name) for name in entry.condemned),
+        tuple(_make_erased_shard(history, version, name) for name in entry.tombstones),
         tuple(number for number in snapshots if number < first_clean),
     )
 
@@ -246,7 +246,7 @@ def _make_erased_shard(history: DatasetHistory, version: VersionHistory, name: s
     vacuums = (
         entry
         for entry in version.entries
-        if entry.operation == "vacuum" and name in entry.condemned
+        if entry.operation == "vacuum" and name in entry.tombstones
     )
     vacuum = next(vacuums, None)
     files = (f"{name}{suffix}" for suffix in _FILE_SUFFIXES)
@@ -265,14 +265,14 @@ def _list_remaining(
 ) -> Iterator[ResidualCopy]:
     condemned: dict[str, set[str]] = {}
     for version, entry in erasures:
-        condemned.setdefault(version.version.log.version, set()).update(entry.condemned)
+        condemned.setdefault(version.version.log.version, set()).update(entry.tombstones)
     names = set().union(*condemned.values())
     erased = {name: rows for name, rows in get_erased_rows(history).items() if name in names}
     related = spread_rows(erased, list_mappings(history))
     rows = related.rows
     # Entries without features reverted a commit: their shards were never searched.
     searched = [entry for _, entry in erasures if entry.read(EraseParameters).features]
-    unread = {name for entry in searched for name in entry.condemned if name not in rows}
+    unread = {name for entry in searched for name in entry.tombstones if name not in rows}
     existing = {name for name in names if name in history.files}
     for short, shards in condemned.items():
         yield from list_snapshot_copies(history.versions[short], shards & existing)

@@ -190,7 +190,7 @@ def _index_origins(history: DatasetHistory) -> Iterator[tuple[str, _QuarantineOr
     for version in history.versions.values():
         for entry in version.entries:
             if entry.operation in {"extend", "migrate"}:
-                of = entry.inputs[0].shown if entry.inputs else None
+                of = entry.inputs[0].label if entry.inputs else None
                 for one, base in zip(entry.added, entry.bases, strict=False):
                     yield one.shard.name, _QuarantineOrigin(base, of)
             elif source_format := entry.read(AppendParameters).format:

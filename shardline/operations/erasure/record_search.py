@@ -283,7 +283,7 @@ class PairPlanSearch:
                 features = tuple(own[feature.key] for feature in view.features)
                 self._add_side(shard, opened, at, SearchView(features, view.asked), told)
                 return
-        self.of[shard.name] = frozenset({plan.left.shown, plan.right.shown})
+        self.of[shard.name] = frozenset({plan.left.label, plan.right.label})
         payload = one.version.schema.payload
         self._add(SearchTask(shard.name, records, (view,), payload, self.condition, self.limits))
 
@@ -301,7 +301,7 @@ class PairPlanSearch:
                 continue
             name = f"{snapshot.shard_name(snapshot.shards[place])} by {', '.join(own)}"
             names[place] = name
-            self.of[name] = frozenset({told.shown})
+            self.of[name] = frozenset({told.label})
             payload = snapshot.schema.payload
             self._add(SearchTask(name, records, (view,), payload, self.condition, self.limits))
         nothing = (None,) * len((opened.grid.right, opened.grid.left)[at])
@@ -323,9 +323,9 @@ class PairPlanSearch:
         self.tasks.setdefault(task.name, task)
 
     def _snapshot(self, told: Input) -> StoredSnapshot:
-        key = (told.shown, told.snapshot)
+        key = (told.label, told.snapshot)
         if key not in self._sides:
-            version = self.history.index.version(told.shown)
+            version = self.history.index.version(told.label)
             self._sides[key] = version.snapshot(told.snapshot)
         return self._sides[key]
 

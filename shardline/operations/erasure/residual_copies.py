@@ -203,7 +203,7 @@ def list_source_copies(
                 rejected -= {duplicate.source for duplicate in parameters.duplicates}
     # A skipped duplicate holds the same records.
     contents = {sources[key].sha256 for key in keys if key in sources}
-    for key, source in sorted(sources.items(), key=lambda item: item[1].shown):
+    for key, source in sorted(sources.items(), key=lambda item: item[1].label):
         is_match = source.sha256 in contents or _is_one_of(source, quarantined)
         is_uncertain = _is_one_of(source, uncertain)
         if not is_match and not is_uncertain and key not in unreadable | rejected:
@@ -227,13 +227,13 @@ def _make_source_copy(source: Source, problem: str, *, is_unchanged: bool) -> Re
     """Return the copy of an existing source; `problem` says why it was not searched."""
     if problem and (is_unchanged or problem == _REJECTED_SOURCE):
         hint = "inspect it, and remove such rows from it or delete it"
-        return ResidualCopy("unsearched", source.shown, problem, hint, certain=False)
+        return ResidualCopy("unsearched", source.label, problem, hint, certain=False)
     if not is_unchanged:
         detail = "records came from it, and it has changed since"
         hint = "check that the rows are gone from it: another root could append them again"
-        return ResidualCopy("source", source.shown, detail, hint, certain=False)
+        return ResidualCopy("source", source.label, detail, hint, certain=False)
     hint = "remove the rows from it, or delete it: another root could append them again"
-    return ResidualCopy("source", source.shown, "records came from it", hint)
+    return ResidualCopy("source", source.label, "records came from it", hint)
 
 
 def _get_size(path: str) -> int | None:
@@ -275,7 +275,7 @@ def list_descendant_copies(
     # Each version comes after its inputs, so that the commands work in this order.
     for name in order:
         version = index.version(name)
-        remaining = [shard for shard in tainted[name] if version.state.condemned_in(shard) is None]
+        remaining = [shard for shard in tainted[name] if version.state.get_tombstone(shard) is None]
         if not remaining:
             continue
         dataset = name.split("/")[0]
@@ -300,7 +300,9 @@ def _get_live_recreate_command(
     version: StoredVersion, entries: Iterable[Entry], shards: Collection[str]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the command that derives a version again if its latest snapshot has such a shard."""
-    live = {stay.shard.name for stay in version.state.stays.at(version.state.snapshot)}
+    live = {
+        interval.shard.name for interval in version.state.shard_history.at(version.state.snapshot)
+    }
     if not live.isdisjoint(shards):
         yield from _get_recreate_command(entries, shards, *DERIVING_OPERATIONS, "rebuild")
 
@@ -312,7 +314,7 @@ def _list_tainted_shards(
     remains: RemainingRecords,
 ) -> set[str]:
     """Return the shards of an entry with records that derive from erased ones."""
-    added, own = [one.shard.name for one in entry.added], tainted[entry.shown]
+    added, own = [one.shard.name for one in entry.added], tainted[entry.label]
     if entry.operation in {ERASE, "append"}:
         rewritten = zip(entry.added, entry.bases, strict=False)
         shards = (one.shard for one, base in rewritten if base in own)
@@ -320,11 +322,11 @@ def _list_tainted_shards(
     if not entry.inputs:
         return set(added) if own & set(entry.removed) else set()
     inputs = {
-        stay.shard.name
+        interval.shard.name
         for source in entry.inputs
-        if tainted.get(source.shown)
-        for stay in history.index.version(source.shown).state.stays.at(source.snapshot)
-        if stay.shard.name in tainted[source.shown]
+        if tainted.get(source.label)
+        for interval in history.index.version(source.label).state.shard_history.at(source.snapshot)
+        if interval.shard.name in tainted[source.label]
     }
     if len(entry.bases) == len(added):
         return {name for name, base in zip(added, entry.bases, strict=True) if base in inputs}
