@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.check import CheckReport
+    from shardline.operations.derive import DeriveReport
     from shardline.operations.inspect_shard import ShardReport
     from shardline.tfrecord import Limits
 
@@ -67,6 +68,22 @@ def check_snapshot(
 def get_snapshot_check(version: StoredVersion, report: CheckReport) -> SnapshotCheck:
     """What a check found, with its snapshot and its version as they stand now."""
     return SnapshotCheck(report, version.snapshot(report.snapshot.number), version.latest())
+
+
+def serialize_derived(
+    report: DeriveReport, into: StoredVersion, check: SnapshotCheck | None, seconds: float
+) -> dict[str, Any]:
+    """Return the report of a derived version as JSON, with its new snapshot and the check."""
+    snapshot = None if report.snapshot is None else into.snapshot(report.snapshot)
+    return {
+        "ok": check is None or check.ok,
+        "dry_run": False,
+        **report.to_dict(),
+        "snapshot": snapshot and snapshot.to_dict(),
+        "seconds": round(seconds, 6),
+        "check": None if check is None else serialize_check(check),
+        "published": snapshot is not None and snapshot.published,
+    }
 
 
 def serialize_check(checked: SnapshotCheck) -> dict[str, Any]:

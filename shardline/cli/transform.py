@@ -45,7 +45,7 @@ from shardline.cli.references import (
     parse_reference,
     validate_output_path,
 )
-from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
+from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_derived
 from shardline.cli.udf_options import print_unversioned_udfs
 from shardline.text import (
     escape_text,
@@ -222,30 +222,14 @@ def print_steps(steps: list[str]) -> None:
 def serialize_report(
     report: TransformReport, plan: TransformPlan, checked: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
-    """What was done, for machines."""
-    into = plan.into
-    after = None if report.snapshot is None else into.snapshot(report.snapshot)
+    """Return the report with the schema difference and the paths of quarantine files."""
+    payload = serialize_derived(report, plan.into, checked, seconds)
+    files = [locate_object(plan.into, name) for name in report.quarantine_files]
     return {
-        "ok": checked is None or checked.ok,
-        "dry_run": False,
-        "version": report.version,
-        "source": serialize_snapshot(report.source),
+        **payload,
         "mode": plan.mode,
         "fields": serialize_schema_diff(_get_schema_diff(plan)),
-        "created": report.created,
-        "entry": report.entry and report.entry.number,
-        "snapshot": after and serialize_snapshot(after),
-        "records": report.records,
-        "bytes": report.bytes,
-        "shards": [shard.to_dict() for shard in report.written],
-        "reused_shards": len(report.reused),
-        "quarantine": {
-            "rows": report.quarantined_rows,
-            "files": [locate_object(into, name) for name in report.quarantine_files],
-        },
-        "seconds": round(seconds, 6),
-        "check": None if checked is None else serialize_check(checked),
-        "published": after is not None and after.published,
+        "quarantine": {**payload["quarantine"], "files": files},
     }
 
 

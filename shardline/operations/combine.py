@@ -81,6 +81,8 @@ class CombineReport(DeriveReport):
     It is not `incremental` if its options depend on all pairs: a new input shard then changes all.
     """
 
+    INPUTS = ("left", "right")
+
     incremental: bool = True
 
     def to_dict(self) -> Json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from shardline.errors import (
     ConflictError,
@@ -117,6 +117,9 @@ class DeriveReport(Report):
     `inputs` are the snapshots that were read.
     """
 
+    INPUTS: ClassVar[tuple[str, ...]] = ("source",)
+    """Names of the inputs in the JSON."""
+
     version: str
     inputs: tuple[StoredSnapshot, ...] = field(repr=False)
     entry: Entry | None = None
@@ -135,6 +138,10 @@ class DeriveReport(Report):
         """Return the report as JSON values."""
         return {
             "version": self.version,
+            **{
+                name: snapshot.to_dict()
+                for name, snapshot in zip(self.INPUTS, self.inputs, strict=True)
+            },
             "created": self.created,
             "entry": self.entry and self.entry.number,
             "snapshot": self.snapshot,

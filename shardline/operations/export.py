@@ -64,7 +64,7 @@ class ExportReport(Report):
 
     def to_dict(self) -> Json:
         """Return the report as JSON values."""
-        return {"path": str(self.path), "written": self.written, **self.exported.to_dict()}
+        return {"file": str(self.path), "written": self.written, **self.exported.to_dict()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from shardline.cli.references import (
     parse_version,
     validate_output_path,
 )
-from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_check
+from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_derived
 from shardline.cli.udf_options import load_filter, load_udfs, print_unversioned_udfs
 from shardline.pairing.combine_spec import DEFAULTS, OPTIONS, get_flag
 from shardline.text import (
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from shardline.cli.options import CommandFunction
-    from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.version import StoredVersion
     from shardline.operations.combine import CombinePlan, CombineReport
     from shardline.operations.combine_files import CombineFilesPlan
@@ -304,7 +303,7 @@ def _combine_versions(asked: CombineOptions, into: str, options: SpecOptions) ->
             target, report.snapshot, limits=asked.limits, workers=asked.workers
         )
     if asked.as_json:
-        print_json(_serialize_report(report, target, checked, seconds))
+        print_json(serialize_derived(report, target, checked, seconds))
     else:
         print_next_steps(target, report.snapshot, checked, plain=not asked.virtual)
     raise SystemExit(0 if checked is None or checked.ok else 1)
@@ -366,30 +365,6 @@ def _serialize_version_plan(plan: CombinePlan, into: StoredVersion) -> dict[str,
         "drop_shards": plan.drop,
         "incremental": plan.incremental,
         "estimate": _serialize_estimate(plan.estimate),
-    }
-
-
-def _serialize_report(
-    report: CombineReport, into: StoredVersion, checked: SnapshotCheck | None, seconds: float
-) -> dict[str, Any]:
-    after = None if report.snapshot is None else into.snapshot(report.snapshot)
-    return {
-        "ok": checked is None or checked.ok,
-        "dry_run": False,
-        "version": report.version,
-        "left": serialize_snapshot(report.left),
-        "right": serialize_snapshot(report.right),
-        "created": report.created,
-        "entry": report.entry and report.entry.number,
-        "snapshot": after and serialize_snapshot(after),
-        "records": report.records,
-        "bytes": report.bytes,
-        "shards": [shard.to_dict() for shard in report.written],
-        "reused_shards": len(report.reused),
-        "incremental": report.incremental,
-        "seconds": round(seconds, 6),
-        "check": None if checked is None else serialize_check(checked),
-        "published": after is not None and after.published,
     }
 
 

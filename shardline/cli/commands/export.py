@@ -93,13 +93,7 @@ def export(
         )
     seconds = time.perf_counter() - began
     if as_json:
-        told = {
-            "ok": True,
-            "file": str(output),
-            "written": report.written,
-            "seconds": round(seconds, 6),
-        }
-        click.echo(json.dumps({**told, **report.exported.to_dict()}))
+        click.echo(json.dumps({"ok": True, **report.to_dict(), "seconds": round(seconds, 6)}))
     else:
         _print_report(report, seconds)
 

@@ -7,7 +7,7 @@ import json
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,7 +25,7 @@ from shardline.cli.options import (
     root_option,
     workers_option,
 )
-from shardline.cli.output import add_skipped_files, serialize_snapshot
+from shardline.cli.output import add_skipped_files
 from shardline.cli.progress import make_cancellable, run_in_thread, show_file_progress
 from shardline.cli.references import (
     SNAPSHOT_HELP,
@@ -37,7 +37,7 @@ from shardline.cli.references import (
     parse_reference,
     render_next_command,
 )
-from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
+from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_derived
 from shardline.hints import Command, Hint
 from shardline.text import escape_text, format_bytes, format_count, format_rate
 
@@ -245,7 +245,7 @@ def rebuild(
     if report.snapshot is not None and not no_check:
         checked = check_snapshot(changed, report.snapshot, limits=within, workers=workers)
     if as_json:
-        click.echo(json.dumps(_serialize_report(report, changed, checked, seconds)))
+        click.echo(json.dumps(serialize_derived(report, changed, checked, seconds)))
     else:
         _print_check(report, checked)
     raise SystemExit(0 if checked is None or checked.ok else 1)
@@ -277,27 +277,6 @@ def _validate_snapshot(version: StoredVersion, snapshot: StoredSnapshot) -> None
             version=version.name,
             snapshot=snapshot.number,
         )
-
-
-def _serialize_report(
-    report: RebuildReport, changed: StoredVersion, checked: SnapshotCheck | None, seconds: float
-) -> dict[str, Any]:
-    after = None if report.snapshot is None else changed.snapshot(report.snapshot)
-    return {
-        "ok": checked is None or checked.ok,
-        "version": report.version,
-        "source": serialize_snapshot(report.source),
-        "created": report.created,
-        "entry": report.entry and report.entry.number,
-        "snapshot": after and serialize_snapshot(after),
-        "read_shards": report.read_shards,
-        "records": report.records,
-        "bytes": report.bytes,
-        "shards": [shard.to_dict() for shard in report.written],
-        "seconds": round(seconds, 6),
-        "check": None if checked is None else serialize_check(checked),
-        "published": after is not None and after.published,
-    }
 
 
 def _print_report(report: RebuildReport, seconds: float) -> None:
