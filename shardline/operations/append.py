@@ -392,7 +392,7 @@ class _AppendRun:
 
     def _validate_plan(self, plan: _AppendPlan) -> None:
         """Raise the error of a rejected source that prevents the whole append."""
-        changed = [one for one in plan.rejected if one.code == ChangedSourceError.code]
+        changed = [source for source in plan.rejected if source.code == ChangedSourceError.code]
         if changed and not self.skip_invalid:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             raise ChangedSourceError(
@@ -519,7 +519,10 @@ class _AppendRun:
         if not rejected and not duplicates:
             return
         change = RejectSources(
-            [*(one.source for one in rejected), *(one.source for one in duplicates)],
+            [
+                *(rejection.source for rejection in rejected),
+                *(duplicate.source for duplicate in duplicates),
+            ],
             [rejection.problem for rejection in rejected],
             retry_rejected=self.rules.retry_rejected,
             duplicates=[_make_duplicate(duplicate) for duplicate in duplicates],

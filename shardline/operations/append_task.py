@@ -461,7 +461,7 @@ class SourceRejection:
 
     @property
     def problem(self) -> SourceProblem:
-        """What an entry stores."""
+        """Return the problem to store in a reject entry."""
         return SourceProblem(
             source=self.source.key,
             check=self.check,

@@ -62,18 +62,22 @@ class _EntrySources:
     @cached_property
     def replaced(self) -> frozenset[tuple[str, int]]:
         replaced = self.entry.read(AppendedSources).replaced
-        return frozenset((one.source, one.entry) for one in replaced)
+        return frozenset((known.source, known.entry) for known in replaced)
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        return {one.source: one.digest for one in self.entry.read(AppendedSources).batches}
+        return {batch.source: batch.digest for batch in self.entry.read(AppendedSources).batches}
 
     @cached_property
     def temporarily_skipped(self) -> frozenset[str]:
         """Keys of sources that were skipped because of other sources of the version."""
         parameters = self.entry.read(RejectParameters)
-        changed = {one.source for one in parameters.rejected if one.code == ChangedSourceError.code}
-        return frozenset(changed.union(one.source for one in parameters.duplicates))
+        changed = {
+            problem.source
+            for problem in parameters.rejected
+            if problem.code == ChangedSourceError.code
+        }
+        return frozenset(changed.union(duplicate.source for duplicate in parameters.duplicates))
 
 
 class KnownSources:

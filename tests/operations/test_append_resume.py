@@ -326,7 +326,7 @@ def made_of(
                 version, source, target_bytes=target, compression=packing, max_quarantined=1,
                 executor=executor,
             )  # fmt: skip
-        source = Payloads(source.label, source.content, source.sizes[::-1])
+        source = Payloads(source.name, source.content, source.sizes[::-1])
     report = append(
         version,
         source,
