@@ -138,8 +138,8 @@ def _measure_column(
     if old.is_declared or (old.is_category and old.kind == "text"):
         return
     if old.numbers is not None and new.numbers is not None:
-        what = "length" if old.kind == "text" else "mean"
-        yield from _measure_numbers(old.numbers, new.numbers, thresholds, what)
+        label = "length" if old.kind == "text" else "mean"
+        yield from _measure_numbers(old.numbers, new.numbers, thresholds, label)
 
 
 def _measure_numbers(

@@ -87,15 +87,15 @@ class RuleEngine:
 
         rule = self._rules[index]
         # The method that Great Expectations itself calls with the metrics that it computed.
-        verdict = rule._validate(  # noqa: SLF001
+        validation = rule._validate(  # noqa: SLF001
             metrics=dict(metrics), runtime_configuration={"result_format": dict(_FORMAT)}
         )
-        if isinstance(verdict, ExpectationValidationResult):
-            verdict.expectation_config = rule.configuration
-            return verdict
+        if isinstance(validation, ExpectationValidationResult):
+            validation.expectation_config = rule.configuration
+            return validation
         return ExpectationValidationResult(
-            success=verdict["success"],
-            result=verdict.get("result", {}),
+            success=validation["success"],
+            result=validation.get("result", {}),
             expectation_config=rule.configuration,
             meta={},
             exception_info=_create_exception_info(""),

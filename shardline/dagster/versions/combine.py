@@ -221,7 +221,7 @@ def _validate_spec(options: PairOptions, udfs: DeclaredUdfs, mode: str) -> None:
     """Raise InvalidArgumentError for options that contradict each other."""
     spec = _create_spec(options, udfs.functions)
     late = [name for name, value in options.items() if value and name not in spec.changed]
-    late += ["fields"] if udfs.given and not spec.fields else []
+    late += ["fields"] if udfs.declaration and not spec.fields else []
     validate_mode(mode, (*spec.changed, *late))
 
 

@@ -161,7 +161,7 @@ class DeclaredUdfs:
     location loads.
     """
 
-    given: tuple[UDF, ...] | LateUdfs
+    declaration: tuple[UDF, ...] | LateUdfs
 
     @classmethod
     def of(cls, fields: Udfs | LateUdfs) -> "DeclaredUdfs":
@@ -185,14 +185,14 @@ class DeclaredUdfs:
     @property
     def declared(self) -> tuple[UDF, ...] | None:
         """All UDFs, None if the features of a UDF are unknown before a run."""
-        if callable(self.given):
+        if callable(self.declaration):
             return None
         is_declared = all(
             isinstance(udf, FunctionUDF)
             or (isinstance(udf, TableJoin) and udf.declared is not None)
-            for udf in self.given
+            for udf in self.declaration
         )
-        return self.given if is_declared else None
+        return self.declaration if is_declared else None
 
     def validate(self, schema: Schema) -> None:
         """Raise ValueError if records of a schema lack a feature that a UDF reads."""
@@ -202,12 +202,12 @@ class DeclaredUdfs:
 
     def settled(self) -> tuple[UDF, ...]:
         """Return all UDFs with their tables read."""
-        udfs = _list_udfs(self.given()) if callable(self.given) else self.given
+        udfs = _list_udfs(self.declaration()) if callable(self.declaration) else self.declaration
         return tuple(udf.settled() for udf in udfs)
 
     @property
     def _known(self) -> tuple[UDF, ...]:
-        return () if callable(self.given) else self.given
+        return () if callable(self.declaration) else self.declaration
 
 
 def _list_udfs(fields: object) -> tuple[UDF, ...]:

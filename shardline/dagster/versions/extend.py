@@ -84,7 +84,7 @@ def extended_version(
         if name != source:
             _validate_mode(name, source, mode, drop=drop, replaces=replaces)
         declared = DeclaredUdfs.of(fields)
-        if declared.given == ():
+        if declared.declaration == ():
             raise InvalidArgumentError(
                 "no fields to add",
                 code="no-features",
