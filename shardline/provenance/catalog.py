@@ -1,4 +1,4 @@
-"""Discover what a root holds: its datasets, and their versions."""
+"""Datasets of a root, and their versions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def find_datasets(store: Store) -> list[str]:
-    """The datasets of a root: the folders in which there is a version."""
+    """Return the datasets of a root: folders that contain a version."""
     return [name for name in _list_names(store, "", "dataset") if find_versions(store, name)]
 
 
 def find_versions(store: Store, dataset: str) -> list[str]:
-    """The versions of a dataset: the folders in which there is a log."""
+    """Return the versions of a dataset: folders that contain a log."""
     validate_name(dataset, "dataset")
     return [
         name
@@ -28,7 +28,7 @@ def find_versions(store: Store, dataset: str) -> list[str]:
 
 
 def find_all_versions(store: Store) -> list[str]:
-    """The versions of all datasets of a root: `digits/v1`."""
+    """Return the full names of all versions of a root, such as "digits/v1"."""
     return [
         f"{dataset}/{name}"
         for dataset in find_datasets(store)
@@ -36,10 +36,10 @@ def find_all_versions(store: Store) -> list[str]:
     ]
 
 
-def _list_names(store: Store, folder: str, what: str) -> list[str]:
-    """The folders in a folder; what has a name that we never give is not ours."""
-    found = []
+def _list_names(store: Store, folder: str, kind: str) -> list[str]:
+    """Return the folders in a folder that have valid names; others are foreign."""
+    names = []
     for name in store.folders(folder):
         with contextlib.suppress(InvalidNameError):
-            found.append(validate_name(name, what))
-    return found
+            names.append(validate_name(name, kind))
+    return names

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 
 class Dependencies:
-    """What is needed of any version of a root, if what was in use within `retention` is kept."""
+    """Shards that versions of a root need from each other.
+
+    Snapshots that were in use within `retention` count too.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class Dependencies:
         self._plans: dict[str, PairPlan] = {}
 
     def refresh(self) -> None:
-        """Take in what was committed meanwhile."""
+        """Read new entries."""
         for version in self._versions.values():
             version.refresh()
         self._kept.clear()
@@ -64,28 +67,28 @@ class Dependencies:
         return self._evidence.released(state, self.now, erased=erased)
 
     def opened(self, name: str) -> StoredVersion:
-        """A version as it stood when it was first asked for, or at the last refresh."""
+        """Return a version as of its first use, or the last refresh."""
         if name not in self._versions:
             self._versions[name] = StoredVersion(self._store, name)
         return self._versions[name]
 
     def of(self, version: StoredVersion) -> dict[str, set[str]]:
-        """The shards of a version that each of its holders needs."""
+        """Return the shards of a version that each of its holders needs."""
         return self._of(version, ())
 
     def kept(self, version: StoredVersion) -> Mapping[str, Shard]:
-        """The shards of a version that its kept snapshots have, or others need."""
+        """Return the shards that retained snapshots of a version have, or that others need."""
         return self._shards(version, ())
 
     def below(self, holder: StoredVersion, shard: Shard, version: StoredVersion) -> set[str]:
-        """The shards of a version without which one of a holder cannot be read."""
+        """Return the shards of a version that a shard of a holder is read with."""
         if shard.base is not None:
             same = holder.log.dataset == version.log.dataset
             return {shard.base.name} if same and shard.base.owner == version.log.version else set()
         return self._paired(holder, shard, version) if shard.virtual else set()
 
     def by(self, holder: str, version: StoredVersion) -> set[str]:
-        """The shards of a version that a holder needs."""
+        """Return the shards of a version that a holder needs."""
         return self._by(self.opened(holder), version, ())
 
     def by_revivable(
@@ -124,7 +127,7 @@ class Dependencies:
 
     def _shards(self, version: StoredVersion, above: tuple[str, ...]) -> dict[str, Shard]:
         if version.name in above:
-            # Two that hold each other: all that is pinned counts as needed.
+            # Two versions pin each other: all pinned shards count as needed.
             return self._listed(version, frozenset())
         if version.name not in self._kept:
             pins = frozenset(pin for pin in version.state.pins if parse_pin_holder(pin) is not None)
@@ -138,7 +141,7 @@ class Dependencies:
         return self._kept[version.name]
 
     def _listed(self, version: StoredVersion, but: frozenset[str]) -> dict[str, Shard]:
-        """The shards of the kept snapshots that vacuum has not announced yet."""
+        """Return the shards of retained snapshots that vacuum has not announced."""
         state = version.state
         kept = find_retained(
             state, self.now, self.retention, but=but, released=self.released(state)
@@ -153,7 +156,7 @@ class Dependencies:
         return {n: one for n, one in found.items() if condemned.get(n) in {None, *erasing}}
 
     def _paired(self, holder: StoredVersion, shard: Shard, version: StoredVersion) -> set[str]:
-        """The shards of a version that a plan pairs; all that are pinned for one that is lost."""
+        """Return the shards of a version that a plan pairs; for a lost plan, all pinned shards."""
         path = holder.shard_name(shard)
         try:
             if path not in self._plans:
@@ -201,9 +204,9 @@ def list_needless_pins(
 
 
 def release_erased_pins(into: StoredVersion, base: StoredVersion, now: datetime) -> None:
-    """Let go of pins on snapshots of a base with erased shards, if the newest one has what is left.
+    """Release pins on snapshots of a base with erased shards that a version no longer needs.
 
-    What a version needs is that of its kept snapshots; an old one with a tag still needs the old.
+    A tagged older snapshot of the version still needs its shards.
     """
     state = base.state
     newest = {shard.name for shard in base.latest().shards}
@@ -215,14 +218,14 @@ def release_erased_pins(into: StoredVersion, base: StoredVersion, now: datetime)
 
 
 def get_shard_object(layer: Layer) -> str:
-    """Where the shard of a layer lies."""
+    """Return the path of the shard of a layer."""
     return f"{layer.version.partition('/')[0]}/shards/{layer.shard.name}"
 
 
 def list_dependency_layers(
     snapshot: StoredSnapshot, stacks: Iterable[Stack] | None = None
 ) -> list[Layer]:
-    """The shards of other versions that a snapshot is read from, each once.
+    """Return the shards of other versions that a snapshot is read from, each once.
 
     Raises LogError, StorageError or ValueError if a plan does not lead to what it pairs.
     """
@@ -233,7 +236,7 @@ def list_dependency_layers(
 
 
 def list_direct_dependencies(snapshot: StoredSnapshot) -> dict[str, set[str]]:
-    """The shards that those of a snapshot lie on or pair, by the versions in whose logs they are.
+    """Return the bases and paired shards of a snapshot's shards, by the version that owns them.
 
     Raises LogError, StorageError or ValueError if a plan does not lead to what it pairs.
     """
@@ -253,7 +256,7 @@ def list_direct_dependencies(snapshot: StoredSnapshot) -> dict[str, set[str]]:
 def _iter_plan_inputs(
     snapshot: StoredSnapshot, shard: Shard
 ) -> Sequence[tuple[Input, tuple[int, int]]]:
-    """The snapshots that a plan pairs, and which of their shards."""
+    """Return the snapshots that a plan pairs, each with a range of its shards."""
     return PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard).sides
 
 

@@ -1,4 +1,4 @@
-"""Which versions are read from shards that were replaced, or were made of them."""
+"""Dependents of replaced shards: versions that read them, or derive from them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
-    """A version that stands on replaced shards, and the command that makes it follow.
+    """A version that depends on replaced shards, and the command that derives it again.
 
-    If it `reads` them, its `snapshot` cannot be read until then; else it holds copies.
+    If it `reads` them, its `snapshot` cannot be read until then; otherwise it has copies.
     """
 
     snapshot: str
@@ -36,10 +36,10 @@ class Dependent:
 def list_dependents(
     version: StoredVersion, replaced: Collection[str], changed: Collection[str]
 ) -> list[Dependent]:
-    """The versions of the root that stand on shards of this one, in the order to make them again.
+    """Return the versions that depend on shards of this one, in the order to derive them again.
 
-    They are read from shards that were `replaced`, or hold copies of those that are `changed`.
-    What cannot be read itself is passed over: that is told by `verify` and `audit`.
+    They read `replaced` shards, or have copies of `changed` ones. Versions that cannot be read are
+    skipped: `verify` and `audit` report them.
     """
     store = version.store
     folder = f"{version.log.dataset}/shards"
@@ -61,14 +61,14 @@ def list_dependents(
 
 @dataclass(frozen=True, slots=True)
 class _DependentSearch:
-    """Objects of a version that others may stand on."""
+    """Shard files of a version that others may depend on."""
 
     origin: str
     replaced: frozenset[str]
     changed: frozenset[str]
 
     def follower(self, version: StoredVersion) -> tuple[Entry, Dependent] | None:
-        """A version that does, and the entry that made it."""
+        """Return a version as a dependent, with its deriving entry; None if it is independent."""
         if not version.exists or not version.state.snapshot or version.name == self.origin:
             return None
         snapshot = version.latest()
@@ -82,7 +82,7 @@ class _DependentSearch:
         return entry, Dependent(str(snapshot), reads, get_recreate_command(entry))
 
     def _is_copied(self, version: StoredVersion, snapshot: StoredSnapshot) -> bool:
-        """Whether a shard of a snapshot was made of a changed one, as far as its entry tells."""
+        """Return True if a shard of a snapshot derives from a changed one, by its entry."""
         seen: dict[tuple[str, int], set[str]] = {}
         for shard in snapshot.shards if self.changed else ():
             entry, first = find_added_shard(version, shard)
@@ -97,7 +97,7 @@ class _DependentSearch:
         return False
 
     def _touched(self, snapshot: StoredSnapshot) -> set[str]:
-        """The shards of a snapshot that are changed, or are read from what is."""
+        """Return the shards of a snapshot that are changed or read from changed ones."""
         return {
             stack.top.shard.name
             for stack in list_stacks(snapshot)
@@ -109,7 +109,7 @@ class _DependentSearch:
 
 
 def _sort_by_dependency(found: dict[str, tuple[Entry, Dependent]]) -> Iterator[str]:
-    """Each behind those that it is made of."""
+    """Yield each version after its inputs."""
     left = dict.fromkeys(found)
     while left:
         ready = [

@@ -46,52 +46,52 @@ ERASE = "erase"
 
 @dataclass(frozen=True)
 class VersionHistory:
-    """One version, as it stands now."""
+    """A version and all its entries."""
 
     version: StoredVersion
     entries: tuple[Entry, ...]
 
     @property
     def name(self) -> str:
-        """`digits/v1`."""
+        """Full name, such as "digits/v1"."""
         return self.version.name
 
     @cached_property
     def sidecars(self) -> SidecarReader:
-        """Reads its sidecars, compared with what its entries committed."""
+        """Reader of its sidecars, which compares them with the log."""
         return SidecarReader(self.version)
 
     @cached_property
     def shards(self) -> dict[str, Shard]:
-        """Every shard that it ever held, by its name."""
+        """Every shard that was ever in the version, by name."""
         intervals = self.version.state.shard_history
         names = list(dict.fromkeys(intervals.names().to_pylist()))
         return {name: interval.shard for name, interval in intervals.named(names).items()}
 
     @cached_property
     def live(self) -> tuple[Shard, ...]:
-        """The shards of its newest snapshot, in order."""
+        """Shards of the latest snapshot, in order."""
         state = self.version.state
         return tuple(interval.shard for interval in state.shard_history.at(state.snapshot))
 
     def list_shards(self, snapshot: int) -> tuple[Shard, ...]:
-        """The shards of a snapshot, in order."""
+        """Return the shards of a snapshot, in order."""
         return tuple(interval.shard for interval in self.version.state.shard_history.at(snapshot))
 
     def is_condemned(self, shard: str) -> bool:
-        """Whether a shard never comes back: it was erased before, or went to vacuum."""
+        """Return True for a shard that was erased or vacuumed and can never return."""
         return self.version.state.get_tombstone(shard) is not None
 
     def list_snapshots_with(self, names: set[str]) -> list[int]:
-        """The snapshots that hold one of these shards."""
+        """List the snapshots that contain one of these shards."""
         intervals = self.version.state.shard_history
         since, until = intervals.column("since").tolist(), intervals.column("until").tolist()
-        held: set[int] = set()
-        newest = self.version.state.snapshot
+        snapshots: set[int] = set()
+        latest = self.version.state.snapshot
         for name, first, last in zip(intervals.names().to_pylist(), since, until, strict=True):
             if name in names:
-                held.update(range(first, min(last, newest + 1)))
-        return sorted(held)
+                snapshots.update(range(first, min(last, latest + 1)))
+        return sorted(snapshots)
 
 
 @dataclass(frozen=True)
@@ -104,23 +104,23 @@ class DatasetHistory:
 
     @property
     def store(self) -> Store:
-        """Where the root lies."""
+        """Store of the root."""
         return self.index.store
 
     @cached_property
     def shards(self) -> dict[str, Shard]:
-        """Every shard that the dataset ever held, by its name."""
+        """Every shard that was ever in the dataset, by name."""
         return {name: shard for one in self.versions.values() for name, shard in one.shards.items()}
 
     @cached_property
     def files(self) -> frozenset[str]:
-        """The names of the files that are in its folder of shards."""
+        """Names of the files in the folder of its shards."""
         listed = self.store.list(f"{self.dataset}/shards")
         return frozenset(file.name.rpartition("/")[2] for file in listed)
 
     @cached_property
     def quarantine(self) -> frozenset[str]:
-        """The quarantine files that are committed: an entry names them, or has their shard."""
+        """Committed quarantine files: an entry names them or their shard."""
         named = (
             name
             for one in self.versions.values()
@@ -133,7 +133,7 @@ class DatasetHistory:
         return frozenset((*named, *beside))
 
     def get_owner(self, shard: str) -> VersionHistory:
-        """The version in whose log a shard stands."""
+        """Return the version whose log has a shard."""
         return self.versions[shard.split(".", 1)[0]]
 
     def find_version(self, name: str) -> VersionHistory:
@@ -141,17 +141,17 @@ class DatasetHistory:
         return self.versions[name.removeprefix(f"{self.dataset}/")]
 
     def find_input(self, told: Input) -> VersionHistory | None:
-        """The version that an input is a snapshot of, if it is one of this dataset."""
+        """Return the version of an input, or None if it is of another dataset."""
         return self.versions.get(told.version) if told.dataset == self.dataset else None
 
     def get_schema(self, told: Input) -> Schema:
-        """The schema of an input, of this dataset or another."""
+        """Return the schema of an input, of this dataset or another."""
         one = self.find_input(told)
         return self.index.version(told.label).schema if one is None else one.version.schema
 
     @cached_property
     def replaced(self) -> dict[str, str]:
-        """The shards in whose place an erase put others, and those."""
+        """Shards that an erase rewrote, with the new shards."""
         found: dict[str, str] = {}
         for one in self.versions.values():
             for entry in one.entries:
@@ -172,7 +172,7 @@ class TraceGapError(ShardlineError):
 
 @dataclass(frozen=True)
 class ShardListing:
-    """The shards of a snapshot, in order, and where in it the records of each begin."""
+    """The shards of a snapshot in order, and the number of the first record of each."""
 
     version: str
     snapshot: int
@@ -185,30 +185,30 @@ class ShardListing:
 
     @cached_property
     def ends(self) -> IntArray:
-        """How many records there are up to the end of each shard."""
+        """Number of records up to the end of each shard."""
         return np.cumsum([interval.shard.records for interval in self.intervals], dtype=np.int64)
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """Where each shard stands."""
+        """Position of each shard."""
         return {interval.shard.name: at for at, interval in enumerate(self.intervals)}
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return int(self.ends[-1]) if self.intervals else 0
 
     def start(self, place: int) -> int:
-        """The number of the first record of the shard at a place."""
+        """Return the number of the first record of the shard at a position."""
         return int(self.ends[place - 1]) if place else 0
 
     def locate(self, record: int) -> tuple[ShardInterval, int]:
-        """The shard that holds a record, and its number in that."""
+        """Return the shard with a record, and the number of the record in it."""
         place = int(np.searchsorted(self.ends, record, "right"))
         return self.intervals[place], record - self.start(place)
 
     def number(self, shard: str, inside: int) -> int | None:
-        """The number of a record of a shard; None if the shard is not in the snapshot."""
+        """Return the number of a record of a shard; None if the shard is not in the snapshot."""
         place = self.places.get(shard)
         return None if place is None else self.start(place) + inside
 
@@ -284,7 +284,7 @@ class LogIndex:
         return self.entry(name, self.version(name).snapshot(snapshot).entry)
 
     def listing(self, version: str, snapshot: int) -> ShardListing:
-        """The shards of a snapshot; Untold if there is none of that number."""
+        """Return the shards of a snapshot. Raises TraceGapError if it does not exist."""
         key = (version, snapshot)
         if key not in self._listings:
             state = self.version(version).state
@@ -300,16 +300,19 @@ class LogIndex:
         return self._listings[key]
 
     def first_landed(self, version: str, shard: str) -> int:
-        """The entry by which a shard came into a version first; others may have reused it."""
+        """Return the first entry that added a shard to a version; later ones may have reused it."""
         intervals = self.version(version).state.shard_history
         rows = pc.equal(intervals.names(), shard).to_numpy(zero_copy_only=False)
         return int(intervals.column("landed")[rows].min())
 
-    def input(self, told: Input) -> ShardListing:
-        """The snapshot that an operation read; Untold if it is not there, or another by now."""
-        version = told.label
+    def input(self, source: Input) -> ShardListing:
+        """Return the snapshot that an operation read.
+
+        Raises TraceGapError if it is missing or differs now.
+        """
+        version = source.label
         try:
-            listing = self.listing(version, told.snapshot)
+            listing = self.listing(version, source.snapshot)
         except (CorruptLogError, UnknownFormatError) as error:
             raise TraceGapError(
                 f"its input {version} cannot be read: {error.message}",
@@ -317,33 +320,33 @@ class LogIndex:
                 hint=error.hint,
                 version=version,
             ) from None
-        snapshot_row = self.version(version).state.snapshot_history.get_row(told.snapshot)
-        if self.entry(version, snapshot_row.entry).digest != told.entry:
+        snapshot_row = self.version(version).state.snapshot_history.get_row(source.snapshot)
+        if self.entry(version, snapshot_row.entry).digest != source.entry:
             raise TraceGapError(
-                f"{version}@{told.snapshot} differs from the snapshot that was read: its log was "
+                f"{version}@{source.snapshot} differs from the snapshot that was read: its log was "
                 "rewritten",
                 code="log-rewritten",
                 hint=Hint.run("audit"),
                 version=version,
-                snapshot=told.snapshot,
+                snapshot=source.snapshot,
             )
         return listing
 
     def before(self, entry: Entry) -> ShardListing:
-        """The shards of a version as an entry found them."""
+        """Return the shards of a version before an entry."""
         return self.listing(entry.label, entry.snapshot - 1)
 
     def receipt(self, version: str, shard: Shard) -> Receipt:
-        """The receipt of a shard; Untold if it is lost, or not of this shard."""
+        """Return the receipt of a shard. Raises TraceGapError if missing or not its own."""
         return self.receipts(version, [shard])[0]
 
     def receipts(self, version: str, shards: Sequence[Shard]) -> list[Receipt]:
-        """The receipts of several shards, asked for at once."""
-        names = [self._beside(version, shard, RECEIPT) for shard in shards]
+        """Return the receipts of several shards, read together."""
+        names = [self._get_sidecar_path(version, shard, RECEIPT) for shard in shards]
         missing = [at for at, name in enumerate(names) if name not in self._receipts]
         if missing:
             try:
-                found = self.sidecars(version).read(
+                contents = self.sidecars(version).read(
                     [f"{shards[at].name}{RECEIPT}" for at in missing]
                 )
             except SidecarMismatchError as error:
@@ -354,7 +357,7 @@ class LogIndex:
                     hint=error.hint,
                 ) from None
             self._receipts.update(
-                (names[at], parse_receipt(data)) for at, data in zip(missing, found, strict=True)
+                (names[at], parse_receipt(data)) for at, data in zip(missing, contents, strict=True)
             )
         receipts = []
         for shard, name in zip(shards, names, strict=True):
@@ -373,11 +376,11 @@ class LogIndex:
         return receipts
 
     def row_map(self, version: str, shard: Shard, columns: int) -> RowMap:
-        """The row map of a shard, which may not be there.
+        """Return the row map of a shard, which may be missing.
 
         Raises RowMapError if it differs from the committed one.
         """
-        name = self._beside(version, shard, ROWS)
+        name = self._get_sidecar_path(version, shard, ROWS)
         try:
             self.sidecars(version).compare(f"{shard.name}{ROWS}")
         except SidecarMismatchError as error:
@@ -390,27 +393,30 @@ class LogIndex:
         return RowMap(self.store, name, shard.records, columns)
 
     def sidecars(self, version: str) -> SidecarReader:
-        """Reads the sidecars of a version, compared with what its log committed."""
+        """Return the reader of the sidecars of a version, which compares them with the log."""
         if version not in self._sidecars:
             self._sidecars[version] = SidecarReader(self.version(version))
         return self._sidecars[version]
 
-    def _beside(self, version: str, shard: Shard, suffix: str) -> str:
+    def _get_sidecar_path(self, version: str, shard: Shard, suffix: str) -> str:
         return f"{self.version(version).shard_name(shard)}{suffix}"
 
     def origins(self, entry: Entry) -> Mapping[str, FeatureOrigin]:
-        """Where the features come from of what an entry made; none if an input cannot be read."""
+        """Return the origin of each feature of a derived version.
+
+        Empty if an input cannot be read.
+        """
         key = (entry.label, entry.number)
         if key not in self._origins:
             try:
-                schemas = [self.version(told.label).schema for told in entry.inputs]
+                schemas = [self.version(source.label).schema for source in entry.inputs]
                 self._origins[key] = infer_feature_origins(entry, schemas)
             except (VersionNotFoundError, CorruptLogError, UnknownFormatError):
                 self._origins[key] = {}
         return self._origins[key]
 
     def origins_of(self, snapshot: StoredSnapshot) -> Mapping[str, FeatureOrigin]:
-        """Where each feature of a snapshot comes from; none, if its records were appended."""
+        """Return the origin of each feature of a snapshot; empty if its records were appended."""
         timeline, number = self.version(snapshot.version).state.snapshot_history, snapshot.number
         while number:
             entry = self.entry(snapshot.version, timeline.get_row(number).entry)
@@ -420,42 +426,48 @@ class LogIndex:
         return {}
 
     def grid(self, entry: Entry) -> PairGrid:
-        """The shards of the two inputs of a combination, and how many records they have."""
+        """Return the grid of the shards of both inputs of a combination."""
         key = (entry.label, entry.number)
         if key not in self._grids:
             if len(entry.inputs) != 2:
                 raise TraceGapError(f"entry {entry.number} does not list its two inputs")
-            sides = [self.input(told).intervals for told in entry.inputs]
-            left, right = (
-                tuple(RecordExtent(one.shard.records, 0) for one in side) for side in sides
-            )
-            self._grids[key] = PairGrid(left, right, entry.read(CombineParameters).is_unordered)
+            left, right = (self.input(source).shards for source in entry.inputs)
+            self._grids[key] = make_pair_grid(left, right, entry)
         return self._grids[key]
 
     def place(self, entry: Entry, shard: str) -> int:
-        """Where a shard stands among those that an entry added."""
-        for at, one in enumerate(entry.added):
-            if one.shard.name == shard:
-                return at
+        """Return the position of a shard among those that an entry added."""
+        for position, added in enumerate(entry.added):
+            if added.shard.name == shard:
+                return position
         raise CorruptLogError(entry.label, entry.number, f"it does not add {shard}")
 
 
-def get_base_shard(entry: Entry, place: int) -> str:
-    """The shard that one is made of which an entry adds; Untold if the entry does not say."""
+def make_pair_grid(left: Sequence[Shard], right: Sequence[Shard], entry: Entry) -> PairGrid:
+    """Return the grid of a combination of two lists of shards."""
+    sides = [tuple(RecordExtent(shard.records, 0) for shard in side) for side in (left, right)]
+    return PairGrid(sides[0], sides[1], entry.read(CombineParameters).is_unordered)
+
+
+def get_base_shard(entry: Entry, position: int) -> str:
+    """Return the shard that an added shard derives from.
+
+    Raises TraceGapError if the entry does not say.
+    """
     if len(entry.bases) == len(entry.added):
-        return entry.bases[place]
-    base = entry.added[place].shard.base
+        return entry.bases[position]
+    base = entry.added[position].shard.base
     if base is not None and entry.inputs:
         return base.name
     raise TraceGapError(
         f"entry {entry.number} of {entry.label} does not name the input of "
-        f"{entry.added[place].shard.name}: an earlier release wrote it",
+        f"{entry.added[position].shard.name}: an earlier release wrote it",
         version=entry.label,
     )
 
 
 def find_added_shard(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard]:
-    """The entry that brought a shard in, and the shard; of one made by a repair, the first one."""
+    """Return the entry that added a shard, and the shard; for a repaired shard, the original."""
     interval = version.state.shard_history.named([shard.name])[shard.name]
     entry = version.log.entry(interval.landed)
     if entry.operation == "repair":
@@ -465,11 +477,11 @@ def find_added_shard(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard
 
 
 def is_in_place_entry(entry: Entry) -> bool:
-    """Return True if an entry made shards of those of its own version: so does a replacement."""
+    """Return True if an entry derived shards from those of its own version."""
     if entry.operation == "append":
         return bool(entry.removed)
     return entry.operation in IN_PLACE_OPERATIONS
 
 
 IN_PLACE_OPERATIONS = frozenset({"rebuild", "erase", "repair"})
-"""What makes shards of those of its own version, if it has no inputs."""
+"""Operations that, without inputs, derive shards from those of their own version."""

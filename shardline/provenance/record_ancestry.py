@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.pairing.coverage import has_rule
-from shardline.provenance.log_index import TraceGapError
+from shardline.provenance.log_index import TraceGapError, make_pair_grid
 from shardline.provenance.related_rows import (
     align_shards,
     list_mappings,
-    make_pair_grid,
     open_row_map,
     spread_rows,
 )

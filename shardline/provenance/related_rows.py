@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from shardline.log.model import RECEIPT, ROWS
-from shardline.log.parameters import CombineParameters, EraseParameters, RepairParameters
+from shardline.log.parameters import EraseParameters, RepairParameters
 from shardline.pairing.coverage import has_rule
-from shardline.pairing.pair_grid import PairGrid, RecordExtent
-from shardline.provenance.log_index import ERASE, TraceGapError
+from shardline.provenance.log_index import ERASE, TraceGapError, make_pair_grid
 from shardline.provenance.shard_mapping import (
     NO_ROWS,
     AlignedMapping,
@@ -182,12 +181,6 @@ def _list_pair_mappings(history: DatasetHistory, entry: Entry) -> Iterator[PairM
             )
         except (TraceGapError, RowMapError, SidecarMismatchError):
             continue
-
-
-def make_pair_grid(left: Sequence[Shard], right: Sequence[Shard], entry: Entry) -> PairGrid:
-    """Return the grid of a combination of two lists of shards."""
-    sides = [tuple(RecordExtent(shard.records, 0) for shard in side) for side in (left, right)]
-    return PairGrid(sides[0], sides[1], entry.read(CombineParameters).is_unordered)
 
 
 def _open_row_map(version: VersionHistory, shard: Shard) -> RowMap:
