@@ -57,14 +57,16 @@ def _infer_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureO
     if entry.operation == "rebuild" and names:
         return _get_kept_origins(names[0], inputs[0])
     if entry.operation == "extend":
-        extension = entry.read(ExtendParameters).validated()
+        extension = entry.read(ExtendParameters)
+        if extension.problems.keys() & {"fields", "drop"}:
+            return {}
         base = _get_kept_origins(names[0], inputs[0])
         kept = {name: one for name, one in base.items() if name not in extension.drop}
         return {**kept, **_get_computed_origins(base, inputs[0], extension.udfs)}
     if entry.operation == "migrate":
-        return _get_migrated_origins(names[0], inputs[0], entry.read(MigrateParameters).validated())
+        return _get_migrated_origins(names[0], inputs[0], entry.read(MigrateParameters))
     if entry.operation == "combine" and has_rule(entry):
-        return _get_combined_origins(names, inputs, entry.read(CombineParameters).validated())
+        return _get_combined_origins(names, inputs, entry.read(CombineParameters))
     return {}
 
 

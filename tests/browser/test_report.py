@@ -72,7 +72,7 @@ class Seen:
 
     @property
     def detail(self) -> Locator:
-        return self.page.get_by_label("The chosen version")
+        return self.page.get_by_label("Selected version")
 
     def node(self, version: str) -> Locator:
         return self.page.get_by_role("button", name=f"{version}, ")
@@ -157,7 +157,7 @@ def the_sizes_are_plotted(seen: Seen) -> None:
 
 def the_fields_tell_where_they_come_from(seen: Seen) -> None:
     seen.node("digits/v2").click()
-    seen.detail.get_by_role("tab", name="Fields (3)").click()
+    seen.detail.get_by_role("tab", name="Features (3)").click()
     rows = seen.detail.get_by_role("row")
     expect(rows.filter(has_text="bright")).to_contain_text(
         "computed by function 'seen' from digits/v1: image"
@@ -216,14 +216,14 @@ def the_keyboard_does_it_all_too(seen: Seen) -> None:
     expect(seen.detail.get_by_role("heading", name="pairs/v1")).to_be_visible()
     seen.detail.get_by_role("tab", name="Snapshots").focus()
     seen.page.keyboard.press("ArrowRight")
-    expect(seen.detail.get_by_role("tab", name="Fields")).to_be_focused()
+    expect(seen.detail.get_by_role("tab", name="Features")).to_be_focused()
     expect(seen.detail.get_by_role("row").filter(has_text="a_image")).to_be_visible()
 
 
 def schemas_are_told_in_order(seen: Seen) -> None:
     listed = seen.page.locator(".schemas").first.locator("> li")
     expect(listed).to_have_count(2)
-    expect(listed.first).to_contain_text("digits/v1 declared with 3 fields")
+    expect(listed.first).to_contain_text("digits/v1 declared with 3 features")
     expect(listed.last).to_contain_text("removed label")
 
 

@@ -16,7 +16,7 @@ def test_the_page_is_written_and_told(tmp_path: Path) -> None:
     result = on(root, "report", "-o", page)
     assert (result.code, result.err) == (0, "")
     assert all(words in result.out for words in (str(page), "3 versions", "7 snapshots"))
-    assert "No audit" in page.read_text()
+    assert "Not audited" in page.read_text()
 
 
 def test_a_name_chooses_and_json_tells_machines(tmp_path: Path) -> None:

@@ -1,101 +1,101 @@
-// The whole page: what is on it, which version is chosen, and what is printed.
+// The page: its sections, the selected version, and the printed form.
 
 const page = JSON.parse(byId("data").textContent);
-const versions = new Map(page.versions.map((one) => [one.name, one]));
+const versions = new Map(page.versions.map((version) => [version.name, version]));
 const FIRST_FINDINGS = 4;
 let chosen = null;
 
 function summary() {
-  const {datasets, versions: many, snapshots, published, entries, bytes} = page.counts;
-  const severities = (page.severities || []).map(([word, count]) => counted(count, word));
-  byId("made").append("Root ", code(page.root), " as it stood on ", timed(page.time, moment), " UTC");
+  const {datasets, versions: count, snapshots, published, entries, bytes} = page.counts;
+  const severities = (page.severities || []).map(([severity, number]) => formatCount(number, severity));
+  byId("time").append("Root ", code(page.root), " at ", timeElement(page.time, moment), " UTC");
   byId("summary").append(
-    `${counted(many, "version")} of ${counted(datasets, "dataset")}, ${counted(snapshots, "snapshot")} of which ${grouped(published)} are published, ` +
-    `${counted(entries, "log entry", "log entries")}; the newest snapshots hold ${sized(bytes)}. `,
-    made("b", {}, page.findings ? severities.join(", ") || "No findings." : "Not audited."));
+    `${formatCount(count, "version")} of ${formatCount(datasets, "dataset")}, ${formatCount(snapshots, "snapshot")} of which ${formatNumber(published)} are published, ` +
+    `${formatCount(entries, "log entry", "log entries")}; the latest snapshots hold ${formatSize(bytes)}. `,
+    html("b", {}, page.findings ? severities.join(", ") || "No findings." : "Not audited."));
 }
 
 function findings() {
-  const found = page.findings;
+  const listed = page.findings;
   const section = byId("findings");
-  if (!found) {
-    section.append(made("p", {class: "notice"}, "No audit was run for this page: it tells what the logs say, and proves nothing. ", code("shardline audit --report page.html"), " makes it with findings."));
+  if (!listed) {
+    section.append(html("p", {class: "notice"}, "Not audited: shows log contents only. To add findings, run ", code("shardline audit --report page.html"), "."));
     return;
   }
-  if (!found.length) {
-    section.append(made("p", {class: "notice good"}, "✓ The audit found nothing that is not as it should be."));
+  if (!listed.length) {
+    section.append(html("p", {class: "notice good"}, "✓ The audit has no findings."));
     return;
   }
   const all = (page.severities || []).reduce((sum, [, count]) => sum + count, 0);
-    const list = made("ul", {class: "findings"}, found.map((one, at) => made("li", {class: `finding ${LOOKS[one.severity][0]}${at < FIRST_FINDINGS ? "" : " later"}`},
-    chip(one.severity),
-    made("div", {},
-      made("p", {class: "where"}, made("b", {}, one.kind), " ", versions.has(one.version) ? link(one.version, one.version, visit) : one.version, one.subject && ` · ${one.subject}`),
-      made("p", {class: "lines"}, one.detail)),
-    made("p", {class: "lines quiet"}, one.hint))));
+  const list = html("ul", {class: "findings"}, listed.map((finding, index) => html("li", {class: `finding ${LOOKS[finding.severity][0]}${index < FIRST_FINDINGS ? "" : " later"}`},
+    chip(finding.severity),
+    html("div", {},
+      html("p", {class: "where"}, html("b", {}, finding.kind), " ", versions.has(finding.version) ? link(finding.version, finding.version, visit) : finding.version, finding.subject && ` · ${finding.subject}`),
+      html("p", {class: "lines"}, finding.detail)),
+    html("p", {class: "lines quiet"}, finding.hint))));
   section.append(list);
-  if (found.length > FIRST_FINDINGS) {
-    const more = made("button", {type: "button", class: "more", "aria-expanded": "false", click: () => {
+  if (listed.length > FIRST_FINDINGS) {
+    const more = html("button", {type: "button", class: "more", "aria-expanded": "false", click: () => {
       const open = list.classList.toggle("all");
       more.setAttribute("aria-expanded", String(open));
-      more.textContent = open ? "Show fewer" : `Show all ${grouped(found.length)}`;
-    }}, `Show all ${grouped(found.length)}`);
+      more.textContent = open ? "Show fewer" : `Show all ${formatNumber(listed.length)}`;
+    }}, `Show all ${formatNumber(listed.length)}`);
     section.append(more);
   }
-  if (all > found.length) section.append(made("p", {class: "quiet"}, `The worst ${grouped(found.length)} of ${grouped(all)} are listed here, to keep this file small.`));
+  if (all > listed.length) section.append(html("p", {class: "quiet"}, `Worst ${formatNumber(listed.length)} of ${formatNumber(all)} findings`));
 }
 
 function versionTable() {
   const numbers = ["snapshots", "published", "records", "size"];
-  const wrong = new Set((page.findings || []).filter((one) => one.severity === "error").map((one) => one.version));
-  const rows = page.versions.map((one) => made("tr", {"data-version": one.name},
-    made("td", {}, link(one.name, one.name, visit)),
-    made("td", {}, one.absent ? "not in this root" : one.problem ? chip("error", one.problem) : one.snapshots ? [chip(one.status || "unknown"), wrong.has(one.name) ? [" ", chip("error", "there is one among the findings")] : ""] : "empty"),
-    [grouped(one.snapshots || 0), one.published ? `@${one.published}` : "–", grouped(one.records || 0), sized(one.bytes || 0)].map((text) => made("td", {class: "number"}, one.absent ? "" : text)),
-    made("td", {}, one.changed ? timed(one.changed) : "")));
-  byId("table").append(made("table", {},
-    made("thead", {}, made("tr", {}, ["version", "newest", ...numbers, "changed (UTC)"].map((word) => made("th", {scope: "col", class: numbers.includes(word) ? "number" : null}, word)))),
-    made("tbody", {}, rows)));
+  const withErrors = new Set((page.findings || []).filter((finding) => finding.severity === "error").map((finding) => finding.version));
+  const rows = page.versions.map((version) => html("tr", {"data-version": version.name},
+    html("td", {}, link(version.name, version.name, visit)),
+    html("td", {}, version.absent ? "not in this root" : version.problem ? chip("error", version.problem) : version.snapshots ? [chip(version.status || "unknown"), withErrors.has(version.name) ? [" ", chip("error", "has findings of severity error")] : ""] : "empty"),
+    [formatNumber(version.snapshots || 0), version.published ? `@${version.published}` : "–", formatNumber(version.records || 0), formatSize(version.bytes || 0)].map((text) => html("td", {class: "number"}, version.absent ? "" : text)),
+    html("td", {}, version.changed ? timeElement(version.changed) : "")));
+  byId("table").append(html("table", {},
+    html("thead", {}, html("tr", {}, ["version", "latest", ...numbers, "changed (UTC)"].map((title) => html("th", {scope: "col", class: numbers.includes(title) ? "number" : null}, title)))),
+    html("tbody", {}, rows)));
   if (page.versions.length < 9) return;
   byId("filter-label").hidden = false;
   byId("filter").addEventListener("input", (event) => {
-    const wanted = event.target.value.trim().toLowerCase();
-    rows.forEach((row) => { row.hidden = !row.dataset.version.toLowerCase().includes(wanted); });
+    const query = event.target.value.trim().toLowerCase();
+    rows.forEach((row) => { row.hidden = !row.dataset.version.toLowerCase().includes(query); });
   });
 }
 
 function schemaHistory() {
   const datasets = new Map();
-  const known = page.versions.filter((one) => one.created);
-  for (const one of known.sort((a, b) => (a.created + a.name < b.created + b.name ? -1 : 1))) {
-    const dataset = one.name.split("/")[0];
-    datasets.set(dataset, [...(datasets.get(dataset) || []), one]);
+  const known = page.versions.filter((version) => version.created);
+  for (const version of known.sort((a, b) => (a.created + a.name < b.created + b.name ? -1 : 1))) {
+    const dataset = version.name.split("/")[0];
+    datasets.set(dataset, [...(datasets.get(dataset) || []), version]);
   }
   for (const [dataset, list] of [...datasets].sort()) {
-    byId("schema-list").append(made("h3", {}, dataset), made("ol", {class: "schemas"}, list.map(schemaRow)));
+    byId("schema-list").append(html("h3", {}, dataset), html("ol", {class: "schemas"}, list.map(schemaRow)));
   }
 }
 
 function schemaRow(version) {
-  const fields = version.features || [];
+  const features = version.features || [];
   const compared = version.compared || [];
-  const kept = fields.filter((one) => one.change === "kept");
-  const differ = compared.length ? fields.filter((one) => one.change !== "kept") : [];
-  return made("li", {},
-    made("div", {class: "when"}, timed(version.created, day), " ", link(version.name, version.name, visit), " ",
-      made("span", {class: "quiet"}, compared.length
-        ? ["beside ", separated(compared.map((name) => link(name, name, visit))), kept.length ? `: the same ${counted(kept.length, "field")}${differ.length ? ", and" : ""}` : ""]
-        : `declared with ${counted(fields.length, "field")}`)),
-    compared.length ? null : made("p", {class: "fields-line"}, separated(fields.slice(0, 40).map((one) => made("span", {title: one.spec}, made("b", {}, one.name), ` ${one.spec.split(" ")[0]}`)))),
-    differ.length > 0 && made("ul", {class: "changes"}, differ.slice(0, 60).map((one) => made("li", {},
-      made("span", {class: `sign ${TONES[one.change] || "warn"}`, "aria-hidden": "true"}, SIGNS[one.change]), " ",
-      made("span", {class: "quiet"}, one.change), " ", made("b", {}, one.name), ` ${one.spec} `,
-      one.previous && made("span", {class: "quiet"}, `was ${one.previous} `),
-      made("span", {class: "quiet"}, originWords(one, visit))))));
+  const kept = features.filter((feature) => feature.change === "kept");
+  const changed = compared.length ? features.filter((feature) => feature.change !== "kept") : [];
+  return html("li", {},
+    html("div", {class: "when"}, timeElement(version.created, day), " ", link(version.name, version.name, visit), " ",
+      html("span", {class: "quiet"}, compared.length
+        ? ["compared with ", separate(compared.map((name) => link(name, name, visit))), kept.length ? `: ${formatCount(kept.length, "feature")} kept` : ""]
+        : `declared with ${formatCount(features.length, "feature")}`)),
+    compared.length ? null : html("p", {class: "features-line"}, separate(features.slice(0, 40).map((feature) => html("span", {title: feature.spec}, html("b", {}, feature.name), ` ${feature.spec.split(" ")[0]}`)))),
+    changed.length > 0 && html("ul", {class: "changes"}, changed.slice(0, 60).map((feature) => html("li", {},
+      html("span", {class: `sign ${TONES[feature.change] || "warn"}`, "aria-hidden": "true"}, SIGNS[feature.change]), " ",
+      html("span", {class: "quiet"}, feature.change), " ", html("b", {}, feature.name), ` ${feature.spec} `,
+      feature.previous && html("span", {class: "quiet"}, `was ${feature.previous} `),
+      html("span", {class: "quiet"}, originText(feature, visit))))));
 }
 
 function tools(view) {
-  const button = (words, sign, act) => made("button", {type: "button", "aria-label": words, title: words, click: act}, sign);
+  const button = (label, sign, action) => html("button", {type: "button", "aria-label": label, title: label, click: action}, sign);
   byId("tools").append(
     button("Zoom in", "+", () => view.zoom(1.25)), button("Zoom out", "−", () => view.zoom(0.8)), button("Show all", "Fit", view.fit));
 }
@@ -108,11 +108,11 @@ function choose(name) {
   panel.scrollTop = 0;
   graph.mark(name);
   for (const row of byId("table").querySelectorAll("tr[data-version]")) row.classList.toggle("chosen", row.dataset.version === name);
-  const where = `#${encodeURIComponent(name)}`;
-  if (location.hash !== where) history.replaceState(null, "", where);
+  const hash = `#${encodeURIComponent(name)}`;
+  if (location.hash !== hash) history.replaceState(null, "", hash);
 }
 
-// What is chosen in the graph is under the eyes already; what a link leads to is brought there.
+// A version selected in the graph is visible already. A link scrolls to its version.
 function visit(name) {
   choose(name);
   graph.show(name);
@@ -120,13 +120,13 @@ function visit(name) {
   byId("detail").focus({preventScroll: true});
 }
 
-// On paper nothing can be clicked: every version is told in full.
+// Print every version in full, since paper has no links.
 function printAll() {
-  const place = byId("printed");
-  if (!place.childElementCount) place.append(...page.versions.map((one) => made("section", {class: "card"}, versionArticle(one, page, visit, true))));
+  const container = byId("printed");
+  if (!container.childElementCount) container.append(...page.versions.map((version) => html("section", {class: "card"}, versionArticle(version, page, visit, true))));
 }
 
-function hinted() {
+function hashVersion() {
   try {
     return decodeURIComponent(location.hash.slice(1));
   } catch {
@@ -135,12 +135,12 @@ function hinted() {
 }
 
 function firstChoice() {
-  const worst = (page.findings || []).find((one) => versions.has(one.version));
+  const worst = (page.findings || []).find((finding) => versions.has(finding.version));
   const newest = [...page.versions].sort((a, b) => (a.changed || "") < (b.changed || "") ? 1 : -1)[0];
-  return versions.has(hinted()) ? hinted() : worst ? worst.version : newest && newest.name;
+  return versions.has(hashVersion()) ? hashVersion() : worst ? worst.version : newest && newest.name;
 }
 
-const graph = graphOf(page, choose);
+const graph = drawGraph(page, choose);
 summary();
 findings();
 byId("graph").append(graph.svg);
@@ -148,12 +148,12 @@ tools(graph.view);
 versionTable();
 schemaHistory();
 byId("foot").append(
-  `Made by shardline ${page.release} from the logs of the root alone. All times are in UTC; sizes are in powers of 1024. ` +
-  `${grouped(page.counts.listed)} of ${counted(page.counts.snapshots, "snapshot")} are told in full. This file is all of it: nothing is fetched.`);
+  `Written by shardline ${page.release} from the logs of the root. Times are in UTC, sizes in powers of 1024. ` +
+  `${formatNumber(page.counts.listed)} of ${formatCount(page.counts.snapshots, "snapshot")} are listed in full. The file is self-contained.`);
 if (page.versions.length) {
   choose(firstChoice());
   graph.show(chosen);
-} else byId("detail").append(made("p", {class: "notice"}, "There is no version in this root yet."));
-addEventListener("hashchange", () => { if (hinted() !== chosen) choose(hinted()); });
+} else byId("detail").append(html("p", {class: "notice"}, "This root has no versions."));
+addEventListener("hashchange", () => { if (hashVersion() !== chosen) choose(hashVersion()); });
 addEventListener("beforeprint", printAll);
 matchMedia("print").addEventListener("change", (event) => { if (event.matches) printAll(); });

@@ -1,156 +1,156 @@
-// One version: how it stands, its size over time, its snapshots, its fields.
+// A version: its state, its sizes over time, its snapshots and its features.
 
 const SIGNS = {added: "+", removed: "−", renamed: "→", cast: "~", filled: "~", changed: "~", kept: ""};
 const TONES = {added: "good", removed: "bad", kept: "quiet"};
 
 function versionArticle(version, page, visit, printed = false) {
   const history = version.history || {};
-  const moments = history.snapshots || [];
-  const head = made("header", {},
-    made("h2", {}, version.name),
-    version.absent ? chip("unknown") : version.snapshots ? chip(version.status || "unknown", "of the newest snapshot") : null);
+  const listed = history.snapshots || [];
+  const head = html("header", {},
+    html("h2", {}, version.name),
+    version.absent ? chip("unknown") : version.snapshots ? chip(version.status || "unknown", "state of the latest snapshot") : null);
   if (version.absent) {
-    return made("article", {class: "version"}, head,
-      made("p", {class: "notice"}, "Others were made of it, but there is no log of it in this root."));
+    return html("article", {class: "version"}, head,
+      html("p", {class: "notice"}, "Other versions were derived from it, but this root has no log of it."));
   }
-  const snapshots = timeline(version, history, moments, visit, printed);
+  const snapshots = timeline(version, history, listed, visit, printed);
   const parts = [
     head,
-    version.doc && made("p", {}, version.doc),
-    version.problem && made("p", {class: "notice bad"}, "Its log cannot be trusted: ", version.problem,
-      " What is told here is what can be read."),
+    version.doc && html("p", {}, version.doc),
+    version.problem && html("p", {class: "notice bad"}, "Corrupt log: ", version.problem,
+      " Only its readable entries are shown."),
     about(version, page),
-    ownFindings(version, page),
-    sizePlots(history.sizes || [], (number) => openSnapshot(snapshots, number)),
+    versionFindings(version, page),
+    drawSizePlots(history.sizes || [], (number) => openSnapshot(snapshots, number)),
   ];
-  const fields = fieldTable(version, visit);
-  const many = (version.features || []).filter((one) => one.change !== "removed").length;
-  const tabs = [[`Snapshots (${grouped(version.snapshots || 0)})`, snapshots], [`Fields (${grouped(many)})`, fields]];
-  return made("article", {class: "version"}, parts,
-    printed ? tabs.map(([title, content]) => [made("h3", {}, title), content]) : tabbed(version.name, tabs));
+  const features = featureTable(version, visit);
+  const count = (version.features || []).filter((feature) => feature.change !== "removed").length;
+  const tabs = [[`Snapshots (${formatNumber(version.snapshots || 0)})`, snapshots], [`Features (${formatNumber(count)})`, features]];
+  return html("article", {class: "version"}, parts,
+    printed ? tabs.map(([title, content]) => [html("h3", {}, title), content]) : tabList(version.name, tabs));
 }
 
 function inputList(inputs, visit) {
   const [first, second] = inputs.map(([name, number]) => `${name}@${number}`);
   const itself = inputs.length === 2 && first === second;
   const links = (itself ? inputs.slice(1) : inputs).map(([name, number]) => link(name, `${name}@${number}`, visit));
-  return itself ? [...links, " with itself"] : separated(links);
+  return itself ? [...links, " with itself"] : separate(links);
 }
 
 function about(version, page) {
   const tags = (version.tags || []).map(([name, number]) => `${name} → ${number}`);
-  // Most pins end with the snapshot that they hold.
+  // Most pins end with their snapshot.
   const pins = (version.pins || []).map(([name, number]) =>
     name.endsWith(` on ${number}`) ? `${name.slice(0, -` on ${number}`.length)} → ${number}` : `${name} → ${number}`);
-  const [here, of] = [version.snapshots || 0, version.published];
-  return facts([
-    ["Newest", here ? `snapshot ${here}: ${counted(version.records || 0, "record")}, ${sized(version.bytes || 0)} in ${counted(version.shards || 0, "shard")}` : "no snapshot yet"],
-    ["Published", of ? `snapshot ${of}; ${grouped(version.published_snapshots || 0)} of ${counted(here, "snapshot")} in all` : "none"],
-    ["Made by", (version.operations || []).map(([name, times]) => `${name} ×${grouped(times)}`).join(", ")],
-    ["Needs", (version.checks || []).join(", ")],
-    ["Log", version.entries ? [`${counted(version.entries, "entry", "entries")}, `, timed(version.created), " to ", timed(version.changed), " UTC"] : ""],
+  const [latest, published] = [version.snapshots || 0, version.published];
+  return factList([
+    ["Latest", latest ? `snapshot ${latest}: ${formatCount(version.records || 0, "record")}, ${formatSize(version.bytes || 0)} in ${formatCount(version.shards || 0, "shard")}` : "no snapshot yet"],
+    ["Published", published ? `snapshot ${published}; ${formatNumber(version.published_snapshots || 0)} of ${formatCount(latest, "snapshot")} in all` : "none"],
+    ["Operations", (version.operations || []).map(([name, times]) => `${name} ×${formatNumber(times)}`).join(", ")],
+    ["Required checks", (version.checks || []).join(", ")],
+    ["Log", version.entries ? [`${formatCount(version.entries, "entry", "entries")}, `, timeElement(version.created), " to ", timeElement(version.changed), " UTC"] : ""],
     ["Tags", tags.join(", ")],
     ["Pins", pins.join(", ")],
   ]);
 }
 
-function ownFindings(version, page) {
-  const own = (page.findings || []).filter((one) => one.version === version.name);
-  return own.length ? made("ul", {class: "own-findings"}, own.slice(0, 5).map((one) =>
-    made("li", {}, chip(one.severity), " ", one.subject && `${one.subject}: `, one.detail)),
-  own.length > 5 && made("li", {class: "quiet"}, `and ${grouped(own.length - 5)} more, above`)) : null;
+function versionFindings(version, page) {
+  const own = (page.findings || []).filter((finding) => finding.version === version.name);
+  return own.length ? html("ul", {class: "own-findings"}, own.slice(0, 5).map((finding) =>
+    html("li", {}, chip(finding.severity), " ", finding.subject && `${finding.subject}: `, finding.detail)),
+  own.length > 5 && html("li", {class: "quiet"}, `and ${formatNumber(own.length - 5)} more above`)) : null;
 }
 
-function sizePlots(sizes, open) {
+function drawSizePlots(sizes, open) {
   if (!sizes.length) return null;
-  return made("div", {class: "plots"},
-    plot("Records", sizes, {column: 1, written: grouped, short: rounded, base: 1000}, open),
-    plot("Size", sizes, {column: 2, written: sized, short: scaled, base: 1024}, open));
+  return html("div", {class: "plots"},
+    plot("Records", sizes, {column: 1, written: formatNumber, short: formatShort, base: 1000}, open),
+    plot("Size", sizes, {column: 2, written: formatSize, short: formatAxisSize, base: 1024}, open));
 }
 
-function tabbed(name, tabs) {
+function tabList(name, tabs) {
   const buttons = [], panels = [];
-  const show = (at) => {
-    buttons.forEach((one, place) => {
-      one.setAttribute("aria-selected", String(place === at));
-      one.tabIndex = place === at ? 0 : -1;
-      panels[place].hidden = place !== at;
+  const show = (selected) => {
+    buttons.forEach((button, index) => {
+      button.setAttribute("aria-selected", String(index === selected));
+      button.tabIndex = index === selected ? 0 : -1;
+      panels[index].hidden = index !== selected;
     });
   };
-  const moved = (event) => {
+  const moveFocus = (event) => {
     const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
     if (!step) return;
-    const at = (buttons.indexOf(event.target) + step + tabs.length) % tabs.length;
-    show(at);
-    buttons[at].focus();
+    const selected = (buttons.indexOf(event.target) + step + tabs.length) % tabs.length;
+    show(selected);
+    buttons[selected].focus();
   };
-  tabs.forEach(([title, content], at) => {
-    const [button, panel] = [`tab-${at}`, `panel-${at}`];
-    buttons.push(made("button", {type: "button", role: "tab", id: button, "aria-controls": panel, click: () => show(at), keydown: moved}, title));
-    panels.push(made("div", {role: "tabpanel", id: panel, "aria-labelledby": button}, content));
+  tabs.forEach(([title, content], index) => {
+    const [button, panel] = [`tab-${index}`, `panel-${index}`];
+    buttons.push(html("button", {type: "button", role: "tab", id: button, "aria-controls": panel, click: () => show(index), keydown: moveFocus}, title));
+    panels.push(html("div", {role: "tabpanel", id: panel, "aria-labelledby": button}, content));
   });
   show(0);
-  return [made("div", {role: "tablist", class: "tabs", "aria-label": name}, buttons), panels];
+  return [html("div", {role: "tablist", class: "tabs", "aria-label": name}, buttons), panels];
 }
 
-function timeline(version, history, moments, visit, printed) {
-  const makers = history.commits || [];
-  const left = (version.snapshots || 0) - moments.length;
+function timeline(version, history, snapshots, visit, printed) {
+  const commits = history.commits || [];
+  const rest = (version.snapshots || 0) - snapshots.length;
   const before = history.first_events || [];
-  return made("div", {class: "timeline"},
-    moments.map((one, at) => snapshotRow(one, makers, visit, printed || at === 0)),
-    left > 0 && made("p", {class: "quiet"}, `The newest ${grouped(moments.length)} of ${grouped(version.snapshots)} snapshots are listed here, to keep this file small; the plots show all of them. For the others: `, code(`shardline log ${version.name} --all`)),
-    before.length > 0 && made("div", {class: "before"}, made("h4", {}, "Before the first snapshot"), eventList(before, makers)));
+  return html("div", {class: "timeline"},
+    snapshots.map((snapshot, index) => snapshotRow(snapshot, commits, visit, printed || index === 0)),
+    rest > 0 && html("p", {class: "quiet"}, `Latest ${formatNumber(snapshots.length)} of ${formatNumber(version.snapshots)} snapshots. The plots cover all of them. To list the others, run `, code(`shardline log ${version.name} --all`)),
+    before.length > 0 && html("div", {class: "before"}, html("h4", {}, "Before the first snapshot"), eventList(before, commits)));
 }
 
-function snapshotRow(one, makers, visit, open) {
-  const bad = (one.checks || []).filter((check) => check.result === "failed").length;
-  return made("details", {class: `snapshot ${one.status}`, open, "data-number": one.number},
-    made("summary", {},
-      made("span", {class: "number"}, `@${one.number}`), chip(one.status),
-      made("b", {}, one.operation), bad > 0 && made("span", {class: "chip bad"}, counted(bad, "failed check")),
-      timed(one.time), made("span", {class: "words"}, one.text)),
-    made("div", {class: "inside"},
-      facts([
-        ["Made", [timed(one.time, moment), " UTC by ", makerWords(makers[one.commit || 0])]],
-        ["Made of", inputList(one.inputs || [], visit)],
-        ["Sources", (one.sources || []).join(", ") + (one.more_sources ? ` and ${grouped(one.more_sources)} more` : "")],
-        ["Holds", `${counted(one.records, "record")}, ${sized(one.bytes)}, ${counted(one.shards, "shard")}`],
-        ["Checks", checkList(one.checks || [])],
-        ["Kept by", (one.refs || []).join(", ")],
-        ["Content", code(one.content, 20)],
-        ["Entry", [`${one.entry}, digest `, code(one.digest, 20)]],
+function snapshotRow(snapshot, commits, visit, open) {
+  const failed = (snapshot.checks || []).filter((check) => check.result === "failed").length;
+  return html("details", {class: `snapshot ${snapshot.status}`, open, "data-number": snapshot.number},
+    html("summary", {},
+      html("span", {class: "number"}, `@${snapshot.number}`), chip(snapshot.status),
+      html("b", {}, snapshot.operation), failed > 0 && html("span", {class: "chip bad"}, formatCount(failed, "failed check")),
+      timeElement(snapshot.time), html("span", {class: "text"}, snapshot.text)),
+    html("div", {class: "inside"},
+      factList([
+        ["Committed", [timeElement(snapshot.time, moment), " UTC by ", commitText(commits[snapshot.commit || 0])]],
+        ["Upstream", inputList(snapshot.inputs || [], visit)],
+        ["Sources", (snapshot.sources || []).join(", ") + (snapshot.more_sources ? ` and ${formatNumber(snapshot.more_sources)} more` : "")],
+        ["Totals", `${formatCount(snapshot.records, "record")}, ${formatSize(snapshot.bytes)}, ${formatCount(snapshot.shards, "shard")}`],
+        ["Checks", checkList(snapshot.checks || [])],
+        ["Refs", (snapshot.refs || []).join(", ")],
+        ["Content", code(snapshot.content, 20)],
+        ["Entry", [`${snapshot.entry}, digest `, code(snapshot.digest, 20)]],
       ]),
-      eventList(one.events || [], makers, day(one.time), one.more_events)));
+      eventList(snapshot.events || [], commits, day(snapshot.time), snapshot.more_events)));
 }
 
 function checkList(checks) {
-  return checks.map((one) => made("div", {class: "check"}, chip(one.result), " ", one.check,
-    one.shards > 0 && ` (${counted(one.shards, "shard")})`,
-    !one.required && made("span", {class: "quiet"}, " not needed to publish"),
-    one.detail && made("span", {class: "detail-text"}, ` ${one.detail}`)));
+  return checks.map((check) => html("div", {class: "check"}, chip(check.result), " ", check.check,
+    check.shards > 0 && ` (${formatCount(check.shards, "shard")})`,
+    !check.required && html("span", {class: "quiet"}, " optional"),
+    check.detail && html("span", {class: "detail-text"}, ` ${check.detail}`)));
 }
 
-function makerWords(maker) {
-  if (!maker) return "";
-  const told = [maker.host || "an unnamed host"];
-  if (maker.run) told.push(", run ", code(maker.run, 40));
-  if (maker.code) told.push(", code ", code(maker.code, 40));
-  return [...told, `, shardline ${maker.release}`];
+function commitText(commit) {
+  if (!commit) return "";
+  const parts = [commit.host || "unknown host"];
+  if (commit.run) parts.push(", run ", code(commit.run, 40));
+  if (commit.code) parts.push(", code ", code(commit.code, 40));
+  return [...parts, `, shardline ${commit.release}`];
 }
 
-const madeBy = (maker) => (maker ? `, by ${maker.run ? `run ${maker.run} on ` : ""}${maker.host || "an unnamed host"}` : "");
+const writerText = (commit) => (commit ? `, by ${commit.run ? `run ${commit.run} on ` : ""}${commit.host || "unknown host"}` : "");
 
-function eventList(events, makers, today = "", more = 0) {
+function eventList(events, commits, today = "", more = 0) {
   if (!events.length) return null;
-  return made("ol", {class: "events"}, events.map((one) =>
-    made("li", {title: `entry ${one.entry}${madeBy(makers[one.commit || 0])}`},
-      timed(one.time, day(one.time) === today ? (time) => time.slice(11, 19) : moment), " ", made("b", {}, one.operation), " ", one.text)),
-  more > 0 && made("li", {class: "quiet"}, `and ${grouped(more)} more`));
+  return html("ol", {class: "events"}, events.map((event) =>
+    html("li", {title: `entry ${event.entry}${writerText(commits[event.commit || 0])}`},
+      timeElement(event.time, day(event.time) === today ? (time) => time.slice(11, 19) : moment), " ", html("b", {}, event.operation), " ", event.text)),
+  more > 0 && html("li", {class: "quiet"}, `and ${formatNumber(more)} more`));
 }
 
 function openSnapshot(list, number) {
-  const row = [...list.children].find((one) => Number(one.dataset.number) <= number);
+  const row = [...list.children].find((child) => Number(child.dataset.number) <= number);
   if (!row) return;
   const panel = list.closest("[role=tabpanel]");
   if (panel && panel.hidden) byId(panel.getAttribute("aria-labelledby")).click();
@@ -159,32 +159,32 @@ function openSnapshot(list, number) {
   row.firstChild.focus();
 }
 
-function link(name, words, visit) {
-  return made("button", {type: "button", class: "link", click: () => visit(name)}, words);
+function link(name, text, visit) {
+  return html("button", {type: "button", class: "link", click: () => visit(name)}, text);
 }
 
-function originWords(field, visit) {
-  const origin = field.origin || [];
-  const from = origin.map(([name, feature]) => made("span", {class: "nowrap"}, link(name, name, visit), `: ${feature}`));
-  const words = {computed: "computed", cast: "cast", filled: "filled in", renamed: "renamed", kept: "taken over"}[field.how] || "";
-  const how = field.how === field.change ? "" : words;
-  const by = field.by ? ` by ${field.by}` : "";
-  if (field.change === "removed") return from.length ? ["was ", ...separated(from)] : "";
-  return [how + by, from.length ? " from " : "", ...separated(from.slice(0, 6)), from.length > 6 && ` and ${from.length - 6} more`];
+function originText(feature, visit) {
+  const origin = feature.origin || [];
+  const from = origin.map(([name, source]) => html("span", {class: "nowrap"}, link(name, name, visit), `: ${source}`));
+  const label = {computed: "computed", cast: "cast", filled: "filled in", renamed: "renamed", kept: "kept"}[feature.how] || "";
+  const how = feature.how === feature.change ? "" : label;
+  const by = feature.by ? ` by ${feature.by}` : "";
+  if (feature.change === "removed") return from.length ? ["was ", ...separate(from)] : "";
+  return [how + by, from.length ? " from " : "", ...separate(from.slice(0, 6)), from.length > 6 && ` and ${from.length - 6} more`];
 }
 
-function fieldTable(version, visit) {
-  const fields = version.features || [];
+function featureTable(version, visit) {
+  const features = version.features || [];
   const compared = version.compared || [];
-  if (!fields.length) return made("p", {class: "quiet"}, version.payload ? `Its records are ${version.payload}, without declared fields.` : "No fields are known.");
-  const table = made("table", {},
-    made("thead", {}, made("tr", {}, ["", "field", "type", compared.length ? "where it comes from" : ""].map((one) => made("th", {scope: "col"}, one)))),
-    made("tbody", {}, fields.map((one) => made("tr", {class: one.change},
-      made("td", {class: `sign ${TONES[compared.length ? one.change : "kept"] || "warn"}`, title: compared.length ? one.change : null}, compared.length ? SIGNS[one.change] : ""),
-      made("td", {}, made("b", {title: one.doc}, one.name), compared.length > 0 && one.change !== "kept" && made("span", {class: "quiet"}, ` ${one.change}`)),
-      made("td", {}, one.spec, one.previous && made("div", {class: "quiet"}, `was ${one.previous}`)),
-      made("td", {}, originWords(one, visit))))));
-  return made("div", {class: "scrolls"},
-    compared.length > 0 && made("p", {class: "quiet"}, "Compared with ", separated(compared.map((name) => link(name, name, visit))), "."),
+  if (!features.length) return html("p", {class: "quiet"}, version.payload ? `The records are ${version.payload}, without declared features.` : "No features are known.");
+  const table = html("table", {},
+    html("thead", {}, html("tr", {}, ["", "feature", "type", compared.length ? "origin" : ""].map((title) => html("th", {scope: "col"}, title)))),
+    html("tbody", {}, features.map((feature) => html("tr", {class: feature.change},
+      html("td", {class: `sign ${TONES[compared.length ? feature.change : "kept"] || "warn"}`, title: compared.length ? feature.change : null}, compared.length ? SIGNS[feature.change] : ""),
+      html("td", {}, html("b", {title: feature.doc}, feature.name), compared.length > 0 && feature.change !== "kept" && html("span", {class: "quiet"}, ` ${feature.change}`)),
+      html("td", {}, feature.spec, feature.previous && html("div", {class: "quiet"}, `was ${feature.previous}`)),
+      html("td", {}, originText(feature, visit))))));
+  return html("div", {class: "scrolls"},
+    compared.length > 0 && html("p", {class: "quiet"}, "Compared with ", separate(compared.map((name) => link(name, name, visit))), "."),
     table);
 }
