@@ -75,26 +75,39 @@ RepairMethod: TypeAlias = Literal["inputs", "source", "copies", "salvage", "agai
 
 
 @dataclass(frozen=True, slots=True)
-class ShardRepair:
-    """A corrupt shard and its repair. `made` is None if no record is left.
+class ShardRepair(Report):
+    """A corrupt shard and its repair. `new_shard` is None if no record is left.
 
-    If `entry` is None, nothing was done: in a dry run `how` is the first method to try, otherwise
-    `lost` records would be lost. `again` is the command that recreates a derived shard which a
-    repair cannot recreate.
+    If `entry` is None, nothing was done: in a dry run `method` is the first one to try, otherwise
+    `lost_records` would be lost. `command` recreates a derived shard that a repair cannot recreate.
     """
 
-    old: Shard
-    how: RepairMethod
-    made: Shard | None = None
+    shard: Shard
+    method: RepairMethod
+    new_shard: Shard | None = None
     entry: Entry | None = None
-    quarantine: str | None = None
-    lost: int = 0
-    again: Command | None = None
+    quarantine_file: str | None = None
+    lost_records: int = 0
+    command: Command | None = None
+
+    def to_dict(self) -> Json:
+        """Return the repair as JSON values."""
+        return {
+            "shard": self.shard.name,
+            "records": self.shard.records,
+            "method": self.method,
+            "new_shard": self.new_shard and self.new_shard.to_dict(),
+            "lost_records": self.lost_records,
+            "command": self.command and str(self.command),
+            "quarantine_file": self.quarantine_file,
+            "entry": self.entry and self.entry.number,
+            "snapshot": self.entry and self.entry.snapshot,
+        }
 
     @property
     def changes(self) -> bool:
         """Return True if the new shard has other records than the old one should have."""
-        return self.made is None or self.made.records != self.old.records
+        return self.new_shard is None or self.new_shard.records != self.shard.records
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +118,18 @@ class RepairReport(Report):
     """
 
     version: str
-    read: int
+    read_shards: int
     repaired: tuple[ShardRepair, ...] = ()
     dry_run: bool = False
     indexes: tuple[str, ...] = ()
 
     @property
-    def left(self) -> tuple[ShardRepair, ...]:
+    def unrepaired(self) -> tuple[ShardRepair, ...]:
         """Shards that cannot be recreated with all their records, and did not change."""
         return tuple(
             repair
             for repair in self.repaired
-            if repair.entry is None and (repair.lost or repair.how == "again")
+            if repair.entry is None and (repair.lost_records or repair.method == "again")
         )
 
 
@@ -175,7 +188,7 @@ def repair(
             continue
         if shard.base is not None or shard.virtual:
             command = get_repair_command(version, [shard])
-            repairs.append(ShardRepair(shard, "again", again=command))
+            repairs.append(ShardRepair(shard, "again", command=command))
             continue
         try:
             task = replace(
@@ -188,10 +201,12 @@ def repair(
             errors.append(error)
             continue
         if result.receipt is None:
-            again = get_repair_command(version, [shard]) if result.how == "again" else None
-            repairs.append(ShardRepair(shard, result.how, lost=result.lost, again=again))
+            is_derived = result.method == "again"
+            command = get_repair_command(version, [shard]) if is_derived else None
+            lost = result.lost_records
+            repairs.append(ShardRepair(shard, result.method, lost_records=lost, command=command))
         else:
-            recreated.append((report, result.how, result.receipt))
+            recreated.append((report, result.method, result.receipt))
     _record_corruption(version, [report for report, _, _ in recreated])
     repairs += [
         _commit_repair(version, report.shard, method, receipt)
@@ -343,11 +358,11 @@ def _commit_repair(
 
 @dataclass(frozen=True, slots=True)
 class RepairedShard:
-    """Result of a repair task. Without `receipt`, nothing was written: `lost` records are why."""
+    """Result of a repair task. Without `receipt`, nothing was written, to keep `lost_records`."""
 
-    how: RepairMethod
+    method: RepairMethod
     receipt: Receipt | None = None
-    lost: int = 0
+    lost_records: int = 0
 
 
 @dataclass(frozen=True, slots=True)

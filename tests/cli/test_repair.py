@@ -71,7 +71,7 @@ def test_a_rebuilt_shard_is_made_anew_of_its_inputs(tmp_path: Path) -> None:
     told = on(tmp_path, "repair", NAME, "--json").json
     assert (told["ok"], told["published"], told["check"]["ok"]) == (True, 4, True)
     (repaired,) = told["repaired"]
-    assert (repaired["how"], repaired["lost_records"], repaired["shard"]) == (
+    assert (repaired["method"], repaired["lost_records"], repaired["shard"]) == (
         "inputs", 0, shard.name,
     )  # fmt: skip
     assert (repaired["source"], repaired["snapshot"]) == (None, 4)

@@ -217,7 +217,7 @@ def repair_shard(model: Model) -> None:
         model.note("not repaired", error.code)
     else:
         assert report.repaired
-        model.note("made by", [repaired.how for repaired in report.repaired])
+        model.note("made by", [repaired.method for repaired in report.repaired])
 
 
 def fail_own_check(model: Model) -> None:

@@ -398,7 +398,7 @@ def test_damaged_shard_is_repaired_from_its_source(
     monkeypatch.chdir(root.parent)
     with relative_sources(root.parent):
         (repaired,) = repair(version).repaired
-    assert (repaired.how, repaired.lost) == ("source", 0)
-    assert repaired.made is not None
-    assert repaired.made.sha256 == shard.sha256
+    assert (repaired.method, repaired.lost_records) == ("source", 0)
+    assert repaired.new_shard is not None
+    assert repaired.new_shard.sha256 == shard.sha256
     assert digest_of(version.latest()) == EXPECTED["photos/v1"]["snapshots"][0]["sha256"]

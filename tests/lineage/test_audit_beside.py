@@ -34,7 +34,7 @@ def base(tmp_path: Path) -> Version:
     landed.unlink()
     damage(Path(base.latest().files()[0]))
     (repaired,) = repair(base, allow_data_loss=True).repaired
-    assert (repaired.how, repaired.lost) == ("salvage", 1)
+    assert (repaired.method, repaired.lost_records) == ("salvage", 1)
     assert check_version(base).ok
     return base
 

@@ -159,12 +159,12 @@ def source_numbers(version: Version) -> list[int | None]:
 def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
     rot(version, 1)
-    assert [one.how for one in repair(version).repaired] == ["source"]
+    assert [one.method for one in repair(version).repaired] == ["source"]
     assert source_numbers(version) == list(range(ROWS))
     rebuild(version, snapshot="latest")
     assert check_version(version).ok
     rot(version, 0)
-    assert [one.how for one in repair(version).repaired] == ["inputs"]
+    assert [one.method for one in repair(version).repaired] == ["inputs"]
     assert source_numbers(version) == list(range(ROWS))
     places = trace_descendants(LogIndex(version.store), version.snapshot(1), 20)
     operations = [place.origin.operation for place in places]
@@ -186,7 +186,7 @@ def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
 
     rot(version, 0, damage)
     (repaired,) = repair(version, allow_data_loss=True).repaired
-    assert repaired.how == "salvage"
+    assert repaired.method == "salvage"
     kept = [int.from_bytes(payload[-1:], "big") for payload in held(version.latest())]
     assert source_numbers(version) == kept
     (place, *others) = trace_descendants(LogIndex(version.store), version.snapshot(1), kept[-1])

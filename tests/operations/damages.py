@@ -77,7 +77,7 @@ DAMAGES: list[Callable[[Path], None]] = [flip, cut, swap, Path.unlink]
 
 
 def how(report: RepairReport) -> list[str]:
-    return [one.how for one in report.repaired]
+    return [one.method for one in report.repaired]
 
 
 def rot(version: Version, at: int, damage: Callable[[Path], None] = flip) -> Path:

@@ -34,7 +34,7 @@ def test_repaired_base_breaks_overlays_and_plans(tmp_path: Path) -> None:
     broken = [("digits/v1", "integrity")]
     assert [problems(tmp_path, name) for name in derived] == [broken, broken, broken, []]
     (found,) = list_broken_dependencies(version_in(tmp_path), 1)
-    assert found.shard == repaired.old.name
+    assert found.shard == repaired.shard.name
 
 
 def test_remade_overlay_depends_on_the_repaired_shard(tmp_path: Path) -> None:

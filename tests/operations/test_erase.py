@@ -461,7 +461,7 @@ def test_the_source_of_a_shard_that_cannot_be_read_may_hold_the_records(tmp_path
     path.write_bytes(damaged.replace(marker(5).encode(), b"?" * len(marker(5))))
     kept = source.read_bytes()
     source.unlink()
-    assert [one.lost for one in repair(version, allow_data_loss=True).repaired] == [1]
+    assert [one.lost_records for one in repair(version, allow_data_loss=True).repaired] == [1]
     source.write_bytes(kept)
     report = erased(tmp_path, 5, quarantine=True)
     assert [(one.kind, one.location, one.certain) for one in report.open_copies] == [

@@ -66,15 +66,15 @@ def test_a_shard_is_made_anew_of_its_source(
     rot(version, at, damage)
     report = repair(version)
     (repaired,) = report.repaired
-    assert (repaired.old, repaired.how, repaired.lost, report.read) == (
+    assert (repaired.shard, repaired.method, repaired.lost_records, report.read_shards) == (
         bad,
         "source",
         0,
         len(before.shards),
     )
-    assert repaired.made is not None
-    assert (repaired.made.sha256, repaired.made.source) == (bad.sha256, bad.source)
-    assert repaired.made.name != bad.name
+    assert repaired.new_shard is not None
+    assert (repaired.new_shard.sha256, repaired.new_shard.source) == (bad.sha256, bad.source)
+    assert repaired.new_shard.name != bad.name
     assert held(version.latest()) == RECORDS
     assert check_version(version).published == version.latest().number
     assert_whole(version.latest())
@@ -88,7 +88,7 @@ def test_the_entry_tells_which_shard_how_and_what_was_lost(tmp_path: Path) -> No
     (repaired,) = repair(version).repaired
     assert repaired.entry is not None
     assert (repaired.entry.operation, repaired.entry.removed) == ("repair", (bad.name,))
-    assert [(one.shard, one.at) for one in repaired.entry.added] == [(repaired.made, 1)]
+    assert [(one.shard, one.at) for one in repaired.entry.added] == [(repaired.new_shard, 1)]
     assert repaired.entry.parameters == {"shard": bad.name, "how": "source", "lost_records": 0}
     assert repaired.entry == Version(tmp_path / "root", NAME).log.entry(repaired.entry.number)
 
@@ -139,19 +139,19 @@ def test_when_the_source_is_gone_or_another_what_is_intact_is_kept(
         rot(version, 0, cut)
     gone(source)
     (repaired,) = repair(version, allow_data_loss=True).repaired
-    assert repaired.how == "salvage"
-    assert repaired.made is not None
-    assert repaired.lost == ROWS - repaired.made.records > 0
+    assert repaired.method == "salvage"
+    assert repaired.new_shard is not None
+    assert repaired.lost_records == ROWS - repaired.new_shard.records > 0
     kept = held(version.latest())
     assert kept == (RECORDS[1:] if compression == "none" else RECORDS[: len(kept)])
-    assert repaired.quarantine is not None
-    lines = version.store.read(repaired.quarantine).splitlines()
+    assert repaired.quarantine_file is not None
+    lines = version.store.read(repaired.quarantine_file).splitlines()
     assert repaired.entry is not None
     assert repaired.entry.parameters == {
-        "shard": repaired.old.name,
+        "shard": repaired.shard.name,
         "how": "salvage",
-        "lost_records": repaired.lost,
-        "quarantine": [{"rows": len(lines), "files": [repaired.quarantine]}],
+        "lost_records": repaired.lost_records,
+        "quarantine": [{"rows": len(lines), "files": [repaired.quarantine_file]}],
     }
     assert all("lost" in json.loads(line)["reason"] for line in lines)
     assert check_version(version).published == version.latest().number
@@ -167,14 +167,22 @@ def test_nothing_is_given_up_unless_that_is_asked_for(tmp_path: Path) -> None:
     files[-1].unlink()
     foreseen = repair(version, dry_run=True)
     report = repair(version)
-    assert report.left == foreseen.left == tuple(one for one in report.repaired if one.lost)
-    assert [(one.old.records, one.how, one.lost, one.entry) for one in report.left] == [
+    assert (
+        report.unrepaired
+        == foreseen.unrepaired
+        == tuple(one for one in report.repaired if one.lost_records)
+    )
+    assert [
+        (one.shard.records, one.method, one.lost_records, one.entry) for one in report.unrepaired
+    ] == [
         (4, "salvage", 1, None),
         (5, "salvage", 5, None),
     ]
-    assert [(one.how, one.lost) for one in report.repaired if one.entry] == [("source", 0)]
+    assert [(one.method, one.lost_records) for one in report.repaired if one.entry] == [
+        ("source", 0)
+    ]
     assert version.latest().records == ROWS + 9
-    assert [one.lost for one in repair(version, allow_data_loss=True).repaired] == [1, 5]
+    assert [one.lost_records for one in repair(version, allow_data_loss=True).repaired] == [1, 5]
     assert held(version.latest()) == RECORDS + RECORDS[1:4]
 
 
@@ -183,7 +191,7 @@ def test_damage_that_touches_no_record_is_no_loss(tmp_path: Path) -> None:
     (path,) = paths(version.latest())
     path.write_bytes(path.read_bytes() + b"junk")
     (repaired,) = repair(version).repaired
-    assert (repaired.how, repaired.lost, repaired.changes) == ("salvage", 0, False)
+    assert (repaired.method, repaired.lost_records, repaired.changes) == ("salvage", 0, False)
     assert held(version.latest()) == RECORDS[:3]
 
 
@@ -195,7 +203,7 @@ def test_a_gzip_shard_whose_first_bytes_are_damaged_keeps_its_other_members(
     (path,) = paths(version.latest())
     path.write_bytes(flipped(path.read_bytes(), 0))
     (repaired,) = repair(version, allow_data_loss=True).repaired
-    assert (repaired.how, repaired.lost) == ("salvage", 2)
+    assert (repaired.method, repaired.lost_records) == ("salvage", 2)
     assert held(version.latest()) == RECORDS[2:]
 
 
@@ -204,8 +212,12 @@ def test_a_shard_that_is_gone_with_its_source_leaves_the_list(tmp_path: Path) ->
     for damage in (Path.unlink, lambda path: path.write_bytes(b"")):
         damage(paths(version.latest())[0])
         (repaired,) = repair(version, allow_data_loss=True).repaired
-        assert (repaired.how, repaired.made, repaired.quarantine) == ("salvage", None, None)
-        assert repaired.lost == repaired.old.records
+        assert (repaired.method, repaired.new_shard, repaired.quarantine_file) == (
+            "salvage",
+            None,
+            None,
+        )
+        assert repaired.lost_records == repaired.shard.records
     assert (version.latest().shards, version.latest().records) == ((), 0)
 
 
@@ -266,11 +278,11 @@ def test_what_a_repair_had_lost_comes_back_with_the_source(tmp_path: Path) -> No
     version = appended(tmp_path, source)
     away = source.rename(tmp_path / "away")
     rot(version, 0)
-    assert repair(version, allow_data_loss=True).repaired[0].lost > 0
+    assert repair(version, allow_data_loss=True).repaired[0].lost_records > 0
     away.rename(source)
     flip(paths(version.latest())[0])
     (repaired,) = repair(version).repaired
-    assert (repaired.how, repaired.lost) == ("source", 0)
+    assert (repaired.method, repaired.lost_records) == ("source", 0)
     assert held(version.latest()) == RECORDS
 
 
@@ -278,10 +290,10 @@ def test_a_name_that_the_log_knows_is_not_used_twice(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path))
     path = rot(version, 0)
     data = path.read_bytes()
-    first = repair(version).repaired[0].made
+    first = repair(version).repaired[0].new_shard
     version.restore(1)
     assert path.read_bytes() == data
-    second = repair(version).repaired[0].made
+    second = repair(version).repaired[0].new_shard
     assert first is not None
     assert second is not None
     assert second.name == first.name.replace(".tfrecord", ".1.tfrecord")
@@ -295,7 +307,7 @@ def test_a_dry_run_says_what_would_be_tried_and_changes_nothing(tmp_path: Path) 
     flip(paths(version.latest())[-1])
     before = objects(tmp_path)
     report = repair(version, dry_run=True)
-    assert (how(report), report.dry_run, report.read) == (["source", "salvage"], True, 5)
+    assert (how(report), report.dry_run, report.read_shards) == (["source", "salvage"], True, 5)
     assert [one.entry for one in report.repaired] == [None, None]
     into = Version(version.store, "digits/v2")
     flip(paths(into.latest())[0])
@@ -310,7 +322,7 @@ def test_only_the_shards_that_are_named_are_read_and_repaired(tmp_path: Path) ->
         flip(path)
     named = version.latest().shards[1].name
     report = repair(version, shards=[named])
-    assert (report.read, [one.old.name for one in report.repaired]) == (1, [named])
+    assert (report.read_shards, [one.shard.name for one in report.repaired]) == (1, [named])
     assert len(repair(version).repaired) == 1
 
 
@@ -324,7 +336,7 @@ def test_with_nothing_to_repair_nothing_is_done(tmp_path: Path) -> None:
     version = landed(tmp_path, RECORDS[:2], RECORDS[2:4])
     before = objects(tmp_path)
     report = repair(version)
-    assert (report.repaired, report.read, report.version) == ((), 2, NAME)
+    assert (report.repaired, report.read_shards, report.version) == ((), 2, NAME)
     assert objects(tmp_path) == before
 
 
@@ -346,13 +358,13 @@ def test_what_a_stopped_repair_salvaged_is_not_used_for_another_file(tmp_path: P
     (path,) = paths(version.latest())
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    assert repair(version, allow_data_loss=True).repaired[0].lost > 1
+    assert repair(version, allow_data_loss=True).repaired[0].lost_records > 1
     # The entry never came to be, but the shard and its receipt did; then a better copy is found.
     newest = max((tmp_path / NAME / "log").glob("*.json"))
     newest.unlink()
     path.write_bytes(flipped(data, 8 * 14))
     version = Version(tmp_path, NAME)
-    assert repair(version, allow_data_loss=True).repaired[0].lost == 1
+    assert repair(version, allow_data_loss=True).repaired[0].lost_records == 1
     assert held(version.latest()) == RECORDS[1:9]
 
 
@@ -365,8 +377,8 @@ def test_overlays_are_refused(tmp_path: Path) -> None:
     version.store.create(version.shard_name(overlay), b"torn")
     version.commit(Append(shards=[overlay], sources=[source]))
     before = objects(tmp_path)
-    (left,) = repair(version, allow_data_loss=True).left
-    assert (left.old, left.how, left.entry) == (overlay, "again", None)
+    (left,) = repair(version, allow_data_loss=True).unrepaired
+    assert (left.shard, left.method, left.entry) == (overlay, "again", None)
     assert objects(tmp_path) == before
 
 

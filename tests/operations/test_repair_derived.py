@@ -84,10 +84,10 @@ def test_nothing_is_lost_and_the_command_that_is_told_makes_it_whole(
 def test_what_is_left_is_kept_only_if_that_is_asked_for(tmp_path: Path) -> None:
     derived = derived_by(tmp_path, extended)
     damage(Path(derived.latest().files()[0]))
-    (left,) = repair(derived).left
-    assert (left.how, left.lost, left.entry) == ("again", 1, None)
-    assert left.again is not None
-    assert left.again.arguments[:4] == ("extend", "digits/v1", "--into", "v2")
+    (left,) = repair(derived).unrepaired
+    assert (left.method, left.lost_records, left.entry) == ("again", 1, None)
+    assert left.command is not None
+    assert left.command.arguments[:4] == ("extend", "digits/v1", "--into", "v2")
     told = on(tmp_path / "root", "repair", derived.name, "--allow-data-loss")
     assert told.code == 1
     assert "of digits/v1@1" in told.out
@@ -102,7 +102,7 @@ def test_a_copy_that_was_rebuilt_makes_a_derived_shard_anew(tmp_path: Path) -> N
     rebuild(derived, into=version_in(tmp_path, "digits/plain"))
     Path(derived.latest().files()[0]).unlink()
     (repaired,) = repair(derived).repaired
-    assert (repaired.how, repaired.lost) == ("copies", 0)
+    assert (repaired.method, repaired.lost_records) == ("copies", 0)
     assert check_version(derived).ok
     assert table(derived.published()) == before
 
@@ -111,5 +111,5 @@ def test_another_file_in_its_place_is_no_reason_to_give_anything_up(tmp_path: Pa
     derived = derived_by(tmp_path, extended)
     first, second, _ = map(Path, derived.latest().files())
     first.write_bytes(second.read_bytes())
-    (left,) = repair(derived).left
-    assert (left.how, left.lost) == ("again", left.old.records)
+    (left,) = repair(derived).unrepaired
+    assert (left.method, left.lost_records) == ("again", left.shard.records)

@@ -65,7 +65,7 @@ def commands_of(error: ShardlineError) -> list[str]:
 
 def test_followers_are_told_each_behind_what_it_is_made_of(base: Version) -> None:
     (one,) = repair(base).repaired
-    told = list_dependents(base, [one.old.name], [one.old.name])
+    told = list_dependents(base, [one.shard.name], [one.shard.name])
     assert {(one.snapshot, one.reads) for one in told} == {
         ("digits/v2@1", True),
         ("digits/v3@1", True),
@@ -76,8 +76,8 @@ def test_followers_are_told_each_behind_what_it_is_made_of(base: Version) -> Non
     assert commands.index(EXTEND) < commands.index(EXTEND_TWICE)
     assert COMBINE in commands
     assert EXTEND_WHOLE in commands
-    assert list_dependents(base, [one.old.name], []) == [one for one in told if one.reads]
-    assert list_dependents(base, [], [one.old.name]) == [one for one in told if not one.reads]
+    assert list_dependents(base, [one.shard.name], []) == [one for one in told if one.reads]
+    assert list_dependents(base, [], [one.shard.name]) == [one for one in told if not one.reads]
     assert list_dependents(base, ["v1.other.tfrecord"], ["v1.other.tfrecord"]) == []
 
 
@@ -91,7 +91,7 @@ def test_the_old_shard_is_known_to_be_damaged_from_then_on(base: Version) -> Non
     assert overlay.state.published is None
     entries = [entry.operation for entry in base.log.entries(1)]
     assert entries[-3:] == ["attest", "repair", "attest"]
-    assert repair(base, shards=[one.made.name] if one.made else []).repaired == ()
+    assert repair(base, shards=[one.new_shard.name] if one.new_shard else []).repaired == ()
 
 
 def test_what_cannot_be_read_says_the_command_that_helps_and_it_helps(

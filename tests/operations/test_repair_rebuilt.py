@@ -63,9 +63,9 @@ def test_a_rebuilt_shard_is_made_anew_of_its_inputs(
     bad = rebuilt.latest().shards[1]
     rot(rebuilt, 1, damage)
     (repaired,) = repair(rebuilt).repaired
-    assert (repaired.old, repaired.how, repaired.lost) == (bad, "inputs", 0)
-    assert repaired.made is not None
-    assert repaired.made.sha256 == bad.sha256
+    assert (repaired.shard, repaired.method, repaired.lost_records) == (bad, "inputs", 0)
+    assert repaired.new_shard is not None
+    assert repaired.new_shard.sha256 == bad.sha256
     assert held(rebuilt.latest()) == RECORDS
     assert check_version(rebuilt).published == rebuilt.latest().number
 
@@ -94,7 +94,7 @@ def test_when_vacuum_took_the_inputs_their_sources_are_used(
     vacuum(version.store, "digits", retention=timedelta(0), dry_run=False)
     rot(version, 0, damage)
     (repaired,) = repair(version).repaired
-    assert (repaired.how, repaired.lost) == ("inputs", 0)
+    assert (repaired.method, repaired.lost_records) == ("inputs", 0)
     assert held(version.latest()) == [*RECORDS, example_of(x=1000)]
     assert check_version(version).published == version.latest().number
 
@@ -108,7 +108,7 @@ def test_a_damaged_input_is_not_used(tmp_path: Path, damage: Callable[[Path], No
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
     damage(inputs[1])
     (repaired,) = repair(version, allow_data_loss=True).repaired
-    assert (repaired.how, repaired.lost) == ("salvage", 1)
+    assert (repaired.method, repaired.lost_records) == ("salvage", 1)
     assert held(version.latest()) == RECORDS[1:6]
 
 
@@ -143,9 +143,9 @@ def test_a_shard_is_made_anew_of_what_was_rebuilt_from_it(
     rot(version, at, damage)
     assert how(repair(version, dry_run=True)) == ["copies"]
     (repaired,) = repair(version).repaired
-    assert (repaired.old, repaired.how, repaired.lost) == (bad, "copies", 0)
-    assert repaired.made is not None
-    assert compression == "gzip" or repaired.made.sha256 == bad.sha256
+    assert (repaired.shard, repaired.method, repaired.lost_records) == (bad, "copies", 0)
+    assert repaired.new_shard is not None
+    assert compression == "gzip" or repaired.new_shard.sha256 == bad.sha256
     assert held(version.latest()) == RECORDS
     assert check_version(version).published == version.latest().number
 
@@ -154,12 +154,12 @@ def test_a_copy_of_what_an_earlier_repair_had_left_is_used(tmp_path: Path) -> No
     version = landed(tmp_path, RECORDS[:3], RECORDS[3:6])
     path = paths(version.latest())[1]
     path.write_bytes(flipped(path.read_bytes(), 8 * 14))
-    assert repair(version, allow_data_loss=True).repaired[0].lost == 1
+    assert repair(version, allow_data_loss=True).repaired[0].lost_records == 1
     rebuild(version, snapshot="latest")
     version.restore(3)
     paths(version.latest())[1].unlink()
     (repaired,) = repair(version).repaired
-    assert (repaired.how, repaired.lost, repaired.changes) == ("copies", 0, False)
+    assert (repaired.method, repaired.lost_records, repaired.changes) == ("copies", 0, False)
     assert held(version.latest()) == RECORDS[:3] + RECORDS[4:6]
 
 
@@ -169,8 +169,8 @@ def test_a_damaged_copy_is_not_used(tmp_path: Path) -> None:
     flip(paths(version.latest())[0])
     version.restore(2)
     paths(version.latest())[1].unlink()
-    (left,) = repair(version).left
-    assert (left.how, left.lost) == ("salvage", 3)
+    (left,) = repair(version).unrepaired
+    assert (left.method, left.lost_records) == ("salvage", 3)
 
 
 def test_a_version_that_followed_one_that_is_gone_is_salvaged(tmp_path: Path) -> None:

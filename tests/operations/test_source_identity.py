@@ -217,7 +217,7 @@ def test_cut_shard_is_repaired_rebuilt_and_erased_from(
     file.chmod(0o600)
     file.write_bytes(b"\x00" * 10)
     (repaired,) = repair(version).repaired
-    assert (repaired.how, repaired.lost) == ("inputs", 0)
+    assert (repaired.method, repaired.lost_records) == ("inputs", 0)
     rebuild(version, snapshot="latest", target_bytes=60)
     land(version, put("c", 50), on_changed="replace")
     assert sorted(ids(version)) == [1, 2, 30, 50]

@@ -119,8 +119,8 @@ def repair(
         last = opened.latest().number
         checked = check_snapshot(opened, last, limits=within, workers=workers)
     followers = _list_dependents(opened, done)
-    lost = any(one.lost for one in report.repaired)
-    ok = dry_run or (not lost and not report.left and (checked is None or checked.ok))
+    lost = any(one.lost_records for one in report.repaired)
+    ok = dry_run or (not lost and not report.unrepaired and (checked is None or checked.ok))
     if as_json:
         told = _serialize_report(report, opened, checked, ok=ok)
         told["followers"] = [
@@ -141,8 +141,8 @@ def _list_dependents(version: StoredVersion, done: list[ShardRepair]) -> list[De
     """What stands on the shards that were replaced, or holds copies of what is no longer so."""
     from shardline.provenance.dependents import list_dependents
 
-    replaced = [one.old.name for one in done]
-    changed = [one.old.name for one in done if one.changes]
+    replaced = [one.shard.name for one in done]
+    changed = [one.shard.name for one in done if one.changes]
     return list_dependents(version, replaced, changed) if replaced else []
 
 
@@ -154,8 +154,8 @@ def _list_copies(version: StoredVersion, report: RepairReport) -> list[Dependent
     lost = [
         name
         for one in report.repaired
-        if one.lost
-        for name in list_containing_shards(version, one.old.name)
+        if one.lost_records
+        for name in list_containing_shards(version, one.shard.name)
     ]
     return list_dependents(version, (), lost) if lost else []
 
@@ -201,43 +201,37 @@ def _find_source(version: StoredVersion, repaired: ShardRepair) -> Source | None
     """The source of a shard, as the log knows it."""
     from shardline.provenance.log_index import find_added_shard
 
-    entry, first = find_added_shard(version, repaired.old)
+    entry, first = find_added_shard(version, repaired.shard)
     return next((source for source in entry.sources if source.key == first.source), None)
 
 
 def _serialize_report(
     report: RepairReport, version: StoredVersion, checked: SnapshotCheck | None, *, ok: bool
 ) -> dict[str, Any]:
+    """Return the report with the source of each shard, paths and commands, and the check."""
     return {
         "ok": ok,
-        "version": report.version,
-        "dry_run": report.dry_run,
-        "read_shards": report.read,
-        "indexes": list(report.indexes),
-        "repaired": [
-            {
-                "shard": one.old.name,
-                "records": one.old.records,
-                "how": one.how,
-                "source": (source := _find_source(version, one)) and source.to_dict(),
-                "made": one.made and one.made.to_dict(),
-                "lost_records": one.lost,
-                "again": render_command(one.again) if one.again else None,
-                "quarantine": one.quarantine and locate_object(version, one.quarantine),
-                "entry": one.entry and one.entry.number,
-                "snapshot": one.entry and one.entry.snapshot,
-            }
-            for one in report.repaired
-        ],
+        **report.to_dict(),
+        "repaired": [_serialize_repair(repair, version) for repair in report.repaired],
         "check": None if checked is None else serialize_check(checked),
         "published": version.state.published,
+    }
+
+
+def _serialize_repair(repair: ShardRepair, version: StoredVersion) -> dict[str, Any]:
+    source, file = _find_source(version, repair), repair.quarantine_file
+    return {
+        **repair.to_dict(),
+        "source": source and source.to_dict(),
+        "command": repair.command and render_command(repair.command),
+        "quarantine_file": file and locate_object(version, file),
     }
 
 
 def _print_report(
     report: RepairReport, newest: StoredSnapshot, version: StoredVersion, copies: list[Dependent]
 ) -> None:
-    read = format_count(report.read, "shard")
+    read = format_count(report.read_shards, "shard")
     for name in report.indexes:
         done = "is wrong" if report.dry_run else "was written again"
         click.echo(f"{version.shard_name(name)}.index {done}")
@@ -250,7 +244,7 @@ def _print_report(
     for one in report.repaired:
         _print_shard(one, version)
     click.echo(f"{newest}: {read} read, {len(report.repaired):,} damaged or gone")
-    left = report.left
+    left = report.unrepaired
     doable = len(left) < len(report.repaired)
     if report.dry_run or not doable:
         to_do = f". To do it: {render_next_command('repair', version.name)}" if doable else ""
@@ -261,13 +255,13 @@ def _print_report(
 
 def _print_unrepaired(left: tuple[ShardRepair, ...], version: StoredVersion) -> None:
     """Tell what makes anew what a repair does not, and what it costs to do without."""
-    lost = sum(one.lost for one in left)
-    for command in dict.fromkeys(one.again for one in left if one.again):
+    lost = sum(one.lost_records for one in left)
+    for command in dict.fromkeys(one.command for one in left if one.command):
         click.echo("To make anew what was derived, of its inputs as they are published now:")
         click.echo(f"  {render_next_command('check', version.name, '--recheck')}")
         click.echo(f"  {render_command(command)}")
     if lost:
-        until = "If that is gone, to" if any(one.again for one in left) else "To"
+        until = "If that is gone, to" if any(one.command for one in left) else "To"
         click.echo(
             f"{until} keep what is intact, and give up {format_count(lost, 'record')} for good:"
         )
@@ -276,17 +270,19 @@ def _print_unrepaired(left: tuple[ShardRepair, ...], version: StoredVersion) -> 
 
 def _print_shard(one: ShardRepair, version: StoredVersion) -> None:
     done = one.entry is not None
-    mark = "DAMAGED" if not done else "LOST   " if one.made is None else "MENDED "
-    colour = "green" if done and not one.lost else "red"
-    name = version.shard_name(one.old)
-    click.echo(f"{click.style(mark, fg=colour)} {name}: {format_count(one.old.records, 'record')}")
+    mark = "DAMAGED" if not done else "LOST   " if one.new_shard is None else "MENDED "
+    colour = "green" if done and not one.lost_records else "red"
+    name = version.shard_name(one.shard)
+    click.echo(
+        f"{click.style(mark, fg=colour)} {name}: {format_count(one.shard.records, 'record')}"
+    )
     found = _find_source(version, one)
     source = "its source" if found is None else f"its source {format_source(found)}"
     of = {
         "inputs": "the shards that it was rebuilt from",
         "source": source,
         "copies": "what was rebuilt from it",
-    }.get(one.how)
+    }.get(one.method)
     where = "" if one.entry is None else f" in {version.name}@{one.entry.snapshot}"
     if of is not None:
         click.echo(f"        {'was' if done else 'can be'} made anew of {of}{where}")
@@ -295,20 +291,20 @@ def _print_shard(one: ShardRepair, version: StoredVersion) -> None:
     if made_by:
         anew = "" if done else ", and makes it anew"
         click.echo(f"        {made_by}{anew}")
-    elif one.lost:
+    elif one.lost_records:
         what = source if found else "what it was made of"
         click.echo(f"        {what} is gone or has changed since")
     if not done:
         _print_intact(one)
         return
     kept = f"its intact records were kept{where}"
-    if one.made is None:
+    if one.new_shard is None:
         kept = "nothing of it was left" + (f", and{where} it is no more" if where else "")
-    click.echo(f"        {kept}; {format_count(one.lost, 'record')} lost")
-    if one.quarantine is not None:
+    click.echo(f"        {kept}; {format_count(one.lost_records, 'record')} lost")
+    if one.quarantine_file is not None:
         click.echo(
             "        the damaged bytes are in "
-            f"{escape_text(locate_object(version, one.quarantine))}"
+            f"{escape_text(locate_object(version, one.quarantine_file))}"
         )
 
 
@@ -317,9 +313,9 @@ def _format_origin(version: StoredVersion, one: ShardRepair) -> str:
     from shardline.provenance.commands import is_derived
     from shardline.provenance.log_index import find_added_shard
 
-    if not is_derived(version, one.old):
+    if not is_derived(version, one.shard):
         return ""
-    entry, _ = find_added_shard(version, one.old)
+    entry, _ = find_added_shard(version, one.shard)
     return (
         f"{entry.operation} made it of "
         f"{format_list(f'{i.label}@{i.snapshot}' for i in entry.inputs)}"
@@ -328,8 +324,8 @@ def _format_origin(version: StoredVersion, one: ShardRepair) -> str:
 
 def _print_intact(one: ShardRepair) -> None:
     """Tell what is intact of a shard that was left as it is."""
-    if one.lost == one.old.records:
+    if one.lost_records == one.shard.records:
         click.echo("        nothing of it is left")
-    elif one.old.base is None and not one.old.virtual:
-        intact = format_count(one.old.records - one.lost, "record")
-        click.echo(f"        {intact} of it can be kept; {one.lost:,} would be lost")
+    elif one.shard.base is None and not one.shard.virtual:
+        intact = format_count(one.shard.records - one.lost_records, "record")
+        click.echo(f"        {intact} of it can be kept; {one.lost_records:,} would be lost")
