@@ -1,1 +1,1 @@
-"""Our speed beside TensorFlow's and beside the limit, in one run: `python -m benchmarks`."""
+"""Benchmarks against TensorFlow and against the limit of the machine: `python -m benchmarks`."""

@@ -1,6 +1,6 @@
-"""Measure, then print the table: `python -m benchmarks [--memory] [--json]`.
+"""Measure and print the table: `python -m benchmarks [--memory] [--json]`.
 
-The exit code says nothing about the targets: timings never decide a test.
+Targets do not affect the exit code: timings never decide a test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines about growing a dataset: append and rebuild, beside the loop, the disk and the pipe."""
+"""Lines about append and rebuild, compared with a plain loop, the disk and a pipe."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def all_lines(
     columns: int = _MANY,
     files: int = _MANY,
 ) -> Iterator[Line]:
-    """Every line whose name holds `only`; its data lies in `folder` until the next is asked for."""
+    """Yield every line whose name contains `only`. Its data stays in `folder` until the next."""
     makers: tuple[Callable[[str, Path, int], Iterator[Line]], ...] = (
         _parquet,
         _small_records,
@@ -156,7 +156,7 @@ def _history(history: int, appends: int, name: str, folder: Path, size: int) -> 
 
 
 def _wide(columns: int, name: str, folder: Path, size: int) -> Iterator[Line]:
-    """Few rows with many cells: what a column costs, whatever is in it."""
+    """Measure the cost of a column: few rows with many cells."""
     del size
     source = folder / "wide.csv"
     cells = [str(at) if at % 3 else f"text {at}" for at in range(columns)]
@@ -169,7 +169,7 @@ def _wide(columns: int, name: str, folder: Path, size: int) -> Iterator[Line]:
 
 
 def _tiny(files: int, name: str, folder: Path, size: int) -> Iterator[Line]:
-    """Many sources with one row: what a source costs. On a disk, where files are synced."""
+    """Measure the cost of a source: many sources of one row, on a disk, where files are synced."""
     del folder, size
     with disk_folder() as disk:
         landing = disk / "landing"
@@ -183,7 +183,7 @@ def _tiny(files: int, name: str, folder: Path, size: int) -> Iterator[Line]:
 
 
 def _inferring(root: Path, sources: list[Path], units: int) -> Side:
-    """Append sources to a new version with the schema that they suggest."""
+    """Append sources to a new version with the inferred schema."""
 
     def prepare() -> None:
         shutil.rmtree(root, ignore_errors=True)
@@ -197,7 +197,7 @@ def _inferring(root: Path, sources: list[Path], units: int) -> Side:
 
 
 def _synced_copies(sources: list[Path], out: Path) -> Side:
-    """Copy each file and make it durable."""
+    """Copy each file durably."""
 
     def prepare() -> None:
         shutil.rmtree(out, ignore_errors=True)
@@ -215,7 +215,7 @@ def _synced_copies(sources: list[Path], out: Path) -> Side:
 
 
 def _again_and_again(root: Path, landed: Path, appends: int, what: str) -> Side:
-    """Append the same rows under other names, to a copy of the version as it was made."""
+    """Append the same rows under other names to a copy of the version."""
     kept = root.with_name(f"{root.name}-as-made")
     root.rename(kept)
     landing = root.with_name(f"{root.name}-landing")
@@ -285,7 +285,7 @@ def _rebuilding(name: str, folder: Path, size: int, table: pa.Table, target: Tar
 
 
 def _cat(sources: list[RecordSet], out: Path) -> Side:
-    """Copy the files into one, as `cat` does."""
+    """Concatenate the files, as `cat` does."""
     paths = [str(source.path) for source in sources]
 
     def run() -> int:
@@ -297,7 +297,7 @@ def _cat(sources: list[RecordSet], out: Path) -> Side:
 
 
 def _pipe(sources: list[RecordSet], out: Path) -> Side:
-    """Copy the files into one and hash it, as a shell does."""
+    """Concatenate the files and hash the result, as a shell does."""
     command = 'cat "$@" | tee "$0" | sha256sum'
     arguments = ["/bin/sh", "-c", command, str(out), *(str(source.path) for source in sources)]
 
@@ -308,6 +308,6 @@ def _pipe(sources: list[RecordSet], out: Path) -> Side:
     return Side("cat | tee | sha256sum", run, out)
 
 
-def _expect(right: bool) -> None:  # noqa: FBT001 - reads as a sentence where it is used
+def _expect(right: bool) -> None:  # noqa: FBT001 - an assertion
     if not right:
         raise RuntimeError("a side did not do the whole work, so its time says nothing")

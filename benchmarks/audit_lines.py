@@ -1,4 +1,4 @@
-"""The lines about an audit: what proving a whole history costs, beside reading its entries."""
+"""Lines about an audit: the cost of proving a whole history, compared with reading its entries."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _CHECKS = ("integrity", "schema")
 def all_lines(
     only: str = "", *, versions: int = VERSIONS, entries: int = ENTRIES
 ) -> Iterator[Line]:
-    """Every line whose name holds `only`; the root lies on a disk until the last is done.
+    """Yield every line whose name contains `only`. The root stays on disk until the last.
 
-    What "reading" is stands in the line: what every reader of a log does with an entry (read the
-    file, decode it, compare its digest, take its facts apart), or nothing but the file and JSON.
+    The baseline is stated in each line: either the work of every log reader for an entry (read and
+    decode the file, compare its digest, parse its facts), or only reading the file and its JSON.
     """
     if not any(only in name for name in _NAMES):
         return
@@ -97,7 +97,7 @@ def _bare(root: Path, logs: list[Log]) -> int:
 
 
 def make_root(root: Path, landing: Path, versions: int, entries: int) -> list[str]:
-    """Datasets whose versions are appended to, extended, rebuilt and tagged; gives their names."""
+    """Write datasets with appended, extended, rebuilt and tagged versions. Returns their names."""
     landing.mkdir(parents=True)
     each = entries // versions
     names = []
@@ -109,7 +109,7 @@ def make_root(root: Path, landing: Path, versions: int, entries: int) -> list[st
 
 @dataclass
 class _Writer:
-    """Writes the log of one version as fast as its entries can be sealed."""
+    """Writer of the log of a version, without waiting for the disk."""
 
     root: Path
     dataset: str
@@ -126,11 +126,11 @@ class _Writer:
 
     @property
     def room(self) -> int:
-        """How many entries are still to come."""
+        """Return the number of entries left to write."""
         return self.most - self.state.number
 
     def commit(self, change: Change, minutes: int) -> None:
-        """Commit, so many minutes after the beginning."""
+        """Commit at `minutes` after the start."""
         commit_info = CommitInfo("0.1.0", "bench", run=f"{self.version}-{minutes}")
         now = _BEGIN + timedelta(minutes=minutes)
         name = hashlib.sha256(f"{self.log.label} {self.state.number}".encode()).hexdigest()[:32]
@@ -145,7 +145,7 @@ class _Writer:
     def put(
         self, identity: Json, records: int, source: str | None = None, base: Base | None = None
     ) -> Shard:
-        """A shard of this name, with a file of a byte and a receipt."""
+        """Write a shard file of one byte, and its receipt."""
         name = f"{self.version}.{make_stem(identity)}.tfrecord"
         digest = hashlib.sha256(name.encode()).hexdigest()
         folder = self.root / self.dataset / "shards"
@@ -154,11 +154,11 @@ class _Writer:
         return Shard(name, records, len(_SHARD), digest, "none", source, base)
 
     def shards(self) -> list[Shard]:
-        """Those of the newest snapshot."""
+        """Return the shards of the latest snapshot."""
         return [interval.shard for interval in self.state.shard_history.at(self.state.snapshot)]
 
     def attest(self, minutes: int, *, again: bool = False) -> None:
-        """Say that the new shards passed; or `again`, that the last one did."""
+        """Attest that the new shards passed, or with `again`, the last shard."""
         intervals = self.state.shard_history.at(self.state.snapshot)
         new = [interval.shard.name for interval in intervals if not interval.passed]
         names = (intervals[-1].shard.name,) if again else tuple(new)
@@ -166,14 +166,14 @@ class _Writer:
         self.commit(Attest(told), minutes)
 
     def input(self) -> Input:
-        """The newest snapshot as what others are made of."""
+        """Return the latest snapshot as an input of a derived version."""
         digest = self.log.entry(self.state.snapshot_entry).digest
         return Input(self.dataset, self.version, self.state.snapshot, digest)
 
 
 @dataclass
 class _Dataset:
-    """A version that grows, another one beside it, and three that follow the first."""
+    """Version that grows, a second version, and three derived versions."""
 
     root: Path
     landing: Path
@@ -181,7 +181,7 @@ class _Dataset:
     each: int
 
     def make(self) -> list[str]:
-        """Write their logs, turn by turn, until each has as many entries as it should."""
+        """Write the logs in turns, until each has its number of entries."""
         base, other, wide, copy, single = writers = [
             _Writer(self.root, self.name, version, self.each)
             for version in ("v1", "other", "wide", "copy", "single")
@@ -219,7 +219,7 @@ class _Dataset:
 
 
 def _pin(base: _Writer, into: _Writer, minutes: int) -> None:
-    """Pin the newest snapshot, and let go of the one before, as following by an overlay does."""
+    """Pin the latest snapshot and release the previous pin, as an overlay does."""
     new = base.state.snapshot
     base.commit(SetPin(get_pin_name(into.log.label, new), new, "it is read with it"), minutes)
     if new > 1:
@@ -227,7 +227,7 @@ def _pin(base: _Writer, into: _Writer, minutes: int) -> None:
 
 
 def _extend(base: _Writer, into: _Writer, minutes: int) -> None:
-    """One more shard, made of what is new in the base."""
+    """Add a shard computed from what is new in the base."""
     shard = base.shards()[-1]
     mode = "overlay" if into.version == "wide" else "rewrite"
     fingerprints = _SCHEMA.fingerprint, _WIDER.fingerprint
@@ -246,7 +246,7 @@ def _extend(base: _Writer, into: _Writer, minutes: int) -> None:
 
 
 def _rebuild(base: _Writer, into: _Writer, minutes: int) -> None:
-    """Ten shards in one, as a target size gives it: what is full stays."""
+    """Merge ten shards into one. Full shards stay."""
     shards = base.shards()
     full = (len(shards) - 1) // _IN_ONE
     rest = shards[full * _IN_ONE :]

@@ -1,4 +1,4 @@
-"""The lines about checks: rows that a suite of expectations judges, and reading them alone."""
+"""Lines about checks: evaluating a suite of expectations, and only reading the rows."""
 
 from __future__ import annotations
 

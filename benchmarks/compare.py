@@ -69,7 +69,7 @@ _NAME = "bench/v1"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Work to compare; if it `is_cold`, decoders end after each run, and the next starts others."""
+    """Work to compare. With `is_cold`, decoders end after each run."""
 
     make: Callable[[Path], Side]
     is_cold: bool = False
@@ -118,7 +118,7 @@ def _compare(name: str, old: Path, pairs: int) -> None:
 
 
 def _pair(workers: Sequence[subprocess.Popen[str]], runs: int) -> tuple[float, float]:
-    """Let both workers run in turns; returns the seconds of each for one run."""
+    """Run both workers in turns. Returns the seconds of each per run."""
     spent = [0.0, 0.0]
     for run in range(runs):
         for at in (0, 1) if run % 2 else (1, 0):
@@ -149,7 +149,7 @@ def _worker(tree: Path, case: str) -> subprocess.Popen[str]:
 
 
 def _ask(worker: subprocess.Popen[str]) -> tuple[int, float]:
-    """Let a worker run its case once; returns the records and the seconds of CPU."""
+    """Run the case of a worker once. Returns the records and the CPU seconds."""
     if worker.stdin is None or worker.stdout is None:
         raise RuntimeError("a worker has no pipes")
     worker.stdin.write("run\n")
@@ -162,7 +162,7 @@ def _ask(worker: subprocess.Popen[str]) -> tuple[int, float]:
 
 
 def _serve(name: str, tree: Path) -> None:
-    """Run a case each time a line comes in, until the input ends."""
+    """Run a case for each input line, until the input ends."""
     _expect(Path(shardline.__file__).is_relative_to(tree))
     _expect(Path(sys.modules["benchmarks.data"].__file__ or "").is_relative_to(tree))
     _expect(kernel.NAME != "reference")
@@ -182,13 +182,13 @@ def _serve(name: str, tree: Path) -> None:
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of all its children, also of those that run."""
+    """Return the CPU time of this process and all its children, including running ones."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used) + _running_seconds()
 
 
 def _running_seconds() -> float:
-    """Return the CPU time of the child processes that have not ended; Linux has it per thread."""
+    """Return the CPU time of running child processes. Linux reports it per thread."""
     nanoseconds = 0
     for listed in Path("/proc/self/task").glob("*/children"):
         for child in listed.read_text(encoding="ascii").split():
@@ -199,7 +199,7 @@ def _running_seconds() -> float:
 
 
 def _end_decoders() -> None:
-    """End the decoder processes of a tree that has them, so that their start counts."""
+    """End idle decoder processes, so that the start of the next one counts."""
     try:
         decoder = importlib.import_module("shardline.sources.parquet_source")
     except ImportError:
@@ -222,7 +222,7 @@ def _files(folder: Path, count: int, size: int) -> list[Path]:
 
 
 def _version(folder: Path, count: int, size: int) -> Version:
-    """Make a version with shards of about this size."""
+    """Append a version with shards of about this size."""
     landing = folder / "landing"
     landing.mkdir()
     append(Version(folder / "root", _NAME), _files(landing, count, size))
@@ -281,7 +281,7 @@ def _to_arrow(count: int, size: int, folder: Path) -> Side:
 
 
 def _append(write: Callable[[Path], Path | list[Path]], suffix: str, folder: Path) -> Side:
-    """Append what `write` makes to a new version, with the schema that it suggests."""
+    """Append the files of `write` to a new version with the inferred schema."""
     sources = write(folder / f"source{suffix}")
     root = folder / "root"
 
@@ -295,7 +295,7 @@ def _append(write: Callable[[Path], Path | list[Path]], suffix: str, folder: Pat
 
 
 def _command(write: Callable[[Path], Path | list[Path]], suffix: str, folder: Path) -> Side:
-    """Append what `write` makes by the command line: a whole process, with its imports."""
+    """Append the files of `write` with the command: a whole process, including imports."""
     source = write(folder / f"source{suffix}")
     root = folder / "root"
 
@@ -311,7 +311,7 @@ def _command(write: Callable[[Path], Path | list[Path]], suffix: str, folder: Pa
 
 
 def _expectations(number: int, folder: Path) -> Side:
-    """Judge rows by a suite of expectations."""
+    """Evaluate a suite of expectations."""
     from benchmarks import check_lines  # noqa: PLC0415 - the other tree may not have it
 
     lines = check_lines.all_lines(folder, 40 * MEGABYTE)
@@ -319,7 +319,7 @@ def _expectations(number: int, folder: Path) -> Side:
 
 
 def _line(name: str, folder: Path) -> Side:
-    """Prepare our side of a line of `python -m benchmarks`."""
+    """Prepare Shardline's side of a line of `python -m benchmarks`."""
     module = importlib.import_module(f"benchmarks.{_LINES[name]}")
     wanted: dict[str, Any] = {"only": name}
     if "folder" in inspect.signature(module.all_lines).parameters:

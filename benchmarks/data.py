@@ -1,4 +1,4 @@
-"""The records that are measured: made once from a seed, then repeated up to the size asked for."""
+"""Benchmark records: generated from a seed, then repeated up to the requested size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SMALL_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class RecordSet:
-    """A generated file: `bytes` is its size, or that of its unpacked frames if it is packed."""
+    """Generated file. `bytes` is its size, decompressed if it is compressed."""
 
     path: Path
     records: int
@@ -47,14 +47,14 @@ class RecordSet:
 
 @contextmanager
 def working_folder(room: int) -> Iterator[Path]:
-    """A folder that is gone afterwards, in memory where `room` bytes fit there, else on disk."""
+    """Yield a temporary folder, in memory if `room` bytes fit, else on disk."""
     parent = MEMORY_FOLDER if memory_free() > room + _SPARE_BYTES else None
     with tempfile.TemporaryDirectory(prefix="shardline-bench-", dir=parent) as name:
         yield Path(name)
 
 
 def memory_free() -> int:
-    """How many bytes the memory file system can take; 0 where there is none."""
+    """Return the free bytes of the memory file system, 0 without one."""
     if not MEMORY_FOLDER.is_dir() or not os.access(MEMORY_FOLDER, os.W_OK):
         return 0
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -63,7 +63,7 @@ def memory_free() -> int:
 
 
 def small_table(rows: int) -> pa.Table:
-    """Rows whose Examples take about 164 bytes, 180 with their frames."""
+    """Return rows whose Examples take about 164 bytes, 180 with their frames."""
     numbers = np.random.default_rng(1)
     values = numbers.standard_normal(rows * _EMBEDDING, np.float32)
     letters = numbers.integers(97, 123, rows * _NAME_BYTES, np.uint8).tobytes()
@@ -80,7 +80,7 @@ def small_table(rows: int) -> pa.Table:
 
 
 def large_table(rows: int) -> pa.Table:
-    """Rows whose Examples take about 50 KB: a picture that does not pack, and a label."""
+    """Return rows whose Examples take about 50 KB: an incompressible image and a label."""
     numbers = np.random.default_rng(2)
     images = [numbers.bytes(_IMAGE_BYTES) for _ in range(rows)]
     return pa.table(
@@ -92,12 +92,12 @@ def large_table(rows: int) -> pa.Table:
 
 
 def frames_of(table: pa.Table) -> bytes:
-    """The framed Examples of a table's rows."""
+    """Return the framed Examples of a table."""
     return b"".join(encode_columns(batch) for batch in table.to_batches(max_chunksize=8192))
 
 
 def write_repeated(path: Path, table: pa.Table, size: int) -> RecordSet:
-    """Write a table's Examples over and over, always whole, until the file has `size` bytes."""
+    """Write the Examples of a table repeatedly until the file has `size` bytes."""
     frames = frames_of(table)
     times = max(1, round(size / len(frames)))
     with path.open("wb") as file:
@@ -107,7 +107,7 @@ def write_repeated(path: Path, table: pa.Table, size: int) -> RecordSet:
 
 
 def flip_bits(path: Path, every: int) -> int:
-    """Flip one bit somewhere in each stretch of `every` bytes; gives how many."""
+    """Flip a random bit in each stretch of `every` bytes. Returns the number of flips."""
     places = random.Random(3)  # noqa: S311 - damage that is the same on every run
     size = path.stat().st_size
     starts = range(0, size, every)

@@ -1,4 +1,4 @@
-"""The lines about derived versions: extend and combine, beside the recipes and the disk."""
+"""Lines about derived versions: extend and combine, compared with plain loops and the disk."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _NAMES = (
 
 @batch_udf(Feature("double", "int64"), reads=["label"], code="1")
 def double(batch: pa.RecordBatch) -> dict[str, Any]:
-    """Twice the label."""
+    """Return twice the label."""
     return {"double": pc.multiply(batch["label"], 2)}
 
 
 def all_lines(folder: Path, size: int, only: str = "") -> Iterator[Line]:
-    """Every line whose name holds `only`; its data lies in `folder` until the next is asked for."""
+    """Yield every line whose name contains `only`. Its data stays in `folder` until the next."""
     makers: tuple[Callable[[str, Path, int], Line], ...] = (
         lambda name, at, room: _extending(name, at, room, "rewrite", small_table(SMALL_ROWS)),
         lambda name, at, room: _extending(name, at, room, "rewrite", large_table(LARGE_ROWS)),
@@ -69,7 +69,7 @@ def all_lines(folder: Path, size: int, only: str = "") -> Iterator[Line]:
 
 
 def _base(folder: Path, size: int, table: pa.Table) -> tuple[Version, RecordSet]:
-    """A published version of several shards, and one of the files that it was made of."""
+    """Append a published version of several shards, and one with a single shard per file."""
     sources = [
         write_repeated(folder / f"{number}.tfrecord", table, size // _FILES)
         for number in range(_FILES)
@@ -126,20 +126,20 @@ def _extending(name: str, folder: Path, size: int, mode: TransformMode, table: p
 
 
 def _forget(root: Path, version: str) -> None:
-    """Take a version away as if it had never been."""
+    """Delete all traces of a version."""
     shutil.rmtree(root / "digits" / version, ignore_errors=True)
     for shard in (root / "digits/shards").glob(f"{version}.*"):
         shard.unlink()
 
 
 def _read_bytes() -> int:
-    """How many bytes this process has read from files so far."""
+    """Return the number of bytes that this process has read from files."""
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("rchar"))
 
 
 def _copying(base: Version, path: Path) -> Side:
-    """Copy the shards, and sync the copy."""
+    """Copy the shards and sync the copy."""
     shards = [Path(file) for file in base.latest().files()]
     records = base.latest().records
 
@@ -229,6 +229,6 @@ def _combining(name: str, folder: Path, size: int) -> Line:
     )
 
 
-def _expect(right: bool) -> None:  # noqa: FBT001 - reads as a sentence where it is used
+def _expect(right: bool) -> None:  # noqa: FBT001 - an assertion
     if not right:
         raise RuntimeError("a side did not do the whole work, so its time says nothing")

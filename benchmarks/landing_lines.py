@@ -1,4 +1,4 @@
-"""The lines about landing: a tick of the sensor on a full folder, and a bare scan of it."""
+"""Lines about landing folders: a sensor tick on a full folder, and a bare scan."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _scan(folder: Path) -> int:
 
 
 def _land_all(version: Version, where: LandingFolder) -> None:
-    """Commit every file as landed, in a single entry: none is read."""
+    """Commit every file as appended in a single entry, without reading any."""
     found = scan_landing_folders(version, (where,))
     sources = [
         Source(arrival.path, arrival.size, hashlib.sha256(arrival.path.encode()).hexdigest())

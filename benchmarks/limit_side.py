@@ -1,4 +1,4 @@
-"""The limit: the least that any program must do for the same work."""
+"""Limits: the minimum that any program must do for the same work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MEMBER_BYTES = 1024 * 1024
 
 
 def read_with_crc(source: RecordSet) -> tuple[Side, ...]:
-    """Read a file through one buffer of 4 MB and run the CPU's CRC-32C over it."""
+    """Read a file through a buffer of 4 MB and compute its CRC-32C with the CPU instruction."""
     buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     def with_ours() -> int:
@@ -50,7 +50,7 @@ def read_with_crc(source: RecordSet) -> tuple[Side, ...]:
 
 
 def pass_over(blocks: Sequence[bytes], records: int) -> Side:
-    """Look at every byte in memory once."""
+    """Read every byte in memory once."""
 
     def run() -> int:
         for block in blocks:
@@ -73,7 +73,7 @@ def copy_memory(blocks: Sequence[bytes], records: int) -> Side:
 
 
 def write(path: Path, frames: bytes, times: int, records: int) -> Side:
-    """Write the same bytes, and sync them as our writer does."""
+    """Write the same bytes, with the same syncs as the writer."""
     view = memoryview(frames)
     pieces = _pieces(view, _BUFFER_BYTES)
 
@@ -109,7 +109,7 @@ def copy_file(source: RecordSet, path: Path) -> tuple[Side, ...]:
 
 
 def unpack_with_stdlib(source: RecordSet) -> Side:
-    """Unpack a GZIP file with the standard library, and do nothing with the bytes."""
+    """Decompress a GZIP file with the standard library and drop the bytes."""
 
     def run() -> int:
         with gzip.open(source.path) as file:
@@ -121,7 +121,7 @@ def unpack_with_stdlib(source: RecordSet) -> Side:
 
 
 def unpack_with_isal(source: RecordSet) -> Side:
-    """Unpack a GZIP file of one member with ISA-L, and run CRC-32C over the bytes."""
+    """Decompress a GZIP file of one member with ISA-L and compute its CRC-32C."""
 
     def run() -> int:
         inflate = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
@@ -135,7 +135,7 @@ def unpack_with_isal(source: RecordSet) -> Side:
 
 
 def pack_with_stdlib(path: Path, frames: bytes, records: int) -> Side:
-    """Pack the frames with the standard library, at the level that TensorFlow uses."""
+    """Compress the frames with the standard library, at TensorFlow's level."""
     pieces = _pieces(memoryview(frames), _MEMBER_BYTES)
 
     def run() -> int:
@@ -148,7 +148,7 @@ def pack_with_stdlib(path: Path, frames: bytes, records: int) -> Side:
 
 
 def pack_with_isal(path: Path, frames: bytes, records: int) -> Side:
-    """Pack the frames with ISA-L, a member for each 1 MB."""
+    """Compress the frames with ISA-L, one member per MB."""
     pieces = _pieces(memoryview(frames), _MEMBER_BYTES)
 
     def run() -> int:

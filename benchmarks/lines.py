@@ -1,4 +1,4 @@
-"""The lines about files: the same work done by TensorFlow, by the limit and by us."""
+"""Lines about files: the same work by TensorFlow, by the limit and by Shardline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FLIP_EVERY = MEGABYTE
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What our ratios should at least be, where the plan names a number."""
+    """Minimum ratios of Shardline's speed, if any are set."""
 
     over_tensorflow: float | None = None
     of_limit: float | None = None
@@ -50,9 +50,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A piece of work and the sides that do it; the fastest of each kind counts.
+    """Work and the sides that do it. The fastest side of each kind counts.
 
-    `unit` is what is counted where that is no record; then `record_bytes` is 0.
+    `unit` names what is counted instead of records. Then `record_bytes` is 0.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured line; `sides` has the figures of all sides, also those that were not fastest."""
+    """Measured line. `sides` has the figures of all sides, including slower ones."""
 
     name: str
     record_bytes: float
@@ -81,17 +81,17 @@ class Row:
 
     @property
     def over_tensorflow(self) -> float | None:
-        """How many times as fast as TensorFlow we are."""
+        """Return the speed relative to TensorFlow."""
         return _ratio(self.ours, self.tensorflow)
 
     @property
     def of_limit(self) -> float | None:
-        """Which part of the limit we reach."""
+        """Return the speed relative to the limit."""
         return _ratio(self.ours, self.limit)
 
     @property
     def met(self) -> bool | None:
-        """Whether both ratios reach their targets; None where there is no target."""
+        """Return True if both ratios reach their targets, None without targets."""
         pairs = (
             (self.over_tensorflow, self.target.over_tensorflow),
             (self.of_limit, self.target.of_limit),
@@ -121,7 +121,7 @@ def measure(line: Line, rounds: int, turn_seconds: float = TURN_SECONDS) -> Row:
 
 
 def all_lines(folder: Path, megabytes: int) -> Iterator[Line]:
-    """Every line; its data lies in `folder` until the next one is asked for."""
+    """Yield every line. Each uses `folder` until the next is requested."""
     size = megabytes * MEGABYTE
     for make in (_verify, _features, _encode, _gzip, _salvage):
         yield from make(folder, size)
@@ -322,13 +322,13 @@ def _example_reader(source: RecordSet) -> Callable[[], int]:
     return run
 
 
-def _expect(right: bool, path: Path) -> None:  # noqa: FBT001 - reads as a sentence where it is used
+def _expect(right: bool, path: Path) -> None:  # noqa: FBT001 - an assertion
     if not right:
         raise RuntimeError(f"{path}: a side did not do the whole work, so its time says nothing")
 
 
 def small_rows(size: int) -> int:
-    """How many different records there are: fewer where even the smallest file holds fewer."""
+    """Return the number of distinct records, fewer if the smallest file has fewer."""
     return max(1, min(SMALL_ROWS, size // _SLOWEST_SHARE // 180))
 
 

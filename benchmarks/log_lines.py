@@ -1,4 +1,4 @@
-"""The lines about a version's log: what a long history costs, beside a short one or the disk."""
+"""Lines about the log of a version: the cost of a long history, compared with a short one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A version made for measuring. `commits` are how many are added to it in one run."""
+    """Version written for measuring. A run adds `commits` entries."""
 
     root: Path
     appends: int
@@ -62,9 +62,9 @@ class _Made:
 def all_lines(
     only: str = "", *, small: int = SMALL, large: int = LARGE, commits: int = COMMITS
 ) -> Iterator[Line]:
-    """Every line whose name holds `only`; the versions lie on a disk until the last is done.
+    """Yield every line whose name contains `only`. The versions stay on disk until the last.
 
-    The long log ends where opening costs most: just before a checkpoint is due.
+    The long log ends just before a checkpoint is due, where opening it costs most.
     """
     if not any(only in name for name in _NAMES):
         return
@@ -153,7 +153,7 @@ _CHECKS = ("integrity", "schema")
 
 
 class _Writer:
-    """Commits to a version that it holds open. With `again` the version is made anew each time."""
+    """Writer of commits to an open version. With `again`, each run starts with a new version."""
 
     def __init__(
         self, made: _Made, *, again: bool = False, store: CountingStore | None = None
@@ -177,7 +177,7 @@ class _Writer:
             put_shards(self.made.root, append)
 
     def commit_first(self) -> None:
-        """Commit one already, so that what is loaded once is loaded."""
+        """Commit once, so that everything is loaded."""
         self.version.commit(self._ready.pop())
 
     def run(self) -> int:
@@ -187,7 +187,7 @@ class _Writer:
 
 
 class _Attester(_Writer):
-    """Attests the newest shards of a version, one by one."""
+    """Writer of attestations for the latest shards, one at a time."""
 
     def run(self) -> int:
         shards = self.version.latest().shards
@@ -199,7 +199,7 @@ class _Attester(_Writer):
 
 
 def _put_in_place(folder: Path, size: int, commits: int) -> Side:
-    """The least that a durable commit takes: write a file, sync it, and sync its folder."""
+    """Do the minimum of a durable commit: write a file, sync it and its folder."""
     data = bytes(size)
 
     def prepare() -> None:
@@ -220,7 +220,7 @@ def _put_in_place(folder: Path, size: int, commits: int) -> Side:
 
 
 def _rows_by_arrow(root: Path) -> int:
-    """Read the newest checkpoint, check it, and make Python values of the shards' columns."""
+    """Read and verify the latest checkpoint, and convert its columns to Python values."""
     log = Log(LocalStore(root), *NAME.split("/"))
     data = max((root / log.folder).glob("*.checkpoint")).read_bytes()
     size = int.from_bytes(data[8:16], "little")
@@ -241,6 +241,6 @@ def _requests_remark(short: float, long: float) -> str:
     return f"{long:.3g} requests each, {short:.3g} with the short log"
 
 
-def _expect(right: bool) -> None:  # noqa: FBT001 - reads as a sentence where it is used
+def _expect(right: bool) -> None:  # noqa: FBT001 - an assertion
     if not right:
         raise RuntimeError("a side did not do the whole work, so its time says nothing")

@@ -1,4 +1,4 @@
-"""Peak memory of the operations on a small and on a large file, each in a process of its own."""
+"""Peak memory of operations on a small and a large file, each in a separate process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ROWS = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The peak memory of one operation on both files, in bytes."""
+    """Peak memory of an operation on both files, in bytes."""
 
     operation: str
     small: int
@@ -48,17 +48,17 @@ class Peak:
 
     @property
     def target(self) -> int:
-        """How much more the large file may take."""
+        """Return the allowed growth for the large file."""
         return (128 if self.operation in _GROWING else 64) * _MEBIBYTE
 
     @property
     def met(self) -> bool:
-        """Whether the large file takes hardly more than the small one."""
+        """Return True if the large file takes hardly more than the small one."""
         return self.large - self.small <= self.target
 
 
 def measure_peaks(folder: Path, small_megabytes: int, large_megabytes: int) -> list[Peak]:
-    """Measure every operation; salvage comes last, on the same files with damage."""
+    """Measure every operation. Salvage is last, on the same files after corruption."""
     table = small_table(_ROWS)
     paths = []
     for megabytes in (small_megabytes, large_megabytes):
@@ -82,10 +82,10 @@ def _peak_in_process(operation: str, path: Path) -> int:
 
 
 def peak_bytes() -> int:
-    """This process's peak memory.
+    """Return the peak memory of this process.
 
-    On Linux the resource usage also counts what the parent had before the process started, so the
-    figure of the process itself is preferred.
+    On Linux, the resource usage includes the memory of the parent before the start, so the figure
+    of the process itself is preferred.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -96,7 +96,7 @@ def peak_bytes() -> int:
 
 
 def as_table(peaks: Sequence[Peak], title: str) -> Table:
-    """The peaks as a table to read."""
+    """Return the peaks as a table."""
     table = Table(title=title, title_justify="left")
     table.add_column("operation")
     for name in ("small file", "large file", "difference", "target"):
@@ -115,7 +115,7 @@ def as_table(peaks: Sequence[Peak], title: str) -> Table:
 
 
 def as_json(peaks: Sequence[Peak]) -> list[dict[str, Any]]:
-    """The same as plain values."""
+    """Return the peaks as JSON values."""
     return [{**asdict(peak), "met": peak.met} for peak in peaks]
 
 
@@ -124,7 +124,7 @@ def _mebibytes(size: int) -> str:
 
 
 def main(operation: str, path: str) -> None:
-    """Run one operation and print this process's peak memory."""
+    """Run an operation and print the peak memory of this process."""
     OPERATIONS[operation](Path(path))
     print(json.dumps(peak_bytes()))
 

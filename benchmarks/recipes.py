@@ -1,4 +1,4 @@
-"""What people do without us: loops over parsed Examples, in plain Python."""
+"""Common recipes without Shardline: loops over parsed Examples in plain Python."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def parse_files(files: Sequence[str], spec: object, batch: int, records: int) ->
 
 
 def pair_records(left: RecordSet, right: RecordSet, records: int, path: Path) -> Side:
-    """Put each two records together in a nested loop, with a prefix for the names of each."""
+    """Join pairs of records in a nested loop, with a prefix for the names of each side."""
     tf = load()
 
     def parsed(source: RecordSet) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The measured lines as a table to read, and as JSON."""
+"""Measured lines as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS = {True: "[green]met[/]", False: "[red]missed[/]", None: "-"}
 
 
 def as_table(rows: Sequence[Row], title: str) -> Table:
-    """The table, with what each side did under its figures."""
+    """Return the table, with the work of each side below its figures."""
     table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("work")
     for side in ("TensorFlow", "limit", "us"):
@@ -41,7 +41,7 @@ def as_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The same as plain values."""
+    """Return the lines as JSON values."""
     return [
         {
             **asdict(row),

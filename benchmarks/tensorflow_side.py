@@ -1,4 +1,4 @@
-"""What TensorFlow does, each in its fastest plain form."""
+"""TensorFlow's side, in its fastest plain form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BATCH = 1024
 
 
 def load() -> Any:  # noqa: ANN401 - TensorFlow has no types
-    """TensorFlow, on the processor and without its greetings."""
+    """Import TensorFlow for the CPU, without its log messages."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     with _no_greetings():
@@ -32,7 +32,7 @@ def load() -> Any:  # noqa: ANN401 - TensorFlow has no types
 
 @contextmanager
 def _no_greetings() -> Iterator[None]:
-    """Silence the standard error below Python: TensorFlow greets before it reads its settings."""
+    """Silence the stderr descriptor: TensorFlow logs before it reads its settings."""
     sys.stderr.flush()
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -75,7 +75,7 @@ def parse_file(source: RecordSet) -> tuple[Side, ...]:
 
 
 def parse_memory(payloads: Sequence[bytes]) -> tuple[Side, ...]:
-    """Parse every feature of the small records, in batches that are tensors already."""
+    """Parse every feature of the small records, in batches that already are tensors."""
     tf = load()
     parse = _parser(tf)
     graph = tf.function(parse, reduce_retracing=True)
@@ -108,7 +108,7 @@ def _count(parsed: Iterable[Any]) -> int:
 
 
 def write_table(path: Path, table: pa.Table) -> Side:
-    """Make an Example of each row of the small records and write it."""
+    """Build and write an Example for each row of the small records."""
     tf = load()
     rows = table.to_pylist()
 
@@ -147,7 +147,7 @@ def copy_records(sources: Sequence[RecordSet], path: Path) -> Side:
 
 
 def write_payloads(path: Path, payloads: Sequence[bytes], compression: str) -> Side:
-    """Write payloads that are serialized already."""
+    """Write serialized payloads."""
     tf = load()
 
     def run() -> int:

@@ -1,4 +1,4 @@
-"""Time the sides of a line against each other: taking turns, each figure the best of its runs."""
+"""Timing of the sides of a line in turns. Each figure is the best of its runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TURN_SECONDS = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One way to do a piece of work. `run` does it once and gives how many records that were.
+    """Implementation of some work. `run` does it once and returns the number of records.
 
-    `scratch` is the file it makes, if any; it is removed after each run, outside the timing.
-    `prepare` is called before each run, outside the timing too.
+    `scratch` is its output file, deleted after each run, outside the timing. `prepare` is called
+    before each run, also outside the timing.
     """
 
     what: str
@@ -29,7 +29,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The best that one side reached."""
+    """Best result of a side."""
 
     what: str
     records_per_second: float
@@ -38,10 +38,10 @@ class Figure:
 def best_rates(
     sides: Sequence[Side], rounds: int, turn_seconds: float = TURN_SECONDS
 ) -> dict[Side, float]:
-    """The best records per second of each side, which take turns so that noise hits them alike.
+    """Return the best records per second of each side. Turns make noise affect all alike.
 
-    A side that is quick runs more than once in its turn, until `turn_seconds` have passed. What
-    comes first warms up and is not counted.
+    A fast side runs repeatedly in its turn, until `turn_seconds` have passed. The first turn warms
+    up and does not count.
     """
     best = dict.fromkeys(sides, 0.0)
     for side in sides:
@@ -57,7 +57,7 @@ def best_rates(
 
 
 def fastest(sides: Iterable[Side], rates: dict[Side, float]) -> Figure | None:
-    """The fastest of the sides that do the same work; None if there are none."""
+    """Return the fastest of the sides that do the same work, None without sides."""
     figures = [Figure(side.what, rates[side]) for side in sides]
     return max(figures, key=lambda figure: figure.records_per_second, default=None)
 

@@ -1,4 +1,4 @@
-"""Versions with as many entries as asked for, made without waiting for the disk at each."""
+"""Versions with any number of entries, written without syncing each."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 
 @contextmanager
 def disk_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards, on a disk: in memory a sync costs nothing."""
+    """Yield a temporary folder on a disk: in memory, a sync costs nothing."""
     parent = _DISK if _DISK.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="shardline-bench-", dir=parent) as name:
         yield Path(name)
 
 
 def append_of(number: int) -> Append:
-    """An append of one shard."""
+    """Return an append of one shard."""
     digest = hashlib.sha256(b"%d" % number).hexdigest()
     source = Source(path=f"landing/{number:010}.jsonl", size=number, sha256=digest)
     name = f"v1.{digest[:32]}.tfrecord"
@@ -51,13 +51,13 @@ def append_of(number: int) -> Append:
 
 
 def put_shards(root: Path, append: Append) -> None:
-    """Put the files there that an append tells of."""
+    """Write the files of an append."""
     for shard in append.shards:
         (root / "digits/shards" / shard.name).write_bytes(_SHARD)
 
 
 def make_version(root: Path, appends: int, schema: Schema = _SCHEMA) -> None:
-    """Write the log of a version that was appended to so many times; no commit reads the shards."""
+    """Write the log of a version after so many appends. Commits do not read the shards."""
     log = Log(LocalStore(root), *NAME.split("/"))
     (root / log.folder).mkdir(parents=True)
     (root / "digits/shards").mkdir()
@@ -78,7 +78,7 @@ def make_version(root: Path, appends: int, schema: Schema = _SCHEMA) -> None:
 
 
 class CountingStore(LocalStore):
-    """A store that counts what it is asked: what an object store would answer, and bill."""
+    """Store that counts its requests, as an object store would bill them."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -16,7 +16,7 @@ from tests.sampling import sample_seed
 
 
 def main() -> int:
-    """Run what the arguments ask for; 1 if a case failed."""
+    """Run the requested targets. Returns 1 if a case failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all")
     parser.add_argument("--minutes", type=float, default=10.0, help="in total; default: 10")
@@ -62,7 +62,7 @@ def _fuzz(target: Target, *, seed: str, seconds: float, folder: Path) -> TargetR
 
 
 def _memory() -> str | None:
-    """Return the folder in memory, if there is any: the disk is not what is tested."""
+    """Return a folder in memory, if possible, because the disk is not tested."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - see above
 
 

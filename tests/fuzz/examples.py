@@ -138,7 +138,7 @@ def json_rows(data: bytes) -> list[dict[str, Any]]:
 
 
 def assert_same_rows(stored: Sequence[Row], expected: Sequence[Mapping[str, Any]]) -> None:
-    """Raise Finding if a record differs from the row that it was made of."""
+    """Raise Finding if a record differs from its row."""
     if len(stored) != len(expected):
         raise Finding(f"{len(stored)} records of {len(expected)} rows")
     for number, (row, wanted) in enumerate(zip(stored, expected, strict=True)):

@@ -168,7 +168,7 @@ def announce(**event: object) -> None:
 
 
 def replay(path: Path, folder: Path) -> dict[str, Any]:
-    """Run a saved case again, in a worker of its own."""
+    """Run a saved case again in a separate worker."""
     end = time.time() + CASE_SECONDS
     (event,) = _Run(sys.executable, ["--file", str(path.absolute())], folder, end).events()
     return event
@@ -194,7 +194,7 @@ class _Run:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yield one event for each case; a case that ends the process is the last one."""
-        with tempfile.TemporaryFile() as errors:  # A pipe that nobody reads would block the worker.
+        with tempfile.TemporaryFile() as errors:  # A pipe without a reader would block the worker.
             yield from self._events(errors)
 
     def _events(self, errors: IO[bytes]) -> Iterator[dict[str, Any]]:

@@ -59,7 +59,7 @@ def _run(target: Target, number: int, case: Case, base: Path) -> bool:
         report["code"] = error.code
     except Finding as error:
         report = _failure("wrong result", error)
-    except Exception as error:  # noqa: BLE001 - that is what is looked for
+    except Exception as error:  # noqa: BLE001 - any exception is a finding
         report = _failure(f"raw {type(error).__name__}", error)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the sweeps with an aftermath run: `python aftermath_commands.py VERB FOLDER`.
+"""Commands of the sweeps with an aftermath: `python aftermath_commands.py VERB FOLDER`.
 
 A failure ends with exit code 1 and the error as JSON on stderr.
 """

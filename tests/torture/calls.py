@@ -52,7 +52,7 @@ DELETED = " (deleted)"
 
 @dataclass(frozen=True)
 class Call:
-    """One system call of the log.
+    """System call in the log.
 
     `when` is its number among the calls of that name in its thread, as strace counts for `when=`;
     `paths` are what it acts on, relative to the folder if they are in it. `size` is how many bytes
@@ -153,7 +153,7 @@ def _paths(name: str, arguments: str, cwd: Path) -> list[str]:
     if name not in BY_PATH:
         return []
     if name in MAKING_LINKS_TO_TEXT:
-        del tokens[0]  # what the link says is no path that the call touches
+        del tokens[0]  # the target of the link is no path of the call
     paths = []
     base = str(cwd)
     for token in tokens:

@@ -1,4 +1,4 @@
-"""What the sweeps of appends and rebuilds run: `python data_commands.py VERB FOLDER`.
+"""Commands of the sweeps of appends and rebuilds: `python data_commands.py VERB FOLDER`.
 
 One worker, so that every run makes the same calls. A failure ends with exit code 2 and the error
 that the command line would show.

@@ -1,4 +1,4 @@
-"""What the sweeps of derived versions run: `python derive_commands.py VERB FOLDER`.
+"""Commands of the sweeps of derived versions: `python derive_commands.py VERB FOLDER`.
 
 One worker, so that every run makes the same calls. A failure ends with exit code 2 and the error
 that the command line would show.
@@ -53,7 +53,7 @@ def _extend(folder: Path, mode: TransformMode) -> None:
 
 
 def extend_overlay(folder: Path) -> None:
-    """Put new fields beside the records of a version."""
+    """Add features to a version, as overlays."""
     _extend(folder, "overlay")
 
 

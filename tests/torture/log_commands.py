@@ -1,4 +1,4 @@
-"""What the sweeps of the log run, each as a process of its own: `python log_commands.py VERB ROOT`.
+"""Commands of the sweeps of the log, each in a process: `python log_commands.py VERB ROOT`.
 
 A failure ends with exit code 2 and our own error message, as the command line does it.
 """

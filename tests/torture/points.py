@@ -38,7 +38,7 @@ class Point:
 
     @property
     def label(self) -> str:
-        """The point in one line, the same in every run."""
+        """Return the point in one line, the same in every run."""
         if self.fault == "none":
             return "no fault"
         where = f"{self.call} {self.ordinal} {self.path}".strip()
@@ -47,7 +47,7 @@ class Point:
 
     @property
     def after_the_last_call(self) -> bool:
-        """Whether all was done already: the process is killed as it exits."""
+        """Return True if the process is killed as it exits, after all work."""
         return self.call == EXIT
 
 
@@ -57,7 +57,7 @@ CLEAN = Point("", 0, 0, "", "none")
 def sample(points: Sequence[Point], count: int, seed: str = "") -> list[Point]:
     """Choose points, well spread: every call and every fault first, then every pair.
 
-    The same points and the same seed give the same choice, in the order of the points.
+    The same points and seed give the same choice, in the order of the points.
     """
     rest = sorted(points, key=lambda point: sha256(f"{seed} {point.label}".encode()).digest())
     calls: Counter[str] = Counter()
@@ -67,7 +67,7 @@ def sample(points: Sequence[Point], count: int, seed: str = "") -> list[Point]:
     chosen: set[Point] = set()
 
     def wear(point: Point) -> tuple[bool, int, int]:
-        """How much of what this point shows has been seen: the least is taken next."""
+        """Return how much of this point is covered by others. The least covered is next."""
         call, fault = calls[point.call], faults[point.fault, point.persistent]
         pair = pairs[point.call, point.fault]
         return (call > 0 and fault > 0, pair, call + fault + paths[point.path])

@@ -1,4 +1,4 @@
-"""Run a command under strace with one fault, and see it end."""
+"""Run a command under strace with one fault, and observe its end."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ PATIENCE_WITH_INTERRUPTIONS = 20.0
 
 
 class HarnessError(Exception):
-    """The sweep itself cannot go on: nothing is said about the command under torture."""
+    """Failure of the sweep itself, which says nothing about the command."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run under strace ended; `hung` says that it had to be killed for that."""
+    """Result of a run under strace. `hung` is set if it had to be killed."""
 
     exit_code: int
     stdout: str
@@ -54,7 +54,7 @@ def run_traced(
     cwd: Path,
     environment: Mapping[str, str],
 ) -> Ended:
-    """Run a command with the fault of a point; the calls on `folder` are what counts."""
+    """Run a command with the fault of a point. Only calls on `folder` count."""
     process = subprocess.Popen(
         [*_strace(point, folder, log), "--", *command],
         cwd=cwd,
@@ -93,7 +93,7 @@ def _strace(point: Point, folder: Path, log: Path) -> list[str]:
 
 
 def _ended(process: subprocess.Popen[str], log: Path, point: Point) -> tuple[str, str, bool]:
-    """Wait for the end of a run, or make it: gives stdout, stderr and whether it had hung."""
+    """Wait for the end of a run, or kill it. Returns stdout, stderr and whether it hung."""
     endless = point.fault == "EINTR" and point.persistent
     patience = PATIENCE_WITH_INTERRUPTIONS if endless else PATIENCE
     deadline = time.monotonic() + patience
@@ -120,12 +120,12 @@ def _injections(log: Path) -> int:
 
 
 def _kill_traced(strace: subprocess.Popen[str], log: Path) -> None:
-    """Kill all that strace traces, but not strace: it waits until they are gone, and so do we.
+    """Kill all traced processes, but not strace, which waits until they have exited.
 
-    A judge must look at a folder at rest.
+    A judge must see a folder at rest.
     """
     for thread in {int(line.split()[0]) for line in log.read_bytes().splitlines()}:
-        # Who is of another group has only inherited the number.
+        # A process of another group only inherited the number.
         with contextlib.suppress(ProcessLookupError):
             if os.getpgid(thread) == strace.pid:
                 os.kill(thread, signal.SIGKILL)
@@ -137,7 +137,7 @@ def _find_strace() -> str:
 
 @cache
 def unavailable() -> str | None:
-    """Why nothing can be put under torture here, or None if it can."""
+    """Return why sweeps cannot run here, or None."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,7 @@ def unavailable() -> str | None:
 
 @cache
 def shim() -> Path | None:
-    """The library made from short_write.c, or None where there is no C compiler."""
+    """Return the library built from short_write.c, or None without a C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None

@@ -172,7 +172,7 @@ class Worker:
         return _entry(report.entry)
 
     def rebuild_into(self) -> Outcome:
-        """Rebuild the base into a version of its own."""
+        """Rebuild the base into another version."""
         into = self.version(SINGLE)
         report = rebuild(self.version(BASE), into=into, compression="gzip", executor=self.executor)
         return {"version": SINGLE, **_entry(report.entry)}

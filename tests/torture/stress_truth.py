@@ -115,7 +115,7 @@ def problems_of(folder: Path) -> Iterator[str]:
 
 
 def _lost_commits(lines: list[Json], truth: Truth) -> Iterator[str]:
-    """A commit that a worker was promised is in the log, as it was."""
+    """Yield commits reported to a worker that the log does not have."""
     for line in lines:
         if "digest" in line:
             entries = truth.entries[line.get("version", BASE)]
@@ -125,7 +125,7 @@ def _lost_commits(lines: list[Json], truth: Truth) -> Iterator[str]:
 
 
 def _wrong_reads(lines: list[Json], truth: Truth) -> Iterator[str]:
-    """What workers read while others wrote is what the snapshot contains."""
+    """Yield reads by workers that differ from the snapshot."""
     for line in lines:
         if "ids" in line:
             expected = truth.expected[line["version"]][line["snapshot"]]
@@ -134,7 +134,7 @@ def _wrong_reads(lines: list[Json], truth: Truth) -> Iterator[str]:
 
 
 def _wrong_version(version: StoredVersion, truth: Truth) -> Iterator[str]:
-    """The log verifies, and every snapshot that must be readable has its records."""
+    """Yield faults of the log, and of readable snapshots."""
     if version.name not in truth.expected or not version.state.snapshot:
         return
     try:
@@ -172,7 +172,7 @@ def _wrong_snapshot(snapshot: StoredSnapshot, truth: Truth) -> Iterator[str]:
 
 
 def _erased_since(snapshot: StoredSnapshot, truth: Truth) -> bool:
-    """Return True if an erase deleted shards of an older snapshot, which nobody may read again."""
+    """Return True if an erase deleted shards of an older snapshot, which is unreadable since."""
     entries = truth.entries[snapshot.version]
     return any(
         entry["operation"] == "erase" and entry["number"] > snapshot.entry for entry in entries
@@ -180,7 +180,7 @@ def _erased_since(snapshot: StoredSnapshot, truth: Truth) -> bool:
 
 
 def _wrong_traces(catalog: LogIndex) -> Iterator[str]:
-    """Records trace back to the row of the source that has their id."""
+    """Yield records that do not trace back to the source row with their id."""
     tracer = RecordTracer(catalog)
     for name in catalog.names(DATASET):
         version = catalog.version(name)

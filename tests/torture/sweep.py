@@ -1,4 +1,4 @@
-"""Kill a command at each of its system calls, make each of them fail, and judge what is left.
+"""Kill a command at each of its system calls, make each of them fail, and judge the result.
 
 A clean run under strace lists the calls that change something in a folder. Then, once per call and
 fault, the command runs on a fresh copy of the folder with that one fault, and a judge looks at what
@@ -103,12 +103,12 @@ _AIMS = 5
 
 
 class AimError(HarnessError):
-    """A fault hit another call than the one it was for."""
+    """Fault that hit another call than intended."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A command to put under torture.
+    """Command under torture.
 
     `prepare` builds the starting state in an empty folder. It is called once: every run gets a copy
     of what it built, so that must not hold its own path. `command` gives the arguments to run on a
@@ -137,21 +137,21 @@ class Case:
         )
 
     def surroundings(self) -> dict[str, str]:
-        """The environment: one in which the same command makes the same calls."""
+        """Return an environment in which the same command makes the same calls."""
         fixed = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT)}
         return {**os.environ, **fixed, **self.environment}
 
     def normal(self, call: Call) -> str:
-        """What a call acts on, without the random parts of its names."""
+        """Return the target of a call, without the random parts of names."""
         return " > ".join(re.sub(self.volatile, "*", path) for path in call.paths)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """Result of a run.
 
-    `killed` says that it was: by the fault, or by the harness because it was `hung`. `calls` are
-    those that can change the folder, in order.
+    `killed` is set if the fault killed the run, or the harness did because it was `hung`. `calls`
+    are the calls that can change the folder, in order.
     """
 
     case: Case
@@ -166,22 +166,22 @@ class Outcome:
 
     @property
     def injected(self) -> bool:
-        """Whether there was a fault. It hit the call that was meant: other runs are refused."""
+        """Return True if there was a fault. It hit the intended call: other runs are rejected."""
         return self.point.fault != "none"
 
     @property
     def failed(self) -> bool:
-        """Whether the command ended by itself and said that it failed."""
+        """Return True if the command ended with an error."""
         return not self.killed and self.exit_code != 0
 
     def again(self) -> subprocess.CompletedProcess[str]:
-        """Run the same command once more on what is left, without a fault."""
+        """Run the same command once more on the result, without a fault."""
         return self.case.run_plainly(self.folder)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A point after which something was wrong."""
+    """Point after which something was wrong."""
 
     point: Point
     what: str
@@ -189,7 +189,7 @@ class Failure:
 
 
 def assert_error_names(outcome: Outcome, *paths: Path) -> None:
-    """Assert that a command which failed says in its error which file (or one of them) it was."""
+    """Assert that the error of a failed command names the file, or one of them."""
     if outcome.failed:
         assert any(str(path) in outcome.stderr for path in paths), (
             f"exit code {outcome.exit_code}, but stderr does not name "
@@ -198,20 +198,20 @@ def assert_error_names(outcome: Outcome, *paths: Path) -> None:
 
 
 def assert_success_is_synced(outcome: Outcome) -> None:
-    """Assert that a command which succeeded left nothing of which it could not sync the bytes."""
+    """Assert that a successful command left only synced bytes."""
     if outcome.exit_code == 0:
         lost = unsynced(outcome.calls)
         assert not lost, f"success, but a sync failed of {', '.join(sorted(lost))}"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder by its relative path: handy to compare states."""
+    """Return every file below a folder by relative path, to compare states."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 class Sweep:
-    """One case, with its runs in folders of their own below `work`."""
+    """Case and its runs, in separate folders below `work`."""
 
     def __init__(self, case: Case, work: Path) -> None:
         self.case = case
@@ -225,9 +225,9 @@ class Sweep:
         case.prepare(self._template)
 
     def points(self) -> list[Point]:
-        """Profile one clean run: every fault at every call that can change the folder.
+        """Profile a clean run: every fault at every call that can change the folder.
 
-        `left_out` tells what cannot be aimed at.
+        `left_out` lists calls that cannot be targeted.
         """
         outcome, trace = self._traced(CLEAN)
         if outcome.exit_code != 0:
@@ -249,7 +249,7 @@ class Sweep:
         return points
 
     def _points_at(self, call: Call, ordinal: int, same: Sequence[Call]) -> list[Point]:
-        """The faults at a call; `same` are the calls of that name and number in all threads."""
+        """Return the faults at a call. `same` are calls of that name and number in all threads."""
         path = self.case.normal(call)
         others = frozenset(self.case.normal(one) for one in same if one.mutates) - {path}
         faults: list[tuple[Fault, bool]] = []
@@ -277,7 +277,7 @@ class Sweep:
         ]
 
     def run(self, point: Point) -> Outcome:
-        """Run the command on a fresh folder with one fault, which must hit the call it is for."""
+        """Run the command on a new folder with one fault, which must hit its call."""
         return self._traced(point)[0]
 
     def _run_aimed(self, point: Point) -> Outcome:
@@ -340,7 +340,7 @@ class Sweep:
         self._check_aim(point, ended.trace, ended.stderr)
         killed = ended.hung or point.fault == "kill"
         if not killed and ended.exit_code < 0:
-            # Were this taken for a kill of the sweep, nobody would ask for an error message.
+            # Counted as a kill of the sweep, it would need no error message.
             raise HarnessError(
                 f"{point.label}: the command died of signal {-ended.exit_code}, which is not ours:"
                 f"\n{ended.stderr[-2000:]}"
@@ -382,7 +382,7 @@ class Sweep:
 
 
 def torture(case: Case, work: Path, *, sampled: int = 3) -> None:
-    """Sweep a case, and fail with every point that went wrong."""
+    """Sweep a case and fail with every point that went wrong."""
     require_strace()
     sweep = Sweep(case, work)
     points = sweep.points()
@@ -407,7 +407,7 @@ def torture(case: Case, work: Path, *, sampled: int = 3) -> None:
 
 
 def report(case: Case, count: int, failures: Sequence[Failure]) -> str:
-    """List every failure with what was wrong, where to look and how to run it alone."""
+    """List every failure: the problem, the folder, and the command to run it alone."""
     test = os.environ.get("PYTEST_CURRENT_TEST", "tests/torture").removesuffix(" (call)")
     lines = [f"{case.name}: {len(failures)} of {count} points went wrong"]
     for failure in failures:
@@ -424,6 +424,6 @@ def report(case: Case, count: int, failures: Sequence[Failure]) -> str:
 
 
 def require_strace() -> None:
-    """Skip the test where strace is missing or may not trace."""
+    """Skip the test if strace is missing or not permitted."""
     if (reason := unavailable()) is not None:
         pytest.skip(reason)

@@ -1,7 +1,7 @@
-"""Other operations after a fault: nothing is lost, nothing is left, and errors say what was done.
+"""Other operations after a fault: nothing is lost or left over, and errors state what was done.
 
-A command is killed, or a system call of it fails. Then vacuum, append, verify, audit and export run
-in an order that differs from point to point, before the same command runs again.
+A command is killed, or one of its system calls fails. Then vacuum, append, verify, audit and
+export run, in an order that differs from point to point, before the command runs again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OTHER = [b"a record of another append"]
 
 
 def prepare(folder: Path) -> None:
-    """Two versions, shards that nobody needs, and a shard that was never committed."""
+    """Write two versions, unreferenced shards, and a shard that was never committed."""
     prepare_version(folder)
     version = Version(folder / "root", NAME)
     rebuild(version, snapshot="latest", into=Version(folder / "root", SINGLE), target_bytes=300)
@@ -47,7 +47,7 @@ def prepare(folder: Path) -> None:
 
 
 def prepare_shards(folder: Path) -> None:
-    """The same with several shards, so that there is something to rebuild."""
+    """Write the same with several shards, so that there is something to rebuild."""
     prepare(folder)
     rebuild(Version(folder / "root", NAME), snapshot="latest", target_bytes=150)
 
@@ -84,13 +84,13 @@ OTHERS: Sequence[Callable[[Path], None]] = (
 
 
 def others(outcome: Outcome) -> Sequence[Callable[[Path], None]]:
-    """All other operations, in an order of this point's own."""
+    """Return all other operations, in an order specific to the point."""
     label = outcome.point.label
     return sorted(OTHERS, key=lambda one: sha256(f"{label} {one.__name__}".encode()).digest())
 
 
 def judge(folder: Path, outcome: Outcome, old: list[bytes], new: list[bytes]) -> None:
-    """All or nothing of it is there, whatever runs next, and nothing is left over at the end."""
+    """Assert all or nothing, whatever runs next, and no leftovers at the end."""
     expected = records(folder)
     assert expected in (old, new), f"neither as before nor done: {expected}"
     if outcome.exit_code == 0:
@@ -118,7 +118,7 @@ def judge_output(folder: Path, outcome: Outcome) -> None:
 
 
 def announced(root: Path) -> set[str]:
-    """The shards that entries announce."""
+    """Return the shards that entries announce."""
     return {
         shard
         for name in (NAME, SINGLE)
@@ -128,7 +128,7 @@ def announced(root: Path) -> set[str]:
 
 
 def judge_vacuum(folder: Path, outcome: Outcome) -> None:
-    """The error names what was announced and deleted, and never says that nothing was."""
+    """Assert that the error names announced and deleted files."""
     template = contents(folder.parent / "template" / "root")
     gone = set(template.keys() - contents(folder / "root").keys())
     said = announced(folder / "root")

@@ -1,4 +1,4 @@
-"""Append under torture: all of the new records are there or none, and the next run brings them."""
+"""Append under torture: all new records or none, and the next run adds them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prepare_damaged(folder: Path) -> None:
 
 
 def with_quarantine(folder: Path) -> tuple[list[bytes], list[int]]:
-    """The records, and the rows that the log says are in quarantine, as they are found there."""
+    """Return the records, and the quarantined rows that the log lists, as read from their file."""
     version = Version(folder / "root", NAME)
     found = []
     for _, entry in version.log.replay():

@@ -1,4 +1,4 @@
-"""What is read from strace's log."""
+"""Parsing of strace logs."""
 
 from __future__ import annotations
 

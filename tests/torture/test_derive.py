@@ -1,4 +1,4 @@
-"""Derived versions under torture: as before or done, the base untouched, nothing computed twice."""
+"""Derived versions under torture: before or done, with an unchanged base and no work done twice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NUMBERS = list(range(6))
 
 
 def prepare(folder: Path) -> None:
-    """A version of two shards, and a loose file of the same records."""
+    """Write a version of two shards, and a standalone file of the same records."""
     records = [example_of(x=number) for number in NUMBERS]
     (folder / "a.tfrecord").write_bytes(framed(*records[:3]))
     (folder / "b.tfrecord").write_bytes(framed(*records[3:]))
@@ -45,13 +45,13 @@ def prepare(folder: Path) -> None:
 
 
 def prepare_overlays(folder: Path) -> None:
-    """The version, and one with overlays on it."""
+    """Write the version, and another with overlays on it."""
     prepare(folder)
     extend_overlay(folder)
 
 
 def held(folder: Path, name: str = DERIVED) -> dict[str, Any]:
-    """What a version holds, every entry and every shard proved; nothing if it is not there."""
+    """Return the content of a verified version, nothing if it does not exist."""
     version = Version(folder / "root", name)
     if not version.exists:
         return {}
@@ -65,7 +65,7 @@ def held(folder: Path, name: str = DERIVED) -> dict[str, Any]:
 
 
 def finished(folder: Path) -> set[str]:
-    """The shards of the derived version that were made, and have their receipts."""
+    """Return the written shards of the derived version that have receipts."""
     receipts = (folder / "root/digits/shards").glob("v2.*.receipt")
     return {path.name.removesuffix(".receipt") for path in receipts}
 
@@ -73,7 +73,7 @@ def finished(folder: Path) -> set[str]:
 def judge(
     folder: Path, outcome: Outcome, states: Callable[[Path], object], old: object, new: object
 ) -> None:
-    """It is as before or done, the base is what it was, and the next run leads to done."""
+    """Assert before or done, an unchanged base, and that the next run completes."""
     found = states(folder)
     assert found in (old, new), f"neither as before nor done: {found}"
     if outcome.exit_code == 0 or outcome.point.after_the_last_call:
@@ -98,7 +98,7 @@ def case(
     new: object,
     ready: Callable[[Path], None] = prepare,
 ) -> Case:
-    """The sweep of one verb."""
+    """Return the sweep of a verb."""
     return Case(
         name=verb,
         command=lambda folder: [sys.executable, str(COMMANDS), verb, str(folder)],

@@ -41,13 +41,13 @@ def command(folder: Path, mode: str) -> list[str]:
 
 
 def content(folder: Path) -> bytes | None:
-    """What is under the final name."""
+    """Return the content under the final name."""
     path = folder / "a"
     return path.read_bytes() if path.exists() else None
 
 
 def judge_fault(folder: Path, outcome: Outcome, old: bytes | None) -> None:
-    """What holds for a new file as for a replaced one."""
+    """Assert the guarantees for new and for replaced files."""
     found = content(folder)
     assert found in {old, NEW}, "neither the old content nor the new one is there"
     if outcome.exit_code == 0 or outcome.point.after_the_last_call:

@@ -1,4 +1,4 @@
-"""An erase under torture: each version as before or done, and the next run finishes it."""
+"""Erase under torture: each version is before or done, and the next run completes it."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ AFTER = {"double": [2 * number for number in LEFT], "x": LEFT}
 
 
 def states(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both versions hold."""
+    """Return the content of both versions."""
     return held(folder, BASE), held(folder, DERIVED)
 
 
 def shards(folder: Path) -> set[str]:
-    """Shards that were made, and have their receipts."""
+    """Return the written shards that have receipts."""
     receipts = (folder / "root/digits/shards").glob("*.receipt")
     return {path.name.removesuffix(".receipt") for path in receipts}
 
 
 def judge(folder: Path, outcome: Outcome) -> None:
-    """The base is done first; whatever was finished is used by the next run, which ends it."""
+    """Assert that the base is first, and that the next run reuses finished shards and completes."""
     before, done = ({"x": NUMBERS}, EXTENDED), ({"x": LEFT}, AFTER)
     found = states(folder)
     assert found in (before, (done[0], before[1]), done), f"neither as before nor done: {found}"
@@ -82,7 +82,7 @@ REFUSED = [{"x": 7, "y": "bad"}, {"x": 8, "y": "bad"}]
 
 
 def prepare_refused(folder: Path) -> None:
-    """A version with two rows in quarantine, and a receipt that quotes their reasons."""
+    """Write a version with two quarantined rows, and a receipt that quotes their reasons."""
     source = folder / "a.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in [{"x": 1, "y": 0.5}, *REFUSED]))
     schema = Schema((Feature("x", "int64"), Feature("y", "float")))
@@ -91,7 +91,7 @@ def prepare_refused(folder: Path) -> None:
 
 
 def struck(folder: Path) -> tuple[list[int], bool]:
-    """The rows that a quarantine file has, and whether the receipt still quotes reasons."""
+    """Return the rows of a quarantine file, and whether the receipt still quotes reasons."""
     (path,) = (folder / "root/digits/quarantine").glob("*.jsonl")
     rows = [json.loads(json.loads(line)["content"])["x"] for line in path.open()]
     name = f"digits/shards/{path.stem}.tfrecord{RECEIPT}"
@@ -102,7 +102,7 @@ def struck(folder: Path) -> tuple[list[int], bool]:
 
 
 def judge_struck(folder: Path, outcome: Outcome) -> None:
-    """Each file is old or new, whole; the receipt first, so that the next run knows of both."""
+    """Assert whole old or new files, the receipt first, so that the next run finds both."""
     found = struck(folder)
     assert found in (([7, 8], True), ([7, 8], False), ([8], False))
     if outcome.exit_code == 0 or outcome.point.after_the_last_call:
@@ -122,7 +122,7 @@ def judge_struck(folder: Path, outcome: Outcome) -> None:
 
 
 def assert_replaced_durably(outcome: Outcome, files: int) -> None:
-    """Each file is synced under its temporary name before, and its folder behind, the rename."""
+    """Assert a sync of the temporary file before the rename, and of its folder after."""
     renames = [at for at, call in enumerate(outcome.calls) if call.name in RENAMING]
     assert len(renames) == files
     for at in renames:

@@ -1,4 +1,4 @@
-"""The log under torture: a commit, a checkpoint and a vacuum are done or not done, never half."""
+"""The log under torture: a commit, a checkpoint and a vacuum are done or not, never half."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(verb: str, folder: Path) -> Sequence[str]:
 
 
 def read(folder: Path) -> Version:
-    """The version as it is on disk, every entry proved, its checkpoint no other than the log."""
+    """Return the version as on disk, with verified entries and a checkpoint equal to the log."""
     version = Version(folder, NAME)
     report = verify_log(version.log)
     assert not report.problems, report.problems
@@ -56,7 +56,7 @@ def labels(folder: Path) -> list[str]:
 
 
 def judge_commit(folder: Path, outcome: Outcome, old: Sequence[str], new: Sequence[str]) -> None:
-    """The list is the old or the new one; the next run leads to the new one, and only once."""
+    """Assert the old or the new list. The next run leads to the new one, only once."""
     found = labels(folder)
     assert found in (old, new), f"neither the old list nor the new one: {found}"
     if outcome.exit_code == 0 or outcome.point.after_the_last_call:
@@ -97,7 +97,7 @@ def judge_attest(folder: Path, outcome: Outcome) -> None:
 
 
 def judge_checkpoint(folder: Path, outcome: Outcome) -> None:
-    """A checkpoint that cannot be written does not fail the commit that it follows."""
+    """Assert that a failed checkpoint does not fail the commit before it."""
     many = [f"shard {number}" for number in range(CHECKPOINT_INTERVAL - 2)]
     judge_commit(folder, outcome, many, [*many, NEW])
     touched_checkpoint = "checkpoint" in outcome.point.path
@@ -132,7 +132,7 @@ DOOMED = {
 
 
 def prepare_vacuum(folder: Path) -> None:
-    """A version with a shard that was rejected, one that was never committed, and leftovers."""
+    """Write a version with a rejected shard, an uncommitted shard and leftovers."""
     version = make_version(folder)
     append(version, "kept")
     attest_shards(version, "kept")
@@ -145,7 +145,7 @@ def prepare_vacuum(folder: Path) -> None:
 
 
 def judge_vacuum(folder: Path, outcome: Outcome) -> None:
-    """What is needed stays whatever happens; what is not is gone after success."""
+    """Assert that needed files stay, and that the others are deleted after success."""
     assert labels(folder) == ["kept"]
     left = {name for name in DOOMED if (folder / "digits" / name).exists()}
     if outcome.exit_code == 0 or outcome.point.after_the_last_call:

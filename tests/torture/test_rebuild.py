@@ -1,4 +1,4 @@
-"""Rebuilds under torture: the old files or the new ones, whole, and no record twice or lost."""
+"""Rebuilds under torture: whole old or new files, and no record twice or lost."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def judge_first_export(folder: Path, outcome: Outcome) -> None:
 
 
 def prepare_older_export(folder: Path) -> None:
-    """An export of a snapshot with fewer records than the newest."""
+    """Write an export of a snapshot with fewer records than the latest."""
     prepare_version(folder)
     version = Version(folder / "root", NAME)
     export(version, folder / "out.tfrecord", snapshot="latest")

@@ -1,4 +1,4 @@
-"""The harness itself: a sound program passes, every broken one is caught at the right points."""
+"""The harness itself: a correct program passes, each broken one is caught at the right points."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def sweep_of(program: str, work: Path) -> Sweep:
 
 
 def broken(before: str, after: str) -> str:
-    """The sound program with one thing wrong."""
+    """Return the correct program with one defect."""
     assert before in SOUND
     return SOUND.replace(before, after)
 

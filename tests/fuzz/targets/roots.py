@@ -29,7 +29,7 @@ Results = dict[str, Any]
 
 
 def _operations(root: Path, name: str) -> dict[str, Callable[[], Any]]:
-    """Return what is done with a version; a result of None is not compared."""
+    """Return the operations on a version. A result of None is not compared."""
     catalog = LogIndex(root)
 
     def take() -> Any:  # noqa: ANN401 - any result
