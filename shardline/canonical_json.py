@@ -17,7 +17,7 @@ _NO_DIGEST = "0" * 64
 
 
 def encode(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """The canonical bytes of a JSON value; refuses with ValueError what has none."""
+    """Encode a JSON value to its canonical bytes. Raises ValueError if it has none."""
     _validate_stable(value)
     return _encode_value(value)
 
@@ -27,7 +27,7 @@ def _encode_value(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    """The value of canonical bytes; refuses with ValueError any other spelling of it."""
+    """Decode canonical bytes. Raises ValueError for any other JSON text."""
     try:
         value = _DECODER.decode(data.decode())
         again = _encode_value(value)
@@ -41,7 +41,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def sha256(value: Any) -> str:  # noqa: ANN401 - any JSON value
-    """The digest of a JSON value's canonical bytes."""
+    """Return the digest of the canonical bytes of a JSON value."""
     return hashlib.sha256(encode(value)).hexdigest()
 
 
@@ -58,7 +58,7 @@ def seal(value: dict[str, Any]) -> tuple[str, bytes]:
 
 
 def _validate_stable(value: object) -> None:
-    """Refuse what has no canonical form. Texts, which most values are, cost no call each."""
+    """Raise ValueError for a value without a canonical form. Texts cost no call."""
     if isinstance(value, (dict, list, tuple)):
         if isinstance(value, dict):
             for key in value:

@@ -1,4 +1,4 @@
-"""Numbers as people and JSON read them."""
+"""Numbers, times and foreign text as people read them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def format_bytes(size: float) -> str:
 
 
 def escape_text(text: str) -> str:
-    """A foreign text without anything that a terminal would obey."""
+    """Escape control characters of a foreign text."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def escape_lines(text: str) -> str:
-    """A foreign text of several lines, each escaped by itself."""
+    """Escape control characters of a foreign text, line by line."""
     return "\n".join(map(escape_text, text.split("\n")))
 
 
@@ -78,7 +78,7 @@ def format_rate(records: int, size: int, seconds: float, what: str = "records") 
 
 
 def format_signed_bytes(size: int) -> str:
-    """`+1.5 MB`, `-512 bytes`: how much there is more."""
+    """`+1.5 MB`, `-512 bytes`: a difference."""
     return f"{'-' if size < 0 else '+'}{format_bytes(abs(size))}"
 
 

@@ -1,4 +1,4 @@
-"""What an append commits: new shards with their sources, and the sources that could not land."""
+"""Changes of an append: new shards with their sources, and rejected sources."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ class Append:
 
     @property
     def written(self) -> list[Shard]:
-        """All shards that it adds: those of the sources, and what stays of exchanged ones."""
+        """All added shards, also those that replace cut shards."""
         return [*self.shards, *(one for one in self.exchange.cut.values() if one is not None)]
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both; what landed meanwhile is left out."""
+        """Leave out sources that were appended meanwhile."""
         if self.fingerprint not in {None, state.fingerprint}:
             raise SchemaMismatchError(
                 f"{state.name}: the shards have another schema", version=state.name
@@ -136,7 +136,7 @@ class Append:
         return sidecars
 
     def _told(self, wanted: Sequence[Source], added: Sequence[Added]) -> Json:
-        """What the entry tells of the sources that land, and of what they replace."""
+        """Return the parameters about the sources and what they replace."""
         old = {one.name: name for name, one in self.exchange.cut.items() if one is not None}
         keys = [source.key for source in wanted]
         return AppendedSources(
@@ -153,7 +153,7 @@ class Append:
         ).to_dict()
 
     def _new(self, state: State) -> Sequence[Source]:
-        """The sources that may land."""
+        """Return the sources to append."""
         told = [(source, state.sources.get(source.key)) for source in self.sources]
         if all(entry is None for _, entry in told):
             return self.sources
@@ -168,7 +168,7 @@ class Append:
         ]
 
     def _refuse_stale(self, state: State, seen: AppendBase, wanted: Sequence[Source]) -> None:
-        """Refuse a choice that might be another one by now; whoever made it chooses again."""
+        """Raise ConflictError if the sources must be selected again."""
         if state.number == seen.entry:
             return
         moved = state.snapshot != seen.snapshot
@@ -188,7 +188,7 @@ class Append:
             )
 
     def _exchanged(self, state: State, shards: Sequence[Shard]) -> list[Shard]:
-        """The list after the exchange: new shards where those were that they replace."""
+        """Return the shard list after the replacement, with new shards at their positions."""
         new: dict[str, list[Shard]] = {}
         for shard in shards:
             new.setdefault(shard.source or "", []).append(shard)
@@ -215,7 +215,7 @@ class SourceCoverage:
         self._line = set(state.iter_ancestors())
 
     def holds(self, source: Source, entry: int) -> bool:
-        """Whether it is held."""
+        """Return True if the latest snapshot contains `source`."""
         return source.key in self._keys or (
             entry > 0 and self._timeline.of_entry(entry) in self._line
         )
@@ -235,7 +235,7 @@ class RejectSources:
     duplicates: Sequence[SourceDuplicate] = ()
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both."""
+        """Never conflicts."""
         told = [(source, state.sources.get(source.key)) for source in self.sources]
         new = tuple(
             source for source, entry in told if entry is None or (self.retry_rejected and entry < 0)
@@ -252,13 +252,13 @@ class RejectSources:
 
 @dataclass(frozen=True, slots=True)
 class DismissSources:
-    """Rejected sources and duplicates that nobody has to look at again; they stay out."""
+    """Dismiss rejected sources and duplicates permanently."""
 
     dismissals: Sequence[Dismissal]
     reason: str = ""
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both; leave out a source that landed, changed or was rejected again meanwhile."""
+        """Leave out sources that were appended, changed or rejected again meanwhile."""
         open_ones = [
             dismissal
             for dismissal in self.dismissals

@@ -1,8 +1,7 @@
-"""What can be committed to a version, and the rules by which it fits what others committed.
+"""Changes of a version: intents to commit, rebased on what others committed.
 
-A change is an intent. Its `on(state)` says what entry it makes of a version as it stands now, so
-rebasing a commit that lost a race is asking again. It raises ConflictError where the change no
-longer fits, and gives None where nothing is left to do.
+`change.rebase(state)` returns the entry for the current state, so a commit that lost a race asks
+again. It raises ConflictError if the change no longer fits.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _RETRY = Hint.of("retry on the latest snapshot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDraft:
-    """What an entry changes, before it is known how the version stands after it."""
+    """What an entry changes, without its claims about the version after it."""
 
     operation: str
     parameters: Json = field(default_factory=dict)
@@ -70,10 +69,10 @@ class EntryDraft:
 
 
 class Change(Protocol):
-    """Something to commit."""
+    """An intent to commit, rebased on conflict."""
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """The entry this makes of a version as it stands; None if there is nothing to do."""
+        """Return the next entry; None if there is nothing to do. Raises ConflictError."""
         ...
 
 
@@ -88,7 +87,7 @@ class Create:
     checks: Checks = Checks()
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Refuse if the version is there with another schema."""
+        """Fail if the version exists with another schema."""
         _refuse_reserved(self.checks)
         if state.schema is None:
             return EntryDraft(operation="create", schema=self.schema, checks=self.checks)
@@ -103,12 +102,12 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """Set which checks the snapshots from now on need to be published."""
+    """Set the checks that snapshots from now on need for publication."""
 
     checks: Checks
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both."""
+        """Never conflicts."""
         _refuse_reserved(self.checks)
         if self.checks == state.checks:
             return None
@@ -116,13 +115,13 @@ class Require:
 
 
 def list_live_names(state: State) -> list[str]:
-    """The shards of the newest snapshot, in order."""
+    """List the names of the shards of the latest snapshot, in order."""
     return [interval.shard.name for interval in state.shard_history.at(state.snapshot)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
-    """Other shards in the place of some: rebuild, repair. Shards appended meanwhile stay behind."""
+    """Replace adjacent shards by others: rebuild, repair. Keeps shards appended meanwhile."""
 
     removed: Sequence[str]
     added: Sequence[Shard]
@@ -132,7 +131,7 @@ class Replace:
     sidecars: Json = field(default_factory=dict)
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Fail if a shard that it replaces is gone, or if others stand between them."""
+        """Fail if a replaced shard was removed, or if the shards are not adjacent."""
         live = list_live_names(state)
         gone = sorted(set(self.removed) - set(live))
         if gone:
@@ -185,7 +184,7 @@ class Derive:
     sidecars: Json = field(default_factory=dict)
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Fail if the head is another one: it must be planned again for the difference."""
+        """Fail if the latest snapshot is another."""
         _refuse_moved_head(state, self.head, self.operation)
         condemned = tuple(name for name in self.tombstones if state.get_tombstone(name) is None)
         if not self.removed and not self.added and not condemned:
@@ -225,7 +224,7 @@ class RewriteSidecars:
     since: Mapping[str, int | None] = field(default_factory=dict)
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Fail if another entry has a digest of such a file meanwhile."""
+        """Fail if another entry committed a digest of such a file meanwhile."""
         if not self.sidecars:
             return None
         for name, number in self.since.items():
@@ -236,13 +235,13 @@ class RewriteSidecars:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Make an old snapshot the head again. `head` is the one that was the head when asked."""
+    """Restore an old snapshot. `head` is the latest snapshot of the plan."""
 
     snapshot: int
     head: int
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Fail if the head moved, or if a shard of it was erased or went to vacuum."""
+        """Fail if the latest snapshot is another, or if a shard is tombstoned."""
         _refuse_unknown(state, self.snapshot)
         _refuse_moved_head(state, self.head, "restore")
         target = [interval.shard for interval in state.shard_history.at(self.snapshot)]
@@ -263,12 +262,12 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Attest:
-    """Say what checks found, on shards or on the content of a snapshot."""
+    """Attest check results, on shards or on the content of a snapshot."""
 
     attestations: tuple[Attestation, ...]
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both."""
+        """Never conflicts."""
         _refuse_bad_attestations(state, self.attestations)
         return (
             EntryDraft(operation="attest", attestations=self.attestations)
@@ -295,7 +294,7 @@ class Reject:
     reason: str = ""
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both; do nothing if it has been rejected already."""
+        """Never conflicts. Does nothing if the snapshot was rejected already."""
         _refuse_unknown(state, self.snapshot)
         _refuse_bad_attestations(state, self.attestations)
         if state.snapshot_history.get_row(self.snapshot).rejected:
@@ -319,7 +318,7 @@ class Reject:
         )
 
     def _undone(self, state: State, live: list[Shard], leaving: set[str]) -> list[Shard]:
-        """The list as if the snapshot had not been: as before it, if nothing came behind it."""
+        """Return the shard list without the changes of the snapshot."""
         if not self.brought and not self.taken:
             return live
         there = {shard.name for shard in live}
@@ -338,38 +337,38 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """Let a tag name a snapshot; None takes the tag away."""
+    """Set a tag to a snapshot; None deletes the tag."""
 
     tag: str
     snapshot: int | None
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both."""
+        """Never conflicts."""
         return _hold(state, state.tags, Ref(self.tag, self.snapshot), "tag")
 
 
 @dataclass(frozen=True, slots=True)
 class SetPin:
-    """Let someone keep a snapshot from vacuum; None lets go of it."""
+    """Pin a snapshot, which vacuum keeps; None releases the pin."""
 
     pin: str
     snapshot: int | None
     reason: str = ""
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both."""
+        """Never conflicts."""
         return _hold(state, state.pins, Ref(self.pin, self.snapshot, self.reason), "pin")
 
 
 @dataclass(frozen=True, slots=True)
 class AddTombstones:
-    """Announce which files vacuum will delete. `choose` says which, of a version as it stands."""
+    """Announce the shards that vacuum deletes. `choose` lists them for a state."""
 
     choose: Callable[[State], Sequence[str]]
     parameters: Json = field(default_factory=dict)
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Choose again: what came into use meanwhile is left alone."""
+        """Choose again, without shards that were referenced meanwhile."""
         names = tuple(self.choose(state))
         if not names:
             return None
@@ -398,7 +397,7 @@ def _hold(state: State, holds: dict[str, Ref], hold: Ref, what: str) -> EntryDra
 
 
 def diff_shards(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
-    """How the head's list becomes `target`: what is put in where, and what is taken out."""
+    """Return the shards to add and to remove so that the list becomes `target`."""
     live = list_live_names(state)
     place_of = {shard.name: place for place, shard in enumerate(target)}
     kept: list[int] = []
@@ -415,7 +414,7 @@ def diff_shards(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...
 
 
 def _rejected(state: State, names: Iterable[str]) -> list[str]:
-    """Those of the shards that count as rejected."""
+    """Return the shards that are rejected."""
     bit = 1 << state.bits[REJECTION]
     return [
         name
@@ -451,7 +450,7 @@ def _refuse_moved_head(state: State, head: int, operation: str) -> None:
 
 
 def validate_shards(state: State, shards: Sequence[Shard], live: Iterable[str] = ()) -> None:
-    """Refuse new shards that are not new, belong to another version, or went to vacuum."""
+    """Raise an error for shards that are not new, of another version, or tombstoned."""
     if len({shard.name for shard in shards}) != len(shards):
         raise LogError(
             f"{state.name}: duplicate shard in a commit",
@@ -478,7 +477,7 @@ def validate_shards(state: State, shards: Sequence[Shard], live: Iterable[str] =
 
 
 def validate_not_tombstoned(state: State, shards: Iterable[Shard], what: str = "") -> None:
-    """Refuse shards that never come back: erased, or announced by vacuum to be deleted."""
+    """Raise TombstonedShardError for tombstoned shards."""
     names = tuple(s.name for s in shards if state.get_tombstone(s.name) is not None)
     if names:
         entry = state.get_tombstone(names[0])
@@ -532,7 +531,7 @@ def build_entry(
     now: datetime,
     commit_info: CommitInfo,
 ) -> tuple[State, Entry, bytes] | None:
-    """The version after the change, its entry and the entry's bytes; None if nothing is to do."""
+    """Return the next state, the entry and its bytes; None if there is nothing to do."""
     draft = change.rebase(state)
     if draft is None:
         return None
@@ -573,7 +572,7 @@ def build_entry(
 
 
 def _refuse_credentials(entry: Entry) -> None:
-    """Refuse to write down what must stay a secret, wherever a caller may have put it."""
+    """Raise an error for credentials in any text of an entry."""
     left: list[Any] = [entry.parameters, entry.commit_info.to_dict()]
     left += [source.to_dict() for source in entry.sources]
     left += [entry.pin.to_dict()] if entry.pin is not None else []
@@ -588,7 +587,7 @@ def _refuse_credentials(entry: Entry) -> None:
 
 
 def _with_totals(entry: Entry, state: State, after: State) -> Entry:
-    """Tell what the new snapshot amounts to: from what is new, where shards were only added."""
+    """Set totals and content. An append costs what is new."""
     new = [one.shard for one in entry.added]
     if not entry.removed and all(one.at is None for one in entry.added):
         content = state.content or content_digest(entry.fingerprint, [])

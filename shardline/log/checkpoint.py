@@ -61,11 +61,11 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used: damaged, of another release, or of another log."""
+    """A checkpoint that is corrupt, of another release, or of another log."""
 
 
 def write_checkpoint(state: State) -> bytes:
-    """The bytes of a checkpoint of a version as it stands."""
+    """Serialize a state to a checkpoint."""
     tables = {
         "stays": state.shard_history.to_table(),
         "timeline": state.snapshot_history.to_table(),
@@ -194,7 +194,7 @@ def read_checkpoint(
 
 
 def _read_header(store: Store, name: str) -> tuple[dict[str, Any], int]:
-    """The small facts, and where the tables begin."""
+    """Read the header, and the offset of the tables."""
     info = store.info(name)
     if info is None:
         raise CheckpointError("it is missing")
@@ -247,7 +247,7 @@ _FACTS = (
 
 
 def matches_replay(ledger: Replay, state: State) -> bool:
-    """Whether a state, such as a checkpoint keeps it, is what a ledger worked out."""
+    """Return True if a state, as of a checkpoint, equals a replay."""
     if any(getattr(ledger, name) != getattr(state, name) for name in _FACTS):
         return False
     newest = ledger.made[-1] if ledger.made else None

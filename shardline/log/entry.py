@@ -1,4 +1,4 @@
-"""A log entry: what one commit did, in canonical JSON, chained to the entry before it."""
+"""Log entries: one commit each, in canonical JSON, chained by digests."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from shardline.schema.schema import Schema
 Parameters = TypeVar("Parameters", bound=OpenJsonObject)
 FORMAT = 1
 VIRTUAL = "virtual"
-"""What an entry uses that adds a plan instead of records."""
+"""Feature of entries that add pair plans."""
 SIDECARS = "sidecars"
-"""What an entry uses that commits digests of sidecars."""
+"""Feature of entries that commit digests of sidecars."""
 FEATURES = frozenset({SIDECARS, VIRTUAL})
 _RELEASE = re.compile(r"[0-9A-Za-z.+-]{1,32}")
 _TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
@@ -107,12 +107,12 @@ class Entry(JsonObject):
 
     @property
     def label(self) -> str:
-        """The version in whose log it stands: `digits/v1`."""
+        """Version of the log: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 
     @property
     def changes_data(self) -> bool:
-        """Whether the entry made a snapshot."""
+        """True if the entry makes a snapshot."""
         return bool(self.added or self.removed)
 
     @property
@@ -146,7 +146,7 @@ class Entry(JsonObject):
         return digest in {self.sidecars.get(name), None if rewrite is None else rewrite.before}
 
     def named_snapshots(self) -> list[int]:
-        """The snapshots that the entry points at."""
+        """Return the snapshots that the entry refers to."""
         told = [self.published, self.rejects, self.restores]
         told += [hold.snapshot for hold in (self.tag, self.pin) if hold is not None]
         return [number for number in told if number is not None]
@@ -157,13 +157,13 @@ class Entry(JsonObject):
         return {**payload, "features": self.features} if self.features else payload
 
     def sealed(self) -> tuple[Entry, bytes]:
-        """The entry with its digest, and its bytes as they lie in the log."""
+        """Return the entry with its digest, and its bytes."""
         digest, data = canonical.seal(self.to_dict())
         return replace(self, digest=digest), data + b"\n"
 
 
 def read_entry(version: str, number: int, data: bytes) -> Entry:
-    """Read an entry back, and refuse it if one bit of it is not as it was written."""
+    """Parse an entry. Raises CorruptLogError if any bit has changed."""
     try:
         if not data.endswith(b"\n"):
             raise ValueError("it does not end as it should: it was cut off, or added to")

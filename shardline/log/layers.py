@@ -49,13 +49,13 @@ class Layer:
 
     @property
     def keys(self) -> frozenset[FeatureKey]:
-        """What tells the features that it holds from others."""
+        """Keys of its features."""
         return frozenset(feature.key for feature in self.schema.features) if self.schema else _NONE
 
 
 @dataclass(frozen=True, slots=True)
 class LayerMismatch:
-    """Why an overlay and its base do not belong together."""
+    """Why an overlay does not fit its base."""
 
     overlay: str
     base: str
@@ -77,12 +77,12 @@ class Stack:
 
     @property
     def top(self) -> Layer:
-        """The shard itself."""
+        """Layer of the shard itself."""
         return self.layers[-1]
 
     @property
     def problem(self) -> str:
-        """The misfit as it is told of the shard itself; empty if there is none."""
+        """The mismatch as a problem of the shard itself; empty if there is none."""
         if self.misfit is None:
             return ""
         own = self.misfit.overlay == self.top.shard.name
@@ -91,7 +91,7 @@ class Stack:
 
 
 def list_stacks(snapshot: StoredSnapshot) -> list[Stack]:
-    """The layers of each shard of a snapshot, in order; without overlays no other log is opened."""
+    """List the layers of each shard of a snapshot, in order. Opens only logs of bases."""
     logs = _Logs(snapshot)
     schema = snapshot.schema
     stacks = [Stack((Layer(shard, snapshot.version, schema),)) for shard in snapshot.shards]
@@ -111,7 +111,7 @@ def list_stacks(snapshot: StoredSnapshot) -> list[Stack]:
 
 
 class _Logs:
-    """The logs in which the bases of a snapshot's shards stand, each opened once."""
+    """Logs of the bases of a snapshot's shards, each opened once."""
 
     def __init__(self, snapshot: StoredSnapshot) -> None:
         self._snapshot = snapshot
@@ -122,7 +122,7 @@ class _Logs:
         self._clashes: dict[tuple[str, str], str] = {}
 
     def find(self, bases: Iterable[Base]) -> dict[str, ShardInterval]:
-        """What is known of bases, by their names."""
+        """Find the intervals of bases, by name."""
         names: dict[str, dict[str, None]] = {}
         for base in bases:
             names.setdefault(base.owner, {})[base.name] = None
@@ -135,7 +135,7 @@ class _Logs:
         return found
 
     def put_below(self, stack: Stack, base: Base, interval: ShardInterval | None) -> Stack:
-        """The stack on what is known of the base of its lowest shard."""
+        """Put the base of the lowest shard under a stack."""
         lowest = stack.layers[0].shard
         owner = self._name(base.owner)
         if interval is None:
@@ -169,7 +169,7 @@ class _Logs:
         return Stack((layer, *stack.layers), misfit)
 
     def with_features(self, stack: Stack) -> Stack:
-        """The stack with the features that each of its layers holds."""
+        """Add the features of each layer to a stack."""
         layers = [self._with_features(layer) for layer in stack.layers]
         misfit = stack.misfit or next(self._not_disjoint(layers), None)
         return Stack(tuple(layers), misfit)
@@ -185,7 +185,7 @@ class _Logs:
     def _added_by(
         self, owner: str, base: str | None
     ) -> tuple[Schema | None, frozenset[FeatureKey]]:
-        """The features that a version adds to another, and the keys of those that it has."""
+        """Return the features that a version adds to another, and the keys of the others."""
         own, under = self._schema(owner), None if base is None else self._schema(base)
         if base is None or own is None:
             return own, _NONE
@@ -196,7 +196,7 @@ class _Logs:
         return Schema(new, own.payload), below
 
     def _not_disjoint(self, layers: list[Layer]) -> Iterator[LayerMismatch]:
-        """Layers that do not have features of their own, or hold what is read as something else."""
+        """Find layers without features of their own, or with features of another type."""
         held = set(layers[0].keys)
         for lower, upper in pairwise(layers):
             pair = lower.shard.owner, upper.shard.owner
@@ -210,7 +210,7 @@ class _Logs:
             held |= upper.keys
 
     def _clash(self, lower: Layer, upper: Layer) -> str:
-        """Why the schemas of two versions make no base and overlay of their shards; or nothing."""
+        """Return why the schemas of two versions do not fit; empty if they do."""
         own, under = self._schema(upper.shard.owner), self._schema(lower.shard.owner)
         if own is None or under is None:
             return ""

@@ -62,50 +62,50 @@ class Log:
     known: dict[int, Entry] | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse names that could lead elsewhere."""
+        """Validate the names, which are parts of paths."""
         validate_name(self.dataset, "dataset")
         validate_name(self.version, "version")
 
     @property
     def folder(self) -> str:
-        """Where the entries lie."""
+        """Folder of the entries."""
         return f"{self.dataset}/{self.version}/log"
 
     @property
     def label(self) -> str:
-        """The version as people write it."""
+        """Name of the version: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 
     def entry_name(self, number: int) -> str:
-        """Where an entry lies."""
+        """Return the path of an entry."""
         return f"{self.folder}/{number:020}.json"
 
     def checkpoint_name(self, number: int) -> str:
-        """Where a checkpoint lies."""
+        """Return the path of a checkpoint."""
         return f"{self.folder}/{number:020}.checkpoint"
 
     def load(self) -> State:
-        """The version as it stands: the newest checkpoint, and the entries behind it."""
+        """Return the current state: the latest checkpoint, and the entries after it."""
         state = self._newest_checkpoint() or State(self.dataset, self.version)
         self.follow(state)
         return state
 
     def replay(self) -> Iterator[tuple[State, Entry]]:
-        """Every entry from the first, with the version as it stands after it."""
+        """Yield every entry, with the state after it."""
         state = State(self.dataset, self.version)
         for entry in self.entries(1):
             state.apply(entry)
             yield state, entry
 
     def _replayed(self, number: int) -> State:
-        """The version as it stood at an entry, from the entries alone."""
+        """Return the state after an entry, from the entries alone."""
         for state, entry in self.replay():
             if entry.number == number:
                 return state
         raise CorruptLogError(self.label, number, "it is missing", "missing-entry")
 
     def follow(self, state: State) -> list[Entry]:
-        """Bring a state up to date, and give the entries that were new to it."""
+        """Update a state, and return the new entries."""
         new = []
         for entry in self.entries(state.number + 1):
             state.apply(entry)
@@ -113,7 +113,7 @@ class Log:
         return new
 
     def entry(self, number: int) -> Entry:
-        """One entry that is known to exist."""
+        """Read an entry that exists."""
         if self.known and (entry := self.known.get(number)) is not None:
             return entry
         try:
@@ -123,7 +123,7 @@ class Log:
         return self.keep(read_entry(self.label, number, data))
 
     def keep(self, entry: Entry) -> Entry:
-        """Keep an entry that was read from the log, if this log keeps any."""
+        """Cache an entry, if this log has a cache."""
         if self.known is not None:
             self.known[entry.number] = entry
         return entry
@@ -141,7 +141,7 @@ class Log:
         return is_sealed(data, digest) or read_entry(self.label, number, data).digest == digest
 
     def entries_at(self, numbers: Sequence[int]) -> Iterator[Entry]:
-        """Read some entries that are known to exist, several at a time."""
+        """Read entries that exist, several at a time."""
         for first in range(0, len(numbers), _LARGEST_BATCH):
             batch = numbers[first : first + _LARGEST_BATCH]
             for number, item in zip(batch, self._read_batch(batch), strict=True):
@@ -150,7 +150,7 @@ class Log:
                 yield self._decode(number, item)
 
     def entries(self, first: int) -> Iterator[Entry]:
-        """The entries from `first` up to the head, several at a time."""
+        """Return the entries from `first` to the latest, several at a time."""
         batch = _FIRST_BATCH
         while True:
             numbers = range(first, first + batch)
@@ -176,18 +176,18 @@ class Log:
         return item if isinstance(item, Entry) else self.keep(read_entry(self.label, number, item))
 
     def _refuse_gap(self, number: int, behind: Sequence[Entry | bytes | None]) -> None:
-        """An entry is missing and a later one is there. It may have come while we read."""
+        """Handle a missing entry before a later one: it may have been committed meanwhile."""
         later = any(behind) if behind else self.exists(number + 1)
         if later and not self.exists(number):
             what = "it is missing, and later ones are there"
             raise CorruptLogError(self.label, number, what, "missing-entry")
 
     def exists(self, number: int) -> bool:
-        """Whether there is an entry of this number."""
+        """Return True if the entry exists."""
         return self.store.info(self.entry_name(number)) is not None
 
     def head_number(self) -> int:
-        """The number of the newest entry, by doubling and halving: few requests, however long."""
+        """Find the number of the latest entry, with few requests, by doubling and halving."""
         low, high = 0, 1
         while self.exists(high):
             low, high = high, 2 * high
@@ -231,7 +231,7 @@ class Log:
         now: datetime,
         commit_info: CommitInfo,
     ) -> tuple[State, Entry, bytes] | None:
-        """The next entry. A change is refused, or idle, only on the version as it stands now."""
+        """Build the next entry. Refreshes the state before a change fails or does nothing."""
         plan = functools.partial(
             build_entry, state, change, id=id, now=now, commit_info=commit_info
         )
@@ -244,7 +244,7 @@ class Log:
         return plan() if made is None and self.follow(state) else made
 
     def _put(self, entry: Entry, data: bytes) -> bool:
-        """Put an entry under its number; False if another one has it."""
+        """Create the file of an entry; False if it exists."""
         name = self.entry_name(entry.number)
         problem: StorageError | None = None
         for attempt in range(_UNCERTAIN_TRIES):
@@ -274,14 +274,14 @@ class Log:
             return None
 
     def write_checkpoint(self, state: State) -> None:
-        """Write a checkpoint of a version as it stands."""
+        """Write a checkpoint of a state."""
         self.store.replace(self.checkpoint_name(state.number), write_checkpoint(state))
         hint = json.dumps({"entry": state.number}).encode() + b"\n"
         self.store.replace(f"{self.folder}/{HINT}", hint)
         state.checkpoint = state.number
 
     def _try_checkpoint(self, state: State) -> None:
-        """A checkpoint only saves time: the commit stands without it."""
+        """Write a checkpoint. Best effort: the commit is valid without it."""
         try:
             self.write_checkpoint(state)
         except StorageError as error:
@@ -300,7 +300,7 @@ class Log:
         return None
 
     def hinted(self) -> int:
-        """Where the newest checkpoint is said to be. It may be missing, old or nonsense."""
+        """Read the pointer to the latest checkpoint, which may be missing, old or corrupt."""
         data = self.store.read_many([f"{self.folder}/{HINT}"])[0]
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             number = json.loads(data or b"{}")["entry"]
@@ -308,7 +308,7 @@ class Log:
         return 0
 
     def checkpoint(self, number: int) -> State | None:
-        """The version at a checkpoint; None if that is missing, damaged or not of this log."""
+        """Return the state of a checkpoint; None if it is missing, corrupt or of another log."""
         try:
             state = read_checkpoint(
                 self.store,
@@ -329,6 +329,6 @@ class Log:
 
 
 def _pause(lost: int) -> None:
-    """Let others go first, for a random moment that grows with each race lost."""
+    """Wait for a random time that grows with each lost race."""
     if lost:
         time.sleep(random.uniform(0, min(0.001 * 2 ** min(lost, 10), _LONGEST_PAUSE)))  # noqa: S311

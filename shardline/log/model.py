@@ -21,12 +21,12 @@ SHARD_NAME = re.compile(
     r"(?P<version>[a-z0-9][a-z0-9_-]{0,63})\.[0-9a-f]{32}(\.[0-9]{1,6})?\.(tfrecord|plan)"
 )
 PLAN = ".plan"
-"""How the name of a shard ends that holds no records, but a plan by which they are made."""
+"""Suffix of virtual shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base(JsonObject):
-    """The shard beside which an overlay lies, record for record; `sha256` is its content."""
+    """The shard under an overlay, record for record; `sha256` is its content."""
 
     json_label: ClassVar = "a base"
     name: str
@@ -34,7 +34,7 @@ class Base(JsonObject):
 
     @property
     def owner(self) -> str:
-        """The version in whose log the base stands."""
+        """Version that owns the base."""
         return self.name.split(".", 1)[0]
 
 
@@ -52,7 +52,7 @@ class Shard(JsonObject):
     base: Base | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no shard can be."""
+        """Validate the shard."""
         if not SHARD_NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is no shard name")
         if self.records < 0 or self.bytes < 0:
@@ -69,17 +69,17 @@ class Shard(JsonObject):
 
     @property
     def owner(self) -> str:
-        """The version in whose log the shard is committed and vacuumed."""
+        """Version that commits and vacuums the shard."""
         return self.name.split(".", 1)[0]
 
     @property
     def virtual(self) -> bool:
-        """Whether it is a plan, by which those who read it make its records of others."""
+        """True for a pair plan, from which readers compute the records."""
         return self.name.endswith(PLAN)
 
     @property
     def content(self) -> str:
-        """What its records amount to, those of its bases included: what an overlay on it pins."""
+        """Digest of its records and those of its bases, which an overlay pins."""
         if self.base is None:
             return self.sha256
         pinned = bytes.fromhex(self.base.sha256)
@@ -88,7 +88,7 @@ class Shard(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Added(JsonObject):
-    """A shard that an entry adds: at the end, or so that it stands at place `at` afterwards."""
+    """A shard that an entry adds at the end, or so that it is at position `at` afterwards."""
 
     json_label: ClassVar = "an added shard"
     shard: Shard = field(metadata=stored(flat=True))
@@ -109,7 +109,7 @@ class Source(JsonObject):
     batch: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what does not tell a source from others."""
+        """Validate the source."""
         file = (self.path, self.size, self.sha256)
         if (self.batch is None) == (None in file) or (
             self.batch is not None and file != (None, None, None)
@@ -120,17 +120,17 @@ class Source(JsonObject):
 
     @cached_property
     def key(self) -> str:
-        """What tells this source from all others."""
+        """Key of the source."""
         return canonical.sha256(self.to_dict())
 
     @cached_property
     def location_key(self) -> str:
-        """What tells its path or batch from all others, whatever comes from there."""
+        """Key of its path or batch, whatever the content."""
         return self.key if self.path is None else hashlib.sha256(self.path.encode()).hexdigest()
 
     @property
     def label(self) -> str:
-        """The source as people know it."""
+        """Path, or name of the batch."""
         return self.path or f"batch {self.batch}"
 
 
@@ -146,13 +146,13 @@ class Input(JsonObject):
 
     @property
     def label(self) -> str:
-        """The version that it is a snapshot of: `digits/v1`."""
+        """Version of the snapshot: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class Attestation(JsonObject):
-    """That a check passed or failed, on shards (by name) or on a snapshot (by content digest)."""
+    """A check result, on shards (by name) or on a snapshot (by content digest)."""
 
     json_label: ClassVar = "an attestation"
     check: str
@@ -162,14 +162,14 @@ class Attestation(JsonObject):
     detail: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse an attestation about nothing, or about two kinds of things."""
+        """Validate that it is on shards or on a snapshot."""
         if bool(self.shards) == (self.content is not None):
             raise ValueError(f"attestation {self.check!r} must be on shards or on a snapshot")
 
 
 @dataclass(frozen=True, slots=True)
 class Checks(JsonObject):
-    """Which checks a snapshot needs to be published: on each shard, and on the snapshot itself."""
+    """Checks that publication needs: on each shard, and on the snapshot itself."""
 
     json_label: ClassVar = "the checks"
     shard: tuple[str, ...] = field(default=("integrity", "schema"), metadata=stored(missing=()))
@@ -178,7 +178,7 @@ class Checks(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Ref(JsonObject):
-    """A name that holds a snapshot, or no longer does (`snapshot` None): a tag, or a pin."""
+    """A tag or pin on a snapshot; `snapshot` is None when it is deleted."""
 
     json_label: ClassVar = "a tag or pin"
     name: str
@@ -188,7 +188,7 @@ class Ref(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Totals(JsonObject):
-    """How much a snapshot holds."""
+    """Record, byte and shard totals of a snapshot."""
 
     json_label: ClassVar = "the totals"
     records: Count = field(default=0, metadata=stored(required=True))
@@ -208,7 +208,7 @@ class Totals(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo(JsonObject):
-    """Who and what made an entry."""
+    """Release, host, run and code that wrote an entry."""
 
     json_label: ClassVar = "the maker"
     release: str
@@ -218,7 +218,7 @@ class CommitInfo(JsonObject):
 
 
 DERIVING_OPERATIONS = frozenset({"extend", "migrate", "combine"})
-"""Operations whose shards only they can make again."""
+"""Operations that derive a version from others."""
 INTEGRITY, SCHEMA = "integrity", "schema"
 
 
@@ -245,7 +245,7 @@ def get_quarantine_name(shard: str) -> str | None:
 
 
 def sidecar_path(dataset: str, sidecar: str) -> str:
-    """Return where in a store a sidecar lies."""
+    """Return the path of a sidecar in a store."""
     folder = "quarantine" if sidecar.endswith(REFUSED) else "shards"
     return f"{dataset}/{folder}/{sidecar}"
 

@@ -29,7 +29,7 @@ _LOOKED_AT = 8
 
 
 class ReplayedShard:
-    """A shard in the list from snapshot `since` up to `until`, as `stays` tells of it."""
+    """A shard in the snapshots [since, until), with its check results."""
 
     __slots__ = ("failed", "landed", "once", "passed", "shard", "since", "told", "until")
 
@@ -41,7 +41,7 @@ class ReplayedShard:
         self.passed = self.failed = self.once = self.told = 0
 
     def again(self, since: int, until: int) -> ReplayedShard:
-        """The same shard in the list once more, with what checks said about it."""
+        """Return another interval of the shard, with the same check results."""
         other = ReplayedShard(self.shard, since, until, self.landed)
         other.passed, other.failed = self.passed, self.failed
         other.once, other.told = self.once, self.told
@@ -71,7 +71,7 @@ class ReplayedSnapshot:
 
 
 class _Policy:
-    """The checks that snapshots from `since` on need, as bits."""
+    """Checks that snapshots from `since` on need, as bits."""
 
     __slots__ = ("checks", "of_shards", "of_snapshots", "since")
 
@@ -82,7 +82,7 @@ class _Policy:
 
 
 class PublicationTracker:
-    """What is published. `bits` tells the bit of each check that was ever attested."""
+    """Which snapshots are published. `bits` has the bit of each attested check."""
 
     def __init__(self, bits: Mapping[str, int], made: Sequence[ReplayedSnapshot]) -> None:
         self._bits = bits
@@ -93,24 +93,24 @@ class PublicationTracker:
         self._live_bad: int | None = 0
 
     def require(self, since: int, checks: Checks) -> None:
-        """Snapshots from this one on need these checks."""
+        """Set the checks of snapshots from `since` on."""
         self._policies.append(_Policy(since, checks))
         self._known = 0
         self._live_bad = None
 
     def appended(self, rows: Iterable[ReplayedShard]) -> None:
-        """Shards came behind the list."""
+        """Count shards that were added at the end."""
         self._catch_up()
         if self._live_bad is not None and self._policies:
             needed = self._policies[-1].of_shards
             self._live_bad += sum(not _is_good(row, needed) for row in rows)
 
     def relisted(self) -> None:
-        """The list is another one."""
+        """Count again, because the list has changed."""
         self._live_bad = None
 
     def begin(self, number: int, live: Sequence[ReplayedShard]) -> None:
-        """A snapshot was made that holds these shards."""
+        """Add a snapshot with these shards."""
         self._catch_up()
         if self._live_bad is None:
             needed = self._policies[-1].of_shards if self._policies else 0
@@ -120,7 +120,7 @@ class PublicationTracker:
         self._bad[number - 1] = self._live_bad
 
     def judged(self, row: ReplayedShard, passed: int, failed: int) -> None:
-        """A check said something of a shard, of which it had `passed` and `failed` these."""
+        """Update the counts for a shard that had the bits `passed` and `failed`."""
         self._catch_up()
         head = len(self._made)
         end = min(row.until, head + 1)
@@ -142,7 +142,7 @@ class PublicationTracker:
                 return
 
     def latest(self) -> int | None:
-        """The newest published snapshot; None if there is none."""
+        """Return the latest published snapshot; None if there is none."""
         self._catch_up()
         head = len(self._made)
         for number in range(head, max(0, head - _LOOKED_AT), -1):
@@ -155,7 +155,7 @@ class PublicationTracker:
         return None
 
     def is_published(self, number: int) -> bool:
-        """Whether a snapshot is published."""
+        """Return True if a snapshot is published."""
         if self._known != len(self._bits):
             self._catch_up()
         made = self._made[number - 1]
@@ -167,7 +167,7 @@ class PublicationTracker:
         return True
 
     def _catch_up(self) -> None:
-        """Give checks their bits. One that was never attested has a bit that nothing can have."""
+        """Update the bits. A check that was never attested has a bit that no row has."""
         if self._known == len(self._bits):
             return
         self._known = len(self._bits)
@@ -187,13 +187,13 @@ def _is_good(row: ReplayedShard, needed: int) -> bool:
 
 
 def find_latest_published(state: State) -> int | None:
-    """The newest published snapshot, None if there is none: one pass over the history."""
+    """Return the latest published snapshot; None if there is none. Reads the whole history."""
     published = np.flatnonzero(list_published(state))
     return int(published[-1]) + 1 if len(published) else None
 
 
 def list_published(state: State) -> NDArray[np.bool_]:
-    """For each snapshot, 1 at place 0, whether it is published."""
+    """Return for each snapshot, from 1 on, whether it is published."""
     timeline = state.snapshot_history
     good: NDArray[np.bool_] = (timeline.column("rejected") == 0) & (timeline.column("shards") > 0)
     ends = [policy.since for policy in state.policies[1:]] + [len(good) + 1]
@@ -207,7 +207,7 @@ def list_published(state: State) -> NDArray[np.bool_]:
 
 
 def _blocked(state: State, needed: np.uint32, snapshots: int) -> NDArray[np.bool_]:
-    """The snapshots that hold a shard which did not pass, by counting stays in and out."""
+    """Return the snapshots with a blocking shard, by counting intervals in and out."""
     intervals = state.shard_history
     reserved = _bits(state, RESERVED_CHECKS)
     bad = ((intervals.column("passed") & needed) != needed) | (
@@ -223,7 +223,7 @@ def _blocked(state: State, needed: np.uint32, snapshots: int) -> NDArray[np.bool
 
 
 def _bits(state: State, checks: Iterable[str]) -> np.uint32:
-    """The set of checks as bits; one that was never attested has a bit that nothing can have."""
+    """Return checks as bits. A check that was never attested has a bit that no row has."""
     bits = 0
     for check in checks:
         bits |= 1 << state.bits.get(check, MAX_CHECKS)
@@ -231,11 +231,11 @@ def _bits(state: State, checks: Iterable[str]) -> np.uint32:
 
 
 def is_published(state: State, number: int) -> bool:
-    """Whether one snapshot is published."""
+    """Return True if a snapshot is published."""
     return bool(list_published(state)[number - 1])
 
 
 def is_in(version: StoredVersion, bits: int, check: str) -> bool:
-    """Whether the bits of a shard or a snapshot hold a check."""
+    """Return True if the bits of a shard or a snapshot contain a check."""
     bit = version.state.bits.get(check)
     return bit is not None and bool(bits >> bit & 1)

@@ -1,4 +1,4 @@
-"""Which shards may go: those that no snapshot worth keeping has held for long enough."""
+"""Retention: shards that no retained snapshot contains."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def find_unreferenced(
 
 
 CLOCK_SLACK = timedelta(minutes=5)
-"""How far two clocks may be apart before one of them counts as wrong."""
+"""Difference of two clocks from which one counts as wrong."""
 _SLACK = CLOCK_SLACK // timedelta(microseconds=1)
 
 
 class ReleaseTimes:
-    """The entries that last released each snapshot of a version, and the times of all entries."""
+    """The last release of each snapshot of a version, and the times of all entries."""
 
     def __init__(self) -> None:
         self._times: list[int] = [0]
@@ -93,11 +93,11 @@ class ReleaseTimes:
         self._holds: dict[tuple[str, str], int] = {}
 
     def note_stored(self, entry: int, modified: datetime) -> None:
-        """Note when the store wrote the file of an entry."""
+        """Record when the store wrote the file of an entry."""
         self._stored[entry] = microseconds(modified)
 
     def take(self, entry: Entry) -> None:
-        """Take in the next entry."""
+        """Add the next entry."""
         time = microseconds(entry.time)
         copied = time == self._times[-1]
         self._first.append(self._first[-1] if copied else entry.number)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardline.errors import CorruptLogError
+from shardline.log.columns import EditedColumns
 from shardline.log.model import COMPRESSIONS, Base, Shard
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from shardline.log.model import Added
 
 LIVE = 2**62
-_MAX_EDITS = 256
 
 _NUMBERS = {
     "records": np.int64,
@@ -56,7 +56,7 @@ Texts: TypeAlias = "dict[str, pa.ChunkedArray]"
 
 @dataclass(frozen=True, slots=True)
 class ShardInterval:
-    """A shard in a snapshot, with what checks said about it."""
+    """A shard in a snapshot and its check results."""
 
     shard: Shard
     since: int
@@ -69,7 +69,7 @@ class ShardInterval:
 
 @dataclass(slots=True)
 class _Word:
-    """The latest entries in which a check passed and failed; one entry says only one of them."""
+    """Latest entries in which a check passed and failed. An entry has one of the two."""
 
     passed: int = 0
     failed: int = 0
@@ -100,24 +100,16 @@ class _Mark:
     passed: bool
 
 
-class ShardHistory:
-    """The history of a version's list. `load` gives what a checkpoint knew, when it is needed."""
+class ShardHistory(EditedColumns[tuple["Numbers", "Texts"], "list[_Append | _Relist | _Mark]"]):
+    """History of the shard list of a version."""
+
+    max_edits = 256
 
     def __init__(self, load: Callable[[], pa.Table] | None = None) -> None:
-        self._load = load
-        self._folded: tuple[Numbers, Texts] | None = None
-        self._edits: list[_Append | _Relist | _Mark] = []
-
-    def fork(self) -> ShardHistory:
-        """A copy that can go its own way."""
-        if len(self._edits) > _MAX_EDITS:
-            self._fold()
-        other = ShardHistory(self._load)
-        other._folded, other._edits = self._folded, list(self._edits)
-        return other
+        super().__init__([], load)
 
     def append(self, snapshot: int, entry: int, shards: tuple[Shard, ...]) -> None:
-        """Add shards at the end of the list, unattested."""
+        """Add shards at the end of the list."""
         self._edits.append(_Append(snapshot, entry, shards))
 
     def relist(
@@ -137,45 +129,45 @@ class ShardHistory:
         self._edits.append(_Relist(snapshot, entry, added, frozenset(removed), back, version))
 
     def mark(self, entry: int, names: tuple[str, ...], bit: int, *, passed: bool) -> None:
-        """Note what a check said about shards; what landed later is not meant."""
+        """Record a check result of shards that were added before."""
         self._edits.append(_Mark(entry, names, bit, passed))
 
     def column(self, name: str) -> NDArray[Any]:
-        """One of the number columns."""
+        """Return a number column."""
         return self._fold()[0][name]
 
     def names(self) -> pa.ChunkedArray:
-        """The name of each row's shard."""
+        """Return the name of the shard of each row."""
         return self._fold()[1]["name"]
 
     def bases(self) -> pa.ChunkedArray:
-        """The name of each row's base, null for a shard that is not an overlay."""
+        """Return the name of the base of each row; null for a shard that is no overlay."""
         return self._fold()[1]["base"]
 
     def rows_at(self, snapshot: int) -> NDArray[np.int64]:
-        """The rows of a snapshot's shards, in order."""
+        """Return the rows of the shards of a snapshot, in order."""
         numbers, _ = self._fold()
         return np.flatnonzero((numbers["since"] <= snapshot) & (numbers["until"] > snapshot))
 
     def at(self, snapshot: int) -> list[ShardInterval]:
-        """A snapshot's shards, in order, with what checks said about them."""
+        """Return the shards of a snapshot and their check results, in order."""
         return self._stays(self.rows_at(snapshot))
 
     def named(self, names: Sequence[str]) -> dict[str, ShardInterval]:
-        """The newest stay of each named shard that ever was in the list."""
+        """Return the latest interval of each named shard."""
         rows = _newest_rows(self._fold()[1]["name"], names)
         intervals = self._stays(np.array(list(rows.values()), np.int64))
         return dict(zip(rows, intervals, strict=True))
 
     def spans(self, name: str) -> list[tuple[int, int]]:
-        """From which snapshot until which, exclusive, a shard was in the list, each time."""
+        """Return the snapshots [since, until) of each interval of a shard."""
         numbers, texts = self._fold()
         rows = np.flatnonzero(pc.equal(texts["name"], name).to_numpy(zero_copy_only=False))
         pairs = zip(numbers["since"][rows].tolist(), numbers["until"][rows].tolist(), strict=True)
         return [(since, until) for since, until in pairs if until > since]
 
     def to_table(self) -> pa.Table:
-        """All of it, for a checkpoint."""
+        """Return all columns, for a checkpoint."""
         numbers, texts = self._fold()
         return pa.table({**{name: pa.array(values) for name, values in numbers.items()}, **texts})
 
@@ -188,23 +180,20 @@ class ShardHistory:
             for row in zip(*columns, strict=True)
         ]
 
-    def _fold(self) -> tuple[Numbers, Texts]:
-        """Work the edits in, and give the columns."""
-        if self._folded is None:
-            table = _EMPTY if self._load is None else self._load()
-            self._folded = (
-                {name: table[name].to_numpy() for name in _NUMBERS},
-                {name: table[name] for name in _TEXTS},
-            )
-        if self._edits:
-            numbers, texts = self._folded
-            folding = _Folding(dict(numbers), dict(texts))
-            for edit in self._edits:
-                folding.take(edit)
-            folding.finish()
-            self._folded = folding.numbers, folding.texts
-            self._edits.clear()
-        return self._folded
+    def _read(self, table: pa.Table | None) -> tuple[Numbers, Texts]:
+        table = _EMPTY if table is None else table
+        return (
+            {name: table[name].to_numpy() for name in _NUMBERS},
+            {name: table[name] for name in _TEXTS},
+        )
+
+    def _apply(self, columns: tuple[Numbers, Texts]) -> tuple[Numbers, Texts]:
+        numbers, texts = columns
+        folding = _Folding(dict(numbers), dict(texts))
+        for edit in self._edits:
+            folding.take(edit)
+        folding.finish()
+        return folding.numbers, folding.texts
 
 
 _EMPTY = pa.table(
@@ -231,7 +220,7 @@ def _build_interval(row: dict[str, Any]) -> ShardInterval:
 
 
 def _newest_rows(names: pa.ChunkedArray, wanted: Sequence[str]) -> dict[str, int]:
-    """The last row of each wanted name that is there."""
+    """Find the last row of each name."""
     place = pc.index_in(names, value_set=pa.array(wanted, pa.string()))
     rows = np.flatnonzero(place.is_valid().to_numpy())
     places = place.drop_null().to_numpy()
@@ -239,7 +228,7 @@ def _newest_rows(names: pa.ChunkedArray, wanted: Sequence[str]) -> dict[str, int
 
 
 class _Folding:
-    """Edits on their way into the columns: appended rows and marks are gathered, then done once."""
+    """Columns while edits are folded in. Gathers rows and marks and applies them at once."""
 
     def __init__(self, numbers: Numbers, texts: Texts) -> None:
         self.numbers = numbers
@@ -284,7 +273,7 @@ class _Folding:
             self.texts[name] = pa.chunked_array(chunks, kind)
 
     def _set_bit(self, bit: int, told: dict[str, _Word]) -> None:
-        """Set what a check said, on every row of the shard that had landed by then."""
+        """Set the result of a check on all rows of shards that were added before."""
         place = pc.index_in(self.texts["name"], value_set=pa.array(list(told), pa.string()))
         rows = np.flatnonzero(place.is_valid().to_numpy())
         places = place.drop_null().to_numpy()
@@ -324,7 +313,7 @@ class _Folding:
         self._put_behind(after[kept:], edit)
 
     def _put_behind(self, items: list[int | Shard], edit: _Relist) -> None:
-        """Begin new stays, in order: of shards that were here before, and of new ones."""
+        """Begin new intervals, in order, of earlier and of new shards."""
         base = len(self.numbers["since"])
         new = [_row(item, edit.snapshot, edit.entry) for item in items if isinstance(item, Shard)]
         self._new += new

@@ -1,4 +1,4 @@
-"""Snapshots: one immutable state of a version, and what differs between two."""
+"""Snapshots: immutable states of a version, and the difference of two."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class StoredSnapshot:
 
     @property
     def records(self) -> int:
-        """How many records it holds."""
+        """Number of records."""
         return self.totals.records
 
     @property
     def bytes(self) -> int:
-        """How many bytes its shards have."""
+        """Bytes of its shards."""
         return self.totals.bytes
 
     @cached_property
     def shards(self) -> tuple[Shard, ...]:
-        """Its shards, in order."""
+        """Shards, in order."""
         return self.list_shards()
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class StoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDiff(Report):
-    """What differs between two snapshots. `records` and `bytes` are how much there is more."""
+    """Difference of two snapshots. `records` and `bytes` are what the second has more."""
 
     old: StoredSnapshot
     new: StoredSnapshot
@@ -90,7 +90,7 @@ class SnapshotDiff(Report):
 
 
 def diff(old: StoredSnapshot, new: StoredSnapshot) -> SnapshotDiff:
-    """What came and what went from one snapshot to another, of the same version or of two."""
+    """Compare two snapshots, of the same version or of two."""
     for name, given in (("old", old), ("new", new)):
         if not isinstance(given, StoredSnapshot):
             raise InvalidTypeError(f"{name}: expected a Snapshot, got {type(given).__name__}")

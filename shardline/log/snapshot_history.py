@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from shardline.log.columns import EditedColumns
 from shardline.log.model import Totals
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _NUMBERS = {
     "failed": np.uint32,
     "told": np.int64,
 }
-_MAX_EDITS = 256
 _MARKS = ("passed", "failed", "told")
 _CHANGING = ("released", "rejected", *_MARKS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,13 +45,13 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def microseconds(time: datetime) -> int:
-    """A time as a number."""
+    """Convert a time to microseconds since 1970."""
     return (time - _EPOCH) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """One snapshot's row."""
+    """Row of a snapshot."""
 
     number: int
     entry: int
@@ -86,24 +86,13 @@ class _Set:
     value: int
 
 
-class SnapshotHistory:
-    """All snapshots of a version. `load` gives what a checkpoint knew, when it is needed.
+class SnapshotHistory(EditedColumns["Columns", "list[_Row | _Mark | _Set]"]):
+    """History of the snapshots of a version."""
 
-    Edits are kept in a list and folded in when someone looks.
-    """
+    max_edits = 256
 
     def __init__(self, load: Callable[[], pa.Table] | None = None) -> None:
-        self._load = load
-        self._folded: Columns | None = None
-        self._edits: list[_Row | _Mark | _Set] = []
-
-    def fork(self) -> SnapshotHistory:
-        """A copy that can go its own way."""
-        if len(self._edits) > _MAX_EDITS:
-            self._fold()
-        other = SnapshotHistory(self._load)
-        other._folded, other._edits = self._folded, list(self._edits)
-        return other
+        super().__init__([], load)
 
     def add(
         self,
@@ -115,38 +104,38 @@ class SnapshotHistory:
         made_from: int,
         again: bool,
     ) -> None:
-        """Add the next snapshot; `again`: its content may have been there before."""
+        """Add a snapshot; `again`: its content has the check results that it had before."""
         numbers = dict.fromkeys(_NUMBERS, 0)
         numbers.update(entry=entry, time=microseconds(time), shards=totals.shards)
         numbers.update(records=totals.records, bytes=totals.bytes, made_from=made_from)
         self._edits.append(_Row(numbers, bytes.fromhex(content), again))
 
     def release(self, number: int, time: datetime) -> None:
-        """Note that something let go of a snapshot."""
+        """Record when a snapshot lost a reference."""
         self._edits.append(_Set("released", number, microseconds(time)))
 
     def reject(self, number: int, entry: int) -> None:
-        """Note that a snapshot was rejected."""
+        """Record that a snapshot was rejected."""
         self._edits.append(_Set("rejected", number, entry))
 
     def mark(self, entry: int, content: str, bit: int, *, passed: bool) -> None:
-        """Note what a check said about a content."""
+        """Record a check result of all snapshots with a content."""
         self._edits.append(_Mark(entry, bytes.fromhex(content), bit, passed))
 
     def __len__(self) -> int:
         return len(self._fold()[0]["entry"])
 
     def column(self, name: str) -> NDArray[Any]:
-        """One of the number columns."""
+        """Return a number column."""
         return self._fold()[0][name]
 
     def contents(self) -> list[str]:
-        """The content digest of each snapshot."""
+        """Return the content digest of each snapshot."""
         data = self._fold()[1].tobytes().hex()
         return [data[at : at + 64] for at in range(0, len(data), 64)]
 
     def get_row(self, number: int) -> SnapshotRow:
-        """The row of a snapshot that exists."""
+        """Return the row of a snapshot that exists."""
         numbers, contents = self._fold()
         row = {name: int(values[number - 1]) for name, values in numbers.items()}
         return SnapshotRow(
@@ -162,40 +151,38 @@ class SnapshotHistory:
         )
 
     def held_at(self, time: datetime) -> int:
-        """The snapshot that was the head at a time; 0 if there was none yet."""
+        """Return the latest snapshot at a time; 0 if there was none."""
         return int(np.searchsorted(self.column("time"), microseconds(time), side="right"))
 
     def of_entry(self, entry: int) -> int:
-        """The snapshot that was the head after an entry; 0 if there was none yet."""
+        """Return the latest snapshot after an entry; 0 if there was none."""
         return int(np.searchsorted(self.column("entry"), entry, side="right"))
 
     def of_content(self, content: str) -> list[int]:
-        """The snapshots with this content."""
+        """Return the snapshots with a content."""
         contents = self._fold()[1]
         return [int(row) + 1 for row in _equal(contents, bytes.fromhex(content))]
 
     def to_table(self) -> pa.Table:
-        """All of it, for a checkpoint."""
+        """Return all columns, for a checkpoint."""
         numbers, contents = self._fold()
         columns = {name: pa.array(values) for name, values in numbers.items()}
         buffer = pa.py_buffer(contents.tobytes())
         fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), len(contents), [None, buffer])
         return pa.table({**columns, "content": fixed})
 
-    def _fold(self) -> Columns:
-        if self._folded is None:
-            self._folded = _columns(None if self._load is None else self._load())
-        if self._edits:
-            folding = _Folding(*self._folded)
-            for edit in self._edits:
-                folding.take(edit)
-            self._folded = folding.finished()
-            self._edits.clear()
-        return self._folded
+    def _read(self, table: pa.Table | None) -> Columns:
+        return _columns(table)
+
+    def _apply(self, columns: Columns) -> Columns:
+        folding = _Folding(*columns)
+        for edit in self._edits:
+            folding.take(edit)
+        return folding.finished()
 
 
 class _Folding:
-    """Edits on their way into the columns: new rows are gathered and put behind at the end."""
+    """Columns while edits are folded in. New rows are appended at the end."""
 
     def __init__(self, numbers: dict[str, NDArray[Any]], contents: NDArray[np.uint64]) -> None:
         self._numbers = dict(numbers)
@@ -229,7 +216,7 @@ class _Folding:
         return self._numbers, np.concatenate([self._contents, contents])
 
     def _copy_marks(self, row: _Row) -> None:
-        """What was said about a content holds when the content comes back."""
+        """Copy the check results of the same content."""
         for other in reversed(self._new):
             if other.content == row.content:
                 row.numbers.update({name: other.numbers[name] for name in _MARKS})
@@ -267,7 +254,7 @@ def _columns(table: pa.Table | None) -> Columns:
 
 
 def _keys(data: bytes | pa.Buffer) -> NDArray[np.uint64]:
-    """Digests as rows of four numbers, which compare fast."""
+    """Convert digests to rows of four numbers, which compare fast."""
     return np.frombuffer(data, np.uint64).reshape(-1, 4)
 
 

@@ -1,4 +1,4 @@
-"""What a version's log says up to one entry: the entries replayed, no shard looked at."""
+"""State of a version, replayed from its log. Reads no shard."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which checks the snapshots from `since` on need to be published."""
+    """Checks that snapshots from `since` on need for publication."""
 
     since: int
     checks: Checks
@@ -129,34 +129,34 @@ class LogState:
 
     @property
     def name(self) -> str:
-        """The version as people write it."""
+        """Name of the version: `digits/v1`."""
         return f"{self.dataset}/{self.version}"
 
     @property
     def fingerprint(self) -> str | None:
-        """What tells the schema from others."""
+        """Fingerprint of the schema; None before the version is created."""
         return None if self.schema is None else self.schema.fingerprint
 
     @property
     def checks(self) -> Checks:
-        """The checks that a snapshot made now would need."""
+        """Checks that the next snapshot needs."""
         return self.policies[-1].checks if self.policies else Checks()
 
     def has_shard_name(self, shard: str) -> bool:
-        """Whether a shard of this name was ever brought in, or announced to be deleted."""
+        """Return True if a shard of this name was ever added or tombstoned."""
         return self.shard_names.get(get_name_key(shard)) is not None
 
     def has_shard(self, shard: str) -> bool:
-        """Whether a shard of this name was ever brought in, and has not gone to vacuum."""
+        """Return True if a shard of this name was added and is not tombstoned."""
         return (self.shard_names.get(get_name_key(shard)) or 0) > 0
 
     def get_tombstone(self, shard: str) -> int | None:
-        """The entry that announced that vacuum deletes a shard; None if there is none."""
+        """Return the entry that tombstoned a shard; None if there is none."""
         entry = self.shard_names.get(get_name_key(shard)) or 0
         return -entry if entry < 0 else None
 
     def apply(self, entry: Entry) -> None:
-        """Replay the next entry; raises CorruptLogError if it cannot be the next one."""
+        """Replay the next entry. Raises CorruptLogError if it cannot be the next."""
         validate_next_entry(self, entry)
         self.change(entry)
         if entry.changes_data:
@@ -165,7 +165,7 @@ class LogState:
         self.stand(entry)
 
     def change(self, entry: Entry) -> None:
-        """Work in what an entry changed, but not how the version stands after it."""
+        """Apply what an entry changed, but not its claims."""
         if entry.schema is not None:
             self.schema = entry.schema
         if entry.checks is not None:
@@ -214,7 +214,7 @@ class LogState:
                 self.open_sources.remove(dismissal.place)
 
     def hold(self, entry: Entry) -> None:
-        """Note the snapshot that an entry made."""
+        """Add the snapshot of an entry."""
         if self.snapshot:
             self.snapshot_history.release(self.snapshot, entry.time)
         if entry.content is None:
@@ -237,7 +237,7 @@ class LogState:
         return self.snapshot - 1 if entry.rejects == self.snapshot else self.snapshot
 
     def mark(self, entry: Entry) -> None:
-        """Note what an entry attests, rejects, tags and pins."""
+        """Apply the attestations, rejection, tag and pin of an entry."""
         for told in entry.attestations:
             bit = self.bits.setdefault(told.check, len(self.bits))
             if bit >= MAX_CHECKS:
@@ -254,7 +254,7 @@ class LogState:
         self._move(self.pins, entry.pin, entry.time)
 
     def stand(self, entry: Entry) -> None:
-        """Stand where an entry says that the version stands after it."""
+        """Take over what an entry claims."""
         if self.published is not None and entry.published != self.published:
             self.snapshot_history.release(self.published, entry.time)
         self.published = entry.published
@@ -279,12 +279,12 @@ class State(LogState):
     checkpoint: int = 0
 
     def get_checks(self, snapshot: int) -> Checks:
-        """The checks that a snapshot needs."""
+        """Return the checks that a snapshot needs."""
         told = [policy.checks for policy in self.policies if policy.since <= snapshot]
         return told[-1] if told else Checks()
 
     def latest(self) -> SnapshotRow:
-        """The newest snapshot's row, without loading the others' and without what checks said."""
+        """Return the row of the latest snapshot without check results. Loads no table."""
         return SnapshotRow(
             self.snapshot,
             self.snapshot_entry,
@@ -295,9 +295,9 @@ class State(LogState):
         )
 
     def iter_ancestors(self) -> Iterator[int]:
-        """The newest snapshot, the one it was made from, and so on to the first.
+        """Yield the latest snapshot, its parent, and so on to the first.
 
-        What was rolled back, by a restore or by a rejection of what was the newest, is not on it.
+        Leaves out what a restore or a rejection of the latest snapshot rolled back.
         """
         number = self.snapshot
         made_from = self.snapshot_history.column("made_from") if number else ()
@@ -306,7 +306,7 @@ class State(LogState):
             number = int(made_from[number - 1])
 
     def fork(self) -> State:
-        """A copy that can go its own way."""
+        """Return a copy that can diverge."""
         other = copy.copy(self)
         other.bits, other.tags, other.pins = dict(self.bits), dict(self.tags), dict(self.pins)
         other.shard_history, other.snapshot_history = (
@@ -365,18 +365,18 @@ def list_rewritten_sidecars(entry: Entry) -> list[str]:
 
 
 def get_name_key(name: str) -> str:
-    """The key under which the name of a shard or sidecar is found."""
+    """Return the key of the name of a shard or sidecar."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 
 def content_digest(fingerprint: str | None, shards: Iterable[Shard]) -> str:
-    """What a list of shards amounts to under a schema."""
+    """Return the content digest of a list of shards."""
     start = hashlib.sha256(b"shardline content\n" + (fingerprint or "").encode()).hexdigest()
     return extend_digest(start, shards)
 
 
 def extend_digest(content: str, shards: Iterable[Shard]) -> str:
-    """What a content becomes when shards are put behind it: proportional to what is new."""
+    """Return a content digest extended by shards. Costs what is new."""
     digest = bytes.fromhex(content)
     for shard in shards:
         base = b"" if shard.base is None else bytes.fromhex(shard.base.sha256)

@@ -61,7 +61,7 @@ _MAX_PIN = 200
 
 
 def utc_now() -> datetime:
-    """The time."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
@@ -99,7 +99,7 @@ class StoredVersion:
 
     @property
     def store(self) -> Store:
-        """Where it lies."""
+        """Store of the root."""
         return self.log.store
 
     @property
@@ -109,7 +109,7 @@ class StoredVersion:
 
     @property
     def state(self) -> State:
-        """How it stands."""
+        """Current state."""
         with self._lock:
             if self._known is None:
                 self._known = self.log.load()
@@ -117,12 +117,12 @@ class StoredVersion:
 
     @property
     def exists(self) -> bool:
-        """Whether it has been created."""
+        """True if the version has been created."""
         return self.state.schema is not None
 
     @property
     def schema(self) -> Schema:
-        """The one schema of all its records."""
+        """Schema of all its records."""
         if self.state.schema is None:
             raise VersionNotFoundError(
                 f"{self.name}: version not found in {self.store.uri}",
@@ -150,7 +150,7 @@ class StoredVersion:
         return packed
 
     def refresh(self) -> list[Entry]:
-        """Take in what others committed, and give their entries."""
+        """Read what others committed, and return their entries."""
         with self._lock:
             state, self._known = self.state, None
             new = self.log.follow(state)
@@ -158,7 +158,7 @@ class StoredVersion:
             return new
 
     def latest(self) -> StoredSnapshot:
-        """The newest snapshot, published or not."""
+        """Return the latest snapshot, published or not."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if not self.state.snapshot:
             raise SnapshotNotFoundError(
@@ -170,7 +170,7 @@ class StoredVersion:
         return self.snapshot(self.state.snapshot)
 
     def published(self) -> StoredSnapshot:
-        """The newest published snapshot: the one to read."""
+        """Return the latest published snapshot."""
         self.schema  # noqa: B018 - refuses a version that does not exist
         if self.state.published is None:
             raise SnapshotNotFoundError(
@@ -182,7 +182,7 @@ class StoredVersion:
         return self.snapshot(self.state.published)
 
     def snapshot(self, number: int) -> StoredSnapshot:
-        """A snapshot by its number."""
+        """Return a snapshot by its number."""
         number = self._number(number)
         with self._lock:
             return self._snapshot(self.state, self.schema, number)
@@ -226,7 +226,7 @@ class StoredVersion:
             return tuple(interval.shard for interval in state.shard_history.at(number))
 
     def tagged(self, tag: str) -> StoredSnapshot:
-        """The snapshot that has a tag."""
+        """Return the snapshot of a tag."""
         tag = str(tag)
         hold = self.state.tags.get(tag)
         if hold is None or hold.snapshot is None:
@@ -239,7 +239,7 @@ class StoredVersion:
         return self.snapshot(hold.snapshot)
 
     def at(self, time: datetime) -> StoredSnapshot:
-        """The snapshot that was the newest at a time; one without a zone is in UTC."""
+        """Return the latest snapshot at a time, in UTC unless it has a zone."""
         if not isinstance(time, datetime):
             raise InvalidTypeError(
                 f"time: expected a datetime, got {type(time).__name__}",
@@ -258,7 +258,7 @@ class StoredVersion:
         return self.snapshot(number)
 
     def find(self, which: str | int = _LATEST) -> StoredSnapshot:
-        """A snapshot as people name it: newest, published, a number, a tag, or a time."""
+        """Return a snapshot by reference: latest, published, a number, a tag, or a time."""
         which = str(which)
         if which == _LATEST:
             return self.latest()
@@ -283,7 +283,7 @@ class StoredVersion:
         return self.tagged(which)
 
     def create(self, schema: Schema, checks: Checks = Checks()) -> Entry | None:
-        """Create the version; None if it is there already, with this schema."""
+        """Create the version; None if it exists with this schema."""
         get_no_schema_error(schema, self.name)
         return self.commit(Create(schema, checks))
 
@@ -302,7 +302,7 @@ class StoredVersion:
             return entry
 
     def _refuse_missing_shards(self, change: Change) -> None:
-        """Refuse to commit a shard that is not there, or not as long as it should be."""
+        """Raise LogError for a shard that is missing or has another size."""
         if isinstance(change, (Append, Replace)):
             shards = list(change.written if isinstance(change, Append) else change.added)
         elif isinstance(change, Derive):
@@ -325,12 +325,12 @@ class StoredVersion:
                 )
 
     def shard_name(self, shard: Shard | str) -> str:
-        """Where a shard lies in the store."""
+        """Return the path of a shard in the store."""
         name = shard if isinstance(shard, str) else shard.name
         return f"{self.log.dataset}/shards/{name}"
 
     def attest(self, attestations: Iterable[Attestation]) -> Entry | None:
-        """Say what checks found."""
+        """Attest check results."""
         return self.commit(Attest(tuple(attestations)))
 
     def reject(
@@ -378,16 +378,16 @@ class StoredVersion:
         return self.commit(Attest(found))
 
     def restore(self, snapshot: int, *, head: int | None = None) -> Entry | None:
-        """Make an old snapshot the head, as a new one; `head` is what it must be now."""
+        """Restore an old snapshot as a new one; `head` must be the latest snapshot."""
         snapshot = self._number(snapshot)
         return self.commit(Restore(snapshot, self.state.snapshot if head is None else head))
 
     def require(self, checks: Checks) -> Entry | None:
-        """Set which checks the snapshots from now on need to be published."""
+        """Set the checks that snapshots from now on need for publication."""
         return self.commit(Require(checks))
 
     def tag(self, tag: str, snapshot: int | None) -> Entry | None:
-        """Let a tag name a snapshot, whichever it named before; None takes it away."""
+        """Set a tag to a snapshot; None deletes the tag."""
         validate_name(tag, "tag")
         if tag in {_LATEST, _PUBLISHED} or tag.isdigit() or _as_time(tag) is not None:
             raise InvalidNameError(
@@ -398,7 +398,7 @@ class StoredVersion:
         return self.commit(SetTag(tag, None if snapshot is None else self._number(snapshot)))
 
     def pin(self, pin: str, snapshot: int | None, reason: str = "") -> Entry | None:
-        """Keep a snapshot from vacuum in someone's name; None lets go of it."""
+        """Pin a snapshot, which vacuum keeps; None releases the pin."""
         fits = str(pin) == pin and pin.isprintable() and 0 < len(pin) <= _MAX_PIN
         if not fits:
             raise InvalidNameError(
@@ -410,7 +410,7 @@ class StoredVersion:
 
 
 def get_no_schema_error(schema: object, version: str) -> None:
-    """Refuse what is no Schema where one is needed."""
+    """Raise an error unless a value is a Schema."""
     if not isinstance(schema, Schema):
         raise InvalidTypeError(
             f"schema: expected a Schema, got {type(schema).__name__}", version=version
@@ -426,7 +426,7 @@ def _last_packing(shards: Iterable[Shard]) -> str | None:
 
 
 def refuse_no_version(**given: object) -> None:
-    """Refuse what is no Version where one is needed: each under the name of its parameter."""
+    """Raise an error unless all values, by parameter name, are versions."""
     for parameter, value in given.items():
         if not isinstance(value, StoredVersion):
             named = isinstance(value, str) and _NAME.fullmatch(value)
@@ -446,13 +446,13 @@ def _as_time(text: str) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class DerivedFrom:
-    """A snapshot that a version is derived from, and the version that it is of."""
+    """A snapshot that a version is derived from, and its version."""
 
     version: StoredVersion
     snapshot: StoredSnapshot
 
     def input(self) -> Input:
-        """The snapshot as an entry tells it."""
+        """Return the input of an entry."""
         log = self.version.log
         digest = log.entry(self.snapshot.entry).digest
         return Input(log.dataset, log.version, self.snapshot.number, digest)
