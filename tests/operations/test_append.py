@@ -55,9 +55,7 @@ def remote(request: pytest.FixtureRequest) -> Version:
     return Version(f"memory://append-{secrets.token_hex(8)}/root", NAME)
 
 
-def test_the_first_append_creates_the_version_with_the_schema_that_the_rows_suggest(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_creates_version_with_inferred_schema(version: Version, tmp_path: Path) -> None:
     report = append(version, json_lines(tmp_path / "a.jsonl", rows(0, 10)))
     assert report.created
     assert (report.records, report.snapshot, report.quarantined_rows) == (10, 1, 0)
@@ -69,9 +67,7 @@ def test_the_first_append_creates_the_version_with_the_schema_that_the_rows_sugg
     assert verify_version(version).ok
 
 
-def test_the_first_append_creates_the_version_with_the_schema_and_checks_that_were_declared(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_creates_version_as_declared(version: Version, tmp_path: Path) -> None:
     declared = Schema(
         (
             Feature("id", "float"),
@@ -85,9 +81,7 @@ def test_the_first_append_creates_the_version_with_the_schema_and_checks_that_we
     assert version.state.checks == checks
 
 
-def test_a_source_of_another_schema_is_refused_with_each_difference_and_what_to_do(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_source_of_other_schema_raises(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 3)))
     before = version.state.number
     other = json_lines(tmp_path / "b.jsonl", [{"id": "x", "label": "y"}] * 3)
@@ -103,9 +97,7 @@ def test_a_source_of_another_schema_is_refused_with_each_difference_and_what_to_
     assert version.state.number == before
 
 
-def test_another_declaration_is_refused_with_each_difference_and_what_to_do(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_other_declared_schema_raises(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 3)))
     declared = Schema((Feature("id", "int64"), Feature("height", "float")))
     with raises(SchemaMismatchError, "schema-mismatch", version=NAME) as caught:
@@ -116,9 +108,7 @@ def test_another_declaration_is_refused_with_each_difference_and_what_to_do(
     assert append(version, tmp_path / "b.jsonl", schema=SCHEMA).records == 3
 
 
-def test_a_source_without_records_does_not_fix_the_schema_of_a_new_version(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_empty_source_infers_no_schema(version: Version, tmp_path: Path) -> None:
     empty = json_lines(tmp_path / "empty.jsonl", [])
     with raises(SchemaMismatchError, "missing-schema", version=NAME) as caught:
         append(version, empty)
@@ -128,9 +118,7 @@ def test_a_source_without_records_does_not_fix_the_schema_of_a_new_version(
     assert ids(version) == [0, 1, 2]
 
 
-def test_an_empty_source_lands_without_a_shard_and_not_again(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_empty_source_once_without_shard(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 3)))
     empty = json_lines(tmp_path / "empty.jsonl", [])
     report = append(version, empty)
@@ -143,7 +131,7 @@ def test_an_empty_source_lands_without_a_shard_and_not_again(
     assert [(skipped.code, skipped.entry) for skipped in again.skipped] == [("appended", 3)]
 
 
-def test_a_source_lands_once_however_often_it_is_named(version: Version, tmp_path: Path) -> None:
+def test_append_repeated_source_once(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", rows(0, 10))
     report = append(version, [source, str(source), source])
     assert [skipped.code for skipped in report.skipped] == ["named-twice"] * 2
@@ -155,7 +143,7 @@ def test_a_source_lands_once_however_often_it_is_named(version: Version, tmp_pat
     assert ids(version) == list(range(12))
 
 
-def test_two_batches_of_one_name_are_refused_rather_than_one_of_them_dropped(
+def test_append_batches_of_one_name_raises(
     version: Version,
 ) -> None:
     tables = [pa.Table.from_pylist(rows(0, 3)), pa.Table.from_pylist(rows(3, 6))]
@@ -164,7 +152,7 @@ def test_two_batches_of_one_name_are_refused_rather_than_one_of_them_dropped(
     assert not version.exists
 
 
-def test_a_dry_run_tells_what_is_new_and_does_nothing(version: Version, tmp_path: Path) -> None:
+def test_append_dry_run_changes_nothing(version: Version, tmp_path: Path) -> None:
     first, second = (json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 2)) for n in (0, 2))
     assert [new.path for new in append(version, first, dry_run=True).new] == [str(first)]
     assert not (tmp_path / "root").exists()
@@ -176,9 +164,7 @@ def test_a_dry_run_tells_what_is_new_and_does_nothing(version: Version, tmp_path
     assert ids(Version(version.store, NAME)) == [0, 1]
 
 
-def test_what_was_rolled_back_lands_again_only_when_someone_says_so(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_rolled_back_source_needs_retry(version: Version, tmp_path: Path) -> None:
     first, second = (json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 2)) for n in (0, 2))
     append(version, first)
     append(version, second)
@@ -191,9 +177,7 @@ def test_what_was_rolled_back_lands_again_only_when_someone_says_so(
     assert verify_version(version).ok
 
 
-def test_a_rejected_source_lands_again_only_when_someone_says_so(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_rejected_source_needs_retry(version: Version, tmp_path: Path) -> None:
     first, second = (json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 2)) for n in (0, 2))
     append(version, first)
     append(version, second)
@@ -210,7 +194,7 @@ def test_a_rejected_source_lands_again_only_when_someone_says_so(
     assert check_version(version).published == version.state.snapshot
 
 
-def test_shards_are_cut_where_the_next_record_would_take_them_over_the_target(
+def test_append_cuts_shards_before_target(
     version: Version,
 ) -> None:
     content = [bytes([n]) * (n % 7 * 10) for n in range(100)]
@@ -225,14 +209,14 @@ def test_shards_are_cut_where_the_next_record_would_take_them_over_the_target(
     assert len(shards) > 10
 
 
-def test_a_record_larger_than_the_target_has_a_shard_to_itself(version: Version) -> None:
+def test_append_large_record_to_own_shard(version: Version) -> None:
     content = [b"a", b"b" * 500, b"c", b"d" * 500]
     append(version, Payloads("a", content), target_bytes=100)
     assert payloads(version) == content
     assert [shard.records for shard in version.latest().shards] == [1, 1, 1, 1]
 
 
-def test_a_packed_shard_ends_with_the_member_that_reaches_the_target(version: Version) -> None:
+def test_append_cuts_compressed_shard_at_member(version: Version) -> None:
     chance = np.random.default_rng(7)
     content = [chance.bytes(10_000) for _ in range(600)]
     append(version, Payloads("a", content), target_bytes=1_500_000, compression="gzip")
@@ -245,7 +229,7 @@ def test_a_packed_shard_ends_with_the_member_that_reaches_the_target(version: Ve
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_tensorflow_reads_the_shards_in_order_and_their_indexes_work(
+def test_tensorflow_reads_appended_shards(
     version: Version, tmp_path: Path, compression: str
 ) -> None:
     source = json_lines(tmp_path / "a.jsonl", rows(0, 1000))
@@ -264,9 +248,7 @@ def test_tensorflow_reads_the_shards_in_order_and_their_indexes_work(
     assert found[0] == example_of(id=0, name="größe 0".encode())
 
 
-def test_many_kinds_of_sources_land_in_the_order_in_which_they_are_named(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_keeps_order_of_sources(version: Version, tmp_path: Path) -> None:
     table = pa.table({"id": [2, 3], "name": ["größe 2", "größe 3"]})
     pq.write_table(table, tmp_path / "b.parquet")
     records = [example_of(id=n, name=f"größe {n}".encode()) for n in (4, 5)]
@@ -282,13 +264,13 @@ def test_many_kinds_of_sources_land_in_the_order_in_which_they_are_named(
     assert payloads(version) == [example_of(id=n, name=f"größe {n}".encode()) for n in range(10)]
 
 
-def test_rows_without_a_batch_name_are_refused(version: Version) -> None:
+def test_append_rows_without_batch_raises(version: Version) -> None:
     with pytest.raises(SourceError, match="batch="):
         append(version, rows(0, 2))
     assert not version.exists
 
 
-def test_a_batch_whose_rows_were_mended_lands_as_they_are_now(version: Version) -> None:
+def test_append_batch_uses_current_rows(version: Version) -> None:
     """Its name does not tell its rows, so nothing is used of what a failed append left."""
     append(version, rows(0, 2), batch="first")
     bad: list[dict[str, object]] = [*rows(2, 200), {"id": "none", "name": "x"}]
@@ -299,7 +281,7 @@ def test_a_batch_whose_rows_were_mended_lands_as_they_are_now(version: Version) 
     assert ids(version) == [0, 1, *range(1002, 1200)]
 
 
-def test_a_file_read_in_another_way_is_made_anew(version: Version, tmp_path: Path) -> None:
+def test_append_with_other_options_writes_new_shards(version: Version, tmp_path: Path) -> None:
     """The name of a shard tells all that makes a difference to its bytes."""
     from shardline.tfrecord.reader import Limits  # noqa: PLC0415
 
@@ -313,7 +295,7 @@ def test_a_file_read_in_another_way_is_made_anew(version: Version, tmp_path: Pat
     assert ids(version) == [0, *range(10)]
 
 
-def test_an_append_touches_no_file_that_was_there(version: Version, tmp_path: Path) -> None:
+def test_append_changes_no_existing_file(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 100)), target_bytes=1000)
     check_version(version)
 
@@ -342,7 +324,7 @@ told(lambda: append(Version(store, {NAME!r}), {str(tmp_path / "b.jsonl")!r}, tar
     assert touched == [], "a shard of before was opened"
 
 
-def test_an_append_to_an_object_store_is_the_same(remote: Version, tmp_path: Path) -> None:
+def test_append_to_object_store_matches_disk(remote: Version, tmp_path: Path) -> None:
     first = json_lines(tmp_path / "a.jsonl", rows(0, 500))
     append(remote, first, target_bytes=5000)
     append(remote, [first, json_lines(tmp_path / "b.jsonl", rows(500, 510))], compression="gzip")
@@ -358,7 +340,7 @@ def test_an_append_to_an_object_store_is_the_same(remote: Version, tmp_path: Pat
     } == beside
 
 
-def test_a_source_in_a_store_lands_as_one_on_a_disk(s3_root: str) -> None:
+def test_append_stored_source_matches_file(s3_root: str) -> None:
     version = Version(s3_root, NAME)
     data = "".join(json.dumps(one) + "\n" for one in rows(0, 100)).encode()
     version.store.create("inbox/a.jsonl", data)

@@ -44,9 +44,7 @@ def lines_of(version: Version, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in version.store.read(name).splitlines()]
 
 
-def test_one_bad_row_fails_the_append_and_nothing_is_committed(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_invalid_row_commits_nothing(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 300), BAD, *rows(301, 400)])
     where = {"path": str(source), "record": 300, "feature": "id", "version": NAME}
     with raises(InvalidRecordsError, "invalid-rows", **where) as caught:
@@ -59,9 +57,7 @@ def test_one_bad_row_fails_the_append_and_nothing_is_committed(
     assert not Version(version.store, NAME).exists
 
 
-def test_one_bad_row_takes_no_shard_into_a_version_that_exists(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_invalid_row_adds_no_shard(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 10)))
     good = json_lines(tmp_path / "b.jsonl", rows(10, 20))
     bad = json_lines(tmp_path / "c.jsonl", [*rows(20, 30), BAD])
@@ -73,9 +69,7 @@ def test_one_bad_row_takes_no_shard_into_a_version_that_exists(
     assert ids(version) == list(range(20))
 
 
-def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_content(
-    version: Version, tmp_path: Path
-) -> None:
+def test_quarantine_has_reason_position_and_content(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 50), BAD, *rows(51, 100)])
     report = append(version, source, schema=SCHEMA, max_quarantined=0.01, target_bytes=1000)
     assert report.quarantined_rows == 1
@@ -100,7 +94,7 @@ def test_a_bad_row_within_the_share_is_in_quarantine_with_reason_place_and_conte
     ]
 
 
-def test_more_bad_rows_than_the_share_fail_the_append(version: Version, tmp_path: Path) -> None:
+def test_append_over_max_quarantined_raises(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 98), BAD, BAD])
     with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=100) as caught:
         append(version, source, schema=SCHEMA, max_quarantined=0.01)
@@ -110,7 +104,7 @@ def test_more_bad_rows_than_the_share_fail_the_append(version: Version, tmp_path
     assert ids(version) == list(range(98))
 
 
-def test_the_share_is_one_of_all_rows_of_an_append(version: Version, tmp_path: Path) -> None:
+def test_max_quarantined_applies_to_all_rows(version: Version, tmp_path: Path) -> None:
     sources = [
         json_lines(tmp_path / "a.jsonl", [*rows(0, 4), BAD]),
         json_lines(tmp_path / "b.jsonl", rows(4, 100)),
@@ -120,7 +114,7 @@ def test_the_share_is_one_of_all_rows_of_an_append(version: Version, tmp_path: P
     assert ids(version) == list(range(100))
 
 
-def test_every_reason_is_not_told_where_there_are_many(version: Version, tmp_path: Path) -> None:
+def test_error_lists_first_invalid_rows(version: Version, tmp_path: Path) -> None:
     source = json_lines(tmp_path / "a.jsonl", [*rows(0, 10), *[BAD] * 1000])
     with raises(InvalidRecordsError, "invalid-rows", bad=1000) as caught:
         append(version, source, schema=SCHEMA, max_quarantined=0.5)
@@ -128,7 +122,7 @@ def test_every_reason_is_not_told_where_there_are_many(version: Version, tmp_pat
     assert "and 990 more" in str(caught.value)
 
 
-def test_each_shard_has_its_own_quarantine_and_refused_rows_go_where_they_stood(
+def test_quarantine_file_per_shard(
     version: Version,
 ) -> None:
     content = [b"x" * 84 if n % 10 else None for n in range(100)]
@@ -141,7 +135,7 @@ def test_each_shard_has_its_own_quarantine_and_refused_rows_go_where_they_stood(
     assert told[0] == [0, 10], "the row before the next shard's first record belongs to this one"
 
 
-def test_a_source_whose_rows_are_all_refused_lands_without_a_shard(version: Version) -> None:
+def test_append_all_rows_quarantined_adds_no_shard(version: Version) -> None:
     append(version, Payloads("a", [b"one"]))
     report = append(version, Payloads("b", [None] * 25, (10,)), max_quarantined=1)
     assert (report.snapshot, report.quarantined_rows, report.appended[0].rows) == (None, 25, 25)
@@ -150,9 +144,7 @@ def test_a_source_whose_rows_are_all_refused_lands_without_a_shard(version: Vers
     assert payloads(version) == [b"one"]
 
 
-def test_a_refused_record_is_kept_as_it_stands_in_the_file(
-    version: Version, tmp_path: Path
-) -> None:
+def test_quarantine_keeps_original_record(version: Version, tmp_path: Path) -> None:
     good, bad = example_of(id=1, name=b"\xc3\xa9"), example_of(id=2, name=b"\xff\xfe")
     path = tmp_path / "a.tfrecord"
     path.write_bytes(framed(good, bad, good))
@@ -164,9 +156,7 @@ def test_a_refused_record_is_kept_as_it_stands_in_the_file(
     assert payloads(version) == [good, good]
 
 
-def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_corrupt_file_raises_with_position(version: Version, tmp_path: Path) -> None:
     records = [b"record %d" % number * 5 for number in range(100)]
     path = tmp_path / "a.tfrecord"
     path.write_bytes(flipped(framed(*records), 8000))
@@ -181,9 +171,7 @@ def test_a_damaged_file_stops_the_append_and_the_error_says_where_and_what_to_do
     assert not Version(version.store, NAME).exists
 
 
-def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_source_without_valid_row_raises(version: Version, tmp_path: Path) -> None:
     good = json_lines(tmp_path / "good.jsonl", rows(0, 300))
     junk = json_lines(tmp_path / "junk.jsonl", [BAD, {"id": 1, "name": None}])
     with raises(InvalidRecordsError, "invalid-rows", bad=2, rows=2):
@@ -192,7 +180,7 @@ def test_a_source_of_which_no_row_fits_does_not_land_beside_good_ones(
 
 
 @pytest.mark.parametrize("good", [0, 3])
-def test_vacuum_takes_the_rows_of_an_append_that_failed_and_no_others(
+def test_vacuum_deletes_quarantine_of_failed_append(
     version: Version, tmp_path: Path, good: int
 ) -> None:
     kept = append(version, Payloads("kept", [b"x", None], (2,)), max_quarantined=1).quarantine_files
@@ -206,9 +194,7 @@ def test_vacuum_takes_the_rows_of_an_append_that_failed_and_no_others(
     assert {file.name for file in version.store.list("digits/quarantine")} == {*kept, *alone}
 
 
-def test_with_salvage_the_intact_records_land_and_the_gap_is_in_quarantine(
-    version: Version, tmp_path: Path
-) -> None:
+def test_append_salvage_quarantines_gap(version: Version, tmp_path: Path) -> None:
     records = [b"record %d" % number * 5 for number in range(100)]
     path = tmp_path / "a.tfrecord"
     path.write_bytes(flipped(framed(*records), 8000))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_only_what_has_not_passed_is_read(tmp_path: Path) -> None:
+def test_check_reads_only_pending_shards(tmp_path: Path) -> None:
     version = landed(tmp_path, "a", "b")
     land(version, "c")
     report = check_version(version)
@@ -26,14 +26,14 @@ def test_only_what_has_not_passed_is_read(tmp_path: Path) -> None:
     assert len(check_version(version, recheck=True).shards) == 3
 
 
-def test_nothing_left_to_check_writes_no_entry(tmp_path: Path) -> None:
+def test_check_without_pending_shards_commits_nothing(tmp_path: Path) -> None:
     version = landed(tmp_path, "a")
     before = version.state.number
     check_version(version)
     assert version.state.number == before
 
 
-def test_several_bad_batches_are_each_rejected_and_the_good_ones_published(tmp_path: Path) -> None:
+def test_check_rejects_each_bad_snapshot(tmp_path: Path) -> None:
     version = make_version(tmp_path)
     land(version, "good")
     land(version, "bad", MISFIT)
@@ -46,7 +46,7 @@ def test_several_bad_batches_are_each_rejected_and_the_good_ones_published(tmp_p
     assert version.published().number == version.latest().number
 
 
-def test_a_shard_that_rots_unpublishes_and_is_not_taken_out(tmp_path: Path) -> None:
+def test_check_of_rotten_shard_unpublishes(tmp_path: Path) -> None:
     version = landed(tmp_path, "a", "b")
     damage(file_of(tmp_path, "b"))
     report = check_version(version, recheck=True)
@@ -54,7 +54,7 @@ def test_a_shard_that_rots_unpublishes_and_is_not_taken_out(tmp_path: Path) -> N
     assert version.latest().number == 2
 
 
-def test_a_rejected_snapshot_that_is_restored_and_fails_again_is_undone(tmp_path: Path) -> None:
+def test_check_rejects_restored_snapshot_again(tmp_path: Path) -> None:
     version = landed(tmp_path, "a")
     land(version, "bad", MISFIT)
     assert check_version(version).rejected == (2,)
@@ -66,7 +66,7 @@ def test_a_rejected_snapshot_that_is_restored_and_fails_again_is_undone(tmp_path
     assert [shard.name for shard in version.latest().shards] == [shard_name("a")]
 
 
-def test_a_check_that_is_not_required_is_not_run(tmp_path: Path) -> None:
+def test_check_skips_check_not_required(tmp_path: Path) -> None:
     version = make_version(tmp_path, checks=Checks(("integrity",)))
     land(version, "misfit", MISFIT)
     report = check_version(version)
@@ -74,14 +74,14 @@ def test_a_check_that_is_not_required_is_not_run(tmp_path: Path) -> None:
     assert {one.check for one in report.attestations} == {"integrity"}
 
 
-def test_a_check_that_cannot_be_run_here_is_told_as_missing(tmp_path: Path) -> None:
+def test_check_reports_foreign_check_as_missing(tmp_path: Path) -> None:
     version = make_version(tmp_path, checks=Checks(("integrity",), ("expectations",)))
     land(version, "a")
     report = check_version(version)
     assert (report.ok, report.missing, report.published) == (True, ("expectations",), None)
 
 
-def test_a_damaged_shard_has_no_word_on_its_schema(tmp_path: Path) -> None:
+def test_check_of_corrupt_shard_omits_schema(tmp_path: Path) -> None:
     version = make_version(tmp_path)
     land(version, "a")
     damage(file_of(tmp_path, "a"))
@@ -92,7 +92,7 @@ def test_a_damaged_shard_has_no_word_on_its_schema(tmp_path: Path) -> None:
     assert "offset 0" in report.attestations[0].detail
 
 
-def test_what_vacuum_took_is_no_failure(tmp_path: Path) -> None:
+def test_check_of_vacuumed_shard_raises(tmp_path: Path) -> None:
     version = landed(tmp_path, "a", "b")
     version.restore(1)
     version.commit(AddTombstones(lambda _: [shard_name("b")]))
@@ -100,7 +100,7 @@ def test_what_vacuum_took_is_no_failure(tmp_path: Path) -> None:
         check_version(version, "2", recheck=True)
 
 
-def test_what_had_passed_once_is_not_rejected_however_often_it_fails(tmp_path: Path) -> None:
+def test_check_never_rejects_after_first_pass(tmp_path: Path) -> None:
     version = landed(tmp_path, "a")
     there = file_of(tmp_path, "a").rename(tmp_path / "away")
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_what_had_passed_once_is_not_rejected_however_often_it_fails(tmp_path: P
     assert check_version(version).published == 1
 
 
-def test_a_check_that_failed_elsewhere_is_no_success(tmp_path: Path) -> None:
+def test_check_reports_foreign_failure(tmp_path: Path) -> None:
     version = make_version(tmp_path, checks=Checks(("integrity",), ("drift",)))
     land(version, "a")
     content = version.latest().content

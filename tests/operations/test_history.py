@@ -39,21 +39,19 @@ def numbers(log: Log, count: int | None = None) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 63, 64, 65, 128, 129, 130, 131, 1000, None])
-def test_the_newest_come_first_and_no_more_than_asked_for(
-    tmp_path: Path, count: int | None
-) -> None:
+def test_history_has_latest_entries_first(tmp_path: Path, count: int | None) -> None:
     log = tagged(tmp_path, 130).log
     expected = list(range(130, 0, -1))[:count]
     assert numbers(log, count) == expected
     assert numbers(Behind(log.store, log.dataset, log.version), count) == expected
 
 
-def test_a_version_that_does_not_exist_has_none(tmp_path: Path) -> None:
+def test_history_of_missing_version_is_empty(tmp_path: Path) -> None:
     assert numbers(Log(make_version(tmp_path).store, "digits", "v2")) == []
 
 
 @pytest.mark.parametrize("gap", [1, 2, 3, 4, 5, 6, 7])
-def test_a_gap_is_told_wherever_it_is(tmp_path: Path, gap: int) -> None:
+def test_history_reports_missing_entry(tmp_path: Path, gap: int) -> None:
     log = tagged(tmp_path, 8).log
     log.store.delete(log.entry_name(gap))
     (problem,) = [one for one in read_log_history(log) if isinstance(one, LogProblem)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NUMBERED = [b"record %d" % number for number in range(20)]
 
 
-def test_an_example_is_shown_with_kinds_and_values(tmp_path: Path) -> None:
+def test_preview_example_has_kinds_and_values(tmp_path: Path) -> None:
     payload = example_of(label=7, weights=[0.1, float("inf"), float("nan")], name=b"cat")
     (record,) = preview(made(tmp_path / "a", framed(payload)))
     assert (record.number, record.bytes, record.form) == (0, len(payload), "Example")
@@ -34,7 +34,7 @@ def test_an_example_is_shown_with_kinds_and_values(tmp_path: Path) -> None:
     assert record.payload is None
 
 
-def test_a_sequence_example_is_shown_step_by_step(tmp_path: Path) -> None:
+def test_preview_sequence_example_has_steps(tmp_path: Path) -> None:
     payload = sequence_of({"id": 1}, tokens=[[1, 2], [], [3]], none=[])
     (record,) = preview(made(tmp_path / "a", framed(payload)))
     assert record.form == "SequenceExample"
@@ -94,7 +94,7 @@ def test_known_formats_are_named_with_their_size(value: bytes) -> None:
     assert describe_bytes(value) == f"<{len(value)} bytes, {SIGNED[value]}>"
 
 
-def test_short_text_is_shown_whole_and_other_bytes_never() -> None:
+def test_preview_shows_short_text_only() -> None:
     assert describe_bytes(b"") == ""
     assert describe_bytes(b"two\nlines") == "two\nlines"
     assert describe_bytes(bytes(5)) == "<5 bytes>"
@@ -132,7 +132,7 @@ def test_count_and_skip_choose_the_records(
             assert shown == expected
 
 
-def test_an_index_that_does_not_fit_costs_nothing_but_time(tmp_path: Path) -> None:
+def test_preview_ignores_wrong_index(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(*NUMBERED))
     write_index(path)
     whole = index_path(path).read_bytes()
@@ -142,7 +142,7 @@ def test_an_index_that_does_not_fit_costs_nothing_but_time(tmp_path: Path) -> No
         assert shown == ["record 10", "record 11", "record 12"]
 
 
-def test_an_index_that_goes_wrong_half_way_repeats_no_record(tmp_path: Path) -> None:
+def test_preview_with_partly_wrong_index(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(*NUMBERED))
     write_index(path)
     index = bytearray(index_path(path).read_bytes())
@@ -156,7 +156,7 @@ def test_an_index_that_goes_wrong_half_way_repeats_no_record(tmp_path: Path) -> 
             assert shown == [(n, f"record {n}") for n in range(5, 20)]
 
 
-def test_damage_is_told_when_it_is_reached_and_not_before(tmp_path: Path) -> None:
+def test_preview_raises_at_corrupt_record(tmp_path: Path) -> None:
     data = bytearray(framed(*NUMBERED))
     data[len(framed(*NUMBERED[:6])) + 13] ^= 1
     path = made(tmp_path / "a", bytes(data))
@@ -167,7 +167,7 @@ def test_damage_is_told_when_it_is_reached_and_not_before(tmp_path: Path) -> Non
     assert (caught.value.kind, caught.value.record) == ("data-crc", 6)
 
 
-def test_damage_is_told_with_its_kind_through_an_index_too(tmp_path: Path) -> None:
+def test_preview_with_index_reports_corruption(tmp_path: Path) -> None:
     data = bytearray(framed(*NUMBERED))
     path = made(tmp_path / "a", bytes(data))
     write_index(path)

@@ -115,9 +115,7 @@ def saved(content: bytes, **options: str) -> tuple[list[bytes], SalvageReport]:
 
 @settings(max_examples=RUNS)
 @given(st.lists(st.binary(max_size=90), min_size=1, max_size=12), harms)
-def test_every_record_outside_the_damage_is_recovered_and_nothing_invented(
-    payloads: list[bytes], damages: list[Harm]
-) -> None:
+def test_salvage_recovers_all_intact_records(payloads: list[bytes], damages: list[Harm]) -> None:
     content, origin = harmed(framed(*payloads), damages)
     recovered, _ = saved(content)
     assert is_subsequence(untouched(payloads, origin), recovered)
@@ -126,9 +124,7 @@ def test_every_record_outside_the_damage_is_recovered_and_nothing_invented(
 
 @settings(max_examples=RUNS)
 @given(st.integers(0, 40), st.integers(2, 12), harms)
-def test_so_it_is_with_records_of_one_size_where_a_cut_may_be_as_long_as_a_record(
-    size: int, count: int, damages: list[Harm]
-) -> None:
+def test_salvage_records_of_equal_size(size: int, count: int, damages: list[Harm]) -> None:
     payloads = [bytes([number]) * size for number in range(count)]
     frame = size + 16
     aligned = [Harm(h.kind, h.place, frame * (1 + h.span % 3), h.junk) for h in damages]
@@ -140,7 +136,7 @@ def test_so_it_is_with_records_of_one_size_where_a_cut_may_be_as_long_as_a_recor
 
 
 @pytest.mark.parametrize("behind", [1, 2, 3])
-def test_a_cut_as_long_as_the_records_behind_it_costs_none_of_them(behind: int) -> None:
+def test_salvage_cut_of_record_size_keeps_rest(behind: int) -> None:
     """The damaged record's own length then leads to a border: that of a record further on."""
     payloads = [b"before", b"A" * 200, *(b"%d" % number * 20 for number in range(5))]
     cut = 36 * behind
@@ -150,7 +146,7 @@ def test_a_cut_as_long_as_the_records_behind_it_costs_none_of_them(behind: int) 
     assert recovered == [payloads[0], *payloads[2:]]
 
 
-def test_so_it_is_when_the_damaged_record_holds_frames_itself() -> None:
+def test_salvage_around_record_with_frames() -> None:
     hidden = b"A" * 50 + framed(b"hidden") + b"A" * 50
     payloads = [b"before", hidden, *(b"%d" % number * 20 for number in range(5))]
     start = len(framed(b"before")) + 12 + 10
@@ -161,9 +157,7 @@ def test_so_it_is_when_the_damaged_record_holds_frames_itself() -> None:
 
 @settings(max_examples=RUNS)
 @given(st.lists(st.binary(max_size=90), min_size=1, max_size=12), harms)
-def test_what_is_kept_and_what_is_lost_are_the_whole_file(
-    payloads: list[bytes], damages: list[Harm]
-) -> None:
+def test_salvage_accounts_for_each_byte(payloads: list[bytes], damages: list[Harm]) -> None:
     content, _ = harmed(framed(*payloads), damages)
     recovered, report = saved(content)
     if not recovered:
@@ -194,7 +188,7 @@ nesting = st.tuples(st.binary(max_size=20), inner, st.binary(max_size=20)).map(b
     st.integers(1, 40),
     st.sampled_from(["zero", "flip"]),
 )
-def test_frames_inside_a_damaged_record_are_not_taken_for_records(  # noqa: PLR0917
+def test_salvage_ignores_frames_in_corrupt_record(  # noqa: PLR0917
     payloads: list[bytes], which: int, part: str, place: int, span: int, kind: str
 ) -> None:
     which %= len(payloads)
@@ -232,9 +226,7 @@ def test_nor_are_those_inside_a_large_one(tmp_path: Path, size: int) -> None:
 
 @bulk_needs_the_compiled_kernel
 @pytest.mark.parametrize("missing", [1, 5, 11, 12, 13, 500, 99_000, 100_012, 100_015])
-def test_the_record_behind_megabytes_of_junk_is_found_wherever_the_window_ends(
-    tmp_path: Path, missing: int
-) -> None:
+def test_salvage_finds_record_after_junk(tmp_path: Path, missing: int) -> None:
     """The junk is searched 4 MiB at a time; the record begins `missing` bytes before that ends."""
     payloads = [b"first", seeded(7).randbytes(100_000), b"last"]
     for window in (4 * 2**20, 8 * 2**20):
@@ -246,7 +238,7 @@ def test_the_record_behind_megabytes_of_junk_is_found_wherever_the_window_ends(
         assert [(gap.offset, gap.bytes) for gap in report.gaps] == [(21, len(junk))]
 
 
-def test_each_single_bit_flip_costs_exactly_its_record(tmp_path: Path) -> None:
+def test_salvage_bit_flip_loses_one_record(tmp_path: Path) -> None:
     data = framed(*SMALL)
     starts = [len(framed(*SMALL[:number])) for number in range(len(SMALL) + 1)]
     for bit in range(len(data) * 8):
@@ -263,7 +255,7 @@ def test_each_single_bit_flip_costs_exactly_its_record(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_each_cut_costs_exactly_the_record_it_cuts() -> None:
+def test_salvage_cut_loses_one_record() -> None:
     data = framed(*SMALL)
     starts = [len(framed(*SMALL[:number])) for number in range(len(SMALL) + 1)]
     for cut in range(22, len(data)):
@@ -275,7 +267,7 @@ def test_each_cut_costs_exactly_the_record_it_cuts() -> None:
         )
 
 
-def test_an_intact_file_is_copied_as_it_is(tmp_path: Path) -> None:
+def test_salvage_copies_intact_file(tmp_path: Path) -> None:
     for compression in ("none", "gzip", "zlib"):
         source = made(tmp_path / f"{compression}.in", packed(compression, framed(*SMALL)))
         report = salvage(source, tmp_path / compression)
@@ -299,7 +291,7 @@ def test_the_packing_is_kept_unless_told_otherwise(tmp_path: Path) -> None:
     assert zlib.decompress((tmp_path / "c").read_bytes()) == framed(*SMALL)
 
 
-def test_the_input_is_not_changed_and_an_output_never_overwritten(tmp_path: Path) -> None:
+def test_salvage_never_overwrites(tmp_path: Path) -> None:
     content = framed(*SMALL) + b"stray"
     source = made(tmp_path / "in", content)
     before = source.stat().st_mtime_ns
@@ -327,9 +319,7 @@ def test_the_input_is_not_changed_and_an_output_never_overwritten(tmp_path: Path
         b"x",
     ],
 )
-def test_where_nothing_is_intact_it_is_an_error_and_nothing_is_written(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_salvage_without_intact_record_raises(tmp_path: Path, content: bytes) -> None:
     source = made(tmp_path / "in", content)
     with raises(NothingToSalvageError, "no-intact-record", path=str(source)):
         salvage(source, tmp_path / "out", quarantine=tmp_path / "quarantine")
@@ -350,7 +340,7 @@ def quarantined(path: Path) -> list[tuple[int, bytes]]:
     return spans
 
 
-def test_the_quarantine_holds_the_damaged_bytes_and_where_they_stood(tmp_path: Path) -> None:
+def test_salvage_quarantine_has_bytes_and_offsets(tmp_path: Path) -> None:
     data = bytearray(framed(*SMALL, bytes(200_000), b"last"))
     data[13] ^= 1
     fifth = len(framed(*SMALL))
@@ -380,9 +370,7 @@ ALL = [payload for payloads in MEMBERS for payload in payloads]
 
 @settings(max_examples=RUNS)
 @given(st.integers(0, 5), st.sampled_from(["flip", "zero", "delete"]), st.randoms())
-def test_damage_in_one_gzip_member_costs_only_records_of_that_member(
-    which: int, kind: str, rng: Random
-) -> None:
+def test_salvage_corrupt_member_keeps_others(which: int, kind: str, rng: Random) -> None:
     members = [gzip_member(framed(*payloads)) for payloads in MEMBERS]
     start = rng.randrange(10, len(members[which]) - 1)
     harm = Harm(kind, start, rng.randrange(1, 20), b"")
@@ -398,7 +386,7 @@ def test_damage_in_one_gzip_member_costs_only_records_of_that_member(
         assert report.lost_bytes > 0
 
 
-def test_no_flipped_bit_of_a_gzip_member_makes_a_record_come_twice() -> None:
+def test_salvage_gzip_repeats_no_record() -> None:
     payloads = [f"record {number} of some that are much alike".encode() for number in range(40)]
     whole = gzip_member(framed(*payloads))
     for bit in range(80, len(whole) * 8, 3):
@@ -406,7 +394,7 @@ def test_no_flipped_bit_of_a_gzip_member_makes_a_record_come_twice() -> None:
         assert is_subsequence(recovered, payloads), f"bit {bit}"
 
 
-def test_the_records_before_the_damage_in_a_member_are_kept_too() -> None:
+def test_salvage_keeps_start_of_corrupt_member() -> None:
     payloads = [seeded(number).randbytes(2000) for number in range(30)]
     member = gzip_member(framed(*payloads))
     middle = len(member) // 2
@@ -421,7 +409,7 @@ def test_the_records_before_the_damage_in_a_member_are_kept_too() -> None:
     assert report.lost_bytes > 0
 
 
-def test_two_damaged_members_in_a_row_cost_only_their_own_records() -> None:
+def test_salvage_adjacent_corrupt_members() -> None:
     members = [gzip_member(framed(*payloads)) for payloads in MEMBERS]
     for number in (2, 3):
         member = bytearray(members[number])
@@ -432,7 +420,7 @@ def test_two_damaged_members_in_a_row_cost_only_their_own_records() -> None:
     assert is_subsequence(recovered, ALL)
 
 
-def test_records_that_straddle_members_are_lost_only_at_the_damaged_one() -> None:
+def test_salvage_records_across_members() -> None:
     payloads = [b"%03d" % number * 10 for number in range(60)]
     data = framed(*payloads)
     pieces = [data[start : start + 500] for start in range(0, len(data), 500)]
@@ -448,7 +436,7 @@ def test_records_that_straddle_members_are_lost_only_at_the_damaged_one() -> Non
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_of_a_single_packed_stream_the_intact_prefix_is_kept(compression: str) -> None:
+def test_salvage_keeps_prefix_of_single_stream(compression: str) -> None:
     payloads = [seeded(number).randbytes(1000) for number in range(100)]
     content = packed(compression, framed(*payloads))
     for part in (0.1, 0.5, 0.9):
@@ -461,7 +449,7 @@ def test_of_a_single_packed_stream_the_intact_prefix_is_kept(compression: str) -
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_of_a_cut_packed_file_every_whole_record_is_kept(compression: str) -> None:
+def test_salvage_cut_compressed_file(compression: str) -> None:
     payloads = [b"%d " % number * 30 for number in range(20)]
     content = packed(compression, framed(*payloads))
     counts = []
@@ -476,7 +464,7 @@ def test_of_a_cut_packed_file_every_whole_record_is_kept(compression: str) -> No
     assert counts[0] < counts[-1] == 20
 
 
-def test_a_gzip_trailer_that_does_not_match_is_told_and_costs_no_record() -> None:
+def test_salvage_bad_gzip_trailer_keeps_records() -> None:
     content = bytearray(gzip_member(framed(*SMALL)))
     content[-8] ^= 1
     recovered, report = saved(bytes(content) + gzip_member(framed(b"next")))
@@ -485,7 +473,7 @@ def test_a_gzip_trailer_that_does_not_match_is_told_and_costs_no_record() -> Non
     assert (gap.kind, gap.packed, gap.offset) == ("compression", True, len(content) - 8)
 
 
-def test_joined_zlib_streams_are_told_and_both_are_kept() -> None:
+def test_salvage_joined_zlib_streams() -> None:
     first = zlib.compress(framed(*SMALL))
     recovered, report = saved(first + zlib.compress(framed(b"second stream")))
     assert recovered == [*SMALL, b"second stream"]
@@ -493,7 +481,7 @@ def test_joined_zlib_streams_are_told_and_both_are_kept() -> None:
     assert report.gaps[0].offset == len(first)
 
 
-def test_what_could_not_be_unpacked_is_in_the_quarantine_as_it_lies_in_the_file(
+def test_salvage_quarantines_compressed_bytes(
     tmp_path: Path,
 ) -> None:
     member = gzip_member(framed(*SMALL))
@@ -511,7 +499,7 @@ def test_what_could_not_be_unpacked_is_in_the_quarantine_as_it_lies_in_the_file(
         assert base64.b64decode(line["data"]) == lost
 
 
-def test_a_damaged_packed_file_may_also_hold_damaged_frames() -> None:
+def test_salvage_corrupt_member_with_corrupt_frames() -> None:
     frames = bytearray(framed(*SMALL))
     frames[12] ^= 1
     recovered, report = saved(gzip_member(bytes(frames)) + gzip_member(framed(b"good")))

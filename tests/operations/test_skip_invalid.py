@@ -38,7 +38,9 @@ def damaged(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_others_land_in_one_snapshot(version: Version, tmp_path: Path, damaged: Path) -> None:
+def test_skip_invalid_appends_other_sources(
+    version: Version, tmp_path: Path, damaged: Path
+) -> None:
     good = [json_lines(tmp_path / f"{n}.jsonl", rows(n, n + 5)) for n in (0, 5)]
     report = append(version, [good[0], damaged, good[1]], schema=SCHEMA, skip_invalid=True)
     assert (report.snapshot, report.records) == (1, 10)
@@ -51,16 +53,14 @@ def test_the_others_land_in_one_snapshot(version: Version, tmp_path: Path, damag
     assert not verify_log(version.log).problems
 
 
-def test_without_it_the_same_sources_land_not_at_all(
-    version: Version, tmp_path: Path, damaged: Path
-) -> None:
+def test_invalid_source_appends_nothing(version: Version, tmp_path: Path, damaged: Path) -> None:
     good = json_lines(tmp_path / "a.jsonl", rows(0, 5))
     with pytest.raises(CorruptFileError):
         append(version, [good, damaged], schema=SCHEMA)
     assert not version.exists
 
 
-def test_the_log_tells_why_and_the_source_is_skipped_from_then_on(
+def test_rejected_source_is_recorded_and_skipped(
     version: Version, tmp_path: Path, damaged: Path
 ) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
@@ -79,7 +79,7 @@ def test_the_log_tells_why_and_the_source_is_skipped_from_then_on(
     assert version.state.number == number
 
 
-def test_it_comes_in_when_its_content_changed(version: Version, damaged: Path) -> None:
+def test_rejected_source_with_new_content_is_appended(version: Version, damaged: Path) -> None:
     append(version, damaged, schema=SCHEMA, skip_invalid=True)
     damaged.write_bytes(framed(*records(100, 110)))
     report = append(version, damaged, skip_invalid=True)
@@ -87,15 +87,13 @@ def test_it_comes_in_when_its_content_changed(version: Version, damaged: Path) -
     assert not report.rejected
 
 
-def test_a_version_that_has_only_refused_sources_exists_and_has_no_snapshot(
-    version: Version, damaged: Path
-) -> None:
+def test_version_of_rejected_sources_has_no_snapshot(version: Version, damaged: Path) -> None:
     report = append(version, damaged, schema=SCHEMA, skip_invalid=True)
     assert report.created
     assert (version.state.snapshot, version.schema) == (0, SCHEMA)
 
 
-def test_another_schema_is_told_field_by_field(version: Version, tmp_path: Path) -> None:
+def test_rejection_lists_schema_differences(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
     other = json_lines(tmp_path / "b.jsonl", [{"id": "no number", "weight": 1.5}])
     (refusal,) = append(version, other, skip_invalid=True).rejected
@@ -103,9 +101,7 @@ def test_another_schema_is_told_field_by_field(version: Version, tmp_path: Path)
     assert "weight" in refusal.reason
 
 
-def test_a_file_that_is_nothing_we_know_is_set_aside_and_remembered(
-    version: Version, tmp_path: Path
-) -> None:
+def test_unknown_file_is_rejected_and_recorded(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
     note = tmp_path / "README"
     note.write_text("what is in this folder")
@@ -116,9 +112,7 @@ def test_a_file_that_is_nothing_we_know_is_set_aside_and_remembered(
     assert "rejected in entry" in again.skipped[0].reason
 
 
-def test_an_object_that_is_nothing_we_know_is_set_aside_too(
-    version: Version, tmp_path: Path
-) -> None:
+def test_unknown_object_is_rejected(version: Version, tmp_path: Path) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)
     where = f"memory://set-aside-{secrets.token_hex(8)}/in"
     open_store(where).create("README", b"what is in this folder")
@@ -128,14 +122,12 @@ def test_an_object_that_is_nothing_we_know_is_set_aside_too(
         append(version, f"{where}/gone", skip_invalid=True)
 
 
-def test_a_file_that_is_not_there_is_an_error_all_the_same(
-    version: Version, tmp_path: Path
-) -> None:
+def test_missing_file_raises_despite_skip_invalid(version: Version, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"gone\.jsonl"):
         append(version, tmp_path / "gone.jsonl", schema=SCHEMA, skip_invalid=True)
 
 
-def test_the_share_of_bad_rows_is_one_of_each_source(version: Version, tmp_path: Path) -> None:
+def test_max_quarantined_applies_per_source(version: Version, tmp_path: Path) -> None:
     good = json_lines(tmp_path / "a.jsonl", rows(0, 100))
     bad = json_lines(tmp_path / "b.jsonl", [*rows(100, 105), {"id": "x"}])
     report = append(version, [good, bad], schema=SCHEMA, max_quarantined=0.05, skip_invalid=True)
@@ -143,7 +135,7 @@ def test_the_share_of_bad_rows_is_one_of_each_source(version: Version, tmp_path:
     assert [one.source.path for one in report.rejected] == [str(bad.resolve())]
 
 
-def test_what_is_set_aside_can_be_landed_again_by_reland(
+def test_retry_rejected_appends_rejected_source(
     version: Version, tmp_path: Path, damaged: Path
 ) -> None:
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 5)), schema=SCHEMA)

@@ -109,9 +109,7 @@ def test_the_head_stays_however_old_it_is(tmp_path: Path, version: Version, cloc
     assert there(tmp_path) == {"a"}
 
 
-def test_the_published_snapshot_stays_while_newer_ones_wait(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_vacuum_retains_published_snapshot(tmp_path: Path, version: Version, clock: Clock) -> None:
     versions.append(version, "a")
     versions.attest_shards(version, "a")
     versions.rebuild(version, "a", "r")
@@ -122,9 +120,7 @@ def test_the_published_snapshot_stays_while_newer_ones_wait(
     assert there(tmp_path) == {"a", "s"}
 
 
-def test_a_snapshot_is_kept_from_when_it_is_no_longer_the_published_one(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_retention_starts_when_replaced(tmp_path: Path, version: Version, clock: Clock) -> None:
     versions.append(version, "a")
     versions.attest_shards(version, "a")
     versions.rebuild(version, "a", "r")
@@ -136,9 +132,7 @@ def test_a_snapshot_is_kept_from_when_it_is_no_longer_the_published_one(
     assert run(tmp_path, clock) == shards("a")
 
 
-def test_a_snapshot_is_kept_from_when_it_is_unpublished(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_retention_starts_when_unpublished(tmp_path: Path, version: Version, clock: Clock) -> None:
     rebuild_ab(version)
     versions.rebuild(version, "r", "s")
     clock.move(days=100)
@@ -151,7 +145,7 @@ def test_a_snapshot_is_kept_from_when_it_is_unpublished(
     assert there(tmp_path) == {"a", "b", "s"}
 
 
-def test_what_vacuum_took_is_not_published_again_when_a_newer_one_fails(
+def test_vacuumed_snapshot_is_never_published(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     rebuild_ab(version)
@@ -165,7 +159,7 @@ def test_what_vacuum_took_is_not_published_again_when_a_newer_one_fails(
 
 
 @pytest.mark.parametrize("how", ["tag", "pin"])
-def test_a_snapshot_with_a_tag_or_pin_stays_until_a_week_after_that_is_gone(
+def test_retention_starts_when_ref_is_removed(
     tmp_path: Path, version: Version, clock: Clock, how: str
 ) -> None:
     hold: Callable[[str, int | None], object] = version.tag if how == "tag" else version.pin
@@ -180,9 +174,7 @@ def test_a_snapshot_with_a_tag_or_pin_stays_until_a_week_after_that_is_gone(
     assert run(tmp_path, clock) == shards("ab")
 
 
-def test_a_snapshot_is_kept_from_when_its_tag_moved_on(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_retention_starts_when_tag_moves(tmp_path: Path, version: Version, clock: Clock) -> None:
     rebuild_ab(version)
     version.tag("best", 1)
     clock.move(days=100)
@@ -193,9 +185,7 @@ def test_a_snapshot_is_kept_from_when_its_tag_moved_on(
     assert run(tmp_path, clock) == shards("ab")
 
 
-def test_a_rejected_snapshot_can_be_looked_at_for_a_week(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_vacuum_retains_rejected_snapshot(tmp_path: Path, version: Version, clock: Clock) -> None:
     versions.append(version, "a")
     versions.append(version, "b")
     version.reject(2)
@@ -206,7 +196,7 @@ def test_a_rejected_snapshot_can_be_looked_at_for_a_week(
     assert run(tmp_path, clock) == shards("b")
 
 
-def test_a_shard_of_an_old_snapshot_that_is_in_the_head_too_stays(
+def test_vacuum_retains_shard_of_latest_snapshot(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     for label in "abc":
@@ -226,9 +216,7 @@ def test_a_shard_that_was_restored_stays(tmp_path: Path, version: Version, clock
     assert there(tmp_path) == {"a", "b"}
 
 
-def test_each_version_of_a_dataset_is_judged_by_its_own_log(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_vacuum_reads_log_of_each_version(tmp_path: Path, version: Version, clock: Clock) -> None:
     other = versions.make_version(tmp_path, f"{DATASET}/v2", clock=clock)
     rebuild_ab(version)
     versions.append(other, "x")
@@ -240,7 +228,7 @@ def test_each_version_of_a_dataset_is_judged_by_its_own_log(
     assert run(tmp_path, clock) == {f"shards/{shard_name('x', 'v2')}": COMMITTED}
 
 
-def test_what_was_never_committed_goes_a_week_after_it_was_written(
+def test_vacuum_deletes_old_uncommitted_shard(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     versions.append(version, "a")
@@ -251,9 +239,7 @@ def test_what_was_never_committed_goes_a_week_after_it_was_written(
     assert there(tmp_path) == {"a", "young"}
 
 
-def test_a_dry_run_tells_the_same_and_changes_nothing(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_vacuum_dry_run_changes_nothing(tmp_path: Path, version: Version, clock: Clock) -> None:
     rebuild_ab(version)
     versions.write_shard(version, "orphan")
     written(path_of(tmp_path, "orphan"), clock.now - timedelta(days=8))
@@ -317,9 +303,7 @@ def test_what_is_not_ours_is_never_touched(tmp_path: Path, version: Version, clo
     assert all(path.read_bytes() == b"not ours" for path in foreign)
 
 
-def test_a_slow_writer_whose_shard_went_to_vacuum_is_told_so(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_commit_of_vacuumed_shard_raises(tmp_path: Path, version: Version, clock: Clock) -> None:
     versions.append(version, "a")
     versions.write_shard(version, "slow", source=versions.source_of("slow"))
     written(path_of(tmp_path, "slow"), clock.now - timedelta(days=8))
@@ -334,16 +318,14 @@ def test_a_slow_writer_whose_shard_went_to_vacuum_is_told_so(
     assert run(tmp_path, clock) == {f"shards/{shard_name('slow')}": ANNOUNCED}
 
 
-def test_a_slow_writer_who_committed_first_keeps_its_shard(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_vacuum_after_commit_retains_shard(tmp_path: Path, version: Version, clock: Clock) -> None:
     versions.append(version, "slow")
     written(path_of(tmp_path, "slow"), clock.now - timedelta(days=8))
     assert run(tmp_path, clock) == {}
     assert held(version) == ["slow"]
 
 
-def test_a_slow_writer_who_commits_while_vacuum_announces_keeps_its_shard(
+def test_commit_during_announcement_retains_shard(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     versions.append(version, "a")
@@ -360,7 +342,7 @@ def test_a_slow_writer_who_commits_while_vacuum_announces_keeps_its_shard(
     assert held(Version(tmp_path, NAME)) == ["a", "slow"]
 
 
-def test_vacuum_announces_nothing_if_everything_was_committed_meanwhile(
+def test_vacuum_announces_nothing_after_commits(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     versions.write_shard(version, "slow", source=versions.source_of("slow"))
@@ -374,7 +356,7 @@ def test_vacuum_announces_nothing_if_everything_was_committed_meanwhile(
     assert [entry.operation for _, entry in version.log.replay()] == ["create", "append"]
 
 
-def test_a_tag_that_is_set_while_vacuum_announces_keeps_its_snapshot(
+def test_tag_during_announcement_retains_snapshot(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     rebuild_ab(version)
@@ -388,9 +370,7 @@ def test_a_tag_that_is_set_while_vacuum_announces_keeps_its_snapshot(
     assert there(tmp_path) == {"a", "b", "r"}
 
 
-def test_a_shard_that_nothing_needs_can_be_used_again_until_vacuum_announces_it(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_unreferenced_shard_is_reusable(tmp_path: Path, version: Version, clock: Clock) -> None:
     for label in ("k", "a", "b"):
         versions.append(version, label)
     version.restore(1)
@@ -402,7 +382,7 @@ def test_a_shard_that_nothing_needs_can_be_used_again_until_vacuum_announces_it(
     assert held(version) == ["k", "a"]
 
 
-def test_a_new_versions_first_shards_are_young_and_stay(tmp_path: Path, clock: Clock) -> None:
+def test_vacuum_retains_young_shards_without_log(tmp_path: Path, clock: Clock) -> None:
     version = Version(tmp_path, NAME, clock=clock)
     versions.write_shard(version, "a", source=versions.source_of("a"))
     written(path_of(tmp_path, "a"), clock.now - timedelta(days=6))
@@ -412,9 +392,7 @@ def test_a_new_versions_first_shards_are_young_and_stay(tmp_path: Path, clock: C
     assert held(version) == ["a"]
 
 
-def test_a_new_versions_first_commit_is_refused_if_vacuum_took_its_shards(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_first_commit_of_vacuumed_shards_raises(tmp_path: Path, clock: Clock) -> None:
     version = Version(tmp_path, NAME, clock=clock)
     versions.write_shard(version, "a", source=versions.source_of("a"))
     written(path_of(tmp_path, "a"), clock.now - timedelta(days=8))
@@ -430,9 +408,7 @@ def test_a_new_versions_first_commit_is_refused_if_vacuum_took_its_shards(
     assert verify_log(version.log).problems == ()
 
 
-def test_a_new_version_that_is_created_while_vacuum_announces_keeps_its_shards(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_create_during_announcement_retains_shards(tmp_path: Path, clock: Clock) -> None:
     version = Version(tmp_path, NAME, clock=clock)
     versions.write_shard(version, "a", source=versions.source_of("a"))
     written(path_of(tmp_path, "a"), clock.now - timedelta(days=8))
@@ -447,7 +423,7 @@ def test_a_new_version_that_is_created_while_vacuum_announces_keeps_its_shards(
     assert held(Version(tmp_path, NAME)) == ["a"]
 
 
-def test_what_was_announced_before_a_crash_is_deleted_by_the_next_run(
+def test_vacuum_deletes_announced_shards_of_crash(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     rebuild_ab(version)
@@ -464,7 +440,7 @@ def test_what_was_announced_before_a_crash_is_deleted_by_the_next_run(
     assert Version(tmp_path, NAME).state.number == number
 
 
-def test_an_announcement_whose_reply_is_lost_is_made_once(
+def test_announcement_with_lost_reply_is_single(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     rebuild_ab(version)
@@ -475,9 +451,7 @@ def test_an_announcement_whose_reply_is_lost_is_made_once(
     assert made.count("vacuum") == 1
 
 
-def test_what_could_not_be_announced_is_not_deleted(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_vacuum_deletes_nothing_unannounced(tmp_path: Path, version: Version, clock: Clock) -> None:
     rebuild_ab(version)
     clock.move(days=8)
     store = FaultyStore(open_store(tmp_path), {("create", 1): Fault.FAILED})
@@ -486,7 +460,7 @@ def test_what_could_not_be_announced_is_not_deleted(
     assert there(tmp_path) == {"a", "b", "r"}
 
 
-def test_nothing_is_deleted_if_a_log_is_damaged(
+def test_vacuum_with_corrupt_log_deletes_nothing(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     rebuild_ab(version)
@@ -511,7 +485,7 @@ def test_the_log_tells_what_vacuum_took(tmp_path: Path, version: Version, clock:
     assert not entry.changes_data
 
 
-def test_the_index_of_a_shard_goes_with_it(tmp_path: Path, version: Version, clock: Clock) -> None:
+def test_vacuum_deletes_index_with_shard(tmp_path: Path, version: Version, clock: Clock) -> None:
     rebuild_ab(version)
     indexes = {label: path_of(tmp_path, label).with_suffix(".tfrecord.index") for label in "ar"}
     for path in indexes.values():
@@ -522,7 +496,7 @@ def test_the_index_of_a_shard_goes_with_it(tmp_path: Path, version: Version, clo
     assert indexes["r"].exists()
 
 
-def test_an_index_without_a_shard_goes_after_a_week(
+def test_vacuum_deletes_old_index_without_shard(
     tmp_path: Path, version: Version, clock: Clock
 ) -> None:
     versions.append(version, "a")
@@ -564,9 +538,7 @@ def test_vacuum_deletes_old_probes(tmp_path: Path, version: Version, clock: Cloc
     assert young.exists()
 
 
-def test_vacuum_without_local_files_goes_by_their_time(
-    tmp_path: Path, version: Version, clock: Clock
-) -> None:
+def test_vacuum_of_object_store_uses_times(tmp_path: Path, version: Version, clock: Clock) -> None:
     versions.append(version, "a")
     old, young = (tmp_path / DATASET / "shards" / f".x.tfrecord.{digit * 12}.tmp" for digit in "ab")
     for path, days in ((old, 8), (young, 6)):
@@ -576,7 +548,7 @@ def test_vacuum_without_local_files_goes_by_their_time(
     assert list(reasons(vacuum(store, DATASET, clock=clock))) == [f"shards/{old.name}"]
 
 
-def test_old_checkpoints_go_but_for_the_last_two(tmp_path: Path, version: Version) -> None:
+def test_vacuum_retains_two_checkpoints(tmp_path: Path, version: Version) -> None:
     versions.append(version, "a")
     versions.grow(version, [SetTag("good", 1), SetTag("good", None)] * (2 * CHECKPOINT_INTERVAL))
     checkpoints = sorted((tmp_path / DATASET / "v1" / "log").glob("*.checkpoint"))
@@ -591,7 +563,7 @@ def test_old_checkpoints_go_but_for_the_last_two(tmp_path: Path, version: Versio
     assert versions.facts_of(Version(tmp_path, NAME).state) == before
 
 
-def test_a_dataset_that_is_not_there_has_nothing_to_delete(tmp_path: Path, clock: Clock) -> None:
+def test_vacuum_of_missing_dataset_is_empty(tmp_path: Path, clock: Clock) -> None:
     report = vacuum(tmp_path, DATASET, dry_run=False, clock=clock)
     assert (report.files, report.kept_files) == ([], 0)
     assert list(tmp_path.iterdir()) == []

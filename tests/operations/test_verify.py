@@ -41,7 +41,7 @@ def faults_of(path: Path, **options: bool) -> list[tuple[str, int, int]]:
     return [(fault.kind, fault.record, fault.offset) for fault in faults]
 
 
-def test_a_sound_file_is_told_with_its_records_bytes_and_packing(tmp_path: Path) -> None:
+def test_verify_intact_file_reports_totals(tmp_path: Path) -> None:
     for compression in ("none", "gzip", "zlib"):
         content = packed(compression, FILE)
         report = verify_file(made(tmp_path / "a", content))
@@ -55,7 +55,7 @@ def test_a_sound_file_is_told_with_its_records_bytes_and_packing(tmp_path: Path)
         )
 
 
-def test_every_single_bit_flip_of_a_plain_file_is_found(tmp_path: Path) -> None:
+def test_verify_finds_each_bit_flip(tmp_path: Path) -> None:
     for bit in range(len(FILE) * 8):
         path = made(tmp_path / "a", flipped(FILE, bit))
         report = verify_file(path)
@@ -67,7 +67,7 @@ def test_every_single_bit_flip_of_a_plain_file_is_found(tmp_path: Path) -> None:
         assert report.records == record
 
 
-def test_every_cut_of_a_plain_file_is_found_except_between_records(tmp_path: Path) -> None:
+def test_verify_finds_each_cut_in_record(tmp_path: Path) -> None:
     for cut in range(len(FILE)):
         path = made(tmp_path / "a", FILE[:cut])
         record = sum(cut >= border for border in BORDERS) - 1
@@ -81,7 +81,7 @@ def test_every_cut_of_a_plain_file_is_found_except_between_records(tmp_path: Pat
         assert verify_file(path).records == record
 
 
-def test_every_zeroed_byte_range_of_a_plain_file_is_found(tmp_path: Path) -> None:
+def test_verify_finds_each_zeroed_range(tmp_path: Path) -> None:
     for size in (1, 4, 8, 12, 16):
         for start in range(len(FILE) - size + 1):
             content = FILE[:start] + bytes(size) + FILE[start + size :]
@@ -90,9 +90,7 @@ def test_every_zeroed_byte_range_of_a_plain_file_is_found(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_every_bit_flip_of_a_packed_file_is_found_or_changes_no_record(
-    tmp_path: Path, compression: str
-) -> None:
+def test_verify_finds_bit_flip_in_compressed_file(tmp_path: Path, compression: str) -> None:
     content = packed(compression, FILE)
     unseen = set()
     for bit in range(len(content) * 8):
@@ -107,14 +105,14 @@ def test_every_bit_flip_of_a_packed_file_is_found_or_changes_no_record(
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_every_cut_of_a_packed_file_is_found(tmp_path: Path, compression: str) -> None:
+def test_verify_finds_cut_of_compressed_file(tmp_path: Path, compression: str) -> None:
     content = packed(compression, FILE)
     assert verify_file(made(tmp_path / "a", content)).ok
     for cut in range(1, len(content)):
         assert not verify_file(made(tmp_path / "a", content[:cut])).ok, f"cut at {cut}"
 
 
-def test_a_cut_between_gzip_members_is_clean_like_one_between_records(tmp_path: Path) -> None:
+def test_verify_cut_between_members_is_clean(tmp_path: Path) -> None:
     first = gzip_member(framed(*SMALL))
     second = gzip_member(framed(b"more"))
     for cut in range(len(first) + 1, len(first) + len(second)):
@@ -131,13 +129,13 @@ def test_a_flip_in_any_member_is_found(tmp_path: Path) -> None:
             assert verify_file(made(tmp_path / "a", content)).ok <= padding
 
 
-def test_a_zlib_checksum_that_does_not_match_is_found(tmp_path: Path) -> None:
+def test_verify_finds_zlib_checksum_mismatch(tmp_path: Path) -> None:
     content = zlib.compress(FILE)
     path = made(tmp_path / "a", content[:-4] + struct.pack(">I", zlib.adler32(FILE) ^ 1))
     assert faults_of(path) == [("compression", 3, len(content) - 4)]
 
 
-def test_checking_stops_at_the_first_fault_unless_asked_to_go_on(tmp_path: Path) -> None:
+def test_verify_stops_at_first_fault(tmp_path: Path) -> None:
     data = bytearray(framed(*SMALL, b"fourth", b"fifth", b"sixth"))
     fourth = len(FILE)
     data[0] ^= 1
@@ -168,7 +166,7 @@ def test_every_damaged_record_of_many_is_found(tmp_path: Path) -> None:
     assert verify_file(path, every_fault=True).records == 180
 
 
-def test_neighbours_that_are_both_damaged_do_not_cost_the_record_behind_them(
+def test_verify_counts_record_after_corrupt_ones(
     tmp_path: Path,
 ) -> None:
     data = bytearray(FILE)
@@ -180,7 +178,7 @@ def test_neighbours_that_are_both_damaged_do_not_cost_the_record_behind_them(
     assert verify_file(path, every_fault=True).records == 1
 
 
-def test_an_oversized_record_is_told_with_both_numbers(tmp_path: Path) -> None:
+def test_verify_reports_oversized_record(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(b"x") + header(2**62) + bytes(50))
     (fault,) = verify_file(path).faults
     assert (fault.kind, fault.record, fault.offset) == ("oversized", 1, 17)
@@ -190,7 +188,7 @@ def test_an_oversized_record_is_told_with_both_numbers(tmp_path: Path) -> None:
     assert (fault.kind, fault.record) == ("oversized", 2)
 
 
-def test_frames_alone_are_checked_by_default_and_payloads_if_asked(tmp_path: Path) -> None:
+def test_verify_examples_validates_payloads(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(GOOD, BAD, GOOD, b"\x08", GOOD))
     assert verify_file(path).ok
     second = len(framed(GOOD))
@@ -206,7 +204,7 @@ def test_frames_alone_are_checked_by_default_and_payloads_if_asked(tmp_path: Pat
     assert "twice" in report.faults[0].detail
 
 
-def test_payload_faults_and_frame_faults_are_told_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_verify_orders_faults_by_offset(tmp_path: Path) -> None:
     data = bytearray(framed(BAD, GOOD, BAD, GOOD))
     second = len(framed(BAD))
     data[second + 12] ^= 1
@@ -226,7 +224,7 @@ def test_every_legal_form_of_an_example_passes(tmp_path: Path) -> None:
     assert report.records == len(LEGAL)
 
 
-def test_offsets_of_a_packed_file_are_those_of_the_unpacked_bytes(tmp_path: Path) -> None:
+def test_verify_reports_decompressed_offsets(tmp_path: Path) -> None:
     data = bytearray(framed(*SMALL, BAD))
     path = made(tmp_path / "a", gzip_member(bytes(data)))
     assert faults_of(path, examples=True) == [("example", 0, 0)]
@@ -236,7 +234,7 @@ def test_offsets_of_a_packed_file_are_those_of_the_unpacked_bytes(tmp_path: Path
         assert faults_of(path) == [("length-crc", 2, 37)]
 
 
-def test_the_payload_is_never_part_of_what_is_told(tmp_path: Path) -> None:
+def test_verify_never_shows_payload(tmp_path: Path) -> None:
     secret = b"Jane Doe, 1 Main Street"
     payloads = [
         secret,
@@ -256,7 +254,7 @@ def test_the_payload_is_never_part_of_what_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("claimed", [2**31, 2**32 - 1, 2**35, 2**63])
-def test_a_value_that_claims_more_than_there_is_is_our_error(tmp_path: Path, claimed: int) -> None:
+def test_verify_finds_value_past_end(tmp_path: Path, claimed: int) -> None:
     """TensorFlow's parsers end the process on these; they must never see them."""
     inside = b"\x0a" + varint(claimed) + b"x" * 20
     payload = example(entry("image", delimited(0x0A, inside)))
@@ -266,7 +264,7 @@ def test_a_value_that_claims_more_than_there_is_is_our_error(tmp_path: Path, cla
     assert "length" in fault.detail
 
 
-def test_several_files_are_told_in_their_order_and_a_fault_stops_no_other(tmp_path: Path) -> None:
+def test_verify_files_reports_in_order(tmp_path: Path) -> None:
     paths = []
     for number in range(12):
         payloads = [b"x"] * number
@@ -289,7 +287,7 @@ def test_files_are_read_side_by_side(tmp_path: Path) -> None:
     assert all(report.ok for report in verify_files(paths, workers=2, progress=meet))
 
 
-def test_the_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+def test_verify_progress_ends_at_size(tmp_path: Path) -> None:
     for compression in ("none", "gzip", "zlib"):
         path = made(tmp_path / "a", packed(compression, FILE))
         seen: list[int] = []
@@ -299,7 +297,7 @@ def test_the_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
         assert seen[-1] >= path.stat().st_size - 8
 
 
-def test_a_missing_file_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_verify_missing_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         verify_file(tmp_path / "missing")
 

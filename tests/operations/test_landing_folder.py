@@ -48,7 +48,7 @@ def land(version: Version, found: LandingScan) -> AppendReport:
     return report
 
 
-def test_what_landed_is_known_and_what_came_since_is_new(
+def test_scan_separates_known_from_new_files(
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
@@ -61,9 +61,7 @@ def test_what_landed_is_known_and_what_came_since_is_new(
     assert (names(found), found.known) == (["c.jsonl"], 2)
 
 
-def test_a_known_file_is_not_opened_again(
-    version: Version, folder: LandingFolder, tmp_path: Path
-) -> None:
+def test_known_file_is_not_opened(version: Version, folder: LandingFolder, tmp_path: Path) -> None:
     old = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
     land(version, scan_landing_folders(version, [folder]))
     code = (
@@ -78,7 +76,7 @@ def test_a_known_file_is_not_opened_again(
     assert not any(old.name in call for call in opened)
 
 
-def test_a_file_that_was_rewritten_in_place_is_new_even_at_the_same_size_and_time(
+def test_rewritten_file_of_same_size_is_new(
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     path = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
@@ -91,16 +89,14 @@ def test_a_file_that_was_rewritten_in_place_is_new_even_at_the_same_size_and_tim
     assert names(scan_landing_folders(version, [folder])) == ["a.jsonl"]
 
 
-def test_a_source_that_was_set_aside_is_known_too(
-    version: Version, folder: LandingFolder, tmp_path: Path
-) -> None:
+def test_rejected_source_is_known(version: Version, folder: LandingFolder, tmp_path: Path) -> None:
     (tmp_path / "landing/README").write_text("no data")
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
     assert len(land(version, scan_landing_folders(version, [folder])).rejected) == 1
     assert names(scan_landing_folders(version, [folder])) == []
 
 
-def test_when_what_was_remembered_is_lost_nothing_lands_twice(
+def test_lost_record_appends_nothing_twice(
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
@@ -115,7 +111,7 @@ def test_when_what_was_remembered_is_lost_nothing_lands_twice(
         assert names(scan_landing_folders(version, [folder])) == []
 
 
-def test_what_is_remembered_is_no_part_of_a_version_that_was_made_anew(
+def test_record_of_recreated_version_is_ignored(
     version: Version, folder: LandingFolder, tmp_path: Path
 ) -> None:
     json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
@@ -125,9 +121,7 @@ def test_what_is_remembered_is_no_part_of_a_version_that_was_made_anew(
     assert names(scan_landing_folders(Version(version.store, NAME), [folder])) == ["a.jsonl"]
 
 
-def test_a_file_that_was_just_written_to_is_left_to_settle(
-    version: Version, tmp_path: Path
-) -> None:
+def test_recently_written_file_settles(version: Version, tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
     path = json_lines(tmp_path / "landing/a.jsonl", rows(0, 5))
     folder = LandingFolder(str(tmp_path / "landing"), settle_seconds=10)
@@ -174,9 +168,7 @@ def test_file_ahead_of_clock_without_settling_is_new(version: Version, tmp_path:
     ]
 
 
-def test_hidden_files_markers_and_what_the_pattern_does_not_match_are_passed_over(
-    version: Version, tmp_path: Path
-) -> None:
+def test_hidden_and_unmatched_files_are_skipped(version: Version, tmp_path: Path) -> None:
     for name in (".a.jsonl", "_SUCCESS", "b.csv", "c.jsonl", "deep/d.jsonl", "_tmp/e.jsonl"):
         (tmp_path / "landing" / name).parent.mkdir(parents=True, exist_ok=True)
         json_lines(tmp_path / "landing" / name, rows(0, 1))
@@ -188,7 +180,7 @@ def test_hidden_files_markers_and_what_the_pattern_does_not_match_are_passed_ove
     assert names(deep) == ["c.jsonl", "d.jsonl"]
 
 
-def test_look_reports_files_that_no_pattern_matches(version: Version, tmp_path: Path) -> None:
+def test_scan_reports_unmatched_files(version: Version, tmp_path: Path) -> None:
     (tmp_path / "landing/below").mkdir(parents=True)
     for name in ("a.jsonl", "b.record", ".hidden", "below/c.csv"):
         (tmp_path / "landing" / name).write_bytes(b"")
@@ -200,9 +192,7 @@ def test_look_reports_files_that_no_pattern_matches(version: Version, tmp_path: 
     assert scan_landing_folders(version, [LandingFolder(where, settle_seconds=0)]).skipped == ()
 
 
-def test_each_folder_of_files_is_one_source_and_is_new_when_a_file_in_it_is(
-    version: Version, tmp_path: Path
-) -> None:
+def test_folder_source_is_new_with_new_file(version: Version, tmp_path: Path) -> None:
     (tmp_path / "landing/monday/seven").mkdir(parents=True)
     (tmp_path / "landing/monday/seven/1.png").write_bytes(b"\x89PNG")
     folder = LandingFolder(str(tmp_path / "landing"), format="folder", settle_seconds=0)
@@ -213,12 +203,12 @@ def test_each_folder_of_files_is_one_source_and_is_new_when_a_file_in_it_is(
     assert second.stamp != first.stamp
 
 
-def test_a_folder_that_is_not_there_is_an_empty_one(version: Version, tmp_path: Path) -> None:
+def test_missing_landing_folder_is_empty(version: Version, tmp_path: Path) -> None:
     assert scan_landing_folders(version, [LandingFolder(str(tmp_path / "nowhere"))]).new == ()
 
 
 @pytest.mark.parametrize("scheme", ["memory", "s3"])
-def test_a_prefix_in_an_object_store_is_a_landing_folder(
+def test_object_store_prefix_is_landing_folder(
     scheme: str, request: pytest.FixtureRequest, version: Version, tmp_path: Path
 ) -> None:
     where = (
@@ -239,6 +229,6 @@ def test_a_prefix_in_an_object_store_is_a_landing_folder(
     assert names(scan_landing_folders(version, [deep])) == ["b.jsonl"]
 
 
-def test_folders_of_files_in_an_object_store_are_refused() -> None:
+def test_folder_format_in_object_store_raises() -> None:
     with raises(InvalidArgumentError, "unsupported-location", path="s3://bucket/in"):
         LandingFolder("s3://bucket/in", format="folder")
