@@ -61,10 +61,10 @@ _READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFile:
-    """A quarantine file with lines that are meant, or of which that cannot be told (`uncertain`).
+    """A quarantine file with lines that match, and `uncertain` lines that cannot be searched.
 
-    Both are digests of lines: another erase may strike out others meanwhile. `sources` are those
-    that the meant ones came from, `uncertain_sources` those of the others.
+    Both are digests of lines, because another erase may remove lines meanwhile. `sources` are the
+    sources of the matching lines, `uncertain_sources` those of the others.
     """
 
     name: str
@@ -80,11 +80,11 @@ def search_quarantine(
     rows: ShardRows,
     searched: Collection[str] | None = None,
 ) -> Iterator[QuarantineFile]:
-    """The committed quarantine files of a dataset that hold something of what is meant, or may.
+    """Yield the committed quarantine files of a dataset with matching or uncertain lines.
 
-    `rows` are the records that are meant of the shards that were `searched`, of all shards if that
-    is None. A file that is not committed is left to its writer, and to vacuum. Raises
-    SidecarMismatchError for a file that differs from the committed file.
+    `rows` are the matching records of the `searched` shards, or of all shards if that is None.
+    Uncommitted files belong to their writer, and to vacuum. Raises SidecarMismatchError for a file
+    that differs from the committed one.
     """
     makers = dict(_index_origins(history))
     for file in history.store.list(f"{history.dataset}/quarantine"):
@@ -107,7 +107,7 @@ def search_quarantine(
 def search_uncommitted_quarantine(
     history: DatasetHistory, name: str, condition: Condition
 ) -> QuarantineFile:
-    """What a quarantine file holds that no entry names; its version must have a log."""
+    """Search a quarantine file that no entry names; its version must have a log."""
     owner = history.versions[get_quarantine_stem(name).split(".", 1)[0]]
     with closing(
         _QuarantineSearcher(history, owner, _QuarantineOrigin(), [condition], {}, ())
@@ -139,7 +139,7 @@ def _search_file(store: Store, name: str, asking: _QuarantineSearcher) -> Quaran
 
 
 def iter_line_groups(store: Store, name: str) -> Iterator[list[bytes]]:
-    """The lines of an object with their ends, as many at a time as fit into a few megabytes.
+    """Yield the lines of an object with their ends, a few megabytes at a time.
 
     Raises ConflictError if the object becomes shorter meanwhile.
     """
@@ -174,10 +174,10 @@ def get_line_digest(line: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _QuarantineOrigin:
-    """What is known of a quarantine file by the entry that names it.
+    """Origin of a quarantine file, by the entry that names it.
 
-    `base` is the shard whose records were refused, of a snapshot of the version `of`. `format` is
-    the one that an append was given.
+    `base` is the shard of the quarantined records, of a snapshot of the version `of`. `format` is
+    the declared format of an append.
     """
 
     base: str | None = None
@@ -186,7 +186,7 @@ class _QuarantineOrigin:
 
 
 def _index_origins(history: DatasetHistory) -> Iterator[tuple[str, _QuarantineOrigin]]:
-    """What entries tell of quarantine files: by the name of the file, or that of its shard."""
+    """Yield the origins of quarantine files, by the name of the file or of its shard."""
     for version in history.versions.values():
         for entry in version.entries:
             if entry.operation in {"extend", "migrate"}:
@@ -201,7 +201,7 @@ def _index_origins(history: DatasetHistory) -> Iterator[tuple[str, _QuarantineOr
 
 @dataclass
 class _QuarantineSearcher:
-    """Asks the lines of one quarantine file."""
+    """Search of the lines of one quarantine file."""
 
     history: DatasetHistory
     owner: VersionHistory
@@ -223,7 +223,7 @@ class _QuarantineSearcher:
             self._searches.append([RowSearch(self._schema, view, condition) for view in views])
 
     def _version(self) -> VersionHistory | None:
-        """The version whose features the rows have."""
+        """Return the version whose features the rows have."""
         if self.made.of is None:
             return self.owner
         dataset, _, name = self.made.of.partition("/")
@@ -233,13 +233,13 @@ class _QuarantineSearcher:
         return VersionHistory(version, ()) if version.exists else None
 
     def close(self) -> None:
-        """End what the conditions have running."""
+        """Stop background work of the conditions."""
         for searches in self._searches:
             for search in searches:
                 search.close()
 
     def verdicts(self, rows: Sequence[QuarantineLine | None]) -> list[RowVerdict]:
-        """Whether lines are meant."""
+        """Return the verdicts on lines."""
         base = self.made.base
         if base is not None and (self.searched is None or base in self.searched):
             gone = set(self.rows.get(base, np.zeros(0, np.int64)).tolist())
@@ -251,13 +251,13 @@ class _QuarantineSearcher:
         for searches in self._searches:
             each = [search.of_rows(some) for search in searches]
             for number, (_, at) in enumerate(asked):
-                # Without a view of the features nothing is known of a row.
+                # Without a view of the features, a row is unknown.
                 told[at] += [one[number] for one in each] or [None]
         return [_match_any(verdicts) for verdicts in told]
 
     @staticmethod
     def _by_itself(row: QuarantineLine | None) -> RowVerdict:
-        """True if a row is to be asked, False if it holds nothing; None if it cannot be parsed."""
+        """Return True for a row to search, False for an empty one, None for an unreadable one."""
         if row is None or row.is_file:
             return None
         if not row.content:
@@ -266,7 +266,7 @@ class _QuarantineSearcher:
 
 
 def _match_any(verdicts: Sequence[RowVerdict]) -> RowVerdict:
-    """Whether a row is meant by one of several verdicts."""
+    """Combine several verdicts on a row."""
     if any(verdicts):
         return True
     return None if None in verdicts else False
@@ -275,7 +275,7 @@ def _match_any(verdicts: Sequence[RowVerdict]) -> RowVerdict:
 def list_quarantine_copies(
     history: DatasetHistory, files: Iterable[QuarantineFile]
 ) -> Iterator[ResidualCopy]:
-    """The quarantine files that hold erased rows, or may: each once, by what is more certain."""
+    """Yield the quarantine files that hold erased rows, or may."""
     for file in files:
         count = len(file.matches)
         if not count:
@@ -285,26 +285,26 @@ def list_quarantine_copies(
         yield ResidualCopy(
             "quarantine",
             object_uri(history.store, file.name),
-            f"{count:,} of its lines {'is' if count == 1 else 'are'} of erased records{more}",
+            f"{count:,} of its lines {'has' if count == 1 else 'have'} erased records{more}",
             "the erase was stopped: run it again",
         )
 
 
 def make_uncertain_copy(history: DatasetHistory, file: QuarantineFile) -> ResidualCopy:
-    """A quarantine file with lines of which it cannot be told whether they are meant."""
+    """Return the copy of a quarantine file with lines that cannot be searched."""
     return ResidualCopy(
         "quarantine",
         object_uri(history.store, file.name),
         f"{len(file.uncertain):,} of its lines cannot be searched",
-        "look into it; or erase again with --quarantine (quarantine=True), which strikes out such "
-        "lines too",
+        "inspect it, or erase again with --quarantine (quarantine=True), which removes such lines "
+        "too",
         (("erase", history.dataset, "--where", "PREDICATE", "--quarantine"),),
         certain=False,
     )
 
 
-_ROUNDS = 8
-_MOST_SPANS = 16_384
+_MAX_ROUNDS = 8
+_MAX_SPANS = 16_384
 """An entry has at most so many spans of lines. With more, only the same erase can be finished."""
 Spans = tuple[tuple[int, int], ...]
 
@@ -316,64 +316,64 @@ def remove_lines(
     *,
     uncertain: bool,
 ) -> int:
-    """Strike lines out of quarantine files, and return how many.
+    """Remove lines from quarantine files, and return how many.
 
-    `parameters` are those of the entries. Strikes of other erases that were stopped are finished.
-    Raises ConflictError if other writers do not finish theirs.
+    `parameters` are those of the entries. Removals of stopped erases are completed. Raises
+    ConflictError if other writers do not complete theirs.
     """
     by_version: dict[StoredVersion, list[QuarantineFile]] = {}
     for file in files:
         by_version.setdefault(history.get_owner(_get_leaf(file.name)).version, []).append(file)
     count = sum(
-        _strike_version(version, some, parameters, uncertain=uncertain)
+        _remove_from_version(version, some, parameters, uncertain=uncertain)
         for version, some in by_version.items()
     )
-    for version, file in _iter_earlier_strikes(history):
+    for version, file in _iter_earlier_removals(history):
         with suppress(ConflictError, SidecarMismatchError):  # the audit reports it
-            _strike_version(version, [file], parameters, uncertain=uncertain)
+            _remove_from_version(version, [file], parameters, uncertain=uncertain)
     return count
 
 
-def _iter_earlier_strikes(
+def _iter_earlier_removals(
     history: DatasetHistory,
 ) -> Iterator[tuple[StoredVersion, QuarantineFile]]:
-    """Yield the files that earlier erases rewrote, with nothing more to strike out."""
+    """Yield the files that earlier erases rewrote, with no more lines to remove."""
     for one in history.versions.values():
         names = {name for entry in one.entries for name in entry.read(EraseParameters).rewrites}
         for name in sorted(name for name in names if name.endswith(REFUSED)):
             yield one.version, QuarantineFile(one.sidecars.path(name), frozenset(), frozenset())
 
 
-def _strike_version(
+def _remove_from_version(
     version: StoredVersion,
     files: Sequence[QuarantineFile],
     parameters: EraseParameters,
     *,
     uncertain: bool,
 ) -> int:
-    """Strike lines out of the files of a version until nothing is left to do."""
+    """Remove lines from the files of a version until nothing is left to do."""
     count = 0
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         version.refresh()
         with suppress(ConflictError):
-            planned = (_plan_strike(version, file, uncertain=uncertain) for file in files)
-            strikes = [strike for strike in planned if strike is not None]
-            if not strikes:
+            planned = (_plan_removal(version, file, uncertain=uncertain) for file in files)
+            removals = [removal for removal in planned if removal is not None]
+            if not removals:
                 return count
-            _commit(version, strikes, parameters)
-            for strike in strikes:
-                count += strike.carry_out(version.store)
+            _commit(version, removals, parameters)
+            for removal in removals:
+                count += removal.execute(version.store)
     raise make_rewrite_conflict(version.store, files[0].name)
 
 
 @dataclass(frozen=True, slots=True)
-class LineStrike:
-    """Lines to strike out of a quarantine file.
+class LineRemoval:
+    """Lines to remove from a quarantine file.
 
-    `pending` are strikes of entries that the file lacks: for each, the spans of lines that go, by
-    their numbers in the file before it. `lines` go from the file after those, which has the digest
-    `before`; what is left has the digest `after`. `since` is the entry with the latest digest.
-    `receipts` are those that quote the lines, by path, and what becomes of them.
+    `pending` are committed removals that the file lacks: for each, the spans of lines, by their
+    numbers in the file before it. `lines` are then removed from the file with the digest `before`;
+    the result has the digest `after`. `since` is the entry with the latest digest. `receipts` quote
+    the lines: their content before and after, by path.
     """
 
     path: str
@@ -384,10 +384,10 @@ class LineStrike:
     since: int | None
     receipts: Mapping[str, tuple[bytes, bytes]]
 
-    def carry_out(self, store: Store) -> int:
-        """Replace the files, whose digests are committed; return the number of lines that went.
+    def execute(self, store: Store) -> int:
+        """Replace the files, whose digests are committed, and count the removed lines.
 
-        The receipts go first: the lines that are left show that a stopped erase is not finished.
+        Receipts come first: the remaining lines show that a stopped erase is incomplete.
         Raises ConflictError if the file changed since it was planned.
         """
         for path, (_, after) in self.receipts.items():
@@ -406,13 +406,13 @@ class LineStrike:
         return count
 
 
-def _plan_strike(
+def _plan_removal(
     version: StoredVersion, file: QuarantineFile, *, uncertain: bool
-) -> LineStrike | None:
-    """Plan what a file lacks; None if that is nothing.
+) -> LineRemoval | None:
+    """Plan the removal of lines from a file; None if there is nothing to do.
 
     Raises SidecarMismatchError for a file or receipt that differs from every committed one, and
-    ConflictError if the file changes meanwhile, or if what it lacks is not known.
+    ConflictError if the file changes meanwhile, or if its pending removals are unknown.
     """
     store, name = version.store, _get_leaf(file.name)
     if store.info(file.name) is None:
@@ -439,7 +439,7 @@ def _plan_strike(
         raise make_rewrite_conflict(store, file.name)
     if not numbers and not pending:
         return None
-    return LineStrike(
+    return LineRemoval(
         file.name,
         pending,
         tuple(collapse_rows(np.array(numbers, np.int64))),
@@ -451,7 +451,7 @@ def _plan_strike(
 
 
 def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans, ...]:
-    """Return the strikes that a file with this digest lacks, by the entries of the log."""
+    """Return the committed removals that a file with this digest lacks."""
     name = _get_leaf(path)
     pending: list[Spans] | None = None
     for entry in version.log.entries(1):
@@ -472,7 +472,7 @@ def _list_pending(version: StoredVersion, path: str, digest: str) -> tuple[Spans
 
 
 def _commit(
-    version: StoredVersion, strikes: Sequence[LineStrike], parameters: EraseParameters
+    version: StoredVersion, removals: Sequence[LineRemoval], parameters: EraseParameters
 ) -> None:
     """Commit the digests of files that are about to be rewritten.
 
@@ -481,13 +481,13 @@ def _commit(
     """
     rewrites: dict[str, SidecarRewrite] = {}
     new: Json = {}
-    for strike in strikes:
-        if strike.lines:
-            name = _get_leaf(strike.path)
-            spans = tuple(map(list, strike.lines)) if len(strike.lines) <= _MOST_SPANS else None
-            new[name] = strike.after
-            rewrites[name] = SidecarRewrite(before=strike.before, lines=spans)
-        for path, (before, after) in strike.receipts.items():
+    for removal in removals:
+        if removal.lines:
+            name = _get_leaf(removal.path)
+            spans = tuple(map(list, removal.lines)) if len(removal.lines) <= _MAX_SPANS else None
+            new[name] = removal.after
+            rewrites[name] = SidecarRewrite(before=removal.before, lines=spans)
+        for path, (before, after) in removal.receipts.items():
             name = _get_leaf(path)
             new[name] = _sha256([after])
             rewrites[name] = SidecarRewrite(before=_sha256([before]))
@@ -495,7 +495,7 @@ def _commit(
     new = {name: digest for name, digest in new.items() if known.get(name) != digest}
     if new:
         changed = replace(parameters, rewrites={name: rewrites[name] for name in new})
-        since = {_get_leaf(strike.path): strike.since for strike in strikes}
+        since = {_get_leaf(removal.path): removal.since for removal in removals}
         version.commit(RewriteSidecars(new, changed.to_dict(), since))
 
 
@@ -507,7 +507,7 @@ def _sha256(parts: Iterable[bytes]) -> str:
 
 
 class _LineCutter:
-    """Takes numbered lines out of groups of lines."""
+    """Filter that removes numbered lines from groups of lines."""
 
     def __init__(self, spans: Spans) -> None:
         self._firsts = np.array([first for first, _ in spans], np.int64)
@@ -515,7 +515,7 @@ class _LineCutter:
         self._number = 0
 
     def keep(self, lines: Sequence[bytes]) -> list[bytes]:
-        """Return the next lines without those that go."""
+        """Return the next lines without the removed ones."""
         numbers = np.arange(self._number, self._number + len(lines))
         self._number += len(lines)
         span = np.searchsorted(self._firsts, numbers, "right") - 1
@@ -524,7 +524,7 @@ class _LineCutter:
 
 
 def _remove_lines(lines: Sequence[bytes], cuts: Sequence[_LineCutter]) -> Sequence[bytes]:
-    """Return lines without what goes, by one strike after another."""
+    """Return lines after one removal after another."""
     for cut in cuts:
         lines = cut.keep(lines)
     return lines

@@ -1,7 +1,7 @@
-"""Look for the records that are meant in every file of a dataset, by the features of its version.
+"""Search of the shards of a dataset for records that match a condition.
 
-Only the features that the condition names are decoded. A version of pairs may hold them under the
-names that it gave to each side: there a pair is meant if one of its two records is.
+Only the features of the condition are decoded. A combined version may have them under the names
+that it gave to each side: a pair matches if one of its two records does.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _UNREADABLE = (ColumnError, CorruptFileError, ExampleError, StorageError)
-"""What is wrong with a shard, and not with how it is searched."""
+"""Problems of a shard, not of the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchView:
-    """Under which names a version has the features that a condition looks at."""
+    """Features of a condition by their names in a version, and in the condition (`asked`)."""
 
     features: tuple[Feature, ...]
     asked: tuple[str, ...]
 
     def schema(self, payload: str) -> Schema:
-        """The same features under the names that the condition knows."""
+        """Return the features as a schema, by their names in the condition."""
         named = zip(self.features, self.asked, strict=True)
         return Schema(
             tuple(replace(feature, name=name) for feature, name in named),
@@ -72,9 +72,9 @@ class SearchView:
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """A shard to be searched; `live` is the version whose newest snapshot has it.
+    """A shard to search. `live` is the version whose latest snapshot has it.
 
-    One that is in no newest snapshot may turn out to be unreadable.
+    A shard that is in no latest snapshot may be unreadable.
     """
 
     name: str
@@ -89,20 +89,20 @@ class SearchTask:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Name of the shard."""
         return self.name
 
     @property
     def size(self) -> int:
-        """How many bytes it reads."""
+        """Number of bytes to read."""
         return count_read_bytes([self.records])
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The rows of a shard that are meant, or why it cannot be read.
+    """The matching rows of a shard, or the problem that made it unreadable.
 
-    `met` are the places of the values that these have, if records are chosen by a list.
+    `matched` are the positions of the key values that its records have.
     """
 
     name: str
@@ -114,9 +114,9 @@ class SearchResult:
 def list_search_tasks(
     history: DatasetHistory, condition: Condition, limits: Limits
 ) -> Iterator[SearchTask]:
-    """What has to be read: every shard of which there is a file, where its version can tell.
+    """Yield a task for each existing shard of the versions that have the features.
 
-    An overlay is passed over if what is looked at lies in its base, which is read by itself.
+    An overlay is skipped if its base has them, because the base is searched itself.
     """
     for one in history.versions.values():
         views = list_views(history, one, condition)
@@ -141,7 +141,7 @@ def list_search_tasks(
 def _list_records(
     one: VersionHistory, shards: Sequence[Shard], wanted: Sequence[Feature]
 ) -> list[tuple[Shard, Records]]:
-    """The records of shards; an old overlay that does not belong to its base is read alone."""
+    """Return the records of shards; an old overlay that does not fit its base is read alone."""
     part = replace(one.version.latest(), list_shards=lambda: tuple(shards))
     try:
         return list(zip(shards, list_records(part, wanted), strict=True))
@@ -156,7 +156,7 @@ def _list_records(
 def list_views(
     history: DatasetHistory, one: VersionHistory, condition: Condition
 ) -> tuple[SearchView, ...]:
-    """The ways in which the records of a version can be asked; none if it lacks a feature."""
+    """Return the views of a version on a condition; none if it lacks a feature."""
     schema = one.version.schema
     own = {name: name for name in condition.reads}
     told = [own, *_sides(history, one, condition)]
@@ -172,7 +172,7 @@ def list_views(
 def _sides(
     history: DatasetHistory, one: VersionHistory, condition: Condition
 ) -> Iterator[Mapping[str, str]]:
-    """What the features of each side are called in a version of pairs."""
+    """Yield the names in a combined version of the features of each side."""
     combined = [entry for entry in one.entries if entry.operation == "combine"]
     for entry in combined[-1:]:
         for told, names in zip(entry.inputs, _named(history, entry), strict=False):
@@ -182,7 +182,7 @@ def _sides(
 
 
 def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]:
-    """The names in a pair of the features of the left and of the right, by their own names."""
+    """Return the names in a pair of the features of the left and of the right."""
     parameters = entry.read(CombineParameters)
     on = parameters.keys
     keys = [[feature.key for feature in history.get_schema(told).features] for told in entry.inputs]
@@ -192,13 +192,13 @@ def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]
         {key[1]: name for key, name in side.items() if name is not None and not key[0]}
         for side in (named.left, named.right)
     )
-    # A key stands in a pair once where both sides have it under one name.
+    # A pair has a key once if both sides have it under one name.
     shared_names = {other: left[own] for own, other in on if own in left and other not in right}
     return left, {**shared_names, **right}
 
 
 def search(task: SearchTask, running: TaskContext) -> SearchResult:
-    """Do one task: read a shard, and say which of its records are meant."""
+    """Search the shard of a task."""
     try:
         return _search_records(task, running)
     except _UNREADABLE as error:
@@ -210,10 +210,10 @@ def search(task: SearchTask, running: TaskContext) -> SearchResult:
 
 
 def make_shard_error(version: str, error: Exception) -> Exception:
-    """What is wrong with a shard of a version, with what makes that shard anew."""
+    """Return the error of a shard, with the command that recreates the shard."""
     if not isinstance(error, CorruptFileError) or error.kind in {"oversized", "example"}:
         return error
-    # The records of an overlay lie in files of other versions too: a name tells whose one is.
+    # An overlay is read from files of other versions too, whose names begin with theirs.
     owner = SHARD_NAME.fullmatch(error.path.replace("\\", "/").rpartition("/")[2])
     named = version if owner is None else f"{version.partition('/')[0]}/{owner['version']}"
     return CorruptShardError.of(named, error)
@@ -251,10 +251,10 @@ def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
 
 @dataclass(frozen=True)
 class PairPlanSearch:
-    """What is to be read for the plans of a dataset, and how pairs follow from what is found.
+    """Search of the plans of a dataset: the tasks, and how pairs follow from their matches.
 
-    `of` are the versions whose records a task reads, by its name. `problems` tell of plans that
-    cannot be searched, and why.
+    `of` are the versions whose records a task reads, by its name. `problems` has the plans that
+    cannot be searched.
     """
 
     history: DatasetHistory
@@ -267,7 +267,7 @@ class PairPlanSearch:
     _sides: dict[tuple[str, int], StoredSnapshot] = field(default_factory=dict)
 
     def add(self, one: VersionHistory, shard: Shard, view: SearchView) -> None:
-        """Search one plan, as one view has the features that are asked for."""
+        """Add the tasks for a plan, with the features of a view."""
         store, name = self.history.store, one.version.shard_name(shard)
         wanted = frozenset(feature.key for feature in view.features)
         records = VirtualShard(str(one.version.latest()), shard, store, name, wanted)
@@ -292,7 +292,7 @@ class PairPlanSearch:
     ) -> None:
         own = tuple(feature.name for feature in view.features)
         if self.history.find_input(told) is not None and own == view.asked:
-            return  # its version is searched for just that, and the pairs follow
+            return  # Its version is searched anyway, and the pairs follow.
         snapshot = self._snapshot(told)
         first, last = (opened.plan.cover.left, opened.plan.cover.right)[at]
         names: list[str | None] = [None] * len(snapshot.shards)
@@ -310,7 +310,7 @@ class PairPlanSearch:
         self.mappings.append(GridMapping(shard.name, left, right, grid, cover, virtual=True))
 
     def _own(self, opened: OpenedPairPlan, at: int, told: Input) -> Mapping[Key, Feature]:
-        """The features of a side by the keys that they have in a pair."""
+        """Return the features of a side by their keys in a pair."""
         names = (opened.bound.names.left, opened.bound.names.right)[at]
         schema = self._snapshot(told).schema
         return {
@@ -330,7 +330,7 @@ class PairPlanSearch:
         return self._sides[key]
 
     def find_problems(self, found: Iterable[SearchResult]) -> dict[str, str]:
-        """The plans of which not all that is asked for could be read, and why."""
+        """Return the plans whose records could not all be read, with the problem."""
         failed = {one.name: one.problem for one in found if one.problem}
         told = dict(self.problems)
         told |= {name: why for name, why in failed.items() if name in self._plans()}
@@ -343,7 +343,7 @@ class PairPlanSearch:
         return {name for name, shard in self.history.shards.items() if shard.virtual}
 
     def find_matching_plans(self, found: Iterable[SearchResult]) -> dict[str, frozenset[str]]:
-        """The plans with pairs that are meant, and the versions of whose records these are made."""
+        """Return the plans with matching pairs, and the versions of their records."""
         hits = {one.name for one in found if len(one.rows)}
         told = {name: self.of[name] for name in hits & self._plans() & set(self.of)}
         for relation in self.mappings:
@@ -355,7 +355,7 @@ class PairPlanSearch:
 def search_pair_plans(
     history: DatasetHistory, condition: Condition, limits: Limits
 ) -> PairPlanSearch:
-    """What has to be read: for every plan of which there is a file, where its version can tell."""
+    """Return the search of each existing plan of the versions that have the features."""
     search = PairPlanSearch(history, condition, limits)
     for one in history.versions.values():
         plans = [s for name, s in one.shards.items() if s.virtual and name in history.files]

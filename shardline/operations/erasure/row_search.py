@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     from shardline.schema.schema import Feature, Schema
 
 RowVerdict: TypeAlias = "bool | None"
-"""Whether a row is meant; None where that cannot be told."""
+"""True if a row matches, False if not, None if that is unknown."""
 
 _DAMAGE = re.compile(r"offset \d+", re.ASCII)
 _TYPED = re.compile(r"[A-Za-z_]\w*: (.*)", re.DOTALL)
-"""A value that has no form in JSON, as `as_json` writes it."""
+"""A value without a JSON form, as `as_json` writes it."""
 _MOST_SPELLINGS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantineLine:
-    """A line of a quarantine file. Of lines by older releases `format` and `columns` are empty."""
+    """A line of a quarantine file. Lines of older releases have no `format` and `columns`."""
 
     source: str
     row: int
@@ -120,16 +120,16 @@ def _json_object(content: bytes) -> dict[str, object] | None:
 
 
 class RowSearch:
-    """Asks a condition of rows that have the features of one view of a version.
+    """Search of rows that have the features of one view of a version.
 
-    Close it: the function of a caller may run in processes of its own. A condition that does not
-    fit the features has no verdict for any row.
+    Close it after use, because a UDF may run in another process. If the condition does not fit the
+    features, the verdict on every row is unknown.
     """
 
     def __init__(self, schema: Schema, view: SearchView, condition: Condition) -> None:
         self._schema = schema
         self._by_key = isinstance(condition, KeyCondition)
-        # Bytes are compared as they are: text that is not UTF-8 may be why a row was refused.
+        # Bytes are compared unchanged: invalid UTF-8 may be why a row was quarantined.
         typed = isinstance(condition, UdfCondition)
         own = tuple(feature if typed else _plain(feature) for feature in view.features)
         self._chooser: RecordMatcher | None = None
@@ -139,7 +139,7 @@ class RowSearch:
         except ShardlineError:
             return
         named = dict(zip(view.asked, own, strict=True))
-        # What a refused row lacks may be required.
+        # A quarantined row may lack a required feature.
         asked = [replace(feature, required=False) for feature in self._chooser.reads]
         self._types = schema_of(asked)
         self._features = [replace(named[one.name], required=False) for one in asked]
@@ -147,14 +147,14 @@ class RowSearch:
         self._known = {feature.key for feature in schema.features}
 
     def close(self) -> None:
-        """End what the condition has running."""
+        """Stop background work of the condition."""
         if self._chooser is not None:
             self._chooser.close()
 
     def of_records(
         self, data: Buffer, starts: IntArray, lengths: IntArray
     ) -> tuple[list[RowVerdict], list[bool]]:
-        """Return the verdict on each payload, and whether it lacks a feature that is asked for."""
+        """Return the verdict on each payload, and whether it lacks a feature of the condition."""
         if self._chooser is None or not len(starts):
             return [None] * len(starts), [True] * len(starts)
         try:
@@ -175,7 +175,7 @@ class RowSearch:
         return meant, lacking.tolist()
 
     def of_rows(self, rows: Sequence[tuple[QuarantineLine, RowFormat | None]]) -> list[RowVerdict]:
-        """Return the verdict on each refused row."""
+        """Return the verdict on each quarantined row."""
         found: list[RowVerdict] = [None] * len(rows)
         readers = {
             "jsonl": self._of_json,
@@ -207,7 +207,7 @@ class RowSearch:
         return verdicts
 
     def _may_be_misnamed(self, row: Mapping[str, object], known: set[str]) -> bool:
-        """Return True if the row lacks a feature, and has one that the schema does not."""
+        """Return True if the row lacks a feature and has an unknown one."""
         lacks = any(row.get(feature.name) is None for feature in self._features)
         return lacks and not row.keys() <= known
 
@@ -225,7 +225,7 @@ class RowSearch:
         return verdicts
 
     def _is_meant_otherwise_spelled(self, row: Mapping[str, object]) -> bool:
-        """Return True if the row is meant with values spelled as their features want them."""
+        """Return True if the row matches with values converted to the kinds of their features."""
         spelled = [list(_spellings(f, row.get(f.name))) or [None] for f in self._features]
         for values in islice(product(*spelled), _MOST_SPELLINGS):
             fitted = [
@@ -266,7 +266,7 @@ class RowSearch:
         fitted = fit_cells(key, pa.array(found, pa.string()))
         if any(self._of_fitted([fitted], len(found))):
             return None
-        # A row is refused for the first feature that does not fit: those before it do.
+        # The first feature that does not fit quarantines a row: earlier ones fit.
         fits = row.feature in names and names.index(str(row.feature)) > names.index(key.name)
         return False if fits or not fitted.bad else None
 
@@ -290,7 +290,7 @@ class RowSearch:
         return not met <= self._known
 
     def _of_unknown(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
-        """Return True for what is meant if it is a payload: nothing else can be told of it."""
+        """Return True for rows that match as payloads; the others are unknown."""
         return [verdict or None for verdict in self._of_payloads(rows)]
 
     def _of_fitted(self, fitted: Sequence[ConvertedColumn], count: int) -> list[RowVerdict]:
@@ -326,7 +326,7 @@ def _is_typed(value: object) -> bool:
 
 
 def _spellings(feature: Feature, value: Any) -> Iterator[object]:  # noqa: ANN401 - as JSON has it
-    """Return what a value may mean that does not have the form of its feature."""
+    """Yield the values that a value of another form may stand for."""
     if value is None:
         return
     if feature.shape or feature.sequence or isinstance(value, list | dict):

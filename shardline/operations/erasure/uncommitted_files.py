@@ -1,8 +1,8 @@
-"""Files below a dataset that no log knows: what a writer left that was stopped, or has not ended.
+"""Files of a dataset that no log knows, left by a writer that was stopped or still runs.
 
-A shard of an append that died before its commit may hold records that are erased, and so may the
-temporary file of a writer. Each is searched as a committed shard is. What cannot be read to its
-end, or lacks a feature that is asked for, may hold them.
+A shard of an append that died before its commit may hold erased records, and so may a temporary
+file. Each is searched like a committed shard. A file that cannot be read to its end, or lacks a
+feature of the condition, may hold them.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 UncommittedKind: TypeAlias = Literal[
-    "shard", "temporary", "refused", "receipt", "orphan", "foreign"
+    "shard", "temporary", "quarantine", "receipt", "orphan", "foreign"
 ]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-_BESIDE = re.compile(r"\.(index|receipt|rows)$")
-_ADVICE = {
+_SIDECAR_SUFFIX = re.compile(r"\.(index|receipt|rows)$")
+_HINTS = {
     "shard": "erase again when no writer is at work, or vacuum: that deletes what is not committed",
     "temporary": "vacuum when no writer is at work, which deletes what was not committed",
-    "refused": "vacuum, which deletes what was not committed",
+    "quarantine": "vacuum, which deletes what was not committed",
     "receipt": "vacuum, which deletes what was not committed",
-    "orphan": "bring the log of its version back and erase again, or delete the file",
-    "foreign": "look into it, and delete it or move it away",
+    "orphan": "restore the log of its version and erase again, or delete the file",
+    "foreign": "inspect it, and delete or move it",
 }
-_WHAT = {
+_DETAILS = {
     "shard": "it was written and never committed",
-    "temporary": "a writer that was stopped left it, or is still writing it",
-    "refused": "it has rows that were refused, and was never committed",
-    "receipt": "it tells of rows that were refused and never committed",
+    "temporary": "a stopped writer left it, or a writer still writes it",
+    "quarantine": "it has quarantined rows, and was never committed",
+    "receipt": "it quotes quarantined rows, and was never committed",
     "orphan": "its version has no log",
     "foreign": "it belongs to no version",
 }
@@ -60,22 +60,22 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class UncommittedFile:
-    """A file that no log knows. An `orphan` is of a version that has no log."""
+    """A file that no log knows. An `orphan` belongs to a version without a log."""
 
     name: str
-    sort: UncommittedKind
+    kind: UncommittedKind
 
 
 def find_uncommitted_files(history: DatasetHistory) -> Iterator[UncommittedFile]:
-    """Return every file below a dataset that may hold values and that no log knows."""
+    """Yield every file of a dataset that may hold values and that no log knows."""
     for file in history.store.list(history.dataset, hidden=True):
-        sort = _classify_file(history, file) if file.size else None
-        if sort is not None:
-            yield UncommittedFile(file.name, sort)
+        kind = _classify_file(history, file) if file.size else None
+        if kind is not None:
+            yield UncommittedFile(file.name, kind)
 
 
 def _classify_file(history: DatasetHistory, file: ObjectInfo) -> UncommittedKind | None:
-    """Return what kind of leftover a file is; None for what is known, or holds no values."""
+    """Return the kind of a leftover file; None for a file that is known or holds no values."""
     _, folder, *rest = file.name.split("/")
     leaf = file.name.rpartition("/")[2]
     if PROBE_NAME.fullmatch(leaf):
@@ -95,18 +95,18 @@ def _classify_quarantine(history: DatasetHistory, name: str, leaf: str) -> Uncom
         return "foreign"
     if match["version"] not in history.versions:
         return "orphan"
-    return None if name in history.quarantine else "refused"
+    return None if name in history.quarantine else "quarantine"
 
 
 def _is_of_version(rest: Sequence[str]) -> bool:
-    """Return True for what a version has in its folder; none of it holds values of records."""
+    """Return True for a file in the folder of a version; none of them holds values."""
     if len(rest) == 2 and rest[0] == "log":
         return rest[1] == HINT or any(n.fullmatch(rest[1]) for n in (ENTRY_NAME, CHECKPOINT_NAME))
     return list(rest) == [ARRIVALS]
 
 
 def _classify_shard_file(history: DatasetHistory, name: str, leaf: str) -> UncommittedKind | None:
-    shard = _BESIDE.sub("", leaf)
+    shard = _SIDECAR_SUFFIX.sub("", leaf)
     match = SHARD_NAME.fullmatch(shard)
     if match is None:
         return "foreign"
@@ -123,51 +123,53 @@ def _classify_shard_file(history: DatasetHistory, name: str, leaf: str) -> Uncom
 def list_uncommitted_copies(
     history: DatasetHistory, condition: Condition | None, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[ResidualCopy]:
-    """Return the leftovers that hold records which are meant, or may; all without a condition."""
+    """Yield the leftovers that hold matching records, or may; all without a condition."""
     for leftover in find_uncommitted_files(history):
-        found = None if condition is None else _search_file(history, leftover, condition, limits)
-        if found is None or found:
-            yield _make_copy(history, leftover, found)
+        matches = None if condition is None else _search_file(history, leftover, condition, limits)
+        if matches is None or matches:
+            yield _make_copy(history, leftover, matches)
 
 
 def _make_copy(
-    history: DatasetHistory, leftover: UncommittedFile, found: int | None
+    history: DatasetHistory, leftover: UncommittedFile, matches: int | None
 ) -> ResidualCopy:
-    what = _WHAT[leftover.sort]
-    if found:
-        what = f"{what}, and has {found:,} of those that are meant"
+    detail = _DETAILS[leftover.kind]
+    if matches:
+        detail = f"{detail}, and has {matches:,} of the records"
     commands = (get_vacuum_command(history.dataset),)
     return ResidualCopy(
         "uncommitted",
         object_uri(history.store, leftover.name),
-        what,
-        _ADVICE[leftover.sort],
-        () if leftover.sort in {"orphan", "foreign"} else commands,
-        certain=bool(found),
+        detail,
+        _HINTS[leftover.kind],
+        () if leftover.kind in {"orphan", "foreign"} else commands,
+        certain=bool(matches),
     )
 
 
 def _search_file(
     history: DatasetHistory, leftover: UncommittedFile, condition: Condition, limits: Limits
 ) -> int | None:
-    """Return how many records are meant; None if there may be some that could not be found."""
-    if leftover.sort == "refused":
+    """Count the matching records; None if there may be some that cannot be found."""
+    if leftover.kind == "quarantine":
         file = search_uncommitted_quarantine(history, leftover.name, condition)
         return len(file.matches) or (None if file.uncertain else 0)
-    if leftover.sort in {"receipt", "foreign"} or leftover.name.endswith((PLAN, ".jsonl")):
+    if leftover.kind in {"receipt", "foreign"} or leftover.name.endswith((PLAN, ".jsonl")):
         return None
     with ExitStack() as stack:
         searches = [
             stack.enter_context(closing(RowSearch(one.version.schema, view, condition)))
             for one in history.versions.values()
-            if leftover.sort != "shard" or _get_owner(leftover) == one.version.log.version
+            if leftover.kind != "shard" or _get_owner(leftover) == one.version.log.version
             for view in list_views(history, one, condition)
         ]
-        found, whole = _search_records(StoredFile(history.store, leftover.name), searches, limits)
-    if found:
-        return found
-    # Of which version a temporary file is cannot be told for sure, nor of an orphan how it is read.
-    return 0 if whole and leftover.sort == "shard" else None
+        matches, is_whole = _search_records(
+            StoredFile(history.store, leftover.name), searches, limits
+        )
+    if matches:
+        return matches
+    # The version of a temporary file is unknown, and so are the features of an orphan.
+    return 0 if is_whole and leftover.kind == "shard" else None
 
 
 def _get_owner(leftover: UncommittedFile) -> str:
@@ -177,20 +179,20 @@ def _get_owner(leftover: UncommittedFile) -> str:
 def _search_records(
     file: StoredFile, searches: Sequence[RowSearch], limits: Limits
 ) -> tuple[int, bool]:
-    """Return how many records are meant, and whether all of the file could be asked."""
-    found, whole = 0, bool(searches)
+    """Count the matching records, and return whether all records could be searched."""
+    matches, is_whole = 0, bool(searches)
     try:
         with RecordFile(file, limits=limits, block_bytes=_BLOCK_BYTES) as records:
             for block in records.blocks():
-                meant = set[int]()
+                rows = set[int]()
                 for search in searches:
                     verdicts, lacking = search.of_records(block.data, block.starts, block.lengths)
-                    meant |= {at for at, verdict in enumerate(verdicts) if verdict}
-                    # An overlay lacks what is in its base: which of its records are meant?
-                    whole = whole and None not in verdicts and not any(lacking)
-                found += len(meant)
+                    rows |= {row for row, verdict in enumerate(verdicts) if verdict}
+                    # An overlay lacks the features of its base, so its records may match.
+                    is_whole = is_whole and None not in verdicts and not any(lacking)
+                matches += len(rows)
     except ObjectNotFoundError:
         return 0, True  # Deleted concurrently.
     except ShardlineError:
-        whole = False
-    return found, whole
+        is_whole = False
+    return matches, is_whole
