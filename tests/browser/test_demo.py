@@ -20,6 +20,7 @@ OF_DIGITS = (GROWING, SINGLE, EXPORT, EXTENDED)
 CHECKS = [
     "drift",
     "expectations",
+    "image_size",
     "integrity",
     "published",
     "schema",
@@ -53,7 +54,7 @@ def test_materialize_in_ui_publishes_and_is_followed(
     assert materialized == "Success"
     all_checks_turn_green(site, ui, rows=1200)
     the_single_file_followed(site, ui, rows=1200)
-    the_overlay_followed_and_tells_what_it_is_made_of(site, ui, rows=1200)
+    the_overlay_followed_with_lineage(site, ui, rows=1200)
     the_pairs_followed_and_take_no_space(site, ui, rows=1200)
 
 
@@ -110,8 +111,8 @@ def the_metadata_is_that_of_the_log(site: DemoSite, ui: DagsterUI) -> None:
     snapshot = site.version("digits/v1").published()
     assert ui.snapshot(GROWING) == (snapshot.number, snapshot.content)
     expect(ui.page.get_by_text(f"{snapshot.records:,}", exact=True)).to_be_visible()
-    expect(ui.metadata("bytes")).to_have_text(str(snapshot.bytes))
-    expect(ui.metadata("shards")).to_have_text(str(len(snapshot.shards)))
+    expect(ui.metadata("shardline/bytes")).to_have_text(str(snapshot.bytes))
+    expect(ui.metadata("shardline/shards")).to_have_text(str(len(snapshot.shards)))
     expect(ui.metadata("shardline/added_rows")).to_have_text("1200")
     expect(ui.metadata("shardline/read_code")).to_contain_text("tf.data.TFRecordDataset(files)")
     expect(ui.metadata("shardline/sources")).to_contain_text("batch-2.parquet")
@@ -160,22 +161,20 @@ def the_single_file_followed(site: DemoSite, ui: DagsterUI, rows: int) -> None:
     snapshot = site.version("digits/single").published()
     assert ui.snapshot(SINGLE) == (snapshot.number, snapshot.content)
     expect(ui.page.get_by_text(f"{rows:,}", exact=True)).to_be_visible()
-    expect(ui.metadata("shards")).to_have_text("1")
+    expect(ui.metadata("shardline/shards")).to_have_text("1")
     ui.shoot(f"single-{rows}")
 
 
-def the_overlay_followed_and_tells_what_it_is_made_of(
-    site: DemoSite, ui: DagsterUI, rows: int
-) -> None:
+def the_overlay_followed_with_lineage(site: DemoSite, ui: DagsterUI, rows: int) -> None:
     site.wait_until_published("digits/v2", rows)
     snapshot = site.version("digits/v2").published()
     assert ui.snapshot(EXTENDED) == (snapshot.number, snapshot.content)
-    computed, reused = (ui.metadata(f"{how}_shards") for how in ("computed", "reused"))
+    computed, reused = (ui.metadata(f"shardline/{kind}_shards") for kind in ("computed", "reused"))
     assert int(computed.inner_text()) + int(reused.inner_text()) == len(snapshot.shards)
-    made_of = ui.metadata("shardline/upstream_columns")
+    lineage_table = ui.metadata("shardline/upstream_columns")
     for column, origin in (("brightness", "image"), ("label_name", "label"), ("image", "image")):
-        told = made_of.get_by_role("row").filter(has_text=re.compile(f"^{column}digits_v1"))
-        expect(told).to_have_text(f"{column}digits_v1: {origin}")
+        row = lineage_table.get_by_role("row").filter(has_text=re.compile(f"^{column}digits_v1"))
+        expect(row).to_have_text(f"{column}digits_v1: {origin}")
     for column in ("width", "height", "brightness", "label_name"):
         expect(ui.page.get_by_role("cell", name=column, exact=True).first).to_be_visible()
     ui.shoot("overlay", height=2700)
@@ -186,8 +185,8 @@ def the_pairs_followed_and_take_no_space(site: DemoSite, ui: DagsterUI, rows: in
     site.wait_until_published("digit_pairs/v1", pairs)
     snapshot = site.version("digit_pairs/v1").published()
     assert ui.snapshot(PAIRS) == (snapshot.number, snapshot.content)
-    expect(ui.metadata("pairs")).to_have_text(str(pairs))
-    assert int(ui.metadata("bytes").inner_text()) == snapshot.bytes < 4096
+    expect(ui.metadata("shardline/computed_pairs")).to_have_text(str(pairs))
+    assert int(ui.metadata("shardline/bytes").inner_text()) == snapshot.bytes < 4096
     expect(ui.metadata("shardline/upstream_columns")).to_contain_text("b_imagedigits_v1: image")
     ui.shoot("pairs", height=2700)
 
