@@ -14,7 +14,7 @@ from shardline.lineage.audit.audit_report import Finding
 from shardline.lineage.page import write_page
 from shardline.provenance.log_index import LogIndex
 from tests.browser.conftest import SCREENSHOTS_VARIABLE
-from tests.lineage.page_roots import HOSTILE, tell
+from tests.lineage.page_roots import HOSTILE, write_histories
 
 pytestmark = pytest.mark.xdist_group("browser")  # they wait: one worker is enough
 
@@ -85,7 +85,7 @@ class Seen:
 
 
 def test_report_page_works_without_network(browser_page: Page, tmp_path: Path) -> None:
-    root = tell(tmp_path / "root").root
+    root = write_histories(tmp_path / "root").root
     path = write_page(LogIndex(root), tmp_path / "page.html", findings=FINDINGS, now=NOW)
     seen = Seen(browser_page, path)
     seen.open()

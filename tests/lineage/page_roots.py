@@ -72,15 +72,15 @@ def input_of(base: Version) -> Input:
     return Input(base.log.dataset, base.log.version, newest.number, digest)
 
 
-def tell(root: Path) -> Histories:
+def write_histories(root: Path) -> Histories:
     """`digits/v1` grew, with one batch rejected; `digits/v2` and `pairs/v1` are made of it.
 
     Its snapshots are: 1 good, 2 with a failed check, 3 the rejection, 4 good, 5 waiting.
     """
-    told = Histories(root, Clock())
-    base = told.version("digits/v1", BASE, Checks(("integrity", "schema"), ("counts",)))
+    histories = Histories(root, Clock())
+    base = histories.version("digits/v1", BASE, Checks(("integrity", "schema"), ("counts",)))
     for label, passed in (("first", True), ("bad", False), ("third", True)):
-        told.clock.move(hours=5)
+        histories.clock.move(hours=5)
         append(base, label)
         content = base.latest().content
         attest_shards(base, label, checks=["schema"])
@@ -102,10 +102,10 @@ def tell(root: Path) -> Histories:
             {"by": "table t.csv", "features": ["digit"], "reads": ["label"], "identity": None},
         ],
     }
-    told.derived("digits/v2", EXTENDED, "extend", [base], extend)
+    histories.derived("digits/v2", EXTENDED, "extend", [base], extend)
     rule = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
     pairs = Schema(tuple(Feature(f"{side}_image", "bytes") for side in "ab"))
-    told.derived("pairs/v1", pairs, "combine", [base, base], {"rule": rule})
-    told.clock.move(hours=1)
+    histories.derived("pairs/v1", pairs, "combine", [base, base], {"rule": rule})
+    histories.clock.move(hours=1)
     append(base, "waits for its checks")
-    return told
+    return histories

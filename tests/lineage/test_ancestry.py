@@ -44,7 +44,7 @@ def base(tmp_path: Path) -> Version:
     return base
 
 
-def test_a_shard_that_is_paired_with_itself_is_one_parent_with_its_pairs_once(
+def test_self_paired_shard_is_upstream_once(
     tmp_path: Path,
 ) -> None:
     base, pairs = base_of(tmp_path, (0, 3)), version_in(tmp_path, "pairs/v1")
@@ -63,7 +63,7 @@ def arrows(graph: AncestryGraph) -> set[tuple[str, str, str]]:
     return {(edge.upstream, edge.operation, edge.downstream) for edge in graph.edges}
 
 
-def test_versions_are_made_of_versions_and_of_sources(tmp_path: Path, base: Version) -> None:
+def test_versions_link_versions_and_sources(tmp_path: Path, base: Version) -> None:
     graph = build_graph(base)
     assert arrows(graph) == {
         ("sources of digits/v1", "append", "digits/v1"),
@@ -83,9 +83,7 @@ def test_versions_are_made_of_versions_and_of_sources(tmp_path: Path, base: Vers
     }
 
 
-def test_a_version_at_a_snapshot_is_told_without_what_came_later(
-    tmp_path: Path, base: Version
-) -> None:
+def test_version_at_snapshot_omits_later_entries(tmp_path: Path, base: Version) -> None:
     first = build_graph(base, 1)
     assert arrows(first) == {
         ("sources of digits/v1@1", "append", "digits/v1@1"),
@@ -102,7 +100,7 @@ def test_a_version_at_a_snapshot_is_told_without_what_came_later(
     assert appended.records == 6
 
 
-def test_a_version_at_a_snapshot_that_was_rebuilt_in_place_is_made_of_its_sources(
+def test_rebuilt_version_at_snapshot_links_sources(
     base: Version,
 ) -> None:
     graph = build_graph(base, 3)
@@ -115,7 +113,7 @@ def test_a_version_at_a_snapshot_that_was_rebuilt_in_place_is_made_of_its_source
     assert len(graph.nodes["sources of digits/v1@3"].facts["sources"]) == 3
 
 
-def test_a_shard_that_is_reused_has_its_records_once(tmp_path: Path) -> None:
+def test_reused_shard_counts_records_once(tmp_path: Path) -> None:
     base, extended = base_of(tmp_path, (0, 3)), version_in(tmp_path)
     extend(base, double, extended)
     grown(base, tmp_path / "landing", (3, 5))
@@ -131,7 +129,7 @@ def test_a_shard_that_is_reused_has_its_records_once(tmp_path: Path) -> None:
     assert edge.records == 3
 
 
-def test_a_snapshot_is_made_of_those_that_its_shards_were_made_of(base: Version) -> None:
+def test_snapshots_link_by_their_shards(base: Version) -> None:
     graph = build_graph(base, 3, level="snapshots")
     assert graph.start == ("digits/v1@3",)
     assert arrows(graph) == {
@@ -146,7 +144,7 @@ def test_a_snapshot_is_made_of_those_that_its_shards_were_made_of(base: Version)
     assert build_graph(base, level="snapshots").start == ("digits/v1@1", "digits/v1@3")
 
 
-def test_shards_are_made_of_shards_and_those_of_sources(tmp_path: Path, base: Version) -> None:
+def test_shards_link_shards_and_sources(tmp_path: Path, base: Version) -> None:
     pairs = version_in(tmp_path, "pairs/v1")
     (made,) = pairs.latest().shards
     graph = build_graph(pairs, level="shards", downstream=False)
@@ -171,7 +169,7 @@ def test_shards_are_made_of_shards_and_those_of_sources(tmp_path: Path, base: Ve
     }
 
 
-def test_fields_are_made_of_fields(tmp_path: Path, base: Version) -> None:
+def test_features_link_features(tmp_path: Path, base: Version) -> None:
     graph = build_graph(version_in(tmp_path), level="features")
     computed = "computed by function 'double'"
     assert {(edge.upstream, edge.how, edge.downstream) for edge in graph.edges} == {
@@ -186,7 +184,7 @@ def test_fields_are_made_of_fields(tmp_path: Path, base: Version) -> None:
     assert build_graph(base, level="features", downstream=False).edges == ()
 
 
-def test_of_a_snapshot_the_fields_are_told_that_were_made_of_just_that_one(base: Version) -> None:
+def test_features_of_snapshot_omit_other_snapshots(base: Version) -> None:
     made = {
         number: {
             edge.downstream
@@ -198,7 +196,7 @@ def test_of_a_snapshot_the_fields_are_told_that_were_made_of_just_that_one(base:
 
 
 @pytest.mark.parametrize("level", ANCESTRY_LEVELS)
-def test_an_input_that_is_gone_is_shown_as_gone(tmp_path: Path, base: Version, level: str) -> None:
+def test_deleted_input_is_missing(tmp_path: Path, base: Version, level: str) -> None:
     shutil.rmtree(tmp_path / "root/digits/v1")
     graph = build_graph(version_in(tmp_path), level=level, downstream=False)
     gone = [node for node in graph.nodes.values() if node.problem]
@@ -210,7 +208,7 @@ def test_an_input_that_is_gone_is_shown_as_gone(tmp_path: Path, base: Version, l
     assert base.name in gone[0].id or base.name in gone[0].reason
 
 
-def test_a_log_that_cannot_be_read_is_shown_so(tmp_path: Path, base: Version) -> None:
+def test_corrupt_log_is_a_problem(tmp_path: Path, base: Version) -> None:
     del base
     entry = tmp_path / "root/digits/v2/log/00000000000000000001.json"
     entry.write_bytes(entry.read_bytes().replace(b"create", b"crEate"))
@@ -222,7 +220,7 @@ def test_a_log_that_cannot_be_read_is_shown_so(tmp_path: Path, base: Version) ->
 
 @pytest.mark.parametrize("level", ANCESTRY_LEVELS)
 @pytest.mark.parametrize("up", [True, False])
-def test_a_log_that_cannot_be_read_is_told_at_every_level_and_both_ways(
+def test_corrupt_log_is_listed_at_every_level(
     tmp_path: Path,
     base: Version,
     level: str,
@@ -236,7 +234,7 @@ def test_a_log_that_cannot_be_read_is_told_at_every_level_and_both_ways(
     assert any(node.problem == "corrupt" for node in graph.nodes.values()) == up
 
 
-def test_what_went_to_vacuum_is_shown_so(base: Version) -> None:
+def test_vacuumed_shard_is_missing(base: Version) -> None:
     base.pin("digits/v2 on 1", None)
     later = datetime.now(UTC) + timedelta(days=1)
     vacuum(base.store, "digits", retention=timedelta(0), dry_run=False, clock=lambda: later)
@@ -249,7 +247,7 @@ def test_what_went_to_vacuum_is_shown_so(base: Version) -> None:
     assert ["vacuum" in graph.nodes[shard].reason for shard in shards] == [True, True]
 
 
-def test_who_registered_on_it_is_shown(base: Version) -> None:
+def test_consumers_are_downstream(base: Version) -> None:
     base.pin("consumer training", 3, "run 9")
     assert ("digits/v1", "read", "consumer training") in arrows(build_graph(base))
     assert ("digits/v1@3", "read", "consumer training") in arrows(
@@ -258,14 +256,14 @@ def test_who_registered_on_it_is_shown(base: Version) -> None:
     assert ("digits/v1", "read", "consumer training") not in arrows(build_graph(base, 1))
 
 
-def test_appends_since_are_told_in_their_number(base: Version) -> None:
+def test_appends_merge_into_an_edge(base: Version) -> None:
     append(base, [{"id": 100, "name": "x"}], batch="more")
     (edge,) = build_graph(base, downstream=False).edges
     assert len(edge.entries) == 3
     assert build_graph(base, 1, downstream=False).edges[0].entries == (edge.entries[0],)
 
 
-def test_names_that_dot_would_obey_are_quoted() -> None:
+def test_format_dot_quotes_hostile_names() -> None:
     hostile = 'a"] b\\l\x1b'
     graph = AncestryGraph(
         "versions",

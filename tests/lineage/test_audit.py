@@ -64,7 +64,7 @@ class ReadOnlyStore(LocalStore):
     create = replace = delete = writer = check_conditions = _refuse
 
 
-def test_an_untouched_history_has_no_findings_and_stays_as_it_is(untouched: Root) -> None:
+def test_audit_of_valid_root_has_no_findings(untouched: Root) -> None:
     before = untouched.state()
     report = audit(
         LogIndex(ReadOnlyStore(untouched.folder)),
@@ -78,17 +78,17 @@ def test_an_untouched_history_has_no_findings_and_stays_as_it_is(untouched: Root
     assert untouched.state() == before
 
 
-def test_without_reading_shards_nothing_is_found_either(untouched: Root) -> None:
+def test_quick_audit_of_valid_root_has_no_findings(untouched: Root) -> None:
     assert untouched.findings(shards=False) == []
 
 
-def test_some_versions_are_audited_by_themselves(untouched: Root) -> None:
+def test_audit_of_some_versions(untouched: Root) -> None:
     report = audit(LogIndex(untouched.folder), [WIDE])
     assert (report.versions, report.findings) == ((WIDE,), ())
 
 
 @pytest.mark.parametrize("operation", ["append", "rebuild", "extend", "migrate", "combine"])
-def test_a_name_follows_from_nothing_but_what_its_entry_tells(
+def test_names_follow_from_entries(
     untouched: Root, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Were names hashed otherwise, every shard but those of a batch would be told."""
@@ -111,7 +111,7 @@ def test_a_name_follows_from_nothing_but_what_its_entry_tells(
     assert found[operation] == added - (operation == "append")
 
 
-def test_what_went_to_vacuum_is_explained(untouched: Root) -> None:
+def test_vacuumed_shards_are_no_finding(untouched: Root) -> None:
     entries = list(untouched.version().log.entries(1))
     condemned = {name for entry in entries for name in entry.tombstones}
     assert condemned
@@ -120,7 +120,7 @@ def test_what_went_to_vacuum_is_explained(untouched: Root) -> None:
     assert untouched.findings(BASE) == []
 
 
-def test_a_source_that_was_changed_for_an_erasure_is_explained(tmp_path: Path) -> None:
+def test_source_changed_for_erasure_is_a_note(tmp_path: Path) -> None:
     version = base_of(tmp_path, (0, 5), (5, 9))
     for source in (tmp_path / "landing").iterdir():
         source.unlink()
@@ -132,7 +132,7 @@ def test_a_source_that_was_changed_for_an_erasure_is_explained(tmp_path: Path) -
     assert f"entry {report.versions[0].entry.number}" in second.detail
 
 
-def test_only_what_came_since_is_told_but_the_chain_is_proved_whole(root: Root) -> None:
+def test_since_filters_findings_but_not_the_chain(root: Root) -> None:
     version = root.version()
     shard = version.latest().shards[0]
     (root.folder / version.shard_name(shard)).unlink()
@@ -147,24 +147,24 @@ def test_only_what_came_since_is_told_but_the_chain_is_proved_whole(root: Root) 
     assert root.findings(BASE, since=1)
 
 
-def test_a_damaged_log_does_not_keep_others_from_being_proved(root: Root) -> None:
+def test_corrupt_log_leaves_others_verified(root: Root) -> None:
     root.entry_file(2, RENAMED).write_bytes(b"no JSON\n")
     root.shard_file(0, SINGLE).unlink()
     assert root.kinds() == {("edited-entry", RENAMED), ("missing-shard", SINGLE)}
 
 
-def test_a_log_of_a_newer_release_is_told_and_the_others_are_proved(root: Root) -> None:
+def test_log_of_newer_release_is_unreadable(root: Root) -> None:
     rechain(root.folder / RENAMED / "log", 1, lambda told: told.update(format=2))
     assert root.kinds() == {("unreadable-log", RENAMED)}
 
 
-def test_a_version_that_is_not_there_is_told_by_what_was_made_of_it(root: Root) -> None:
+def test_deleted_version_is_a_missing_input(root: Root) -> None:
     shutil.rmtree(root.folder / SINGLE)
     found = root.kinds()
     assert ("missing-input", PAIRS) in found
 
 
-def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Path) -> None:
+def test_unpublished_input_stays_a_finding(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     append(base, rows(5, 8), batch="more")
     rebuild(base, snapshot="latest", into=into)
@@ -181,14 +181,14 @@ def test_what_was_made_of_an_unpublished_snapshot_is_told_for_ever(tmp_path: Pat
     assert later == found
 
 
-def test_an_input_that_was_unpublished_later_was_published_then(tmp_path: Path) -> None:
+def test_input_rejected_later_is_no_finding(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     rebuild(base, into=into)
     base.reject(1, reason="on second thoughts")
     assert audit(LogIndex(tmp_path / "root")).findings == ()
 
 
-def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root) -> None:
+def test_shard_forged_with_log_is_not_reproduced(root: Root) -> None:
     """Shard, entry, receipt and chain all agree; only what it was made of tells."""
     into = root.version("digits/forged")
     rebuild(root.version(), into=into)
@@ -202,19 +202,19 @@ def test_a_shard_that_was_forged_with_its_whole_log_is_not_reproduced(root: Root
     receipt = place.with_name(f"{place.name}.receipt")
     forge(receipt, lambda told: told["shard"].update(sha256=forged.sha256))
 
-    def tell(told: dict[str, Any]) -> None:
-        told["added"][0]["sha256"] = forged.sha256
-        told["sidecars"][receipt.name] = sha256(receipt.read_bytes()).hexdigest()
-        told["content"] = content_digest(told["fingerprint"], [forged])
+    def forge_entry(entry: dict[str, Any]) -> None:
+        entry["added"][0]["sha256"] = forged.sha256
+        entry["sidecars"][receipt.name] = sha256(receipt.read_bytes()).hexdigest()
+        entry["content"] = content_digest(entry["fingerprint"], [forged])
 
-    rechain(root.folder / into.name / "log", 2, tell)
+    rechain(root.folder / into.name / "log", 2, forge_entry)
     place.with_name(f"{place.name}.index").unlink()
     assert root.findings(into.name) == []
     (found,) = root.findings(into.name, recompute=RecomputeOptions())
     assert (found.kind, found.subject) == ("not-reproduced", f"shard {made.name}")
 
 
-def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
+def test_sample_size_limits_recomputation(untouched: Root) -> None:
     def recomputed(sample: int) -> int:
         return audit(
             LogIndex(untouched.folder), shards=False, recompute=RecomputeOptions(sample)
@@ -223,7 +223,7 @@ def test_a_sample_is_the_same_for_the_same_seed(untouched: Root) -> None:
     assert [recomputed(sample) for sample in (1, 3)] == [1, 3]
 
 
-def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) -> None:
+def test_not_recomputed_shards_have_reasons(untouched: Root) -> None:
     report = audit(LogIndex(untouched.folder), shards=False, recompute=RecomputeOptions(1000))
     assert {(one.version, one.reason.code) for one in report.not_recomputed} == {
         (BASE, "rows-in-memory"),
@@ -240,7 +240,7 @@ def test_what_cannot_be_made_again_is_listed_with_its_reason(untouched: Root) ->
     assert report.findings == ()
 
 
-def test_a_function_that_was_changed_under_its_old_code_version_is_not_reproduced(
+def test_changed_function_is_not_reproduced(
     untouched: Root,
 ) -> None:
     @batch_udf(Feature("double", "int64"), reads=["id"], code="1")
@@ -252,7 +252,7 @@ def test_a_function_that_was_changed_under_its_old_code_version_is_not_reproduce
     assert kinds == {("not-reproduced", WIDE)}
 
 
-def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Path) -> None:
+def test_selected_pairs_are_recomputed(tmp_path: Path) -> None:
     @record_udf(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
     def added(record: dict[str, Any]) -> dict[str, Any]:
         return {"sum": record["a_id"] + record["b_id"]}
@@ -283,14 +283,14 @@ def test_pairs_that_were_chosen_sampled_and_computed_are_made_again(tmp_path: Pa
     assert "'added'" in kept[0].reason.text
 
 
-def test_a_function_that_is_not_deterministic_says_so_in_the_log(tmp_path: Path) -> None:
+def test_log_records_nondeterministic_functions(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 3)), version_in(tmp_path)
     extend(base, [double, half], into)
     told = into.log.entry(2).parameters["fields"]
     assert [one.get("deterministic", True) for one in told] == [True, False]
 
 
-def test_what_was_repaired_is_explained_and_can_be_made_again(tmp_path: Path) -> None:
+def test_repaired_shard_is_a_note_and_recomputed(tmp_path: Path) -> None:
     base = base_of(tmp_path, (0, 5))
     Path(base.latest().files()[0]).write_bytes(b"")
     assert repair(base).repaired
@@ -300,7 +300,7 @@ def test_what_was_repaired_is_explained_and_can_be_made_again(tmp_path: Path) ->
     assert audit(LogIndex(tmp_path / "root"), shards=False).findings == ()
 
 
-def test_a_version_of_nothing_but_a_schema_is_in_order(tmp_path: Path) -> None:
+def test_empty_version_has_no_findings(tmp_path: Path) -> None:
     Version(tmp_path, "digits/v1").create(SCHEMA)
     report = audit(LogIndex(tmp_path))
     assert (report.versions, report.findings) == (("digits/v1",), ())
@@ -309,7 +309,7 @@ def test_a_version_of_nothing_but_a_schema_is_in_order(tmp_path: Path) -> None:
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
 
-def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
+def test_other_writer_gives_a_note_per_version() -> None:
     for shards in (True, False):
         report = audit(LogIndex(GOLDEN), shards=shards)
         assert [(one.severity, one.kind, one.version) for one in report.findings] == [
@@ -318,7 +318,7 @@ def test_a_history_of_another_writer_gets_one_note_for_each_version() -> None:
         assert report.ok
 
 
-def test_entries_of_another_writer_are_left_out_of_what_is_made_again() -> None:
+def test_shards_of_other_writer_are_not_recomputed() -> None:
     report = audit(LogIndex(GOLDEN), recompute=RecomputeOptions(100))
     left = [(one.version, one.shards, one.reason.code) for one in report.not_recomputed]
     assert ("pets/v2", 1, "other-writer") in left

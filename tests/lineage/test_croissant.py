@@ -62,9 +62,7 @@ def by_us(snapshot: Snapshot) -> list[dict[str, Any]]:
     return rows
 
 
-def test_mlcroissant_iterates_the_records_and_they_are_ours(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_mlcroissant_reads_equal_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 7)
     snapshot = grow(version, tmp_path / "landing", 7, 11).published()
     dataset = loaded(write_croissant(snapshot, tmp_path / "told", terms=ABOUT), caplog)
@@ -75,7 +73,7 @@ def test_mlcroissant_iterates_the_records_and_they_are_ours(
 
 
 @pytest.mark.parametrize("name", ["numbers/wide", "pairs/plan", "pairs/v1"])
-def test_overlays_and_virtual_pairs_are_told_with_all_their_files(
+def test_croissant_lists_files_of_overlays_and_pairs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     snapshot = Version(make_history(tmp_path), name).published()
@@ -96,7 +94,7 @@ def test_overlays_and_virtual_pairs_are_told_with_all_their_files(
     }.get(name, {"v1"})
 
 
-def test_a_record_that_was_changed_in_the_copy_is_refused_by_mlcroissant(tmp_path: Path) -> None:
+def test_mlcroissant_refuses_a_changed_copy(tmp_path: Path) -> None:
     version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     path = write_croissant(version.published(), tmp_path / "told")
     copy = path.with_name("records.parquet")
@@ -106,7 +104,7 @@ def test_a_record_that_was_changed_in_the_copy_is_refused_by_mlcroissant(tmp_pat
     assert "is not identical" in str(refused.value.__cause__)
 
 
-def test_images_are_images_and_names_may_be_anything(
+def test_croissant_has_images_and_any_names(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = "a name: x/y|ü"
@@ -135,7 +133,7 @@ def test_images_are_images_and_names_may_be_anything(
     assert fields[quoted] == odd
 
 
-def test_without_the_copy_the_shards_are_told_and_nothing_promises_records(
+def test_croissant_without_copy_lists_shards_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
@@ -151,7 +149,7 @@ def test_without_the_copy_the_shards_are_told_and_nothing_promises_records(
     assert not any(f'"{label}"' in labels for label in LABELS)
 
 
-def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
+def test_croissant_refuses_unpublished_snapshot(tmp_path: Path) -> None:
     version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     version.reject(1)
     with raises(
@@ -163,7 +161,7 @@ def test_a_snapshot_that_is_not_published_is_not_told(tmp_path: Path) -> None:
     assert not (tmp_path / "told").exists()
 
 
-def test_no_copy_of_records_is_left_in_the_root_where_erase_would_miss_it(tmp_path: Path) -> None:
+def test_croissant_refuses_folder_in_root(tmp_path: Path) -> None:
     version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     inside = tmp_path / "root" / "told"
     with raises(InvalidNameError, "output-in-root", path=str(inside)):

@@ -103,7 +103,7 @@ def _names(snapshot: Snapshot) -> set[str]:
 @pytest.mark.parametrize(
     "name", ["digits/v1", "digits/v2", "digits/v3", "digits/single", "digit_pairs/v1"]
 )
-def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name: str) -> None:
+def test_traces_lead_to_source_bytes_and_back(root: Path, name: str) -> None:
     tracer, sources = RecordTracer(LogIndex(root)), Sources()
     snapshot = Version(root, name).latest()
     numbers = random.Random(name).sample(range(snapshot.records), min(RECORDS, snapshot.records))
@@ -121,7 +121,7 @@ def test_a_thousand_records_lead_to_their_source_bytes_and_back(root: Path, name
         assert (step.version, step.shard, step.shard_record) in there
 
 
-def test_none_of_the_erased_digits_is_left_in_any_version(root: Path) -> None:
+def test_erased_digits_are_in_no_version(root: Path) -> None:
     v1, v3 = Version(root, "digits/v1").latest(), Version(root, "digits/v3").latest()
     labels = v1.to_arrow(["label"]).read_all()["label"].to_pylist()
     assert len(labels) > RECORDS // 2

@@ -40,13 +40,13 @@ def done(told: list[dict[str, Any]], job: str) -> list[dict[str, Any]]:
     return [one for one in told if one["job"]["name"] == job and one["eventType"] == "COMPLETE"]
 
 
-def test_every_event_and_facet_is_as_the_classes_made_from_the_schemas_say(
+def test_events_fit_client_classes(
     told: list[dict[str, Any]],
 ) -> None:
     assert [problem for event in told for problem in misfits(event)] == []
 
 
-def test_every_event_and_facet_validates_against_the_published_schemas(
+def test_events_validate_against_published_schemas(
     told: list[dict[str, Any]],
 ) -> None:
     assert [problem for event in told for problem in published_misfits(event)] == []
@@ -63,7 +63,7 @@ def test_every_event_and_facet_validates_against_the_published_schemas(
         (("outputs", 0, "outputFacets", "outputStatistics", "rowCount"), "5"),
     ],
 )
-def test_an_event_that_is_not_as_it_should_be_would_be_found(
+def test_invalid_event_is_detected(
     told: list[dict[str, Any]], where: tuple[str | int, ...], value: object
 ) -> None:
     event: Any = json.loads(json.dumps(done(told, "numbers/v1.append")[0]))
@@ -74,9 +74,7 @@ def test_an_event_that_is_not_as_it_should_be_would_be_found(
     assert list(misfits(event))
 
 
-def test_every_entry_that_tells_something_is_a_run_with_a_start_and_an_end(
-    root: Path, told: list[dict[str, Any]]
-) -> None:
+def test_entries_are_runs_with_start_and_end(root: Path, told: list[dict[str, Any]]) -> None:
     catalog = LogIndex(root)
     operations = {"append", "rebuild", "extend", "migrate", "combine", "attest"}
     operations |= {"reject", "restore", "consume"}
@@ -94,9 +92,7 @@ def test_every_entry_that_tells_something_is_a_run_with_a_start_and_an_end(
     assert times == sorted(times)
 
 
-def test_an_append_tells_its_sources_what_it_wrote_and_who_did(
-    root: Path, told: list[dict[str, Any]]
-) -> None:
+def test_append_event_has_sources_and_totals(root: Path, told: list[dict[str, Any]]) -> None:
     first = done(told, "numbers/v1.append")[0]
     catalog = LogIndex(root)
     entry = catalog.made_by("numbers/v1", 1)
@@ -119,7 +115,7 @@ def test_an_append_tells_its_sources_what_it_wrote_and_who_did(
     assert fields[0]["description"] == "Counts up."
 
 
-def test_columns_are_followed_through_extensions_renames_and_joins(
+def test_column_lineage_follows_extensions_renames_joins(
     told: list[dict[str, Any]],
 ) -> None:
     def of(job: str) -> dict[str, Any]:
@@ -146,7 +142,7 @@ def test_columns_are_followed_through_extensions_renames_and_joins(
     assert [one["name"] for one in itself["inputs"]] == ["numbers/v2"]
 
 
-def test_checks_are_assertions_on_the_snapshot_that_they_were_on(
+def test_checks_are_assertions_on_their_snapshot(
     told: list[dict[str, Any]],
 ) -> None:
     (checked,) = done(told, "numbers/v1.attest")[0]["inputs"]
@@ -162,7 +158,7 @@ def test_checks_are_assertions_on_the_snapshot_that_they_were_on(
     assert rejected["outputs"][0]["facets"]["shardline_snapshot"]["snapshot"] == 6
 
 
-def test_what_is_changed_in_place_reads_itself_and_a_consumer_reads_what_it_registered(
+def test_in_place_changes_and_consumers_read_snapshots(
     told: list[dict[str, Any]],
 ) -> None:
     (rebuilt,) = done(told, "numbers/v1.rebuild")
@@ -176,15 +172,13 @@ def test_what_is_changed_in_place_reads_itself_and_a_consumer_reads_what_it_regi
     assert (ours["run"], ours["commit"]) == ("run-42", "1f3c9d2")
 
 
-def test_no_value_of_a_record_is_told(told: list[dict[str, Any]]) -> None:
+def test_events_contain_no_record_values(told: list[dict[str, Any]]) -> None:
     text = json.dumps(told, ensure_ascii=False)
     assert "numbers/v1" in text
     assert PERSON not in text
 
 
-def test_an_endpoint_gets_the_same_events_and_the_same_runs_when_they_are_sent_again(
-    root: Path, told: list[dict[str, Any]]
-) -> None:
+def test_resent_events_have_the_same_runs(root: Path, told: list[dict[str, Any]]) -> None:
     with server() as (url, posted):
         for _ in range(2):
             send_events(iter_events(LogIndex(root), namespace="test"), url, api_key="key-1")
@@ -192,7 +186,7 @@ def test_an_endpoint_gets_the_same_events_and_the_same_runs_when_they_are_sent_a
     assert {(path, key) for path, key, _ in posted} == {("/api/v1/lineage", "Bearer key-1")}
 
 
-def test_an_endpoint_that_refuses_is_told_with_what_to_do(root: Path) -> None:
+def test_unreachable_endpoint_raises(root: Path) -> None:
     only = ["numbers/v2"]
     with server(status=400) as (url, posted):
         where = f"{url}/elsewhere"
@@ -204,7 +198,7 @@ def test_an_endpoint_that_refuses_is_told_with_what_to_do(root: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_an_endpoint_that_fails_on_the_way_is_told_with_its_answer_and_what_it_took(
+def test_failing_endpoint_reports_status_and_sent_events(
     root: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("urllib3.util.retry.time.sleep", lambda _: None)
@@ -221,15 +215,13 @@ def test_an_endpoint_that_fails_on_the_way_is_told_with_its_answer_and_what_it_t
 @pytest.mark.parametrize(
     "url", ["marquez", "ftp://marquez", "https://me:secret@marquez", "http://"]
 )
-def test_what_is_no_endpoint_is_refused_and_no_password_repeated(root: Path, url: str) -> None:
+def test_invalid_endpoint_hides_password(root: Path, url: str) -> None:
     with raises(InvalidNameError, "invalid-location") as refused:
         send_events(iter_events(LogIndex(root)), url)
     assert "secret" not in refused.value.describe()
 
 
-def test_without_the_package_it_is_told_how_to_get_it(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_raises(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
     with raises(PackageMissingError, "package-missing") as caught:
         next(iter_events(LogIndex(root)))

@@ -30,11 +30,11 @@ def told(tmp_path: Path, version: Version) -> dict[str, tuple[str, list[str], st
     }
 
 
-def test_what_was_appended_comes_from_no_version(tmp_path: Path) -> None:
+def test_appended_features_have_no_origin(tmp_path: Path) -> None:
     assert told(tmp_path, base_of(tmp_path, (0, 1))) == {}
 
 
-def test_an_extension_keeps_what_was_there_and_computes_the_rest(tmp_path: Path) -> None:
+def test_extension_keeps_and_computes_features(tmp_path: Path) -> None:
     (tmp_path / "names.csv").write_text("id,french\n0,zero\n1,un\n")
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     table = table_join(tmp_path / "names.csv", key="id")
@@ -48,7 +48,7 @@ def test_an_extension_keeps_what_was_there_and_computes_the_rest(tmp_path: Path)
     }
 
 
-def test_a_replaced_field_is_computed_and_a_dropped_one_is_gone(tmp_path: Path) -> None:
+def test_replaced_feature_is_computed(tmp_path: Path) -> None:
     @record_udf(Feature("id", "int64"), code="1")
     def other(record: dict[str, Any]) -> dict[str, Any]:
         return {"id": record["id"] + 1}
@@ -59,7 +59,7 @@ def test_a_replaced_field_is_computed_and_a_dropped_one_is_gone(tmp_path: Path) 
     assert told(tmp_path, into) == {"id": ("computed", of, "function 'other'")}
 
 
-def test_a_migration_tells_old_names_kinds_and_defaults(tmp_path: Path) -> None:
+def test_migration_has_renames_casts_defaults(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path)
     steps = MigrationSpec(rename={"id": "number"}, cast={"id": "float"}, default={"split": "train"})
     migrate(base, steps, into)
@@ -70,7 +70,7 @@ def test_a_migration_tells_old_names_kinds_and_defaults(tmp_path: Path) -> None:
     }
 
 
-def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Path) -> None:
+def test_migrated_features_keep_base_order(tmp_path: Path) -> None:
     into, last = version_in(tmp_path), version_in(tmp_path, "digits/v3")
     names = list("fbdaec")
 
@@ -84,7 +84,7 @@ def test_the_features_of_a_migration_stand_in_the_order_of_its_base(tmp_path: Pa
     assert list(told(tmp_path, last)) == kept
 
 
-def test_a_pair_tells_the_side_and_the_name_there(tmp_path: Path) -> None:
+def test_pair_features_have_side_and_name(tmp_path: Path) -> None:
     @record_udf(Feature("sum", "int64"), reads=["a_id", "b_id"], code="1")
     def added(record: dict[str, Any]) -> dict[str, Any]:
         return {"sum": record["a_id"] + record["b_id"]}
@@ -104,7 +104,7 @@ def test_a_pair_tells_the_side_and_the_name_there(tmp_path: Path) -> None:
     assert told(tmp_path, single)["id"] == ("kept", ["digits/v1:id"], "")
 
 
-def test_what_was_restored_or_rebuilt_in_place_comes_from_where_it_came_from(
+def test_restore_and_rebuild_keep_origins(
     tmp_path: Path,
 ) -> None:
     base, into = base_of(tmp_path, (0, 2), (2, 4)), version_in(tmp_path)
@@ -118,7 +118,7 @@ def test_what_was_restored_or_rebuilt_in_place_comes_from_where_it_came_from(
     assert catalog.origins_of(base.latest()) == {}
 
 
-def test_of_a_version_with_itself_a_new_field_names_each_origin_once(tmp_path: Path) -> None:
+def test_self_combination_lists_origins_once(tmp_path: Path) -> None:
     @record_udf(Feature("same", "int64"), code="1")
     def same(record: dict[str, Any]) -> dict[str, Any]:
         return {"same": int(record["id"] == record["b_id"])}
@@ -129,7 +129,7 @@ def test_of_a_version_with_itself_a_new_field_names_each_origin_once(tmp_path: P
     assert told(tmp_path, into)["same"] == ("computed", of, "function 'same'")
 
 
-def test_what_only_one_side_keeps_comes_from_that_side(tmp_path: Path) -> None:
+def test_feature_of_a_side_comes_from_it(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
     other = version_in(tmp_path, "digits/v2")
     migrate(base, MigrationSpec(rename={"name": "title"}), other)
@@ -142,7 +142,7 @@ def test_what_only_one_side_keeps_comes_from_that_side(tmp_path: Path) -> None:
     }
 
 
-def test_what_another_writer_told_in_another_form_is_not_known() -> None:
+def test_unknown_parameters_have_no_origins() -> None:
     catalog = LogIndex(GOLDEN)
     entry = catalog.made_by("pets/v2", 1)
     assert entry.operation == "extend"

@@ -17,7 +17,7 @@ from shardline.lineage.page.report_page import MAX_FINDINGS, MAX_SNAPSHOTS, buil
 from shardline.log.changes import Derive
 from shardline.provenance.log_index import LogIndex
 from shardline.schema.schema import Feature, Schema
-from tests.lineage.page_roots import BASE, HOSTILE, Histories, input_of, tell
+from tests.lineage.page_roots import BASE, HOSTILE, Histories, input_of, write_histories
 from tests.log.versions import (
     Clock,
     append_of,
@@ -39,8 +39,8 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Histories:
-    return tell(tmp_path_factory.mktemp("root"))
+def histories(tmp_path_factory: pytest.TempPathFactory) -> Histories:
+    return write_histories(tmp_path_factory.mktemp("root"))
 
 
 def versions_of(
@@ -54,12 +54,14 @@ def finding(severity: str = "error", version: str = "digits/v1", detail: str = "
     return Finding(severity, "changed-shard", version, "snapshot 1", detail, Hint.of("repair it"))  # type: ignore[arg-type]
 
 
-def test_the_same_root_and_time_give_the_same_page(told: Histories) -> None:
-    assert render_page(LogIndex(told.root), now=NOW) == render_page(LogIndex(told.root), now=NOW)
+def test_page_is_deterministic(histories: Histories) -> None:
+    assert render_page(LogIndex(histories.root), now=NOW) == render_page(
+        LogIndex(histories.root), now=NOW
+    )
 
 
-def test_nothing_from_a_log_or_a_finding_is_markup_or_script(told: Histories) -> None:
-    text = render_page(LogIndex(told.root), findings=[finding(detail=HOSTILE)], now=NOW)
+def test_page_escapes_foreign_text(histories: Histories) -> None:
+    text = render_page(LogIndex(histories.root), findings=[finding(detail=HOSTILE)], now=NOW)
     assert text.count("<script") == text.count("</script") == 2
     data = re.search(r'type="application/json">(.*?)</script>', text, re.DOTALL)
     assert data is not None
@@ -67,13 +69,13 @@ def test_nothing_from_a_log_or_a_finding_is_markup_or_script(told: Histories) ->
     assert HOSTILE in json.loads(data[1])["findings"][0]["detail"]
 
 
-def test_what_turns_or_hides_text_is_shown_by_its_code(tmp_path: Path) -> None:
+def test_page_shows_control_characters_by_code(tmp_path: Path) -> None:
     schema = Schema((Feature("x", "int64", doc="a\u202eb\x1b"),))
     Histories(tmp_path, Clock()).version("digits/v1", schema)
     assert versions_of(tmp_path)["digits/v1"].features[0].doc == "a\\u202eb\\x1b"
 
 
-def test_the_policy_lets_nothing_in_and_nothing_out() -> None:
+def test_page_policy_allows_only_its_own_script() -> None:
     text = render_page(LogIndex(GOLDEN), now=NOW)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
     assert policy is not None
@@ -84,8 +86,8 @@ def test_the_policy_lets_nothing_in_and_nothing_out() -> None:
     assert not re.search(r"(src|href)=.(?!#)|@import|https?://(?!www\.w3\.org/2000/svg)", text)
 
 
-def test_a_snapshot_tells_who_made_it_of_what_and_what_checks_said(told: Histories) -> None:
-    page = versions_of(told.root)["digits/v1"]
+def test_page_snapshot_has_writer_inputs_checks(histories: Histories) -> None:
+    page = versions_of(histories.root)["digits/v1"]
     fifth, fourth, third, second, first = page.history.snapshots
     verdicts = ["waiting", "published", "published", "rejected", "published"]
     assert [one.status for one in page.history.snapshots] == verdicts
@@ -112,8 +114,8 @@ def test_a_snapshot_tells_who_made_it_of_what_and_what_checks_said(told: Histori
     assert "published: snapshot 4" in [event.text for event in fourth.events][-2]
 
 
-def test_the_graph_tells_what_versions_are_made_of_and_by_what(told: Histories) -> None:
-    graph = build_report_page(LogIndex(told.root), now=NOW).graph
+def test_page_graph_has_derivations(histories: Histories) -> None:
+    graph = build_report_page(LogIndex(histories.root), now=NOW).graph
     assert [(edge.source, edge.target, edge.label.split()) for edge in graph.edges] == [
         ("digits/v1", "digits/v2", ["extend", "@4", "→", "@1"]),
         ("digits/v1", "pairs/v1", ["combine", "@4", "→", "@1"]),
@@ -121,8 +123,8 @@ def test_the_graph_tells_what_versions_are_made_of_and_by_what(told: Histories) 
     assert [node.version for node in graph.nodes] == ["digits/v1", "digits/v2", "pairs/v1"]
 
 
-def test_fields_tell_what_is_new_renamed_and_gone_and_where_it_comes_from(told: Histories) -> None:
-    versions = versions_of(told.root)
+def test_page_features_have_change_and_origin(histories: Histories) -> None:
+    versions = versions_of(histories.root)
     assert [_told(one) for one in versions["digits/v2"].features] == [
         ("bright", "added", "digits/v1:image", "function 'seen'"),
         ("digit", "added", "digits/v1:label", "table t.csv"),
@@ -141,13 +143,13 @@ def _told(field: PageFeature) -> tuple[str, str, str, str]:
     return field.name, field.change, ", ".join(f"{v}:{f}" for v, f in field.origin), field.by
 
 
-def test_a_cast_and_a_changed_declaration_tell_what_they_were(tmp_path: Path) -> None:
-    told = Histories(tmp_path, Clock())
-    base = told.version("digits/v1", BASE)
+def test_page_cast_feature_has_previous_declaration(tmp_path: Path) -> None:
+    histories = Histories(tmp_path, Clock())
+    base = histories.version("digits/v1", BASE)
     derive(base, "one", head=0)
     cast = Schema((Feature("image", "bytes"), Feature("label", "float"), Feature("note", "bytes")))
     parameters = {"cast": {"label": "float"}, "default": ["note"]}
-    told.derived("digits/v2", cast, "migrate", [base], parameters)
+    histories.derived("digits/v2", cast, "migrate", [base], parameters)
     fields = {
         one.name: (one.change, one.previous) for one in versions_of(tmp_path)["digits/v2"].features
     }
@@ -158,11 +160,11 @@ def test_a_cast_and_a_changed_declaration_tell_what_they_were(tmp_path: Path) ->
     }
 
 
-def test_a_version_made_of_none_is_compared_with_the_one_before_it(tmp_path: Path) -> None:
-    told = Histories(tmp_path, Clock())
-    told.version("digits/v1", BASE)
-    told.clock.move(days=1)
-    told.version("digits/v2", Schema((Feature("image", "float"), Feature("size", "int64"))))
+def test_page_compares_with_previous_version(tmp_path: Path) -> None:
+    histories = Histories(tmp_path, Clock())
+    histories.version("digits/v1", BASE)
+    histories.clock.move(days=1)
+    histories.version("digits/v2", Schema((Feature("image", "float"), Feature("size", "int64"))))
     page = versions_of(tmp_path)["digits/v2"]
     assert page.compared == ("digits/v1",)
     assert [(one.name, one.change) for one in page.features] == [
@@ -173,7 +175,7 @@ def test_a_version_made_of_none_is_compared_with_the_one_before_it(tmp_path: Pat
     ]
 
 
-def test_of_a_long_history_the_newest_are_listed_and_all_are_plotted(tmp_path: Path) -> None:
+def test_page_lists_latest_and_plots_all_snapshots(tmp_path: Path) -> None:
     count, peak = MAX_SNAPSHOTS + 60, "much too much".ljust(4000, "!")
     changes: list[Change] = [append_of(f"{number:04}") for number in range(count)]
     gone = Derive(head=31, removed=[shard_name(peak)], added=[], operation="erase")
@@ -189,24 +191,24 @@ def test_of_a_long_history_the_newest_are_listed_and_all_are_plotted(tmp_path: P
     assert len(render_page(LogIndex(tmp_path), now=NOW)) < 300_000
 
 
-def test_with_a_name_the_page_shows_it_and_what_it_is_related_to(told: Histories) -> None:
-    assert set(versions_of(told.root, ["digits/v2"])) == {"digits/v1", "digits/v2"}
-    assert set(versions_of(told.root, ["digits/v1"])) == {"digits/v1", "digits/v2", "pairs/v1"}
+def test_page_of_a_version_has_related_versions(histories: Histories) -> None:
+    assert set(versions_of(histories.root, ["digits/v2"])) == {"digits/v1", "digits/v2"}
+    assert set(versions_of(histories.root, ["digits/v1"])) == {"digits/v1", "digits/v2", "pairs/v1"}
 
 
-def test_what_others_are_made_of_and_is_not_there_is_shown_as_absent(tmp_path: Path) -> None:
-    elsewhere, told = Histories(tmp_path / "a", Clock()), Histories(tmp_path / "b", Clock())
+def test_page_shows_missing_input_as_absent(tmp_path: Path) -> None:
+    elsewhere, histories = Histories(tmp_path / "a", Clock()), Histories(tmp_path / "b", Clock())
     base = elsewhere.version("lost/v1", BASE)
     derive(base, "one", head=0)
-    told.derived("digits/v1", BASE, "rebuild", [base], {})
-    versions = versions_of(told.root)
+    histories.derived("digits/v1", BASE, "rebuild", [base], {})
+    versions = versions_of(histories.root)
     assert versions["lost/v1"].absent
     assert versions["digits/v1"].history.snapshots[0].inputs == (("lost/v1", 1),)
     assert input_of(base).snapshot == 1
 
 
-def test_a_damaged_log_is_told_and_what_can_be_read_of_it_is_shown(tmp_path: Path) -> None:
-    root = tell(tmp_path).root
+def test_page_shows_readable_part_of_corrupt_log(tmp_path: Path) -> None:
+    root = write_histories(tmp_path).root
     path = root / "digits/v1/log/00000000000000000003.json"
     path.write_bytes(path.read_bytes().replace(b"schema", b"schemo"))
     versions = versions_of(root)
@@ -218,10 +220,10 @@ def test_a_damaged_log_is_told_and_what_can_be_read_of_it_is_shown(tmp_path: Pat
     assert "digits/v2" in render_page(LogIndex(root), now=NOW)
 
 
-def test_findings_are_the_worst_first_and_none_is_not_the_same_as_no_audit(
-    told: Histories,
+def test_page_sorts_findings_by_severity(
+    histories: Histories,
 ) -> None:
-    catalog = LogIndex(told.root)
+    catalog = LogIndex(histories.root)
     assert build_report_page(catalog, now=NOW).findings is None
     assert build_report_page(catalog, now=NOW, findings=[]).findings == ()
     mixed = [finding("note"), finding("error", "pairs/v1"), finding("warning", "")]
@@ -234,7 +236,7 @@ def test_findings_are_the_worst_first_and_none_is_not_the_same_as_no_audit(
     assert many.severities == (("error", MAX_FINDINGS + 1),)
 
 
-def test_an_old_root_and_an_empty_one_have_a_page(tmp_path: Path) -> None:
+def test_golden_and_empty_roots_have_a_page(tmp_path: Path) -> None:
     catalog = LogIndex(GOLDEN)
     path = write_page(catalog, tmp_path / "page.html", now=NOW)
     assert path.read_text() == render_page(catalog, now=NOW)
@@ -243,7 +245,7 @@ def test_an_old_root_and_an_empty_one_have_a_page(tmp_path: Path) -> None:
     assert "pets/v1" not in path.read_text()
 
 
-def test_a_check_that_is_not_needed_is_told_if_it_was_run(tmp_path: Path) -> None:
+def test_page_shows_optional_check_if_it_ran(tmp_path: Path) -> None:
     version = Histories(tmp_path, Clock()).version("digits/v1", BASE)
     derive(version, "one", head=0)
     attest_shards(version, "one", checks=["colour"], passed=False)

@@ -28,7 +28,7 @@ def is_inside(drawing: Drawing) -> bool:
 
 
 @given(LINES)
-def test_versions_stand_apart_and_right_of_what_they_are_made_of(
+def test_versions_are_right_of_their_inputs(
     lines: set[tuple[str, str]],
 ) -> None:
     forward = {(one, other) for one, other in lines if one < other}
@@ -43,25 +43,25 @@ def test_versions_stand_apart_and_right_of_what_they_are_made_of(
 
 
 @given(LINES)
-def test_a_circle_is_drawn_too_and_always_the_same(lines: set[tuple[str, str]]) -> None:
+def test_cycle_is_drawn_deterministically(lines: set[tuple[str, str]]) -> None:
     drawing = draw_graph(NAMES, lines)
     assert not overlap(drawing)
     assert set(drawing.lines) == {line for line in lines if line[0] != line[1]}
     assert draw_graph(NAMES[::-1], sorted(lines)) == drawing
 
 
-def test_lines_that_need_not_cross_do_not() -> None:
+def test_layout_avoids_crossings() -> None:
     drawing = draw_graph(["a", "b", "x", "y"], [("a", "y"), ("b", "x")])
     a, b, x, y = (drawing.nodes[name].y for name in "abxy")
     assert (a - b) * (y - x) > 0
 
 
-def test_sixty_versions_on_their_own_fill_a_screen_and_not_a_column() -> None:
+def test_unconnected_versions_fill_rows() -> None:
     drawing = draw_graph([f"set-{number}/v1" for number in range(60)], [])
     assert 1 < drawing.width / drawing.height < 4
 
 
-def test_one_version_stands_in_the_middle() -> None:
+def test_single_version_is_centered() -> None:
     drawing = draw_graph(["only/v1"], [])
     at = drawing.nodes["only/v1"]
     assert at.x == (drawing.width - NODE_WIDTH) / 2
@@ -69,5 +69,5 @@ def test_one_version_stands_in_the_middle() -> None:
     assert drawing.width > 2 * NODE_WIDTH
 
 
-def test_a_root_without_versions_is_an_empty_drawing() -> None:
+def test_no_versions_give_an_empty_drawing() -> None:
     assert draw_graph([], []).nodes == {}

@@ -31,9 +31,7 @@ def written(root: Path, width: int, *lots: list[IntArray]) -> RowMap:
 
 @pytest.mark.parametrize(("width", "most"), [(4, 2**32 - 1), (8, 2**62)])
 @pytest.mark.parametrize("sizes", [[1], [512], [511, 1, 1], [2000, 0, 700]])
-def test_every_entry_is_found_by_its_place(
-    tmp_path: Path, width: int, most: int, sizes: list[int]
-) -> None:
+def test_row_map_finds_every_entry(tmp_path: Path, width: int, most: int, sizes: list[int]) -> None:
     assert narrow(most) == width
     random = np.random.default_rng(len(sizes))
     lots = [[random.integers(-1, most, size) for _ in range(2)] for size in sizes]
@@ -45,12 +43,12 @@ def test_every_entry_is_found_by_its_place(
         assert found.find(at) == tuple(rows[at].tolist())
 
 
-def test_no_record_is_told_from_the_largest_number(tmp_path: Path) -> None:
+def test_row_map_keeps_missing_and_largest_number_apart(tmp_path: Path) -> None:
     found = written(tmp_path, 4, [np.array([2**32 - 2, NOTHING])])
     assert [found.find(at) for at in range(2)] == [(2**32 - 2,), (NOTHING,)]
 
 
-def test_a_damaged_map_is_refused_wherever_it_is_hit(tmp_path: Path) -> None:
+def test_corrupt_row_map_is_refused(tmp_path: Path) -> None:
     found = written(tmp_path, 4, [np.arange(700)])
     path = tmp_path / "x.rows"
     whole = path.read_bytes()

@@ -532,7 +532,7 @@ def _number_of(root: Root, name: str, operation: str) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.tamper.__name__}-{case.kind}")
-def test_tampering_is_found_and_named_and_nothing_is_changed(root: Root, case: Case) -> None:
+def test_audit_names_each_tampering(root: Root, case: Case) -> None:
     case.tamper(root)
     before = root.state()
     found = [one for one in root.findings() if (one.kind, one.version) == (case.kind, case.version)]
@@ -563,7 +563,7 @@ OF_A_LOG = (
 
 @pytest.mark.parametrize("tamper", OF_A_LOG, ids=lambda tamper: tamper.__name__)
 @pytest.mark.parametrize("shards", [True, False])
-def test_a_damaged_log_is_told_once_and_what_was_made_of_it_has_a_note_at_most(
+def test_corrupt_log_gives_a_single_error(
     root: Root, tamper: Callable[[Root], None], *, shards: bool
 ) -> None:
     tamper(root)
@@ -579,7 +579,7 @@ def test_a_damaged_log_is_told_once_and_what_was_made_of_it_has_a_note_at_most(
     assert len({one.version for one in others}) == len(others)
 
 
-def test_alone_what_was_made_of_a_damaged_log_is_not_called_proved(root: Root) -> None:
+def test_version_from_corrupt_log_is_a_warning(root: Root) -> None:
     entry_edited(root)
     (found,) = root.findings(RENAMED)
     assert (found.severity, found.kind) == ("warning", "not-judged")
@@ -588,7 +588,7 @@ def test_alone_what_was_made_of_a_damaged_log_is_not_called_proved(root: Root) -
         assert ("edited-entry", BASE) in root.kinds(name)
 
 
-def test_a_log_that_is_gone_is_told_by_the_inputs_alone(root: Root) -> None:
+def test_deleted_log_is_found_by_inputs(root: Root) -> None:
     for path in (root.folder / BASE / "log").iterdir():
         path.unlink()
     assert {one.kind for one in root.findings()} == {"missing-input"}
@@ -609,7 +609,7 @@ def change_in_place(source: Path) -> None:
         ("changed-source", change_in_place),
     ],
 )
-def test_a_source_that_is_gone_or_another_is_named(
+def test_missing_or_changed_source_is_found(
     tmp_path: Path, kind: str, tamper: Callable[[Path], object]
 ) -> None:
     version = base_of(tmp_path, (0, 5))
@@ -638,28 +638,22 @@ def report(instance: dg.DagsterInstance, root: Root, name: str) -> None:
         instance.report_runless_asset_event(event)
 
 
-def test_an_untouched_history_agrees_with_what_dagster_recorded(
-    root: Root, instance: dg.DagsterInstance
-) -> None:
+def test_valid_history_agrees_with_dagster(root: Root, instance: dg.DagsterInstance) -> None:
     assert root.findings(recorded=InstanceRecords(instance)) == []
 
 
-def test_dagster_calls_versions_as_the_assets_do() -> None:
+def test_asset_names_match_dagster() -> None:
     for name in ("digits/v1", "my-data/v1-2", "a_b/c"):
         assert dagster_record.get_asset_name(name) == get_asset_name(name)
 
 
-def test_a_log_that_was_written_anew_is_told_by_the_dagster_record(
-    root: Root, instance: dg.DagsterInstance
-) -> None:
+def test_dagster_record_reveals_rewritten_log(root: Root, instance: dg.DagsterInstance) -> None:
     log_written_anew(root)
     assert root.findings(BASE) == []  # the log by itself is in order
     assert ("dagster-differs", BASE) in root.kinds(BASE, recorded=InstanceRecords(instance))
 
 
-def test_other_content_in_the_place_of_a_snapshot_is_told_by_the_dagster_record(
-    root: Root, instance: dg.DagsterInstance
-) -> None:
+def test_dagster_record_reveals_changed_content(root: Root, instance: dg.DagsterInstance) -> None:
     folder = root.folder / BASE / "log"
     for path in folder.iterdir():
         path.unlink()
@@ -673,7 +667,7 @@ def test_other_content_in_the_place_of_a_snapshot_is_told_by_the_dagster_record(
     assert ("event-without-snapshot", "snapshot 4") in {(one.kind, one.subject) for one in found}
 
 
-def test_entries_that_were_cut_off_are_told_by_the_dagster_record(root: Root) -> None:
+def test_dagster_record_reveals_truncated_log(root: Root) -> None:
     instance = dg.DagsterInstance.ephemeral()
     report(instance, root, PAIRS)
     version = root.version(PAIRS)
@@ -686,15 +680,15 @@ def test_entries_that_were_cut_off_are_told_by_the_dagster_record(root: Root) ->
     assert found.subject == f"snapshot {last.number}"
 
 
-def test_a_log_that_is_gone_altogether_is_told_by_the_dagster_record(
-    root: Root, instance: dg.DagsterInstance
-) -> None:
+def test_dagster_record_reveals_deleted_log(root: Root, instance: dg.DagsterInstance) -> None:
     for path in (root.folder / RENAMED / "log").iterdir():
         path.unlink()
     assert ("event-without-snapshot", RENAMED) in root.kinds(recorded=InstanceRecords(instance))
 
 
-def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterInstance) -> None:
+def test_materialization_without_snapshot_is_found(
+    root: Root, instance: dg.DagsterInstance
+) -> None:
     version = root.version()
     event = build_materialization(get_asset_key(BASE), version, version.latest(), added_rows=0)
     told = {**event.metadata, metadata_keys.SNAPSHOT: dg.MetadataValue.int(99)}
@@ -707,9 +701,7 @@ def test_an_event_without_a_snapshot_is_named(root: Root, instance: dg.DagsterIn
     )
 
 
-def test_a_snapshot_that_dagster_was_not_told_of_is_named(
-    root: Root, instance: dg.DagsterInstance
-) -> None:
+def test_unreported_snapshot_is_found(root: Root, instance: dg.DagsterInstance) -> None:
     version = root.version()
     source = json_lines(root.folder.parent / "more.jsonl", rows(200, 203))
     append(version, source)
@@ -719,7 +711,7 @@ def test_a_snapshot_that_dagster_was_not_told_of_is_named(
     assert found.subject == f"snapshot {version.latest().number}"
 
 
-def test_events_of_another_root_are_not_held_against_this_one(
+def test_materializations_of_other_root_are_a_note(
     root: Root, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     moved = root.copied(tmp_path / "moved")
@@ -727,7 +719,7 @@ def test_events_of_another_root_are_not_held_against_this_one(
     assert {(one.severity, one.kind) for one in found} == {("note", "other-root")}
 
 
-def test_a_copy_is_compared_if_the_root_that_dagster_knows_is_named(
+def test_dagster_root_compares_a_copy(
     root: Root, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     moved = root.copied(tmp_path / "moved")
@@ -737,7 +729,7 @@ def test_a_copy_is_compared_if_the_root_that_dagster_knows_is_named(
     assert ("dagster-differs", BASE) in moved.kinds(**options)
 
 
-def test_a_record_that_knows_nothing_of_what_its_runs_made_is_named(tmp_path: Path) -> None:
+def test_unrecorded_version_is_found(tmp_path: Path) -> None:
     version = Version(tmp_path / "root", BASE, run="a-run")
     append(version, json_lines(tmp_path / "a.jsonl", rows(0, 3)), schema=SCHEMA)
     assert check_version(version).ok

@@ -41,7 +41,7 @@ def assert_traced(
 
 
 @pytest.mark.sweep
-def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
+def test_records_of_every_snapshot_trace_to_rows(
     history: History,
 ) -> None:
     tracer = RecordTracer(LogIndex(history.root))
@@ -53,7 +53,7 @@ def test_records_of_every_snapshot_lead_to_the_rows_that_they_were_made_of(
     assert operations == {"append", "rebuild", "erase", "extend", "migrate", "combine"}
 
 
-def test_what_a_record_was_made_of_leads_to_it_again(history: History) -> None:
+def test_upstream_records_trace_down_again(history: History) -> None:
     tracer = RecordTracer(LogIndex(history.root))
     for version in history.versions:
         for step in assert_traced(tracer, version.latest(), 2, 1):

@@ -111,7 +111,7 @@ def long_history(root: Path, shards: int) -> Snapshot:
     return changed.latest()
 
 
-def test_as_many_small_objects_are_read_whatever_the_number_of_shards(tmp_path: Path) -> None:
+def test_trace_reads_few_objects(tmp_path: Path) -> None:
     asked = []
     for shards in (10, 1000):
         root = tmp_path / f"{shards}"
@@ -156,7 +156,7 @@ def source_numbers(version: Version) -> list[int | None]:
     return found
 
 
-def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path: Path) -> None:
+def test_repaired_records_trace_to_their_rows(tmp_path: Path) -> None:
     version = appended(tmp_path, json_lines(tmp_path), target_bytes=TARGET)
     rot(version, 1)
     assert [one.method for one in repair(version).repaired] == ["source"]
@@ -172,9 +172,7 @@ def test_what_was_made_anew_of_its_source_or_inputs_has_the_rows_it_had(tmp_path
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
-    tmp_path: Path, *, cut: bool
-) -> None:
+def test_salvaged_records_trace_to_their_rows(tmp_path: Path, *, cut: bool) -> None:
     source = json_lines(tmp_path)
     version = appended(tmp_path, source)
     source.unlink()
@@ -197,7 +195,7 @@ def test_what_was_salvaged_has_the_rows_it_had_as_far_as_that_can_be_told(
     assert gone.code == "lost"
 
 
-def test_what_was_appended_of_a_damaged_file_has_the_rows_that_were_read(tmp_path: Path) -> None:
+def test_records_of_salvaged_file_trace_to_rows(tmp_path: Path) -> None:
     source = write_by_tensorflow(tmp_path / "in.tfrecord", RECORDS)
     flip(source)
     version = appended(tmp_path, source, salvage=True, target_bytes=TARGET)
@@ -214,7 +212,7 @@ def digits(tmp_path: Path, rows: int = 40) -> Version:
     return version
 
 
-def test_rows_before_it_are_counted_with_those_in_quarantine(tmp_path: Path) -> None:
+def test_row_number_counts_quarantined_rows(tmp_path: Path) -> None:
     version = digits(tmp_path)
     (leaf,) = trace(LogIndex(version.store), version.latest(), 37).leaves
     assert isinstance(leaf, SourceRow)
@@ -246,7 +244,7 @@ def damage_maps(version: Version) -> None:
         (damage_maps, "sidecar-mismatch"),
     ],
 )
-def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
+def test_missing_sidecar_is_a_trace_gap(
     tmp_path: Path, hurt: Callable[[Version], None], code: str
 ) -> None:
     version = digits(tmp_path)
@@ -257,7 +255,7 @@ def test_what_is_lost_beside_the_shards_is_said_and_never_guessed(
     assert "in.jsonl" in leaf.reason
 
 
-def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
+def test_missing_input_is_a_trace_gap(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "other/v1")
     rebuild(version, snapshot="latest", into=into)
@@ -268,7 +266,7 @@ def test_an_input_that_is_gone_is_said(tmp_path: Path) -> None:
     assert leaf.reason.startswith("digits/v1 ")
 
 
-def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
+def test_rewritten_input_is_a_trace_gap(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "other/v1")
     rebuild(version, snapshot="latest", into=into)
@@ -282,7 +280,7 @@ def test_an_input_that_is_another_by_now_is_said(tmp_path: Path) -> None:
     assert leaf.hint.commands == (Command.of("audit"),)
 
 
-def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path: Path) -> None:
+def test_pairs_without_row_map_are_a_trace_gap(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "pairs/v1")
     combine(version, version, into, on="id", **PREFIXES)
@@ -302,7 +300,7 @@ def test_pairs_that_were_made_before_row_maps_were_kept_are_not_guessed(tmp_path
     assert places[1].to_dict()["hint"] == leaf.hint.to_dict()
 
 
-def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None:
+def test_vacuum_keeps_sidecars_for_traces(tmp_path: Path) -> None:
     version = digits(tmp_path)
     into = Version(tmp_path / "root", "digits/pairs")
     combine(version, version, into, on="id", **PREFIXES)
@@ -323,7 +321,7 @@ def test_vacuum_keeps_what_tells_where_records_came_from(tmp_path: Path) -> None
     assert all(isinstance(leaf, SourceRow) for leaves in after for leaf in leaves)
 
 
-def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
+def test_downstream_trace_names_lost_records(tmp_path: Path) -> None:
     version = digits(tmp_path)
     erased(version, lambda number: number == 5)
     into = Version(tmp_path / "root", "digits/v2")
@@ -339,7 +337,7 @@ def test_what_is_not_there_any_more_is_told_downwards(tmp_path: Path) -> None:
     assert "digits/quarantine/v2." in refused.reason
 
 
-def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
+def test_descendants_list_consumers(tmp_path: Path) -> None:
     version = digits(tmp_path)
     version.pin("consumer nightly training", 1, "run 12")
     version.pin("digits/v9 on 1", 1)
@@ -355,7 +353,7 @@ def test_consumers_of_snapshots_that_hold_it_are_told(tmp_path: Path) -> None:
     assert (leaf.source.batch, leaf.where) == ("more", "row 0")
 
 
-def test_a_number_that_no_record_has_is_refused(tmp_path: Path) -> None:
+def test_trace_of_unknown_record_raises(tmp_path: Path) -> None:
     version = digits(tmp_path)
     for record in (-1, 40):
         with raises(
@@ -368,7 +366,7 @@ def test_a_number_that_no_record_has_is_refused(tmp_path: Path) -> None:
             trace(LogIndex(version.store), version.latest(), record)
 
 
-def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path: Path) -> None:
+def test_limit_lists_few_and_counts_all(tmp_path: Path) -> None:
     version = digits(tmp_path)
     pairs, more = Version(version.store, "pairs/v1"), Version(version.store, "more/v1")
     combine(version, version, pairs, **PREFIXES)
@@ -387,7 +385,7 @@ def test_so_many_places_of_each_version_are_listed_and_all_are_counted(tmp_path:
     assert len(list(found.records())) == 21
 
 
-def test_every_pair_of_a_pair_is_found_once(tmp_path: Path) -> None:
+def test_pairs_of_pairs_are_found_once(tmp_path: Path) -> None:
     """Pairs of pairs, once by counting and once by a row map, against tracing each one back."""
     version = Version(tmp_path / "root", "digits/v1")
     append(version, [row(number) for number in range(5)], batch="a", target_bytes=100)

@@ -63,7 +63,7 @@ def first_file(base: Version) -> Path:
     return Path(base.snapshot(1).files()[0])
 
 
-def test_what_a_version_is_read_from_is_read_with_it(base: Version) -> None:
+def test_audit_reads_dependencies(base: Version) -> None:
     found = {name: audited(base, name) for name in (BASE, WIDE, WIDER, PLAN, WHOLE)}
     assert {name: (report.dependencies, report.shards) for name, report in found.items()} == {
         BASE: ((), 2),
@@ -76,7 +76,7 @@ def test_what_a_version_is_read_from_is_read_with_it(base: Version) -> None:
 
 
 @pytest.mark.parametrize("name", [WIDE, WIDER, PLAN])
-def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str) -> None:
+def test_corrupt_dependency_is_the_only_finding(base: Version, name: str) -> None:
     damage(first_file(base))
     deep = RecomputeOptions(10, fields=(double, length))
     for how in (None, deep):
@@ -90,7 +90,7 @@ def test_damage_below_is_told_of_the_shard_that_has_it(base: Version, name: str)
         assert kinds(base, name, shards=shards) == {("error", "missing-shard", BASE)}
 
 
-def test_a_damaged_input_of_what_is_made_again_is_told_as_that(base: Version) -> None:
+def test_corrupt_input_is_a_reason_not_to_recompute(base: Version) -> None:
     damage(first_file(base))
     (found,) = audited(base, WHOLE, recompute=RecomputeOptions(10, fields=(double,))).findings
     assert (found.severity, found.kind, found.version) == ("error", "damaged-input", WHOLE)
@@ -99,7 +99,7 @@ def test_a_damaged_input_of_what_is_made_again_is_told_as_that(base: Version) ->
     assert found.hint.commands == ()  # a shard is repaired, not salvaged
 
 
-def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version) -> None:
+def test_failing_function_is_no_other_writer(base: Version) -> None:
     @record_udf(Feature("length", "int64"), reads=["name"], code="1")
     def length(_: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("no such model")
@@ -110,7 +110,7 @@ def test_a_function_that_fails_now_is_not_taken_for_another_writer(base: Version
     assert report.not_recomputed == ()
 
 
-def test_after_a_repair_what_is_published_and_lies_on_the_old_shard_is_told(base: Version) -> None:
+def test_published_overlay_on_repaired_shard_is_unreadable(base: Version) -> None:
     damage(first_file(base))
     assert repair(base).repaired
     assert check_version(base).ok
@@ -123,9 +123,7 @@ def test_after_a_repair_what_is_published_and_lies_on_the_old_shard_is_told(base
     assert found.hint.commands == (EXTEND,)
 
 
-def test_the_advice_of_each_finding_helps_and_then_there_is_none(
-    base: Version, tmp_path: Path
-) -> None:
+def test_hints_resolve_all_findings(base: Version, tmp_path: Path) -> None:
     damage(first_file(base))
     root = tmp_path / "root"
     for version in (BASE, WIDE, WIDER, PLAN):
@@ -143,7 +141,7 @@ def test_the_advice_of_each_finding_helps_and_then_there_is_none(
     assert (entry.parameters["computed"], entry.parameters["reused"]) == (1, 1)
 
 
-def test_a_base_that_vacuum_took_is_told(base: Version, tmp_path: Path) -> None:
+def test_vacuumed_base_makes_overlay_unreadable(base: Version, tmp_path: Path) -> None:
     rebuild(base)
     assert check_version(base).ok
     for pin in list(base.state.pins):
@@ -156,9 +154,7 @@ def test_a_base_that_vacuum_took_is_told(base: Version, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [WIDE, WHOLE, PLAN])
-def test_a_damaged_shard_that_was_derived_is_made_anew_by_what_is_advised(
-    base: Version, tmp_path: Path, name: str
-) -> None:
+def test_hint_recreates_corrupt_derived_shard(base: Version, tmp_path: Path, name: str) -> None:
     root, version = tmp_path / "root", Version(base.store, name)
     damage(root / version.shard_name(version.latest().shards[0]))
     (found,) = audited(base, name).findings
@@ -173,9 +169,7 @@ def test_a_damaged_shard_that_was_derived_is_made_anew_by_what_is_advised(
     assert verify_version(Version(base.store, name), "published").ok
 
 
-def test_damage_to_what_only_old_snapshots_hold_is_advised_to_be_written_down(
-    base: Version, tmp_path: Path
-) -> None:
+def test_corrupt_shard_of_old_snapshot_hints_check(base: Version, tmp_path: Path) -> None:
     old = first_file(base)
     rebuild(base)
     assert check_version(base).ok

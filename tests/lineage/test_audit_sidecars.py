@@ -48,7 +48,7 @@ def found(base: Version, *, shards: bool = True) -> list[tuple[str, str, str]]:
     ("name", "place", "listed"),
     [("digits/v1", 0, True), ("digits/v1", 1, False), ("pairs/v1", 0, True)],
 )
-def test_a_row_map_that_is_gone_or_damaged_is_told(
+def test_missing_or_corrupt_row_map_is_found(
     base: Version, name: str, place: int, *, listed: bool
 ) -> None:
     assert found(base) == found(base, shards=False) == []
@@ -63,9 +63,7 @@ def test_a_row_map_that_is_gone_or_damaged_is_told(
     assert found(base, shards=False) == (missing if listed else [])
 
 
-def test_pairs_without_a_row_map_are_combined_into_another_version_as_advised(
-    base: Version, tmp_path: Path
-) -> None:
+def test_hint_recombines_pairs_without_row_map(base: Version, tmp_path: Path) -> None:
     lost, pairs = version_in(tmp_path, "pairs/v1"), version_in(tmp_path, "pairs/v2")
     Path(f"{lost.latest().files()[0]}.rows").unlink()
     (told,) = audit(LogIndex(base.store), ["pairs/v1"], sources=False).findings
@@ -76,7 +74,7 @@ def test_pairs_without_a_row_map_are_combined_into_another_version_as_advised(
     assert audit(LogIndex(base.store), ["pairs/v2"], sources=False).findings == ()
 
 
-def test_a_missing_receipt_is_told_by_what_it_was_for(tmp_path: Path) -> None:
+def test_missing_receipt_is_found(tmp_path: Path) -> None:
     base, wide = base_of(tmp_path, (0, 5)), version_in(tmp_path)
     extend(base, double, wide)
     for version in (base, wide):

@@ -80,7 +80,7 @@ def swapped(entry: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [edited, removed, swapped])
-def test_what_lies_on_a_damaged_log_through_others_is_not_judged(
+def test_shards_on_corrupt_log_are_not_judged(
     base: Version, tmp_path: Path, change: Callable[[Path, Path], None]
 ) -> None:
     root = tmp_path / "root"
@@ -95,7 +95,7 @@ def test_what_lies_on_a_damaged_log_through_others_is_not_judged(
     }
 
 
-def test_no_one_attested_falsely_what_was_lost_since(base: Version) -> None:
+def test_lost_shard_is_no_false_attestation(base: Version) -> None:
     file_of(base).unlink()
     assert kinds(base) == {("error", "missing-shard", BASE)}
     repair(base)
@@ -104,7 +104,7 @@ def test_no_one_attested_falsely_what_was_lost_since(base: Version) -> None:
     assert kinds(base) == {("note", "repaired-shard", BASE)}
 
 
-def test_what_was_made_of_a_shard_that_was_repaired_is_not_made_again(base: Version) -> None:
+def test_shards_from_repaired_input_are_not_recomputed(base: Version) -> None:
     whole = Version(base.store, WHOLE)
     rebuild(base)
     assert check_version(base).ok
@@ -127,7 +127,7 @@ def test_what_was_made_of_a_shard_that_was_repaired_is_not_made_again(base: Vers
     assert (reason.code, reason.version, reason.entry) == ("corrupt-input", BASE, 13)
 
 
-def test_a_snapshot_that_is_held_and_cannot_be_read_any_more_is_told_until_it_is_let_go_of(
+def test_retained_unreadable_snapshot_is_found_until_released(
     base: Version, tmp_path: Path
 ) -> None:
     wide, root = Version(base.store, WIDE), tmp_path / "root"
@@ -158,7 +158,7 @@ def test_a_snapshot_that_is_held_and_cannot_be_read_any_more_is_told_until_it_is
     assert kinds(base) == {("note", "repaired-shard", BASE)}
 
 
-def test_a_damaged_shard_that_a_restore_brought_back_is_an_error(base: Version) -> None:
+def test_restored_corrupt_shard_is_an_error(base: Version) -> None:
     damage(file_of(base))
     repair(base)
     assert check_version(base).ok
@@ -171,9 +171,7 @@ def test_a_damaged_shard_that_a_restore_brought_back_is_an_error(base: Version) 
     assert kinds(base, BASE, shards=False) == set()
 
 
-def test_what_is_still_read_from_erased_shards_is_told_so_until_vacuum_took_them(
-    base: Version, tmp_path: Path
-) -> None:
+def test_snapshot_on_erased_shards_expires_until_vacuum(base: Version, tmp_path: Path) -> None:
     plan = version_in(tmp_path, "pairs/erased")
     names: dict[str, Any] = {"on_collision": "prefix", "right_prefix": "b_"}
     combine(base, base, plan, mode="virtual", **names)
@@ -195,7 +193,7 @@ def test_what_is_still_read_from_erased_shards_is_told_so_until_vacuum_took_them
     assert "pairs/erased" not in {one.version for one in audited(base).findings}
 
 
-def test_records_that_a_repair_lost_are_told_for_ever(base: Version, tmp_path: Path) -> None:
+def test_records_lost_by_repair_stay_a_note(base: Version, tmp_path: Path) -> None:
     (tmp_path / "landing/000000-000005.jsonl").unlink()
     damage(file_of(base))
     repair(base, allow_data_loss=True)
@@ -209,7 +207,7 @@ def test_records_that_a_repair_lost_are_told_for_ever(base: Version, tmp_path: P
     assert "1 record" in quick.detail
 
 
-def test_what_was_brought_back_since_a_snapshot_is_read(base: Version) -> None:
+def test_since_reads_restored_shards(base: Version) -> None:
     rebuild(base)
     assert check_version(base).ok
     damage(file_of(base))
@@ -223,9 +221,7 @@ def test_what_was_brought_back_since_a_snapshot_is_read(base: Version) -> None:
 
 
 @pytest.mark.parametrize("how", ["forged", "removed"])
-def test_of_a_damaged_log_nothing_is_made_again_and_the_reason_says_so(
-    base: Version, tmp_path: Path, how: str
-) -> None:
+def test_shards_of_corrupt_log_are_not_recomputed(base: Version, tmp_path: Path, how: str) -> None:
     entry = entry_file(tmp_path / "root", 5, BASE)
     if how == "removed":
         entry.unlink()
@@ -243,7 +239,7 @@ def test_of_a_damaged_log_nothing_is_made_again_and_the_reason_says_so(
     assert report.recomputed == 0
 
 
-def test_a_false_attestation_of_an_old_shard_is_ended_by_what_is_advised(tmp_path: Path) -> None:
+def test_hint_resolves_false_attestation_of_old_shard(tmp_path: Path) -> None:
     version = landed(tmp_path, "a")
     land(version, "b", MISFIT)
     name = version.latest().shards[-1].name

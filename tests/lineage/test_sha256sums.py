@@ -39,7 +39,7 @@ def check(folder: Path, text: str) -> tuple[int, list[str]]:
 
 
 @needs_tool
-def test_sha256sum_takes_the_list_of_every_kind_of_snapshot(tmp_path: Path) -> None:
+def test_sha256sum_accepts_every_kind_of_snapshot(tmp_path: Path) -> None:
     root = make_history(tmp_path)
     for name, files in (
         ("numbers/v1", 2),
@@ -55,7 +55,7 @@ def test_sha256sum_takes_the_list_of_every_kind_of_snapshot(tmp_path: Path) -> N
 
 
 @needs_tool
-def test_names_are_as_seen_from_where_the_list_lies_whatever_that_is_called(
+def test_names_count_from_the_folder_of_the_list(
     tmp_path: Path,
 ) -> None:
     version = grow(Version(tmp_path / "über all" / "root", "numbers/v1"), tmp_path / "in", 0, 3)
@@ -65,7 +65,7 @@ def test_names_are_as_seen_from_where_the_list_lies_whatever_that_is_called(
 
 
 @needs_tool
-def test_one_bit_that_was_flipped_is_found(tmp_path: Path) -> None:
+def test_sha256sum_finds_a_flipped_bit(tmp_path: Path) -> None:
     version = grow(Version(tmp_path / "root", "numbers/v1"), tmp_path / "landing", 0, 3)
     snapshot = grow(version, tmp_path / "landing", 3, 5).published()
     text = render_sha256sums(snapshot)
@@ -74,7 +74,7 @@ def test_one_bit_that_was_flipped_is_found(tmp_path: Path) -> None:
     assert check(tmp_path / "root", text) == (1, [f"{name}: FAILED"])
 
 
-def test_in_a_bucket_names_begin_at_the_root(tmp_path: Path, s3_root: str) -> None:
+def test_names_in_a_bucket_count_from_the_root(tmp_path: Path, s3_root: str) -> None:
     version = versions.make_version(s3_root)
     versions.append(version, "a")
     snapshot = version.latest()
@@ -82,7 +82,7 @@ def test_in_a_bucket_names_begin_at_the_root(tmp_path: Path, s3_root: str) -> No
     assert render_sha256sums(snapshot) == render_sha256sums(snapshot, tmp_path) == line
 
 
-def test_a_snapshot_without_files_and_one_whose_base_is_unknown_are_refused(
+def test_empty_snapshot_and_unknown_base_are_refused(
     tmp_path: Path,
 ) -> None:
     version = versions.make_version(tmp_path / "root")
