@@ -72,9 +72,7 @@ def test_a_store_that_was_sent_is_the_same_place(store: Store) -> None:
     assert store.read("b") == b"2"
 
 
-def test_a_task_to_land_a_source_that_was_sent_makes_the_same_shards(
-    store: Store, tmp_path: Path
-) -> None:
+def test_sent_append_task_gives_same_shards(store: Store, tmp_path: Path) -> None:
     for path in sources_of(tmp_path):
         source = open_source(path)
         options = AppendOptions(target_bytes=300)
@@ -87,9 +85,7 @@ def test_a_task_to_land_a_source_that_was_sent_makes_the_same_shards(
         assert [shard.sha256 for shard in made.shards] == [shard.sha256 for shard in again.shards]
 
 
-def test_a_task_to_rebuild_a_shard_that_was_sent_makes_the_same_shard(
-    store: Store, tmp_path: Path
-) -> None:
+def test_sent_rebuild_task_gives_same_shard(store: Store, tmp_path: Path) -> None:
     version = Version(store, NAME)
     append(version, sources_of(tmp_path), schema=SCHEMA, target_bytes=300)
     (output, *_) = number_outputs(plan_rebuild(store, list_whole_slices(version.latest()), 1000))
@@ -144,7 +140,7 @@ class Meanwhile(Cluster):
         return super().run(work, tasks, progress)
 
 
-def test_a_source_that_changes_on_its_way_through_a_cluster_is_found_out(
+def test_source_changed_in_cluster_raises(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What is written down of a source is what was read of it, wherever that happened."""

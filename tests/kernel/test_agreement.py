@@ -103,9 +103,7 @@ def test_every_parser_reads_the_legal_payloads_alike(kernel: ModuleType) -> None
 
 @pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("seed", range(4 * TIMES))
-def test_what_is_accepted_reads_alike_in_protobuf_and_every_parser_of_tensorflow(
-    kernel: ModuleType, seed: int
-) -> None:
+def test_accepted_records_read_alike_in_all_parsers(kernel: ModuleType, seed: int) -> None:
     payloads = [payload for payload in cases(seed, CASES) if refused(kernel, payload) is None]
     assert CASES / 5 < len(payloads) < CASES
     contents = [read_by_protobuf(payload) for payload in payloads]

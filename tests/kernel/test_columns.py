@@ -297,7 +297,7 @@ def test_every_nan_keeps_its_bits(kernel: ModuleType) -> None:
     assert file.count(struct.pack(f"<{len(FLOAT_BITS)}I", *FLOAT_BITS)) == 2
 
 
-def test_a_feature_that_a_record_does_not_have_is_null_in_every_layout(kernel: ModuleType) -> None:
+def test_missing_feature_is_null_in_every_layout(kernel: ModuleType) -> None:
     for kind, feature in (
         ("int64", int64_feature(5)),
         ("float", float_feature(5)),
@@ -325,7 +325,7 @@ def test_present_but_empty_is_not_null(kernel: ModuleType) -> None:
     assert [rows_of(b) for b in decoded(kernel, [payload, b""], *columns)] == [[[], None]] * 2
 
 
-def test_a_name_is_looked_up_in_the_context_or_in_the_lists_by_layout(kernel: ModuleType) -> None:
+def test_layout_selects_context_or_lists(kernel: ModuleType) -> None:
     payload = example(entry("a", int64_feature(1))) + feature_lists(
         entry("a", feature_list(bytes_feature(b"x")))
     )
@@ -392,7 +392,7 @@ def test_the_first_of_several_misfits_is_told(kernel: ModuleType) -> None:
         assert (raised.value.record, raised.value.feature) == (1, columns[0])
 
 
-def test_a_payload_that_is_no_example_is_refused_before_a_misfit_in_it(kernel: ModuleType) -> None:
+def test_invalid_example_precedes_mismatch(kernel: ModuleType) -> None:
     payload = example(entry("a", bytes_feature(b"x"))) + b"\xff"
     with pytest.raises(ExampleError):
         decoded(kernel, [payload], Column("a", "int64"))

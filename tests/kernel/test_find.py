@@ -92,7 +92,7 @@ def test_a_search_through_a_stream_skips_no_intact_frame(
     assert Search(found=search.found, offset=base, needed=0) == first_intact(data, 0)
 
 
-def test_a_frame_cut_off_by_the_end_is_waited_for_unless_that_is_final(kernel: ModuleType) -> None:
+def test_cut_frame_needs_more_unless_final(kernel: ModuleType) -> None:
     data = b"junk" + framed(b"whole")
     for cut in range(4 + 12, len(data)):
         want = Search(found=False, offset=4, needed=21)
@@ -103,7 +103,7 @@ def test_a_frame_cut_off_by_the_end_is_waited_for_unless_that_is_final(kernel: M
         assert kernel.find_next(data, 0, final=final) == want
 
 
-def test_the_last_bytes_are_kept_since_a_header_may_begin_in_them(kernel: ModuleType) -> None:
+def test_find_keeps_possible_header_bytes(kernel: ModuleType) -> None:
     assert kernel.find_next(b"", 0, final=False) == Search(found=False, offset=0, needed=12)
     assert kernel.find_next(bytes(5), 0, final=False) == Search(found=False, offset=0, needed=12)
     search = kernel.find_next(b"\xee" * 100, 0, final=False)
@@ -167,7 +167,7 @@ class TestTheEndOfADamagedRecord:
         for at in range(8):
             self.check(kernel, damaged(record, at), behind)
 
-    def test_is_known_by_its_data_if_the_checksum_of_its_length_is_damaged(
+    def test_record_with_bad_length_crc_found_by_data(
         self, kernel: ModuleType, payload: bytes, behind: bytes
     ) -> None:
         record = framed(payload)

@@ -304,9 +304,7 @@ def test_both_kernels_take_apart_and_join_alike(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_records_that_were_walked_before_are_taken_apart_as_if_they_were_not(
-    reference: ModuleType, compiled: ModuleType, seed: int
-) -> None:
+def test_walked_records_split_alike(reference: ModuleType, compiled: ModuleType, seed: int) -> None:
     """Also those whose features lie in several messages, behind which all are copied."""
     rng = seeded(400 + seed)
     for _ in range(60):
@@ -327,7 +325,7 @@ def test_records_that_were_walked_before_are_taken_apart_as_if_they_were_not(
             assert pieces(kernel.insides(*spans, names, walked=not unset[0])) == want
 
 
-def test_features_that_are_met_are_told_and_others_that_are_asked_for_are_not(
+def test_decode_reports_features_met(
     kernel: ModuleType,
 ) -> None:
     laid = block([example(A), example(A, B) + feature_lists(S), b""])

@@ -61,7 +61,7 @@ def test_two_features_that_would_get_the_same_name_are_refused(kernel: ModuleTyp
     assert pieces(apart(kernel, [example(A, B)], dropped))[0][0] == entry("b", int64_feature(1))
 
 
-def test_a_name_that_is_no_text_is_refused_where_it_would_be_written(kernel: ModuleType) -> None:
+def test_non_text_name_raises_on_write(kernel: ModuleType) -> None:
     names: Names = {(False, "a"): "\ud800", (False, "b"): "b", (False, "\ud800"): "c"}
     assert pieces(apart(kernel, [example(B)], names)) == [(B, b"")]
     with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
@@ -138,7 +138,7 @@ def test_parts_and_rows_that_do_not_fit_each_other_are_refused(
         kernel.join(parts, chosen)
 
 
-def test_a_record_over_the_limit_of_the_format_is_refused_before_it_is_made(
+def test_oversized_record_raises_before_encoding(
     kernel: ModuleType,
 ) -> None:
     """One byte over it, of a mebibyte taken over and over."""

@@ -173,9 +173,7 @@ def pair_in(message: str) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_does_not_belong_together_is_refused_by_every_reader_and_told_by_checks(
-    tmp_path: Path, case: str
-) -> None:
+def test_mismatched_layers_fail_readers_and_checks(tmp_path: Path, case: str) -> None:
     make, why = CASES[case]
     snapshot = make(tmp_path)
     for name, read in READERS.items():

@@ -299,7 +299,7 @@ def file_of(name: str, count: int, size: int) -> bytes:
 @pytest.mark.parametrize("size", [90, 600_000])
 @pytest.mark.parametrize("records", [1, 3, 4])
 @pytest.mark.parametrize("layer", [0, 1])
-def test_a_layer_with_more_or_fewer_records_than_the_log_says_is_refused(
+def test_layer_count_differs_from_log_raises(
     tmp_path: Path, layer: int, records: int, size: int
 ) -> None:
     fillers = Feature("a", "bytes"), Feature("b", "bytes")

@@ -55,9 +55,7 @@ def test_with_and_without_an_index_they_are_the_same(
 
 
 @pytest.mark.parametrize("number", [-1, TOTAL, 2**40])
-def test_a_number_that_there_is_not_is_told_with_how_many_there_are(
-    tmp_path: Path, number: int
-) -> None:
+def test_missing_record_number_reports_count(tmp_path: Path, number: int) -> None:
     snapshot = scored(tmp_path)
     where = {"record": number, "version": "digits/v2", "snapshot": 1}
     with raises(RecordNotFoundError, "record-not-found", **where) as caught:

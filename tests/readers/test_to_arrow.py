@@ -144,7 +144,7 @@ def test_columns_that_cannot_be_are_refused_at_once(mixed: Snapshot, tmp_path: P
     assert "to_tf(parse=False)" in str(refused_all.value.hint)
 
 
-def test_a_name_in_the_context_and_in_the_feature_lists_is_two_columns(tmp_path: Path) -> None:
+def test_name_on_both_sides_is_two_columns(tmp_path: Path) -> None:
     schema = Schema(
         (Feature("a", "int64"), Feature("a", "int64", sequence=True)), "sequence_example"
     )
@@ -191,9 +191,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("told", [299, 301])
-def test_more_or_fewer_records_than_the_log_says_are_never_taken_for_all(
-    tmp_path: Path, told: int
-) -> None:
+def test_record_count_differs_from_log_raises(tmp_path: Path, told: int) -> None:
     version = make_version(tmp_path, NUMBERS, numbers(0, 1))
     shard = replace(write_shard(version, "wrong", SHARDS[0]), records=told)
     version.commit(Append(shards=[shard], sources=[source_of("wrong")]))
@@ -223,7 +221,7 @@ def refused(root: Path, feature: Feature, good: bytes, bad: bytes) -> ColumnErro
     return caught.value
 
 
-def test_a_record_that_does_not_fit_the_schema_is_named_without_its_values(tmp_path: Path) -> None:
+def test_violation_names_record_without_values(tmp_path: Path) -> None:
     text = Feature("a", "bytes", meaning=Text())
     error = refused(tmp_path / "text", text, example_of(a=b"x"), example_of(a=b"secret\xff"))
     assert error.code == "invalid-utf8"

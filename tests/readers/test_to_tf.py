@@ -194,7 +194,7 @@ def test_a_single_record_is_dense_where_it_can_be(tmp_path: Path) -> None:
     }
 
 
-def test_sequences_are_a_pair_of_context_and_steps_and_nothing_is_filled_up(
+def test_sequences_are_pair_without_padding(
     tmp_path: Path,
 ) -> None:
     snapshot = published(tmp_path, STEPS, STEPS_RECORDS)
@@ -298,7 +298,7 @@ def test_a_snapshot_of_nothing_has_no_element_of_the_same_kind(tmp_path: Path) -
         assert list(dataset) == []
 
 
-def test_a_snapshot_that_is_not_published_is_refused_unless_the_risk_is_taken(
+def test_unpublished_snapshot_raises_by_default(
     tmp_path: Path,
 ) -> None:
     version = make_version(tmp_path, NUMBERS, numbers(0, 5))

@@ -169,9 +169,7 @@ def test_a_quote_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None
         (["2020-01-01", "2020-01-02"], Feature("a", "bytes", meaning=Text())),
     ],
 )
-def test_the_kind_of_a_column_is_the_narrowest_that_all_cells_have(
-    tmp_path: Path, column: list[str], feature: Feature
-) -> None:
+def test_column_kind_is_narrowest(tmp_path: Path, column: list[str], feature: Feature) -> None:
     text = "a,b\n" + "".join(f"{cell},1\n" for cell in column)
     source = open_source(made(tmp_path / "a.csv", text.encode()))
     schema = source.infer()

@@ -151,7 +151,7 @@ def test_where_no_schema_can_be_told_it_must_be_declared(
     assert word in caught.value.message
 
 
-def test_what_can_be_read_once_is_not_used_up_for_its_schema() -> None:
+def test_inference_keeps_single_pass_source() -> None:
     for once in (iter([{"a": 1}]), pa.table({"a": [1]}).to_reader()):
         source = open_source(once, batch="b")
         with raises(SchemaMismatchError, "source-consumed"):

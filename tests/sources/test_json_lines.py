@@ -91,7 +91,7 @@ def by_line(lines: JsonLines) -> tuple[bytes, list[int], list[str]]:
 @pytest.mark.sweep
 @settings(max_examples=drawn(300))
 @given(st.lists(LINES, max_size=8), st.booleans())
-def test_a_block_read_by_arrow_gives_what_its_lines_give_one_by_one(
+def test_arrow_block_equals_parsed_lines(
     written: list[str],
     ended: bool,  # noqa: FBT001 - drawn, not chosen
 ) -> None:

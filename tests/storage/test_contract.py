@@ -175,7 +175,7 @@ def test_replace_creates_and_overwrites(store: Store) -> None:
     assert names(store, hidden=True) == ["a/b"]
 
 
-def test_what_is_written_piece_by_piece_is_there_whole_when_the_block_ends(store: Store) -> None:
+def test_writer_publishes_at_block_end(store: Store) -> None:
     pieces: list[Buffer] = [b"one", bytearray(b" two"), memoryview(b" three"), b"", bytes(9)]
     with store.writer("a/b") as file:
         for piece in pieces:
@@ -210,7 +210,7 @@ def test_writing_goes_on_at_the_end_after_a_header(store: Store) -> None:
     assert store.read("a") == b"head: body"
 
 
-def test_a_writer_refuses_an_object_that_exists_and_leaves_it_as_it_is(store: Store) -> None:
+def test_writer_keeps_existing_object(store: Store) -> None:
     store.create("a/b", b"first")
     with pytest.raises(ObjectExistsError) as caught:
         write(store, "a/b", b"second")
@@ -270,7 +270,7 @@ def fail(error: BaseException) -> NoReturn:
 
 @pytest.mark.parametrize("error", OWN_ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("derived", [False, True])
-def test_an_error_of_the_caller_is_passed_on_as_it_is_and_leaves_nothing(
+def test_caller_error_passes_and_leaves_nothing(
     store: Store,
     error: BaseException,
     derived: bool,  # noqa: FBT001
@@ -285,7 +285,7 @@ def test_an_error_of_the_caller_is_passed_on_as_it_is_and_leaves_nothing(
     assert store.read("a/b") == b"whole"
 
 
-def test_what_is_derived_stays_as_it_was_if_it_is_not_finished(store: Store) -> None:
+def test_unfinished_replace_keeps_derived_file(store: Store) -> None:
     store.create("a", b"first")
     with pytest.raises(ValueError, match="of the caller"):
         write(store, "a", b"second", derived=True, then=lambda: fail(OWN_ERRORS[0]))
@@ -304,7 +304,7 @@ def test_delete_removes_one_and_a_missing_one_is_fine(store: Store) -> None:
     assert store.read("a/b") == b"again"
 
 
-def test_a_listing_is_sorted_and_holds_all_below_the_folder_and_nothing_else(store: Store) -> None:
+def test_list_is_sorted_and_complete(store: Store) -> None:
     for name in ["a/c/2", "a/b", "a-b/1", "a/c/10", "ab", "z", "a/c/d/e/f", "a=1/x"]:
         store.create(name, name.encode())
     assert names(store, "a") == ["a/b", "a/c/10", "a/c/2", "a/c/d/e/f"]
@@ -345,7 +345,7 @@ def test_a_large_object_comes_back_whole_and_in_parts(store: Store) -> None:
     ]
 
 
-def test_the_root_can_be_opened_again_by_what_it_is_shown_as(store: Store) -> None:
+def test_root_reopens_by_label(store: Store) -> None:
     store.create("a", b"1")
     assert open_store(store.uri).read("a") == b"1"
 

@@ -71,7 +71,7 @@ def test_a_large_object_that_is_derived_is_replaced(s3_root: str) -> None:
     assert store.read("index") == b"new" * MB
 
 
-def test_writing_a_large_object_takes_no_more_memory_than_a_small_one(s3_root: str) -> None:
+def test_large_object_write_has_constant_memory(s3_root: str) -> None:
     peaks = []
     for size in (SMALL, LARGE):
         told = subprocess.run(

@@ -265,7 +265,7 @@ def kinds_of(calls: list[str], folder: Path) -> list[str]:
     return kinds
 
 
-def test_the_file_is_synced_before_it_gets_its_name_and_the_folder_after(tmp_path: Path) -> None:
+def test_file_synced_before_rename_folder_after(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     code, calls = traced(folder / "a", "create", "-e", SYNC_CALLS)
@@ -336,7 +336,7 @@ KILLS = [
 
 
 @pytest.mark.parametrize(("mode", "call", "turn", "expected"), KILLS)
-def test_a_kill_at_any_step_leaves_the_old_file_or_the_whole_new_one(
+def test_kill_leaves_old_or_new_file(
     tmp_path: Path, mode: str, call: str, turn: int, expected: bytes | None
 ) -> None:
     folder = tmp_path / "data"

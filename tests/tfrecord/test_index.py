@@ -102,7 +102,7 @@ def test_a_range_is_read_in_order_from_any_start(tmp_path: Path, writer: str) ->
             assert list(file.read(start, 100)) == VARIED[start:]
 
 
-def test_a_number_out_of_range_is_an_index_error_that_says_the_range(tmp_path: Path) -> None:
+def test_take_out_of_range_reports_range(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(*SMALL))
     write_index(path)
     with IndexedFile(path) as file:
@@ -166,7 +166,7 @@ def test_an_index_of_a_file_that_has_grown_or_shrunk_is_refused(tmp_path: Path) 
             IndexedFile(path)
 
 
-def test_an_index_of_another_file_of_the_same_size_gives_no_wrong_record(tmp_path: Path) -> None:
+def test_foreign_index_never_gives_wrong_record(tmp_path: Path) -> None:
     path = made(tmp_path / "a", framed(b"12345", b"123456789", b"abc"))
     write_index(path)
     made(path, framed(b"123456789", b"12345", b"abc"))
@@ -304,7 +304,7 @@ def test_no_flipped_bit_of_the_file_gives_a_wrong_record(tmp_path: Path, compres
             assert read_or_refused(path, number) in (payload, None), f"bit {bit}"
 
 
-def test_a_range_over_a_damaged_record_gives_those_before_it_and_then_the_error(
+def test_range_over_corrupt_record_raises_after_intact(
     tmp_path: Path,
 ) -> None:
     data = bytearray(framed(*SMALL))
@@ -399,7 +399,7 @@ def test_limits_hold_through_an_index_too(tmp_path: Path) -> None:
 
 
 @bulk_needs_the_compiled_kernel
-def test_the_last_record_of_our_gzip_is_reached_by_reading_its_member_alone(tmp_path: Path) -> None:
+def test_last_gzip_record_reads_one_member(tmp_path: Path) -> None:
     payloads = [seeded(number).randbytes(50_000) for number in range(100)]
     path = tmp_path / "a"
     write_records(path, payloads, compression="gzip")

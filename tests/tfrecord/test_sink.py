@@ -133,9 +133,7 @@ def members_in(folder: Path, data: bytes) -> list[tuple[int, int]]:
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=20), st.integers(1, 300))
 @settings(max_examples=40)
-def test_a_plain_file_is_full_when_the_next_record_would_take_it_over(
-    records: list[bytes], target: int
-) -> None:
+def test_plain_file_fills_before_target(records: list[bytes], target: int) -> None:
     ends = get_frame_ends(*places(records))
     with tempfile.TemporaryDirectory() as folder, DurableFile(Path(folder, "file")) as file:
         sink = RecordSink(file, Compression.NONE)
@@ -157,7 +155,7 @@ def test_a_file_without_a_target_is_never_full(tmp_path: Path) -> None:
 
 
 @bulk_needs_the_compiled_kernel
-def test_a_gzip_file_is_full_when_a_member_has_taken_it_to_the_target(tmp_path: Path) -> None:
+def test_gzip_file_fills_by_member(tmp_path: Path) -> None:
     records = [seeded(at).randbytes(MEMBER_BYTES // 4) for at in range(16)]
     ends = get_frame_ends(*places(records))
     with DurableFile(tmp_path / "file") as file:
@@ -194,7 +192,7 @@ def expected(data: bytes) -> FileContent:
     return FileContent(Checksum(len(data), google_crc32c.value(data)), "5e" * 32)
 
 
-def test_a_file_that_becomes_what_was_expected_has_the_sha256_that_was_told(tmp_path: Path) -> None:
+def test_file_with_expected_content_has_known_sha256(tmp_path: Path) -> None:
     told = expected(framed(b"one", b"two"))
     written = store_file(open_store(tmp_path), Compression.NONE, [b"one", b"two"], told)
     assert written.sha256 == told.sha256
@@ -212,9 +210,7 @@ def test_a_file_that_becomes_something_else_than_expected_is_not_there(
 
 
 @pytest.mark.parametrize("packing", list(Compression))
-def test_a_stored_file_and_its_index_are_there_together_or_not_at_all(
-    tmp_path: Path, packing: Compression
-) -> None:
+def test_stored_file_and_index_appear_together(tmp_path: Path, packing: Compression) -> None:
     store = open_store(tmp_path)
     with pytest.raises(ZeroDivisionError):
         store_file(store, packing, [b"a"], failing=True)

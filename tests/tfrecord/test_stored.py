@@ -114,9 +114,7 @@ def test_stretches_of_a_remote_file_are_read_side_by_side(
     assert store.counts["info"] == 1, "its size is asked for once"
 
 
-def test_a_read_that_fails_for_a_moment_in_a_stretch_is_made_up_for(
-    tmp_path: Path, store: RecordingStore
-) -> None:
+def test_transient_read_error_in_stretch_recovers(tmp_path: Path, store: RecordingStore) -> None:
     payloads = [b"%d" % number * 7 for number in range(400)]
     write_records(tmp_path / "a", payloads)
     store.script[("read_ranges", 4)] = Fault.FAILED
@@ -174,9 +172,7 @@ def test_a_missing_file_and_a_damaged_one_are_named(tmp_path: Path, *, paths: bo
         list(file)
 
 
-def test_a_file_that_becomes_shorter_while_it_is_read_is_not_given_cut(
-    tmp_path: Path, store: RecordingStore
-) -> None:
+def test_file_shrunk_while_read_is_not_truncated(tmp_path: Path, store: RecordingStore) -> None:
     made(tmp_path / "a", framed(*[bytes(100_000)] * 20))
     with RecordFile(StoredFile(store, "a")) as file:
         blocks = file.blocks()

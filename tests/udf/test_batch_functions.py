@@ -80,7 +80,7 @@ def test_arrays_have_the_shape_of_the_field_behind_the_rows() -> None:
     assert values(made, "grid") == [[1.0] * 6] * 2
 
 
-def test_null_is_absent_if_that_may_be_and_a_reason_if_it_is_required() -> None:
+def test_null_is_absent_or_reason() -> None:
     note = Feature("note", "int64", required=False)
     column = pa.array([1, None, 3])
     made = made_by(lambda _: {"area": column, "note": column}, AREA, note, rows=3)
@@ -160,7 +160,7 @@ def test_the_rows_that_make_it_fail_are_found(rows: int, wrong: set[int]) -> Non
     assert str(made.error) == (f"{expected[0]} is wrong" if expected else "None")
 
 
-def test_a_function_that_wants_to_exit_is_halved_to_its_row_as_well() -> None:
+def test_system_exit_is_bisected_to_row() -> None:
     def leaves(batch: pa.RecordBatch) -> dict[str, Any]:
         if 5 in batch["width"].to_pylist():
             sys.exit(3)

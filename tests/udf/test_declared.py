@@ -84,7 +84,7 @@ def test_functions_of_batches_must_say_what_they_read(maker: Callable[..., Any])
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_a_feature_that_records_do_not_have_is_refused_with_those_that_they_have(
+def test_unknown_feature_lists_existing(
     maker: Callable[..., Any],
 ) -> None:
     fields = maker(AREA, reads=["width", "colour"])(area)
@@ -140,7 +140,7 @@ def test_an_identity_holds_all_that_was_declared(maker: Callable[..., Any]) -> N
     assert fields.settled() is fields
 
 
-def test_a_module_is_the_same_whether_its_name_or_its_path_was_told(tmp_path: Path) -> None:
+def test_module_identity_by_name_or_path(tmp_path: Path) -> None:
     def one_of(module: str) -> bytes:
         function = FunctionType(area.__code__, {}, "area")
         function.__module__ = module

@@ -228,7 +228,7 @@ def test_what_is_not_in_the_table_may_be_absent() -> None:
     assert made.reasons == {}
 
 
-def test_a_value_that_is_missing_in_the_table_is_missing_in_the_record() -> None:
+def test_missing_table_value_is_missing_feature() -> None:
     table = pa.table({"label": [1, 2], "size": [None, 0.5]})
     fields = table_join(table, "label")
     assert [feature.required for feature in fields.features] == [False]
@@ -426,7 +426,7 @@ def test_numbers_beside_fractions_and_texts_are_such(
     assert values(made_by(fields, [0, 1]), "n") == wanted
 
 
-def test_a_table_of_which_no_row_can_be_taken_is_not_said_to_have_none() -> None:
+def test_table_without_valid_rows_error() -> None:
     held = pa.table({"label": [1], "n": [[1, None]]})
     with raises(FieldsError, "unknown-kind") as caught:
         table_join(held, "label").bind(SCHEMA)
@@ -595,7 +595,7 @@ def test_an_identity_holds_the_content_of_the_table_and_the_rules(tmp_path: Path
     assert len(set(told)) == len(told)
 
 
-def test_an_identity_is_that_of_the_content_not_of_how_it_lies_in_memory(tmp_path: Path) -> None:
+def test_identity_ignores_memory_layout(tmp_path: Path) -> None:
     table = pa.table(ROWS)
     longer = pa.concat_tables([table, table])
     same = [

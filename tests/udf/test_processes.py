@@ -122,13 +122,13 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(away: BoundUDF) -> None:
     assert str(made.error) == odd
 
 
-def test_a_result_that_was_not_declared_is_told_with_its_row_there_too(away: BoundUDF) -> None:
+def test_undeclared_result_in_process_reports_row(away: BoundUDF) -> None:
     made = away.compute(boxes([1, 95]), every=True)
     assert list(made.reasons) == [1]
     assert "'volume'" in made.reasons[1][1]
 
 
-def test_a_function_that_wants_to_exit_is_told_with_its_row_there_too(away: BoundUDF) -> None:
+def test_system_exit_in_process_reports_row(away: BoundUDF) -> None:
     made = away.compute(boxes([1, 94]), every=True)
     assert made.reasons == {1: (None, raised("versatile", "SystemExit: 3"))}
     assert isinstance(made.error, SystemExit)
@@ -236,7 +236,7 @@ def test_a_function_moves_to_processes_once_it_took_a_second() -> None:
 
 
 @pytest.mark.sweep
-def test_a_slow_function_moves_in_the_middle_of_a_batch_and_keeps_several_processes_busy() -> None:
+def test_slow_function_moves_within_batch() -> None:
     fields = record_udf(PROCESS, reads=["width"])(burning(0.005))
     with closing(fields.bind(BOXES)) as bound:
         made = bound.compute(boxes([1] * 1400), every=True)
@@ -248,7 +248,7 @@ def test_a_slow_function_moves_in_the_middle_of_a_batch_and_keeps_several_proces
 
 
 @pytest.mark.parametrize("processes", [True, False])
-def test_rows_of_a_batch_in_pieces_are_told_by_their_place_in_all_of_it(processes: bool) -> None:  # noqa: FBT001
+def test_pieces_report_rows_of_whole_batch(processes: bool) -> None:  # noqa: FBT001
     @record_udf(AREA, reads=["width"], processes=processes)
     def divided(record: dict[str, Any]) -> dict[str, Any]:
         return {"area": 60 // record["width"]}
@@ -284,7 +284,7 @@ def locked(seconds: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return function
 
 
-def test_a_function_that_cannot_be_sent_goes_on_here_and_says_so_once(
+def test_unpicklable_function_stays_and_warns_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     fields = record_udf(PROCESS, reads=["width"])(locked(0.3))
@@ -299,7 +299,7 @@ def test_a_function_that_cannot_be_sent_goes_on_here_and_says_so_once(
     assert "pickled" in str(why)
 
 
-def test_a_function_that_cannot_be_sent_is_refused_where_processes_are_insisted_on() -> None:
+def test_unpicklable_function_raises_with_processes() -> None:
     fields = record_udf(PROCESS, reads=["width"], processes=True)(locked(0))
     with raises(FieldsError, "udf-not-portable") as caught:
         fields.bind(BOXES)

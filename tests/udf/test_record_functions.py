@@ -39,7 +39,7 @@ def test_each_record_gets_what_the_function_makes_of_it() -> None:
     assert (made.reasons, made.error, bad(made)) == ({}, None, {})
 
 
-def test_a_record_is_a_dict_of_python_values_and_of_arrays_in_their_shapes() -> None:
+def test_record_is_dict_of_values_and_arrays() -> None:
     seen: list[dict[str, Any]] = []
 
     def look(record: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def test_a_field_that_is_left_out_is_absent_if_it_may_be() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"area": None}])
-def test_a_field_that_is_left_out_is_a_reason_if_it_is_required(given: dict[str, Any]) -> None:
+def test_omitted_required_feature_is_reason(given: dict[str, Any]) -> None:
     made = made_by(lambda r: given if r["width"] in {1, 3} else {"area": 1}, AREA)
     why = "function '<lambda>' gives no value, and it is required"
     assert made.reasons == {1: ("area", why), 3: ("area", why)}
@@ -193,7 +193,7 @@ class Silent(Exception):  # noqa: N818 - it says nothing
 
 
 @pytest.mark.parametrize("processes", [False, True])
-def test_an_error_that_cannot_say_what_it_is_is_told_by_its_class(processes: bool) -> None:  # noqa: FBT001
+def test_unprintable_error_named_by_class(processes: bool) -> None:  # noqa: FBT001
     def fails(_record: dict[str, Any]) -> dict[str, Any]:
         raise Silent
 
@@ -217,9 +217,7 @@ def test_an_error_that_cannot_say_what_it_is_is_told_by_its_class(processes: boo
         ({1: 2}, "gave a field of type int, which it does not declare: it declares 'area'"),
     ],
 )
-def test_a_result_that_is_no_dict_of_the_declared_fields_is_told_with_its_row(
-    given: object, told: str
-) -> None:
+def test_invalid_result_reports_row(given: object, told: str) -> None:
     made = made_by(lambda r: given if r["width"] in {1, 3} else {"area": 1}, AREA)
     why = f"function '<lambda>' {told}"
     assert made.reasons == {1: (None, why), 3: (None, why)}
@@ -228,7 +226,7 @@ def test_a_result_that_is_no_dict_of_the_declared_fields_is_told_with_its_row(
     assert list(first.reasons) == [0]
 
 
-def test_a_function_that_wants_to_exit_raises_and_ctrl_c_is_not_its_own() -> None:
+def test_system_exit_is_error_interrupt_is_not() -> None:
     def leaves(record: dict[str, Any]) -> dict[str, Any]:
         if record["width"] == 2:
             sys.exit("done")

@@ -77,7 +77,7 @@ def test_an_error_of_the_batches_comes_behind_what_was_read_before_it(workers: i
     assert caught.value is DAMAGED
 
 
-def test_a_function_that_does_not_do_what_it_declares_stops_the_stream_in_its_place() -> None:
+def test_undeclared_result_stops_stream() -> None:
     def function(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"area" if batch["width"][0].as_py() < 2 else "volume": [1] * batch.num_rows}
 

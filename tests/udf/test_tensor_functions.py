@@ -253,7 +253,7 @@ def leaving(_widths: tf.Tensor) -> tf.Tensor:
         ),
     ],
 )
-def test_what_tensorflow_raised_is_told_by_its_cause_and_without_values_of_records(
+def test_tensorflow_error_has_cause_without_values(
     function: Callable[[tf.Tensor], Any], told: str
 ) -> None:
     def fails(tensors: Tensors) -> Tensors:
@@ -263,7 +263,7 @@ def test_what_tensorflow_raised_is_told_by_its_cause_and_without_values_of_recor
     assert set(made.reasons.values()) == {(None, raised("fails", told))}
 
 
-def test_an_error_of_an_inner_function_is_told_by_its_cause_when_it_is_traced() -> None:
+def test_traced_inner_error_names_cause() -> None:
     def inner(_tensors: Tensors) -> Tensors:
         raise ValueError("no such model")
 
@@ -273,7 +273,7 @@ def test_an_error_of_an_inner_function_is_told_by_its_cause_when_it_is_traced() 
     assert caught.value.hint is not None
 
 
-def test_a_batch_that_fails_is_told_in_its_place_and_the_stream_goes_on() -> None:
+def test_failed_batch_keeps_stream_order() -> None:
     bound = bound_to(reciprocal, AREA)
     batches = (boxes([number, number]) for number in range(1, 12))
     made = list(bound.stream(batches, every=True, workers=2))
@@ -375,7 +375,7 @@ def test_several_threads_may_ask_at_once() -> None:
         (lambda _: sys.exit(3), "udf-trace-failed", None, "SystemExit: 3"),
     ],
 )
-def test_a_function_that_cannot_do_what_it_declares_is_refused_before_anything_is_read(
+def test_impossible_declaration_raises_before_reading(
     function: Callable[[Tensors], Any], code: str, feature: str | None, word: str
 ) -> None:
     with raises(FieldsError, code, feature=feature) as caught:
