@@ -71,7 +71,7 @@ def leaves(version: Version) -> list[tuple[str, int]]:
     snapshot = Version(version.store, NAME).latest()
     found = []
     for record in range(snapshot.records):
-        (leaf,) = trace(LogIndex(version.store), snapshot, record).to_list()[-1]["of"]
+        (leaf,) = trace(LogIndex(version.store), snapshot, record).to_list()[-1]["upstream"]
         source = leaf["source"]
         name = source.get("batch") or source["path"].rpartition("/")[2][:-6]
         found.append((name, leaf["row"]))
