@@ -1,4 +1,4 @@
-"""The command that makes a version once more as it was made, by what its entry tells."""
+"""Commands that recreate a version as its log entries describe it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def get_recreate_command(entry: Entry) -> Command:
 
 
 def get_recreate_words(entry: Entry) -> tuple[str, ...]:
-    """The arguments of that command.
+    """Return the arguments of that command.
 
-    What must be filled in is in capitals: an entry does not tell where a function without a code
-    version is, nor which values were given.
+    Values to fill in are in capitals: an entry lacks default values, and the location of a function
+    without a code version.
     """
     try:
         words = list(_WORDS[entry.operation](entry))
@@ -50,7 +50,7 @@ def get_recreate_words(entry: Entry) -> tuple[str, ...]:
 
 
 def get_recreate_arguments(version: StoredVersion) -> tuple[str, ...] | None:
-    """The arguments that make a version follow its inputs; None if the log does not tell all."""
+    """Return the arguments that make a version follow its inputs; None if the log lacks some."""
     entry = find_deriving_entry(version, version.state.snapshot)
     words = () if entry is None else get_recreate_words(entry)
     known = not any(word == UNKNOWN_FUNCTION or word.endswith("=VALUE") for word in words)
@@ -58,7 +58,7 @@ def get_recreate_arguments(version: StoredVersion) -> tuple[str, ...] | None:
 
 
 def find_deriving_entry(version: StoredVersion, snapshot: int) -> Entry | None:
-    """The entry that last made a snapshot, or one that it goes back to, of its inputs."""
+    """Return the last entry that derived a snapshot, or an ancestor of it, from inputs."""
     timeline = version.state.snapshot_history
     while snapshot:
         entry = version.log.entry(timeline.get_row(snapshot).entry)
@@ -90,7 +90,7 @@ def get_recreate_hint(store: Store, name: str, snapshot: int, lost: str = "") ->
 
 
 def _iter_input_commands(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
-    """The commands for those inputs that are themselves read from what is lost."""
+    """Yield the commands for those inputs that are read from the lost object themselves."""
     for told in dict.fromkeys(one.label for one in entry.inputs) if lost else ():
         version = StoredVersion(store, told)
         newest = version.latest()
@@ -172,9 +172,9 @@ _WORDS = {
 
 
 def get_release_hint(version: StoredVersion, snapshot: int, lost: Collection[str]) -> Hint | None:
-    """Return the way out for an old snapshot that needs lost objects; None if there is none.
+    """Return the remedy for an old snapshot that needs lost objects; None if there is none.
 
-    Nothing makes them anew for it, but the newest may do without them.
+    No command recreates them for the old snapshot, but the latest one may not need them.
     """
     newest = version.latest()
     if snapshot >= newest.number or _needs_lost_shard(newest, lost):
@@ -201,7 +201,7 @@ def _needs_lost_shard(snapshot: StoredSnapshot, lost: Collection[str]) -> bool:
 def _iter_release_commands(
     version: StoredVersion, snapshot: int, newest: StoredSnapshot
 ) -> Iterator[Command]:
-    """The commands that move, or take away, what keeps a snapshot."""
+    """Yield the commands that move or remove what retains a snapshot."""
     for tag, hold in sorted(version.state.tags.items()):
         if hold.snapshot == snapshot:
             yield Command.of("tag", str(newest), tag)
@@ -234,7 +234,7 @@ def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
 
 
 def _choose_unused_name(index: LogIndex, version: str) -> str:
-    """The name of a version that is not there."""
+    """Return the name of a version that does not exist."""
     there, count = set(index.found()), 1
     while (name := f"{version}anew{count if count > 1 else ''}") in there:
         count += 1
@@ -256,13 +256,13 @@ def get_repair_command(version: StoredVersion, damaged: Iterable[Shard]) -> Comm
 
 
 def list_corrupt_shards(version: StoredVersion) -> list[Shard]:
-    """The shards of the newest snapshot of which the log says that they are damaged."""
+    """Return the shards of the latest snapshot that the log marks as corrupt."""
     intervals = version.state.shard_history.at(version.state.snapshot)
     return [interval.shard for interval in intervals if is_in(version, interval.failed, INTEGRITY)]
 
 
 def is_derived(version: StoredVersion, shard: Shard) -> bool:
-    """Whether a shard was made of others by a function or a rule, and not copied or appended."""
+    """Return True for a shard that a function or rule derived, neither copied nor appended."""
     if shard.base is not None or shard.virtual:
         return True
     return find_added_shard(version, shard)[0].operation in DERIVING_OPERATIONS

@@ -1,8 +1,9 @@
-"""Consumers: who read a snapshot to make something of it, such as a training job.
+"""Consumers: readers of a snapshot, such as training jobs.
 
-A consumer is an entry in the log of the version that it read, and a pin: vacuum keeps what it used
-until it is released. The log remembers those that were released too, so that who saw a record can
-always be told.
+A consumer is an entry in the log of the version that it read, and a pin: vacuum retains the
+snapshot until the consumer is released. The log keeps released consumers, so it shows who saw a
+record.
+
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _PIN = re.compile(rf"{CONSUMER_PREFIX}(?P<name>\S+)(?: (?P<run>\S+))? on (?P<sna
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """Who read a snapshot: what it is called, by which run and of which commit.
+    """A reader of a snapshot: its name, run and commit.
 
-    `since` and `released` are when it was registered and let go of: None where the log was not
-    asked, or if it holds the snapshot still.
+    `since` and `released` are the times of registration and release. They are None if the log was
+    not read, and `released` is None while the snapshot is held.
     """
 
     version: str
@@ -62,12 +63,12 @@ class Consumer:
 
     @property
     def pin(self) -> str:
-        """Under which name it holds the snapshot."""
+        """Name of the pin that holds the snapshot."""
         run = f" {self.run}" if self.run else ""
         return f"{CONSUMER_PREFIX}{self.name}{run} on {self.snapshot}"
 
     def to_dict(self) -> Json:
-        """The consumer for machines."""
+        """Return the consumer as JSON."""
         return {
             "version": self.version,
             "snapshot": self.snapshot,
@@ -81,7 +82,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class SetConsumer:
-    """Let a consumer hold the snapshot that it read; or let go of it, if `released`."""
+    """Register a consumer of a snapshot, or release it."""
 
     consumer: Consumer
     released: bool = False
@@ -108,9 +109,10 @@ class SetConsumer:
 def register(
     version: StoredVersion, snapshot: int, name: str, *, run: str = "", commit: str = ""
 ) -> Entry | None:
-    """Say that someone reads a snapshot, and keep it for them; None if that is known already.
+    """Register a reader of a snapshot, and retain the snapshot for it; None if it is registered.
 
-    Register before you read: vacuum may be about to take it. TombstonedShardError if it came first.
+    Register before reading, because vacuum may be about to delete the snapshot. Raises
+    TombstonedShardError if vacuum came first.
     """
     return version.commit(SetConsumer(Consumer(version.name, snapshot, name, run, commit)))
 
@@ -118,7 +120,7 @@ def register(
 def release(
     version: StoredVersion, name: str, *, run: str | None = None, snapshot: int | None = None
 ) -> list[Consumer]:
-    """Let go of what a consumer holds: of one run and one snapshot, if told, or of all."""
+    """Release what a consumer holds: of one run and one snapshot, if given, or everything."""
     version.refresh()
     held = [
         one
@@ -141,7 +143,7 @@ def release(
 
 
 def list_consumers(version: StoredVersion) -> list[Consumer]:
-    """Those who hold snapshots of a version; no entry of the log is read."""
+    """Return the consumers that hold snapshots of a version, without reading log entries."""
     holds = sorted(version.state.pins.items())
     found = [_parse_consumer(version.name, name, hold) for name, hold in holds]
     return sorted((one for one in found if one), key=_get_consumer_order)
@@ -158,7 +160,7 @@ def _parse_consumer(version: str, pin: str, hold: Ref) -> Consumer | None:
 
 
 def list_all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]:
-    """Everyone who ever registered in a log, of which these are the entries, and until when."""
+    """Return everyone who ever registered, by all entries of a log."""
     found: dict[str, Consumer] = {}
     for entry in entries:
         if entry.pin is None or entry.operation not in (CONSUME, RELEASE):
@@ -177,10 +179,9 @@ def list_all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]
 def select_consumers(
     version: StoredVersion, shards: Iterable[str], consumers: Sequence[Consumer]
 ) -> list[Consumer]:
-    """Those of a version's consumers whose snapshot holds one of these shards.
+    """Return the consumers whose snapshot contains one of these shards.
 
-    A record lies in one shard at a time, and in others before and after a rebuild: `shardline
-    trace` tells in which.
+    A rebuild moves a record to another shard: `shardline trace` lists them.
     """
     wanted = set(shards)
     holding = {

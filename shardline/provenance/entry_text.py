@@ -32,7 +32,7 @@ _SHOWN = 6
 
 
 def _format_derivation(entry: Entry) -> Iterator[str]:
-    """`extended by double, length: 1 shard computed, 100 reused`, and the removed shards."""
+    """Format as `extended by double, length: 1 shard computed, 100 reused`."""
     parameters = entry.read(DerivedParameters)
     what = {
         "extend": _format_extension,
@@ -81,7 +81,7 @@ def _format_combination(entry: Entry) -> str:
 
 
 def _shorten_list(names: Sequence[str]) -> str:
-    """The first of several, escaped, and the number of the others."""
+    """Return the first of several names, escaped, and the number of others."""
     first = ", ".join(map(escape_text, names[:_SHOWN]))
     more = len(names) - _SHOWN
     return first if more <= 0 else f"{first} and {more:,} more"
@@ -109,7 +109,7 @@ _CONSUMER_OPERATIONS = frozenset({"consume", "release"})
 
 
 def format_entry(entry: Entry, *, with_operation: bool = False) -> str:
-    """`+3 shards, 12,000 records`: what an entry did, with its operation if it is not plain."""
+    """Format what an entry did, such as `+3 shards, 12,000 records`."""
     told = "; ".join(_format_parts(entry)) or "nothing"
     if with_operation and entry.operation not in _NAMED_OPERATIONS:
         return f"{escape_text(entry.operation)}: {told}"
@@ -117,13 +117,13 @@ def format_entry(entry: Entry, *, with_operation: bool = False) -> str:
 
 
 def format_commit_info(maker: CommitInfo) -> str:
-    """Who made an entry: the run if there was one, else the host."""
+    """Return the run that made an entry, or else the host."""
     run = maker.run if len(maker.run) <= 2 * _SHOWN_RUN else f"{maker.run[:_SHOWN_RUN]}…"
     return f"run {escape_text(run)}" if run else escape_text(maker.host)
 
 
 def format_required_checks(entry: Entry) -> str:
-    """The checks that an entry requires."""
+    """Return the checks that an entry requires."""
     checks = () if entry.checks is None else (*entry.checks.shard, *entry.checks.snapshot)
     return escape_text(format_list(checks)) if checks else "no check"
 
@@ -175,7 +175,7 @@ def _format_refs(entry: Entry) -> Iterator[str]:
 
 
 def _format_consumer(entry: Entry) -> str:
-    """Who reads a snapshot from now on, or no longer does."""
+    """Return who starts or stops to read a snapshot."""
     consumer = entry.read(ConsumerParameters)
     about = [f"run {consumer.run}"] if consumer.run else []
     about += [f"commit {consumer.commit}"] if consumer.commit else []
@@ -186,7 +186,7 @@ def _format_consumer(entry: Entry) -> str:
 
 
 def _format_rejected_sources(entry: Entry) -> Iterator[str]:
-    """Which sources could not land: the first reason in full, and how many there are."""
+    """Return the first rejected source with its reason, and the number of all."""
     parameters = entry.read(RejectParameters)
     skipped = len(parameters.duplicates)
     if len(entry.sources) > skipped or not skipped:
@@ -198,7 +198,7 @@ def _format_rejected_sources(entry: Entry) -> Iterator[str]:
 
 
 def _format_dismissal(entry: Entry) -> str:
-    """How many rejected sources and duplicates an entry dismisses, and why."""
+    """Return the number of dismissed sources and duplicates, and the reason."""
     parameters = entry.read(DismissParameters)
     count = format_count(len(parameters.dismissed), "source")
     reason = _shorten(escape_text(parameters.reason))
@@ -206,7 +206,7 @@ def _format_dismissal(entry: Entry) -> str:
 
 
 def _format_replacement(entry: Entry) -> str:
-    """How many landings an append replaced by new content."""
+    """Return the number of appends that an append replaced."""
     replaced = entry.read(AppendedSources).replaced
     return f", {format_count(len(replaced), 'source')} replaced" if replaced else ""
 
@@ -239,7 +239,7 @@ def _format_data(entry: Entry) -> Iterator[str]:
 
 
 def _format_erasure(entry: Entry) -> Iterator[str]:
-    """How many records are gone, and what was told of the request."""
+    """Return the number of erased records, and the request."""
     parameters = entry.read(EraseParameters)
     request = _shorten(escape_text(parameters.request))
     reason = f" ({request})" if request else ""
@@ -253,7 +253,7 @@ def _format_erasure(entry: Entry) -> Iterator[str]:
 
 
 def _format_repair(entry: Entry) -> Iterator[str]:
-    """How a shard was made anew, and what was lost."""
+    """Return how a shard was recreated, and what was lost."""
     parameters = entry.read(RepairParameters)
     how = {
         "inputs": "made anew of the shards it was rebuilt from",
@@ -267,7 +267,7 @@ def _format_repair(entry: Entry) -> Iterator[str]:
 
 
 def _format_attestations(entry: Entry) -> Iterator[str]:
-    """`integrity, schema passed on 3 shards`: what several checks said of the same is one part."""
+    """Format as `integrity, schema passed on 3 shards`; equal results are one part."""
     passed: dict[str, list[str]] = {}
     for told in _list_check_results(entry):
         if told.passed:
@@ -282,7 +282,7 @@ def _format_attestations(entry: Entry) -> Iterator[str]:
 
 
 def _format_failures(entry: Entry) -> str:
-    """The first failure in full, and how many more there are."""
+    """Return the first failure, and the number of others."""
     failed = [told for told in _list_check_results(entry) if not told.passed]
     if not failed:
         return ""
@@ -296,7 +296,7 @@ def _format_failures(entry: Entry) -> str:
 
 
 def _list_check_results(entry: Entry) -> list[Attestation]:
-    """What checks said; the mark that a rejection leaves on its shards is none."""
+    """Return the results of checks, without the mark that a rejection leaves."""
     return [told for told in entry.attestations if told.check not in RESERVED_CHECKS]
 
 

@@ -41,11 +41,7 @@ class FeatureOrigin:
 
 
 def infer_feature_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
-    """Where each feature comes from; none, if the entry was not made of other versions.
-
-    `inputs` are the schemas of its inputs, in their order. Replay reads nothing from an entry's
-    parameters, so another writer may tell them in another form: then nothing is known.
-    """
+    """Return the origin of each feature; empty if the entry has no inputs."""
     try:
         return _infer_origins(entry, inputs)
     except (AttributeError, KeyError, TypeError, ValueError, SchemaMismatchError):
@@ -77,7 +73,7 @@ def _get_kept_origins(version: str, schema: Schema) -> dict[str, FeatureOrigin]:
 def _get_computed_origins(
     known: Mapping[str, FeatureOrigin], schema: Schema | None, udfs: Iterable[StoredUDF]
 ) -> dict[str, FeatureOrigin]:
-    """The new features: each is made of what those come from that its maker reads."""
+    """Return the origins of computed features: those of the features that their UDF reads."""
     context = list(known)
     if schema is not None:
         context = [feature.name for feature in schema.features if not feature.sequence]

@@ -1,9 +1,10 @@
-"""Evidence that logs are whole: what the logs of a root say about each other.
+"""Evidence that logs are complete: what the logs of a root say about each other.
 
-Vacuum believes a log about what nobody needs. A log that was moved away, or an older copy of it,
-says too little: every later shard looks as if it had never been committed. Other logs remember.
-An entry names the snapshots that it read, an overlay its base, a pin the version that holds it, and
-a checkpoint the entry at which it was written. All of that must be there before vacuum acts.
+Vacuum relies on a log for what nobody needs. A log that was moved away, or an older copy of it,
+says too little: every later shard looks as if it had never been committed. Other logs remember. An
+entry names the snapshots that it read, an overlay its base, a pin the version that holds it, and a
+checkpoint the entry at which it was written. All of these must exist before vacuum deletes.
+
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _PUT_BACK = "put the log back from a copy of the root, then run again"
 
 @dataclass(frozen=True, slots=True)
 class MissingEvidence:
-    """Something that a log lacks: what it is, and who names it."""
+    """Something that a log lacks, and the log that names it."""
 
     version: str
     problem: str
@@ -56,7 +57,7 @@ class MissingEvidence:
 
 @dataclass(slots=True)
 class _LogRecord:
-    """One log, each entry read once: where it ends, and what it says about other logs."""
+    """One log, each entry read once: its end, and what it says about other logs."""
 
     log: Log
     number: int = 0
@@ -68,7 +69,7 @@ class _LogRecord:
     times: ReleaseTimes = field(default_factory=ReleaseTimes)
 
     def follow(self) -> None:
-        """Read what is new. Raises IncompleteLogError if the log ends before what is listed."""
+        """Read new entries. Raises IncompleteLogError if a log ends before what is listed."""
         implied = list(self._implied())
         try:
             for entry in self.log.entries(self.number + 1):
@@ -82,7 +83,7 @@ class _LogRecord:
             raise make_incomplete_log_error(lacking)
 
     def _implied(self) -> Iterator[tuple[int, str]]:
-        """The entries that must be there by the files next to them: listed before they are read."""
+        """Yield the entries that listed files imply. Listing comes before reading."""
         for file in self.log.store.list(self.log.folder):
             leaf = file.name.rpartition("/")[2]
             if found := ENTRY_NAME.fullmatch(leaf):
@@ -124,7 +125,7 @@ class _LogRecord:
 
 
 class LogEvidence:
-    """Every log of a root, read for what one dataset's vacuum must know before it acts."""
+    """All logs of a root, read for what the vacuum of a dataset must know before it deletes."""
 
     def __init__(self, store: Store, dataset: str) -> None:
         self._store = store
@@ -132,7 +133,7 @@ class LogEvidence:
         self._logs: dict[str, _LogRecord] = {}
 
     def follow(self, owners: Collection[str]) -> None:
-        """Read what is new in every log, also of versions that are new."""
+        """Read new entries. Raises IncompleteLogError if a log ends before what is listed."""
         own = {f"{self._dataset}/{owner}" for owner in owners}
         for name in sorted(own.union(find_all_versions(self._store))):
             if name not in self._logs:
@@ -151,9 +152,9 @@ class LogEvidence:
         return None if record is None else record.times.column(state, now, erased=erased)
 
     def validate(self, owners: Collection[str]) -> None:
-        """Refuse to go on if a log that vacuum has to believe lacks what others name.
+        """Raise IncompleteLogError if a log that vacuum relies on lacks what others name.
 
-        `owners` are the versions of the dataset that have files. Raises IncompleteLogError.
+        `owners` are the versions of the dataset that have files.
         """
         missing = list(dict.fromkeys(self._missing(owners)))
         if missing:
@@ -178,7 +179,7 @@ class LogEvidence:
                     yield _make_missing_holder(name, pin, holder)
 
     def _holders(self) -> set[str]:
-        """The versions of which a pin keeps shards of the dataset, directly or through others."""
+        """Return the versions whose pins retain shards of the dataset, directly or not."""
         found: set[str] = set()
         left = [name for name in self._logs if name.startswith(f"{self._dataset}/")]
         while left:

@@ -1,4 +1,4 @@
-"""Who keeps shards from vacuum that the newest snapshot does without, and what lets go of them."""
+"""Retainers: what keeps shards from vacuum that the latest snapshot does not contain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RetainerKind: TypeAlias = Literal[
 
 
 def get_plain_command(*arguments: str) -> str:
-    """A command to paste where the root is told by SHARDLINE_ROOT."""
+    """Return a command to paste where SHARDLINE_ROOT is set."""
     return shlex.join(("shardline", *arguments))
 
 
@@ -49,24 +49,24 @@ class Retainer:
     erased: int
 
     def to_dict(self, command: Command = get_plain_command) -> Json:
-        """The keeper for machines, with its commands as people paste them."""
+        """Return the retainer as JSON, with commands to paste."""
         told = {name: getattr(self, name) for name in self.__slots__}
         return {**told, "commands": [command(*one) for one in self.commands]}
 
 
 def get_vacuum_command(dataset: str) -> tuple[str, ...]:
-    """What deletes all that nobody holds, at once."""
+    """Return the arguments that delete everything that is not retained, at once."""
     return ("vacuum", dataset, "--delete", "--retention", "0")
 
 
 def get_tag_release(version: str, tag: str) -> tuple[str, Commands]:
-    """What to do about a tag that keeps an old snapshot."""
+    """Return how to release an old snapshot from a tag."""
     moved, gone = ("tag", f"{version}@published", tag), ("tag", version, "--delete", tag)
     return "let the tag name the newest published snapshot, or take it away", (moved, gone)
 
 
 def get_pin_release(version: str, pin: str) -> tuple[RetainerKind, str, Commands]:
-    """What kind of pin it is, and what to do about one that keeps an old snapshot."""
+    """Return the kind of a pin, and how to release an old snapshot from it."""
     if (holder := parse_pin_holder(pin)) is not None:
         return "version", f"make {holder} anew of the newest snapshot", ()
     if pin.startswith(CONSUMER_PREFIX):
@@ -84,7 +84,7 @@ def get_pin_release(version: str, pin: str) -> tuple[RetainerKind, str, Commands
 
 
 def format_consumer_pin(pin: str) -> str:
-    """Who reads a snapshot, as the pin tells: its name, and its run if it told one."""
+    """Return the name of the consumer of a pin, with its run if known."""
     name, _, run = pin.removeprefix(CONSUMER_PREFIX).rpartition(" on ")[0].partition(" ")
     return f"{name}, run {run}," if run else name or pin
 
@@ -94,14 +94,14 @@ _NOW_IF_UNREAD = "delete them now if nothing reads them"
 
 @dataclass(frozen=True, slots=True)
 class _RetainedShards:
-    """The shards of a version that stay though its newest snapshot does without them."""
+    """Shards of a version that stay although its latest snapshot does not contain them."""
 
     version: StoredVersion
     files: Mapping[str, ObjectInfo]
     erased: Collection[str]
 
     def of(self, snapshot: int) -> set[str]:
-        """Those that a snapshot has."""
+        """Return those that a snapshot contains."""
         listed = self.version.state.shard_history.at(snapshot)
         return {interval.shard.name for interval in listed} & set(self.files)
 
@@ -124,10 +124,10 @@ def iter_retainers(
     needs: Dependencies,
     let_go: Collection[str] = (),
 ) -> Iterator[Retainer]:
-    """Who keeps which of the shards that a vacuum leaves, of all but the newest snapshot's.
+    """Yield what retains the shards that a vacuum leaves, except those of the latest snapshot.
 
-    Whatever has a name comes first: time is told only of what nobody else keeps. The pins in
-    `let_go` are as good as let go of.
+    Tags, pins and versions come first: time retains only what nothing else does. The pins in
+    `let_go` count as released.
     """
     state = version.state
     live = (
@@ -162,7 +162,7 @@ def iter_retainers(
 
 
 def _get_recent_snapshots(version: StoredVersion, needs: Dependencies) -> set[int]:
-    """The snapshots that were in use within the time to keep."""
+    """Return the snapshots that were in use within the retention."""
     state = version.state
     return set(
         find_recently_unreferenced(
@@ -174,7 +174,7 @@ def _get_recent_snapshots(version: StoredVersion, needs: Dependencies) -> set[in
 def iter_logless_retainers(
     version: StoredVersion, files: Mapping[str, ObjectInfo]
 ) -> Iterator[Retainer]:
-    """The version itself as the keeper of its shards, since nothing says which it needs."""
+    """Yield the version itself as the retainer of its shards if it has no log."""
     if files:
         dataset, name = version.log.dataset, version.log.version
         why = "the version has no log, so nobody knows which of them it needs"
@@ -189,7 +189,7 @@ def iter_logless_retainers(
 
 @dataclass(frozen=True, slots=True)
 class _HeldSnapshot:
-    """A snapshot that is held, but not by another version, and what lets go of it."""
+    """A snapshot that a tag, pin or publication holds, and how to release it."""
 
     kind: RetainerKind
     snapshot: int
@@ -198,7 +198,7 @@ class _HeldSnapshot:
     let_go: tuple[str, Commands]
 
     def why(self, snapshot: str) -> str:
-        """Why it is held, told of the snapshot by this name."""
+        """Return why the snapshot is held."""
         return f"{self.before}{snapshot}{self.after}"
 
 
@@ -220,7 +220,7 @@ def _iter_held_snapshots(version: StoredVersion) -> Iterator[_HeldSnapshot]:
 
 
 def _iter_named_retainers(old: _RetainedShards) -> Iterator[tuple[Retainer, set[str]]]:
-    """Those who keep a snapshot of a version in their own name, with what they keep."""
+    """Yield the tags, pins and publications of a version, with the shards that they retain."""
     for hold in _iter_held_snapshots(old.version):
         names = old.of(hold.snapshot)
         where = f"{old.version.name}@{hold.snapshot}"
@@ -230,7 +230,7 @@ def _iter_named_retainers(old: _RetainedShards) -> Iterator[tuple[Retainer, set[
 def _iter_version_retainers(
     old: _RetainedShards, needs: Dependencies, let_go: Collection[str]
 ) -> Iterator[tuple[Retainer, set[str]]]:
-    """The versions that are read with old shards, with what they keep."""
+    """Yield the versions that are read with old shards, with the shards that they retain."""
     version = old.version
     for holder, needed in needs.of(version).items():
         pins = [number for pin, number in list_pins(version, holder) if pin not in let_go]
@@ -257,7 +257,7 @@ _RetainReason: TypeAlias = "tuple[RetainerKind, str, tuple[str, Commands], set[s
 def _iter_retain_reasons(
     needs: Dependencies, version: StoredVersion, names: set[str], holders: tuple[str, ...]
 ) -> Iterator[_RetainReason]:
-    """Why the last of these holders needs shards of a version, and what ends that for which."""
+    """Yield why the last of these holders needs shards of a version, and how to end that."""
     if not names:
         return
     holder = needs.opened(holders[-1])
@@ -292,6 +292,6 @@ def _iter_retain_reasons(
 
 
 def _get_recreate_advice(holder: StoredVersion) -> tuple[str, Commands]:
-    """What lets a version follow the newest snapshots of those that it is read with."""
+    """Return how to make a version follow the latest snapshots of its inputs."""
     command = get_recreate_arguments(holder)
     return f"make {holder.name} anew of the newest snapshot", (command,) if command else ()
