@@ -67,9 +67,9 @@ def test_nothing_is_lost_and_the_command_that_is_told_makes_it_whole(
     at = told.out.index("  shardline check")
     check, again = told.out[at:].splitlines()[:2]
     assert on(root, *shlex.split(check)[1:]).code == 1
-    for other in ("status", "verify"):
-        assert again.strip() in on(root, other, derived.name).out
-        assert "shardline repair" not in on(root, other, derived.name).out
+    for arguments in (["status", derived.name], ["verify", f"{derived.name}@latest"]):
+        assert again.strip() in on(root, *arguments).out
+        assert "shardline repair" not in on(root, *arguments).out
     assert on(root, *shlex.split(again)[1:]).code == 0
     derived.refresh()
     assert derived.published().number == derived.latest().number
