@@ -285,7 +285,7 @@ def validate_not_erased(origins: Sequence[DerivedFrom]) -> list[int]:
     latest_entries = []
     for origin in origins:
         origin.version.refresh()
-        subject = f"nothing can be made of snapshot {origin.snapshot.number} any more: "
+        subject = f"cannot derive from snapshot {origin.snapshot.number}: "
         validate_not_tombstoned(origin.version.state, origin.snapshot.shards, subject)
         latest_entries.append(origin.version.state.number)
     return latest_entries
@@ -318,7 +318,7 @@ def roll_back_erased(
             break
     else:
         return
-    reason = f"records of {origin.snapshot} were erased while it was made"
+    reason = f"records of {origin.snapshot} were erased while it was derived"
     into.reject(entry.snapshot, reason=reason)
     rejected = tuple(shard.name for shard in written)
     _record_tombstones(into, rejected)
@@ -341,7 +341,7 @@ def _renew_pins(into: StoredVersion, entry: Entry | None, origins: Sequence[Deri
     except TombstonedShardError as error:
         if entry is None:
             raise
-        into.reject(entry.snapshot, reason="vacuum took what it is read with while it was made")
+        into.reject(entry.snapshot, reason="vacuum deleted its inputs while it was derived")
         raise TombstonedShardError(
             f"{into.name}: vacuum deleted its inputs meanwhile: rejected snapshot {entry.snapshot}",
             error.names,

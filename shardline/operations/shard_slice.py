@@ -279,21 +279,21 @@ class ShardSlice:
 
 @dataclass(frozen=True, slots=True)
 class RebuildOutput:
-    """A rebuilt shard and its slices. `again` counts earlier outputs of the same slices."""
+    """A rebuilt shard and its slices. `repeat` counts earlier outputs of the same slices."""
 
     slices: tuple[ShardSlice, ...]
-    again: int = 0
+    repeat: int = 0
 
     def identity(self, compression: Compression) -> Json:
         """Return the identity that its name is a hash of."""
         slices = [part.to_dict() for part in self.slices]
-        return make_rebuild_identity(slices, compression.value, self.again)
+        return make_rebuild_identity(slices, compression.value, self.repeat)
 
 
-def make_rebuild_identity(slices: list[Json], compression: str, again: int = 0) -> Json:
+def make_rebuild_identity(slices: list[Json], compression: str, repeat: int = 0) -> Json:
     """Return the identity of a rebuilt shard, from those of its slices."""
     identity: Json = {"operation": "rebuild", "slices": slices, "compression": compression}
-    return {**identity, "again": again} if again else identity
+    return {**identity, "again": repeat} if repeat else identity
 
 
 def number_outputs(outputs: Sequence[tuple[ShardSlice, ...]]) -> list[RebuildOutput]:
