@@ -92,7 +92,7 @@ def swap_unseen(path: Path, data: bytes) -> None:
         "from gzip to gzip",
     ],
 )
-def test_whatever_becomes_of_a_file_the_digests_of_its_shards_are_right(
+def test_changing_file_never_gives_wrong_digest(
     version: Version,
     tmp_path: Path,
     data: bytes,
@@ -138,7 +138,7 @@ class OneRefused:
         return True
 
 
-def test_a_shard_that_becomes_something_else_is_made_again_with_its_quarantine(
+def test_unexpected_content_is_written_again(
     tmp_path: Path,
 ) -> None:
     store = open_store(tmp_path)
@@ -153,7 +153,7 @@ def test_a_shard_that_becomes_something_else_is_made_again_with_its_quarantine(
     assert store.read(plan.quarantine(0)).count(b"\n") == 1
 
 
-def test_a_file_written_to_between_the_passes_is_refused(version: Version, tmp_path: Path) -> None:
+def test_file_changed_between_passes_raises(version: Version, tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     path.write_bytes(PLAIN)
     source = open_source(path)

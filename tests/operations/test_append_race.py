@@ -27,7 +27,7 @@ def records_of(source: int) -> list[bytes]:
 
 
 @pytest.mark.sweep
-def test_appends_of_the_same_sources_race_with_rebuilds_and_readers(tmp_path: Path) -> None:
+def test_racing_appends_rebuilds_and_readers_agree(tmp_path: Path) -> None:
     paths = []
     for source in range(SOURCES):
         paths.append(tmp_path / f"{source}.tfrecord")

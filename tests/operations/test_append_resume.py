@@ -109,7 +109,7 @@ def test_finished_shards_are_not_written_again(tmp_path: Path, row: int) -> None
     assert names < {shard.name for shard in version.latest().shards}
 
 
-def test_a_finished_shard_that_begins_at_another_row_is_not_used(tmp_path: Path) -> None:
+def test_resume_ignores_shard_of_other_first_row(tmp_path: Path) -> None:
     """As when another release, or another library, cut the part before it elsewhere."""
     first, *others = crashed(tmp_path, 40)
     assert others
@@ -125,7 +125,7 @@ def test_a_finished_shard_that_begins_at_another_row_is_not_used(tmp_path: Path)
     assert others[0].name not in {shard.name for shard in version.latest().shards}
 
 
-def test_an_append_stopped_before_its_commit_only_has_to_commit(tmp_path: Path) -> None:
+def test_resume_before_commit_only_commits(tmp_path: Path) -> None:
     script = {("create", number): Fault.FAILED for number in count_of_creates(tmp_path)[-1:]}
     root = tmp_path / "root"
     with pytest.raises(StorageError):
@@ -144,9 +144,7 @@ def count_of_creates(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
-def test_whichever_write_fails_the_next_append_ends_in_one_copy(
-    tmp_path: Path, fault: Fault
-) -> None:
+def test_resume_after_any_failed_write(tmp_path: Path, fault: Fault) -> None:
     failed = []
     for number in count_of_creates(tmp_path):
         root = tmp_path / str(number)
@@ -162,9 +160,7 @@ def test_whichever_write_fails_the_next_append_ends_in_one_copy(
 
 
 @pytest.mark.parametrize("fault", [Fault.FAILED, Fault.RESET, Fault.REPLY_LOST])
-def test_an_index_that_cannot_be_written_does_not_lose_a_shard(
-    tmp_path: Path, fault: Fault
-) -> None:
+def test_failed_index_write_keeps_shard(tmp_path: Path, fault: Fault) -> None:
     for number in range(1, 5):
         root = tmp_path / str(number)
         try:
@@ -174,7 +170,7 @@ def test_an_index_that_cannot_be_written_does_not_lose_a_shard(
         assert_landed_once(root)
 
 
-def test_a_write_whose_answer_was_lost_is_not_done_twice(tmp_path: Path) -> None:
+def test_lost_reply_writes_once(tmp_path: Path) -> None:
     quarantine, shard, receipt = 1, 2, 3
     for number in (quarantine, shard, receipt):
         root = tmp_path / str(number)
@@ -184,7 +180,7 @@ def test_a_write_whose_answer_was_lost_is_not_done_twice(tmp_path: Path) -> None
         assert {path.name for path in (root / DATASET / "shards").glob("*.tfrecord")} == held
 
 
-def test_what_vacuum_took_of_a_stopped_append_is_made_anew(tmp_path: Path) -> None:
+def test_resume_rewrites_vacuumed_shards(tmp_path: Path) -> None:
     taken = {path.name for path in crashed(tmp_path)}
     report = vacuum(tmp_path, DATASET, retention=timedelta(0), dry_run=False, without_log=["v1"])
     assert {name.rpartition("/")[2] for name in (file.name for file in report.files)} > taken
@@ -193,7 +189,7 @@ def test_what_vacuum_took_of_a_stopped_append_is_made_anew(tmp_path: Path) -> No
     assert not taken & {shard.name for shard in version.latest().shards}
 
 
-def test_shards_that_vacuum_announces_before_they_are_committed_are_made_anew(
+def test_append_rewrites_shards_announced_meanwhile(
     tmp_path: Path,
 ) -> None:
     entry = count_of_creates(tmp_path)[-1]
@@ -210,7 +206,7 @@ def test_shards_that_vacuum_announces_before_they_are_committed_are_made_anew(
     assert operations == ["create", "vacuum", "append"]
 
 
-def test_shards_that_vacuum_announced_and_did_not_delete_yet_are_not_used(tmp_path: Path) -> None:
+def test_resume_ignores_announced_shards(tmp_path: Path) -> None:
     finished = crashed(tmp_path)
     kept = {path: path.read_bytes() for path in (tmp_path / DATASET / "shards").iterdir()}
     vacuum(tmp_path, DATASET, retention=timedelta(0), dry_run=False, without_log=["v1"])
@@ -221,7 +217,7 @@ def test_shards_that_vacuum_announced_and_did_not_delete_yet_are_not_used(tmp_pa
     assert not {path.name for path in finished} & {s.name for s in version.latest().shards}
 
 
-def test_a_rotten_shard_of_a_stopped_append_is_not_used(tmp_path: Path) -> None:
+def test_resume_ignores_rotten_shard(tmp_path: Path) -> None:
     rotten, *sound = crashed(tmp_path)
     rotten.write_bytes(flipped(rotten.read_bytes(), 4000))
     run(tmp_path)
@@ -232,7 +228,7 @@ def test_a_rotten_shard_of_a_stopped_append_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["gone", "cut", "changed", "of another format"])
-def test_a_shard_without_its_receipt_is_not_trusted(tmp_path: Path, what: str) -> None:
+def test_resume_ignores_shard_without_receipt(tmp_path: Path, what: str) -> None:
     shard = crashed(tmp_path)[0]
     receipt = shard.with_name(shard.name + ".receipt")
     data = receipt.read_bytes()
@@ -251,7 +247,7 @@ def test_a_shard_without_its_receipt_is_not_trusted(tmp_path: Path, what: str) -
     assert version.latest().shards[0].name == shard.name.replace(".tfrecord", ".1.tfrecord")
 
 
-def test_a_name_that_is_taken_by_other_bytes_gets_another_attempt(tmp_path: Path) -> None:
+def test_occupied_name_gets_next_attempt(tmp_path: Path) -> None:
     run(tmp_path / "first")
     names = [shard.name for shard in Version(tmp_path / "first", NAME).latest().shards]
     folder = tmp_path / "root" / DATASET / "shards"
@@ -266,7 +262,7 @@ def test_a_name_that_is_taken_by_other_bytes_gets_another_attempt(tmp_path: Path
     assert (folder / names[2].replace(".2.", ".1.")).read_bytes() == b"someone else's"
 
 
-def test_a_quarantine_that_is_gone_is_made_anew(tmp_path: Path) -> None:
+def test_resume_rewrites_missing_quarantine(tmp_path: Path) -> None:
     crashed(tmp_path)
     for path in (tmp_path / DATASET / "quarantine").iterdir():
         path.unlink()
@@ -276,7 +272,7 @@ def test_a_quarantine_that_is_gone_is_made_anew(tmp_path: Path) -> None:
         assert (tmp_path / name).is_file()
 
 
-def test_shards_too_large_to_be_created_if_absent_have_names_that_are_drawn_and_found_again(
+def test_large_shards_have_random_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("shardline.storage.object_store._LARGEST_CREATE", 500)
@@ -295,7 +291,7 @@ def test_shards_too_large_to_be_created_if_absent_have_names_that_are_drawn_and_
     assert run(store).entry is None
 
 
-def test_nobody_sees_temporary_files_of_a_stopped_append(tmp_path: Path) -> None:
+def test_stopped_append_leaves_no_visible_temporary_file(tmp_path: Path) -> None:
     crashed(tmp_path)
     hidden = [path for path in tmp_path.rglob(".*") if path.is_file()]
     assert hidden == []
@@ -341,7 +337,7 @@ def made_of(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LENGTHS, st.tuples(SIZES, SIZES), st.integers(1, 1500), st.integers(1, 4))
-def test_shards_do_not_depend_on_how_the_rows_were_read_or_by_how_many(
+def test_shards_are_independent_of_chunks_and_workers(
     packing: str,
     lengths: list[int | None],
     sizes: tuple[list[int], list[int]],
@@ -357,7 +353,7 @@ def test_shards_do_not_depend_on_how_the_rows_were_read_or_by_how_many(
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FEW, FEW, st.integers(0, 50), st.integers(300, 1500))
-def test_shards_do_not_depend_on_where_an_append_was_resumed(
+def test_shards_are_independent_of_resume(
     packing: str, sizes: list[int], others: list[int], row: int, target: int
 ) -> None:
     content = [bytes([at]) * (37 * at % 400) if at % 11 else None for at in range(60)]

@@ -118,7 +118,7 @@ def test_protobuf_reads_the_same_feature_lists(tmp_path: Path) -> None:
     assert [m.context.feature["id"].int64_list.value[0] for m in messages] == [1, 2, 3, 4]
 
 
-def test_the_spec_of_what_was_written_parses_it(tmp_path: Path) -> None:
+def test_written_examples_parse_by_spec(tmp_path: Path) -> None:
     path = tmp_path / "a"
     table = pa.table(
         {"x": pa.array([1, 2]), "y": pa.array([[1.0, 2.0]] * 2, pa.list_(pa.float32()))}
@@ -131,7 +131,7 @@ def test_the_spec_of_what_was_written_parses_it(tmp_path: Path) -> None:
     assert parsed["y"].numpy().tolist() == [[1.0, 2.0]] * 2
 
 
-def test_the_bytes_are_those_of_protobuf_and_do_not_depend_on_the_order_of_columns(
+def test_written_bytes_match_protobuf(
     tmp_path: Path,
 ) -> None:
     rows = pa.table({"b": [b"x", b"y"], "a": pa.array([1, 2])})
@@ -143,7 +143,7 @@ def test_the_bytes_are_those_of_protobuf_and_do_not_depend_on_the_order_of_colum
 
 @pytest.mark.parametrize("first", range(5))
 @pytest.mark.parametrize("count", range(5))
-def test_a_slice_is_written_as_what_it_shows(tmp_path: Path, first: int, count: int) -> None:
+def test_write_slice_writes_its_rows(tmp_path: Path, first: int, count: int) -> None:
     part = TABLE.slice(first, count)
     write_examples(tmp_path / "a", part)
     if part.num_rows:
@@ -186,7 +186,7 @@ SAME_KIND = {
 
 
 @pytest.mark.parametrize("name", SAME_KIND)
-def test_every_arrow_type_with_a_kind_is_written(tmp_path: Path, name: str) -> None:
+def test_write_each_arrow_type(tmp_path: Path, name: str) -> None:
     array, column, expected = SAME_KIND[name]
     assert journey(tmp_path / "a", array, column) == expected
     assert journey(tmp_path / "a", array.slice(1), column) == expected[1:]
@@ -209,7 +209,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_record_cannot_hold_is_refused_with_its_record(tmp_path: Path, name: str) -> None:
+def test_write_invalid_value_raises_with_record(tmp_path: Path, name: str) -> None:
     array, record = REFUSED[name]
     path = tmp_path / "a"
     with pytest.raises(ColumnError) as caught:
@@ -218,7 +218,7 @@ def test_what_a_record_cannot_hold_is_refused_with_its_record(tmp_path: Path, na
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_lies_outside_a_slice_is_not_refused(tmp_path: Path) -> None:
+def test_write_ignores_values_outside_slice(tmp_path: Path) -> None:
     for array, expected in (
         (pa.array([[2**63], [1]], pa.list_(pa.uint64())), [[1]]),
         (pa.array([[None], [1]], pa.list_(pa.int64())), [[1]]),
@@ -230,7 +230,7 @@ def test_what_lies_outside_a_slice_is_not_refused(tmp_path: Path) -> None:
         assert journey(tmp_path / "a", array.slice(1), column) == expected
 
 
-def test_the_record_of_an_error_is_counted_from_the_start_of_the_table(tmp_path: Path) -> None:
+def test_error_counts_records_of_whole_table(tmp_path: Path) -> None:
     values = [1.0] * 20_000
     values[19_000] = 1e39
     with pytest.raises(ColumnError) as caught:
@@ -238,7 +238,7 @@ def test_the_record_of_an_error_is_counted_from_the_start_of_the_table(tmp_path:
     assert caught.value.record == 19_000
 
 
-def test_infinity_and_nan_are_floats_like_any_other(tmp_path: Path) -> None:
+def test_infinity_and_nan_round_trip(tmp_path: Path) -> None:
     array = pa.array([float("inf"), float("-inf"), float("nan")], pa.float64())
     back = journey(tmp_path / "a", array, Column("x", "float"))
     assert back[:2] == [float("inf"), float("-inf")]
@@ -246,7 +246,7 @@ def test_infinity_and_nan_are_floats_like_any_other(tmp_path: Path) -> None:
 
 
 @bulk_needs_the_compiled_kernel
-def test_many_rows_come_back_in_order_and_in_several_batches(tmp_path: Path) -> None:
+def test_read_many_rows_in_order(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array(range(50_000)), "y": pa.array([bytes(200)] * 50_000)})
     write_examples(tmp_path / "a", table)
     batches = list(read_examples(tmp_path / "a", [Column("x", "int64")]))
@@ -259,7 +259,7 @@ def test_columns_of_python_lists_are_taken_too(tmp_path: Path) -> None:
     assert records_of(tmp_path / "a") == [example_of(x=1, y=b"a"), example_of(x=2, y=b"b")]
 
 
-def test_a_feature_that_does_not_fit_its_column_is_told_with_file_and_record(
+def test_read_mismatch_raises_with_file_and_record(
     tmp_path: Path,
 ) -> None:
     path = made(tmp_path / "a", framed(example_of(x=1), example_of(x=1.5), example_of(x=[1, 2])))
@@ -274,7 +274,7 @@ def test_a_feature_that_does_not_fit_its_column_is_told_with_file_and_record(
         assert str(path) in str(caught.value)
 
 
-def test_damage_and_foreign_payloads_are_told_with_their_place(tmp_path: Path) -> None:
+def test_read_corrupt_record_raises_with_position(tmp_path: Path) -> None:
     data = framed(example_of(x=1), b"\x08own bytes", example_of(x=2))
     second = len(framed(example_of(x=1)))
     with pytest.raises(CorruptFileError) as caught:
@@ -285,7 +285,7 @@ def test_damage_and_foreign_payloads_are_told_with_their_place(tmp_path: Path) -
     assert (caught.value.kind, caught.value.record, caught.value.offset) == ("length-crc", 0, 0)
 
 
-def test_an_existing_file_is_overwritten_only_if_asked(tmp_path: Path) -> None:
+def test_write_existing_file_needs_overwrite(tmp_path: Path) -> None:
     path = made(tmp_path / "a", b"precious")
     with pytest.raises(FileExistsError):
         write_examples(path, {"x": [1]})
@@ -293,7 +293,7 @@ def test_an_existing_file_is_overwritten_only_if_asked(tmp_path: Path) -> None:
     assert write_examples(path, {"x": [1]}, overwrite=True) == 1
 
 
-def test_a_table_without_rows_is_an_empty_file(tmp_path: Path) -> None:
+def test_write_empty_table_gives_empty_file(tmp_path: Path) -> None:
     assert write_examples(tmp_path / "a", pa.table({"x": pa.array([], pa.int64())})) == 0
     assert (tmp_path / "a").read_bytes() == b""
     assert list(read_examples(tmp_path / "a", [Column("x", "int64")])) == []

@@ -42,7 +42,7 @@ def told_by(reports: list[ShardReport]) -> list[str]:
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_a_sound_stack_verifies_with_each_base_once(tmp_path: Path, *, quick: bool) -> None:
+def test_verify_reads_each_base_once(tmp_path: Path, *, quick: bool) -> None:
     tagged(tmp_path)
     version = Version(tmp_path, "digits/v3")
     report = verify_version(version, quick=quick)
@@ -64,9 +64,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_record_with_anything_but_its_own_features_is_a_violation(
-    tmp_path: Path, case: str
-) -> None:
+def test_overlay_record_with_other_feature_is_violation(tmp_path: Path, case: str) -> None:
     bad, why = BAD[case]
     base = published(tmp_path, NUMBERS, numbers(0, 3))
     version = lay(base, "digits/v2", SCORED, [score(0), bad, score(2)])
@@ -80,7 +78,7 @@ def test_a_record_with_anything_but_its_own_features_is_a_violation(
     assert failed.check == "schema"
 
 
-def test_a_layer_in_the_middle_is_held_to_its_own_features_too(tmp_path: Path) -> None:
+def test_middle_layer_with_other_feature_is_violation(tmp_path: Path) -> None:
     base = published(tmp_path, NUMBERS, numbers(0, 2))
     below = lay(base, "digits/v2", SCORED, [score(0), example_of(score=0.5, x=7)]).latest()
     version = lay(below, "digits/v3", extended(SCORED, TAGS), [tags(0), tags(1)])
@@ -104,7 +102,7 @@ SPOILED: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("case", SPOILED)
-def test_a_base_that_is_not_there_or_cut_is_told_by_all(tmp_path: Path, case: str) -> None:
+def test_missing_or_cut_base_is_reported_by_all(tmp_path: Path, case: str) -> None:
     spoil, why = SPOILED[case]
     snapshot = scored(tmp_path)
     version = Version(tmp_path, "digits/v2")
@@ -125,7 +123,7 @@ def test_a_base_that_is_not_there_or_cut_is_told_by_all(tmp_path: Path, case: st
     assert (looked.rejected, looked.published) == ((), None)
 
 
-def test_damage_of_a_base_is_found_by_verify_and_left_to_its_own_check(tmp_path: Path) -> None:
+def test_corrupt_base_fails_verify_not_check(tmp_path: Path) -> None:
     snapshot = scored(tmp_path)
     version = Version(tmp_path, "digits/v2")
     path = files_below(tmp_path, snapshot)[3]
@@ -151,7 +149,7 @@ def test_damage_of_an_overlay_is_its_own(tmp_path: Path) -> None:
     assert not check_version(version, recheck=True).ok
 
 
-def test_a_base_that_went_to_vacuum_is_told_with_the_entry(tmp_path: Path) -> None:
+def test_vacuumed_base_is_reported_with_entry(tmp_path: Path) -> None:
     snapshot = scored(tmp_path)
     version, below = Version(tmp_path, "digits/v2"), Version(tmp_path, "digits/v1")
     path = files_below(tmp_path, snapshot)[0]
@@ -164,7 +162,7 @@ def test_a_base_that_went_to_vacuum_is_told_with_the_entry(tmp_path: Path) -> No
     assert f"entry {below.state.number} of" in told
 
 
-def test_with_a_look_an_overlay_whose_base_changed_in_the_log_is_read_again(tmp_path: Path) -> None:
+def test_find_missing_rechecks_overlay_of_changed_base(tmp_path: Path) -> None:
     scored(tmp_path)
     version = Version(tmp_path, "digits/v2")
     assert check_version(version, find_missing=True).shards == []

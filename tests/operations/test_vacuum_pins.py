@@ -80,9 +80,7 @@ def follow(root: Path, report: VacuumReport) -> None:
 
 
 @pytest.mark.parametrize("plan", ["digits/pairs", "other/pairs"])
-def test_what_a_plan_on_overlays_was_read_from_goes_in_one_run_when_it_was_made_anew(
-    tmp_path: Path, plan: str
-) -> None:
+def test_vacuum_deletes_inputs_of_recreated_plan_at_once(tmp_path: Path, plan: str) -> None:
     root = tmp_path / "root"
     v1 = landed(tmp_path, (0, 4), (4, 8))
     v2 = extended(v1, version_in(tmp_path))
@@ -118,7 +116,7 @@ def rolled_back(tmp_path: Path) -> tuple[Version, Version]:
     return opened(base), into
 
 
-def test_a_shard_goes_though_its_pin_shares_others_with_one_that_is_needed(tmp_path: Path) -> None:
+def test_vacuum_deletes_shard_of_shared_pin(tmp_path: Path) -> None:
     root = tmp_path / "root"
     base, into = rolled_back(tmp_path)
     report = at_once(root)
@@ -132,7 +130,7 @@ def test_a_shard_goes_though_its_pin_shares_others_with_one_that_is_needed(tmp_p
     assert table(opened(into).latest())["double"] == [0, 2]
 
 
-def test_a_version_that_was_rolled_back_itself_keeps_less_when_it_is_made_anew(
+def test_rolled_back_version_retains_less_after_recreation(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "root"
@@ -149,7 +147,7 @@ def test_a_version_that_was_rolled_back_itself_keeps_less_when_it_is_made_anew(
     assert shards_in(root) == newest_shards(base, into)
 
 
-def test_the_damaged_shard_goes_when_what_lies_on_it_follows_its_repair(tmp_path: Path) -> None:
+def test_vacuum_deletes_corrupt_base_after_repair(tmp_path: Path) -> None:
     root = tmp_path / "root"
     base = base_of(tmp_path, (0, 4), (4, 8))
     into = extended(base, version_in(tmp_path))
@@ -165,7 +163,7 @@ def test_the_damaged_shard_goes_when_what_lies_on_it_follows_its_repair(tmp_path
     assert verify_version(opened(into)).ok
 
 
-def test_a_tag_on_an_overlay_is_told_as_what_keeps_its_base(tmp_path: Path) -> None:
+def test_vacuum_reports_tag_on_overlay_as_retainer(tmp_path: Path) -> None:
     root = tmp_path / "root"
     v1 = landed(tmp_path, (0, 4), (4, 8))
     v2 = extended(v1, version_in(tmp_path))
@@ -182,7 +180,7 @@ def test_a_tag_on_an_overlay_is_told_as_what_keeps_its_base(tmp_path: Path) -> N
     assert files_with(root, marker(2)) == []
 
 
-def test_each_of_two_overlays_on_each_other_is_told_by_name(tmp_path: Path) -> None:
+def test_vacuum_reports_each_stacked_overlay(tmp_path: Path) -> None:
     root = tmp_path / "root"
     base = base_of(tmp_path, (0, 2), (2, 4))
     second = extended(base, version_in(tmp_path))
@@ -201,7 +199,7 @@ def test_each_of_two_overlays_on_each_other_is_told_by_name(tmp_path: Path) -> N
     assert verify_version(opened(third)).ok
 
 
-def test_what_was_in_use_lately_waits_for_the_time_to_keep_and_then_goes_in_one_run(
+def test_vacuum_deletes_dependencies_after_retention(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "root"
@@ -225,7 +223,7 @@ def test_what_was_in_use_lately_waits_for_the_time_to_keep_and_then_goes_in_one_
     assert shards_in(root) == newest_shards(base, into)
 
 
-def test_a_plan_that_is_lost_keeps_all_that_it_may_need(tmp_path: Path) -> None:
+def test_lost_plan_retains_possible_inputs(tmp_path: Path) -> None:
     root = tmp_path / "root"
     v1 = landed(tmp_path, (0, 4), (4, 8))
     pairs = planned(v1, version_in(tmp_path, "digits/pairs"))
@@ -238,7 +236,7 @@ def test_a_plan_that_is_lost_keeps_all_that_it_may_need(tmp_path: Path) -> None:
     assert whys(report) == [("digits/v1@1", "digits/pairs is read with it")]
 
 
-def test_what_vacuum_takes_while_a_plan_is_made_is_never_read_with_it(tmp_path: Path) -> None:
+def test_plan_during_vacuum_never_reads_deleted_shard(tmp_path: Path) -> None:
     root = tmp_path / "root"
     base = base_of(tmp_path, (0, 2), (2, 4))
 
@@ -260,9 +258,7 @@ def test_what_vacuum_takes_while_a_plan_is_made_is_never_read_with_it(tmp_path: 
 
 
 @pytest.mark.parametrize("step", [1, 2], ids=["lets go", "announces"])
-def test_an_overlay_that_is_committed_while_vacuum_is_at_work_keeps_its_base(
-    tmp_path: Path, step: int
-) -> None:
+def test_overlay_during_vacuum_retains_base(tmp_path: Path, step: int) -> None:
     root = tmp_path / "root"
     base = base_of(tmp_path, (0, 2), (2, 4))
     into = extended(base, version_in(tmp_path))
