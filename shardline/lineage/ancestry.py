@@ -395,7 +395,7 @@ class SnapshotAncestry:
         listing = self._logs.listing(version, number)
         groups: dict[int, list[Shard]] = {}
         for interval in () if listing is None else listing.intervals:
-            groups.setdefault(interval.landed, []).append(interval.shard)
+            groups.setdefault(interval.added_entry, []).append(interval.shard)
         return groups
 
     def _list_used(self, version: str) -> list[int]:
@@ -462,9 +462,9 @@ class VersionAtSnapshot(SnapshotAncestry):
         seen = {interval.shard.name for interval in pending}
         groups: dict[int, list[Shard]] = {}
         for interval in pending:  # Grows while it is read.
-            entry = self._logs.index.entry(version, interval.landed)
+            entry = self._logs.index.entry(version, interval.added_entry)
             if entry.inputs or not is_in_place_entry(entry):
-                groups.setdefault(interval.landed, []).append(interval.shard)
+                groups.setdefault(interval.added_entry, []).append(interval.shard)
                 continue
             before = self._logs.listing(version, entry.snapshot - 1)
             for earlier in () if before is None else before.intervals:

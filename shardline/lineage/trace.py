@@ -137,7 +137,7 @@ class RecordTracer:
             EntryRef.of(entry),
             features=self._index.origins(entry) if entry.inputs else {},
             remark=remark,
-            reused=interval.landed if interval.landed != first else None,
+            reused=interval.added_entry if interval.added_entry != first else None,
         )
         return step, upstream
 
@@ -146,9 +146,9 @@ class RecordTracer:
         try:
             return map_record_up(self._index, entry, interval.shard, inside)
         except TraceGapError:
-            if interval.landed == entry.number:
+            if interval.added_entry == entry.number:
                 raise
-        reusing = self._index.entry(entry.label, interval.landed)
+        reusing = self._index.entry(entry.label, interval.added_entry)
         return map_record_up(self._index, reusing, interval.shard, inside)
 
 
@@ -176,7 +176,7 @@ class DownstreamIndex:
         A descendant takes 8 bytes of memory, and a listed one 16 more.
         """
         descendants = Descendants(self, limit)
-        entry = self.index.entry(version, interval.landed)
+        entry = self.index.entry(version, interval.added_entry)
         itself = np.array([inside], np.int64)
         pending = {(version, interval.shard.name): [itself]}
         descendants.add(entry, RecordOutcome(interval.shard.name, itself, itself), None)

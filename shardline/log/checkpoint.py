@@ -289,13 +289,19 @@ def _base(row: ReplayedShard) -> tuple[str | None, bytes | None]:
 
 
 def _released(made: ReplayedSnapshot) -> int:
-    return 0 if made.released is None else microseconds(made.released)
+    return 0 if made.unreferenced is None else microseconds(made.unreferenced)
 
 
-_MARKS: dict[str, Getter] = {name: attrgetter(name) for name in ("passed", "failed", "told")}
+_MARKS: dict[str, Getter] = {
+    "passed": attrgetter("passed"),
+    "failed": attrgetter("failed"),
+    "told": attrgetter("failed_entry"),
+}
 _STAY_NUMBERS: dict[str, Getter] = {
     **_MARKS,
-    **{name: attrgetter(name) for name in ("since", "until", "landed", "once")},
+    **{name: attrgetter(name) for name in ("since", "until")},
+    "landed": attrgetter("added_entry"),
+    "once": attrgetter("ever_passed"),
     **{name: attrgetter(f"shard.{name}") for name in ("records", "bytes")},
     "compression": lambda row: COMPRESSIONS.index(row.shard.compression),
 }
@@ -308,7 +314,8 @@ _STAYS: dict[str, Getter] = {
 }
 _MOMENT_NUMBERS: dict[str, Getter] = {
     **_MARKS,
-    **{name: attrgetter(name) for name in ("entry", "made_from", "rejected")},
+    **{name: attrgetter(name) for name in ("entry", "rejected")},
+    "made_from": attrgetter("parent"),
     **{name: attrgetter(f"totals.{name}") for name in ("records", "bytes", "shards")},
     "time": lambda made: microseconds(made.time),
     "released": _released,

@@ -31,32 +31,35 @@ _LOOKED_AT = 8
 class ReplayedShard:
     """A shard in the snapshots [since, until), with its check results."""
 
-    __slots__ = ("failed", "landed", "once", "passed", "shard", "since", "told", "until")
+    __slots__ = (
+        *("added_entry", "ever_passed", "failed", "failed_entry", "passed", "shard", "since"),
+        "until",
+    )
 
-    def __init__(self, shard: Shard, since: int, until: int, landed: int) -> None:
+    def __init__(self, shard: Shard, since: int, until: int, added_entry: int) -> None:
         self.shard = shard
         self.since = since
         self.until = until
-        self.landed = landed
-        self.passed = self.failed = self.once = self.told = 0
+        self.added_entry = added_entry
+        self.passed = self.failed = self.ever_passed = self.failed_entry = 0
 
     def again(self, since: int, until: int) -> ReplayedShard:
         """Return another interval of the shard, with the same check results."""
-        other = ReplayedShard(self.shard, since, until, self.landed)
+        other = ReplayedShard(self.shard, since, until, self.added_entry)
         other.passed, other.failed = self.passed, self.failed
-        other.once, other.told = self.once, self.told
+        other.ever_passed, other.failed_entry = self.ever_passed, self.failed_entry
         return other
 
 
 class ReplayedSnapshot:
-    """A snapshot, as `timeline` tells of it, with the digest of the entry that made it.
+    """A snapshot with its check results, and the digest of its entry.
 
     `published` is the entry by which it became the newest published one, 0 if it never was.
     """
 
     __slots__ = (
-        *("content", "digest", "entry", "failed", "made_from", "number", "passed"),
-        *("published", "rejected", "released", "time", "told", "totals"),
+        *("content", "digest", "entry", "failed", "failed_entry", "number", "parent", "passed"),
+        *("published", "rejected", "time", "totals", "unreferenced"),
     )
 
     def __init__(self, number: int, entry: int, time: datetime) -> None:
@@ -65,9 +68,9 @@ class ReplayedSnapshot:
         self.time = time
         self.totals: Totals
         self.content = self.digest = ""
-        self.released: datetime | None = None
-        self.made_from = self.rejected = self.published = 0
-        self.passed = self.failed = self.told = 0
+        self.unreferenced: datetime | None = None
+        self.parent = self.rejected = self.published = 0
+        self.passed = self.failed = self.failed_entry = 0
 
 
 class _Policy:

@@ -100,14 +100,14 @@ class _ShardList:
         """Record a check result of shards that were added before."""
         for name in names:
             for row in self.named.get(name, ()):
-                if row.landed >= entry:
+                if row.added_entry >= entry:
                     continue
                 old = row.passed, row.failed
                 new = _mark(row, bit, passed=passed)
                 if passed:
-                    row.once |= 1 << bit
+                    row.ever_passed |= 1 << bit
                 else:
-                    row.told = entry
+                    row.failed_entry = entry
                 if new != old:
                     row.passed, row.failed = new
                     self._gate.judged(row, *old)
@@ -153,17 +153,21 @@ class _SnapshotList:
     ) -> None:
         """Add a snapshot; `again`: its content has the check results that it had before."""
         row = ReplayedSnapshot(len(self.rows) + 1, entry, time)
-        row.totals, row.content, row.made_from = totals, content, made_from
+        row.totals, row.content, row.parent = totals, content, made_from
         same = self.by_content.setdefault(content, [])
         if same and again:
             other = same[-1]
-            row.passed, row.failed, row.told = other.passed, other.failed, other.told
+            row.passed, row.failed, row.failed_entry = (
+                other.passed,
+                other.failed,
+                other.failed_entry,
+            )
         same.append(row)
         self.rows.append(row)
 
     def release(self, number: int, time: datetime) -> None:
         """Record when a snapshot lost a reference."""
-        self.rows[number - 1].released = time
+        self.rows[number - 1].unreferenced = time
 
     def reject(self, number: int, entry: int) -> None:
         """Record that a snapshot was rejected."""
@@ -173,7 +177,7 @@ class _SnapshotList:
         """Record a check result of all snapshots with a content."""
         for row in self.by_content.get(content, ()):
             row.passed, row.failed = _mark(row, bit, passed=passed)
-            row.told = row.told if passed else entry
+            row.failed_entry = row.failed_entry if passed else entry
 
 
 def _mark(row: ReplayedShard | ReplayedSnapshot, bit: int, *, passed: bool) -> tuple[int, int]:

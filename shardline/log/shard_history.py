@@ -1,12 +1,9 @@
-"""Which shards a version held when: the whole history of its list, as columns.
+"""Columnar history of shard membership, one row per interval.
 
-A stay is one shard in the list from one snapshot (`since`) until another (`until`, exclusive). The
-shards of snapshot n, in order, are the rows with since <= n < until, so any snapshot, past or
-present, is one comparison away. Rows are only ever added or ended. `landed` is the entry that
-brought the shard in; `passed` and `failed` are sets of checks, a bit for each, by the latest
-attestation; `once` are the checks that ever passed; `told` is the entry of the latest failure.
-
-Edits are kept in a list and folded in when someone looks: an append does not touch what is there.
+An interval is the snapshots [since, until) that contain a shard. The shards of snapshot n, in
+order, are the rows with since <= n < until. Rows are only added or ended. The column `landed` is
+the entry that added the shard. `passed` and `failed` are sets of checks as bits, by the latest
+attestation, `once` the checks that ever passed, `told` the entry of the latest failure.
 """
 
 from __future__ import annotations
@@ -60,11 +57,11 @@ class ShardInterval:
 
     shard: Shard
     since: int
-    landed: int
+    added_entry: int
     passed: int
     failed: int
-    once: int
-    told: int
+    ever_passed: int
+    failed_entry: int
 
 
 @dataclass(slots=True)

@@ -1,9 +1,8 @@
-"""A version's snapshots as columns: row i is snapshot i + 1.
+"""Columnar history of the snapshots of a version: row i is snapshot i + 1.
 
-`released` is when a snapshot was last let go of: as the head, as the newest published one, or by a
-tag or pin. `made_from` is the snapshot that it continues, 0 for none. `rejected` is the entry that
-rejected it. `passed`, `failed` and `told` are what checks said about its content: snapshots with
-the same content share them.
+`released` is when a snapshot last lost a reference: as the latest, as the published one, or by a
+tag or pin. `made_from` is its parent, 0 for none, `rejected` the entry that rejected it. `passed`,
+`failed` and `told` are check results of its content, which snapshots of the same content share.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class SnapshotRow:
     rejected: int
     passed: int = 0
     failed: int = 0
-    told: int = 0
+    failed_entry: int = 0
 
 
 @dataclass(slots=True)

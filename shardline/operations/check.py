@@ -135,7 +135,7 @@ def check_version(
         interval
         for interval, report in zip(intervals, reports, strict=True)
         if any(
-            not is_in(version, interval.once, check)
+            not is_in(version, interval.ever_passed, check)
             for check in attested & set(_list_failed_checks(report))
         )
     ]
@@ -343,9 +343,9 @@ def get_introducing_snapshot(version: StoredVersion, interval: ShardInterval) ->
     """Return the snapshot that added or restored a shard."""
     timeline = version.state.snapshot_history
     if timeline.get_row(interval.since).rejected:
-        return timeline.of_entry(interval.landed)
+        return timeline.of_entry(interval.added_entry)
     is_restored = version.log.entry(timeline.get_row(interval.since).entry).operation == "restore"
-    return interval.since if is_restored else timeline.of_entry(interval.landed)
+    return interval.since if is_restored else timeline.of_entry(interval.added_entry)
 
 
 def _record_attestations(

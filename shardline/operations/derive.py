@@ -439,7 +439,7 @@ def apply_rebuilds(log: Log, state: State, targets: Sequence[Shard | Task]) -> l
     }
     others = [interval for name, interval in live.items() if get_stem(name) not in set(stems)]
     applied = list(targets)
-    for number in sorted({interval.landed for interval in others}):
+    for number in sorted({interval.added_entry for interval in others}):
         entry = log.entry(number)
         rebuilt = [live.get(item.shard.name) for item in entry.added]
         inputs = _list_rebuilt_stems(log, state, entry)
@@ -461,7 +461,7 @@ def _list_rebuilt_stems(log: Log, state: State, entry: Entry) -> list[str]:
     intervals = state.shard_history.named(entry.removed)
     stems = []
     for name in entry.removed:
-        added_by = log.entry(intervals[name].landed)
+        added_by = log.entry(intervals[name].added_entry)
         stems += _list_rebuilt_stems(log, state, added_by) or [get_stem(name)]
     return list(dict.fromkeys(stems))
 

@@ -170,7 +170,7 @@ class KnownSources:
         """Source and entry of each live shard, also of those that a restore brought back."""
         state = self._state
         return {
-            (interval.shard.source, interval.landed)
+            (interval.shard.source, interval.added_entry)
             for interval in state.shard_history.at(state.snapshot)
         }
 

@@ -151,7 +151,10 @@ def iter_blockers(version: StoredVersion, number: int) -> Iterator[Blocker]:
         flag = 1 << state.bits.get(check, 31)
         if row.failed & flag:
             yield Blocker(
-                check, "failed", 0, _find_failure_reason(version, row.told, row.entry, check)
+                check,
+                "failed",
+                0,
+                _find_failure_reason(version, row.failed_entry, row.entry, check),
             )
         elif not row.passed & flag:
             yield Blocker(check, "missing", 0, "")
@@ -164,7 +167,7 @@ def _iter_shard_blockers(
     failed = [interval for interval in intervals if interval.failed & flag]
     unknown = [interval for interval in intervals if not (interval.failed | interval.passed) & flag]
     if failed:
-        detail = _find_failure_reason(version, failed[0].told, failed[0].landed, check)
+        detail = _find_failure_reason(version, failed[0].failed_entry, failed[0].added_entry, check)
         yield Blocker(check, "failed", len(failed), detail)
     if unknown:
         yield Blocker(check, "missing", len(unknown), "")

@@ -69,7 +69,7 @@ def list_covering_shards(
     for interval in state.shard_history.at(state.snapshot):
         if interval.failed:
             continue
-        entry = reader.entry(interval.landed)
+        entry = reader.entry(interval.added_entry)
         cover = None if entry is None else entry.covers.get(interval.shard.name)
         if entry is None or cover is None:
             continue

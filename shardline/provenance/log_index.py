@@ -469,7 +469,7 @@ def get_base_shard(entry: Entry, position: int) -> str:
 def find_added_shard(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard]:
     """Return the entry that added a shard, and the shard; for a repaired shard, the original."""
     interval = version.state.shard_history.named([shard.name])[shard.name]
-    entry = version.log.entry(interval.landed)
+    entry = version.log.entry(interval.added_entry)
     if entry.operation == "repair":
         old = entry.read(RepairParameters).shard
         return find_added_shard(version, version.state.shard_history.named([old])[old].shard)

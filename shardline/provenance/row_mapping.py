@@ -309,7 +309,7 @@ def find_first_repair(index: LogIndex, entry: Entry) -> tuple[Entry, str]:
             version=listing.version,
             snapshot=listing.snapshot,
         )
-    landed = index.entry(listing.version, listing.intervals[place].landed)
+    landed = index.entry(listing.version, listing.intervals[place].added_entry)
     return find_first_repair(index, landed) if landed.operation == "repair" else (entry, old)
 
 

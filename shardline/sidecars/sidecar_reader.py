@@ -73,7 +73,7 @@ class SidecarReader:
             interval = intervals.get(get_sidecar_shard(name))
             if number is not None or interval is not None:
                 numbers[name] = (
-                    interval.landed if number is None and interval is not None else number or 0
+                    interval.added_entry if number is None and interval is not None else number or 0
                 )
         entries = {number: self.version.log.entry(number) for number in set(numbers.values())}
         return {

@@ -136,7 +136,7 @@ def test_since_filters_findings_but_not_the_chain(root: Root) -> None:
     version = root.version()
     shard = version.latest().shards[0]
     (root.folder / version.shard_name(shard)).unlink()
-    landed = version.state.shard_history.named([shard.name])[shard.name].landed
+    landed = version.state.shard_history.named([shard.name])[shard.name].added_entry
     snapshot = version.state.snapshot_history.of_entry(landed)
     time = version.snapshot(snapshot).time
     for since in (snapshot, time):

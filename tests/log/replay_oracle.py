@@ -251,15 +251,19 @@ class Replay:
 
     def _hold(self, entry: Entry) -> None:
         if self.made:
-            self.made[-1].released = entry.time
+            self.made[-1].unreferenced = entry.time
         made = ReplayedSnapshot(entry.snapshot, entry.number, entry.time)
         made.digest = entry.digest
         made.totals, made.content = self.totals, self.content or ""
-        made.made_from = self._made_from(entry)
+        made.parent = self._made_from(entry)
         same = self._same.setdefault(made.content, [])
         if same and entry.operation in BRINGS_BACK:
             other = same[-1]
-            made.passed, made.failed, made.told = other.passed, other.failed, other.told
+            made.passed, made.failed, made.failed_entry = (
+                other.passed,
+                other.failed,
+                other.failed_entry,
+            )
         same.append(made)
         self.made.append(made)
         self.so_far.begin(made.number, self.live)
@@ -281,7 +285,7 @@ class Replay:
                 continue
             for made in self._same.get(told.content, ()):
                 made.passed, made.failed = _marked(made, bit, passed=told.passed)
-                made.told = made.told if told.passed else entry.number
+                made.failed_entry = made.failed_entry if told.passed else entry.number
         if entry.rejects is not None:
             self.made[entry.rejects - 1].rejected = entry.number
         if entry.tag is not None:
@@ -293,14 +297,14 @@ class Replay:
         """Note what a check said about shards; what lands with the same entry is not meant."""
         for name in names:
             for row in self.named.get(name, ()):
-                if row.landed >= entry:
+                if row.added_entry >= entry:
                     continue
                 old = row.passed, row.failed
                 new = _marked(row, bit, passed=passed)
                 if passed:
-                    row.once |= 1 << bit
+                    row.ever_passed |= 1 << bit
                 else:
-                    row.told = entry
+                    row.failed_entry = entry
                 if new != old:
                     row.passed, row.failed = new
                     self.so_far.judged(row, *old)
@@ -311,7 +315,7 @@ class Replay:
             self.made[-1].digest = entry.digest
         if entry.published != self.published:
             if self.published is not None:
-                self.made[self.published - 1].released = entry.time
+                self.made[self.published - 1].unreferenced = entry.time
             if entry.published is not None:
                 made = self.made[entry.published - 1]
                 made.published = made.published or entry.number
@@ -321,7 +325,7 @@ class Replay:
     def _move(self, holds: dict[str, Ref], hold: Ref, time: datetime) -> None:
         old = holds.pop(hold.name, None)
         if old is not None and old.snapshot is not None:
-            self.made[old.snapshot - 1].released = time
+            self.made[old.snapshot - 1].unreferenced = time
         if hold.snapshot is not None:
             holds[hold.name] = hold
 

@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from shardline.log.publication import ReplayedShard, ReplayedSnapshot
 
 _MAX_LIVE = 24
-_SHARD_COLUMNS = ("shard", "since", "until", "landed", "passed", "failed", "once", "told")
+_SHARD_COLUMNS = (
+    *("shard", "since", "until", "added_entry", "passed", "failed", "ever_passed", "failed_entry"),
+)
 
 
 class History:

@@ -538,7 +538,7 @@ def compare(state: State, model: Model) -> None:
                 flag = 1 << bits[check]
                 assert bool(interval.passed & flag) == passed, (number, landing)
                 assert bool(interval.failed & flag) == (not passed), (number, landing)
-            assert interval.told == landing.told, (number, landing)
+            assert interval.failed_entry == landing.told, (number, landing)
         snapshot_row = state.snapshot_history.get_row(number)
         assert snapshot_row.entry == made.entry
         assert snapshot_row.content == made.content
@@ -550,7 +550,7 @@ def compare(state: State, model: Model) -> None:
         assert snapshot_row.failed == sum(
             1 << bits[check] for check, ok in made.marks.items() if not ok
         )
-        assert snapshot_row.told == made.told
+        assert snapshot_row.failed_entry == made.told
         assert state.snapshot_history.column("released")[number - 1] == made.released, number
         assert state.get_checks(number) == made.checks
         assert is_published(state, number) == (number in model.published())

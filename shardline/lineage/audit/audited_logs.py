@@ -245,7 +245,7 @@ class AuditedLogs:
             for row in log.replay.rows:
                 if row.shard.base is not None:
                     names[f"{log.dataset}/{row.shard.base.owner}"] = None
-                elif row.shard.virtual and (entry := log.entry(row.landed)) is not None:
+                elif row.shard.virtual and (entry := log.entry(row.added_entry)) is not None:
                     names |= dict.fromkeys(source.label for source in entry.inputs)
             names.pop(log.name, None)
             for name in list(names):
@@ -289,7 +289,7 @@ class AuditedShard:
     @property
     def landing(self) -> Entry | None:
         """The entry that added the shard."""
-        return self.log.entry(self.row.landed)
+        return self.log.entry(self.row.added_entry)
 
     @property
     def has_failed(self) -> bool:
@@ -324,7 +324,7 @@ class AuditedShard:
         self, kind: str, detail: str, hint: Hint, *, severity: Severity = "error"
     ) -> Finding:
         """Return a finding about the shard."""
-        entry, subject = self.returned or self.row.landed, f"shard {self.shard.name}"
+        entry, subject = self.returned or self.row.added_entry, f"shard {self.shard.name}"
         return self.log.make_finding(kind, subject, detail, hint, entry, severity=severity)
 
 
@@ -343,9 +343,9 @@ def list_shards(log: AuditedLog, since: int) -> list[AuditedShard]:
     shards = {}
     for row in replay.rows:
         name = row.shard.name
-        entry = 0 if row.landed >= since else returned.get(name, 0)
-        is_new = row.landed >= since or entry
-        if is_new and row.landed <= len(log.times) and replay.get_tombstone(name) is None:
+        entry = 0 if row.added_entry >= since else returned.get(name, 0)
+        is_new = row.added_entry >= since or entry
+        if is_new and row.added_entry <= len(log.times) and replay.get_tombstone(name) is None:
             shards[name] = AuditedShard(log, row, entry)
     return list(shards.values())
 

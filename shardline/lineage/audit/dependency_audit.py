@@ -216,7 +216,9 @@ def _find_corruption(
             action = "replaced" if entry and entry.added else "removed"
             return _LostShard(shard, "error", f"corrupt and {action} in entry {repaired}")
         if shard.is_replaced or not read:
-            return _LostShard(shard, "error", f"corrupt according to entry {shard.row.told}")
+            return _LostShard(
+                shard, "error", f"corrupt according to entry {shard.row.failed_entry}"
+            )
     if repaired is not None and not read:
         return _LostShard(shard, "warning", f"corrupt when entry {repaired} replaced it")
     return None

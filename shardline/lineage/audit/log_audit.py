@@ -228,5 +228,5 @@ def _audit_overlay_base(
             f"shard {row.shard.name}",
             f"its base {base.name} {problem}",
             _REWRITTEN,
-            row.landed,
+            row.added_entry,
         )

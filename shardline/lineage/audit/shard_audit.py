@@ -76,7 +76,7 @@ def find_missing_shards(shards: Iterable[AuditedShard], logs: AuditedLogs) -> It
             detail = f"has {file.size} bytes, expected {shard.shard.bytes}"
             yield shard.make_finding("damaged-shard", detail, _get_repair_hint(shard, logs))
         elif shard.has_failed:
-            detail = f"in use, but corrupt according to entry {shard.row.told}"
+            detail = f"in use, but corrupt according to entry {shard.row.failed_entry}"
             yield shard.make_finding("damaged-shard", detail, _get_repair_hint(shard, logs))
 
 
@@ -169,7 +169,7 @@ def _find_corruption(
         detail = f"repaired in entry {number}{losing} ({detail})"
         return shard.make_finding("repaired-shard", detail, unused, severity="note")
     if shard.is_replaced:
-        detail = f"corrupt according to entry {shard.row.told}, and not in use ({detail})"
+        detail = f"corrupt according to entry {shard.row.failed_entry}, and not in use ({detail})"
         return shard.make_finding("replaced-shard", detail, unused, severity="note")
     if name not in files:
         return next(_find_missing_shard(shard, logs), None)

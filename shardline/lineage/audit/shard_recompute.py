@@ -249,7 +249,7 @@ class ShardRecomputer:
         for version, needed in self._iter_inputs(shard):
             repaired = needed.log.repairs.get(needed.shard.name)
             if repaired is not None or needed.has_failed:
-                entry = repaired or needed.row.told
+                entry = repaired or needed.row.failed_entry
                 says = "repaired it" if repaired is not None else "says so"
                 where = f": entry {entry} of {needed.log.name} {says}"
                 return _make_corrupt_input_reason(version, where, entry)
@@ -317,7 +317,7 @@ class ShardRecomputer:
 
 def _find_origin_entry(shard: AuditedShard) -> Entry | None:
     """Return the entry that computed a shard before any repair, or None if it was salvaged."""
-    replay, number = shard.log.replay, shard.row.landed
+    replay, number = shard.log.replay, shard.row.added_entry
     while True:
         entry = shard.log.entry(number)
         if entry is None or entry.operation != "repair":
@@ -326,7 +326,7 @@ def _find_origin_entry(shard: AuditedShard) -> Entry | None:
         rows = replay.named.get(parameters.shard)
         if parameters.is_salvage or rows is None:
             return None
-        number = rows[-1].landed
+        number = rows[-1].added_entry
 
 
 @dataclass(frozen=True, slots=True)
