@@ -3,7 +3,6 @@
 A consumer is an entry in the log of the version that it read, and a pin: vacuum retains the
 snapshot until the consumer is released. The log keeps released consumers, so it shows who saw a
 record.
-
 """
 
 from __future__ import annotations

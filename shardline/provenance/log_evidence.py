@@ -4,7 +4,6 @@ Vacuum relies on a log for what nobody needs. A log that was moved away, or an o
 says too little: every later shard looks as if it had never been committed. Other logs remember. An
 entry names the snapshots that it read, an overlay its base, a pin the version that holds it, and a
 checkpoint the entry at which it was written. All of these must exist before vacuum deletes.
-
 """
 
 from __future__ import annotations
