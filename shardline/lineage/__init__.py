@@ -1,1 +1,1 @@
-"""Where data comes from, whether its history is true, and how to tell others."""
+"""Lineage: ancestry, traces, audits, exports and the report page."""

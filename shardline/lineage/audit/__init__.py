@@ -1,1 +1,1 @@
-"""The parts of an audit, each about one thing that a history claims."""
+"""The audit: each `*_audit` module has the checks of one subject."""

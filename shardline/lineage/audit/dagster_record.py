@@ -40,7 +40,7 @@ def get_asset_name(version: str) -> str:
 class RecordedMaterialization:
     """A materialization of a version, as Dagster recorded it.
 
-    `place` is the URI of the version. `parents` has version, snapshot and entry digest of each
+    `uri` is that of the version. `inputs` has version, snapshot and entry digest of each
     input.
     """
 
@@ -48,8 +48,8 @@ class RecordedMaterialization:
     entry: int | None
     content: str
     digest: str | None
-    place: str
-    parents: tuple[tuple[str, int, str], ...]
+    uri: str
+    inputs: tuple[tuple[str, int, str], ...]
     time: float
 
 
@@ -112,7 +112,7 @@ def _iter_findings(
         name = assets.get(asset) or _find_recorded_version(events, root)
         if name is None or (name not in names and name in assets.values()):
             continue
-        own = [event for event in events if event.place in {"", f"{root}/{name}"}]
+        own = [event for event in events if event.uri in {"", f"{root}/{name}"}]
         if own:
             recorded.add(name)
         log = logs.get(name)
@@ -135,7 +135,7 @@ def _iter_findings(
 
 def _find_recorded_version(events: list[RecordedMaterialization], root: str) -> str | None:
     """Return the version of an asset without a log, from the recorded URI of its data."""
-    uris = [event.place for event in events if event.place.startswith(f"{root}/")]
+    uris = [event.uri for event in events if event.uri.startswith(f"{root}/")]
     return uris[-1].removeprefix(f"{root}/") if uris else None
 
 
@@ -177,8 +177,8 @@ def _compare_events(
         elif not logs.is_in_doubt(log, log, "which snapshots Dagster recorded"):
             state = f"{log.name} has {log.replay.snapshot} snapshots"
             yield _make_missing_snapshot_finding(log.name, event, state)
-    parents = {parent for event in events for parent in event.parents}
-    for name, number, digest in sorted(parents):
+    inputs = {source for event in events for source in event.inputs}
+    for name, number, digest in sorted(inputs):
         upstream = logs.get(name)
         snapshot = None if upstream is None else upstream.snapshot(number)
         if snapshot is not None and snapshot.digest != digest:

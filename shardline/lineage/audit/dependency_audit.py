@@ -77,7 +77,7 @@ def find_orphaned_pins(log: AuditedLog, logs: AuditedLogs) -> Iterator[Finding]:
             f"{holder} pins snapshot {pin.snapshot}, but has no log",
             Hint.of(
                 "put the log back from a copy of the root; if the version was never committed, "
-                f"derive it again or release the pin: `Version(root, {log.name!r})"
+                f"derive it again or release the pin: `shardline.open(root)[{log.name!r}]"
                 f".pin({name!r}, None)`"
             ),
             log.replay.number,
@@ -107,8 +107,8 @@ def find_unreadable_snapshots(
     lost: dict[int, dict[str, _LostShard]] = {}
     for number, dependent in iter_dependents_in_use(log):
         dependencies = list_dependencies([dependent], logs)
-        found = _iter_lost_shards(dependencies, logs, corrupt, read=read)
-        lost.setdefault(number, {}).update({loss.shard.path: loss for loss in found})
+        losses_of_shard = _iter_lost_shards(dependencies, logs, corrupt, read=read)
+        lost.setdefault(number, {}).update({loss.shard.path: loss for loss in losses_of_shard})
     for number, losses in lost.items():
         if losses:
             worst, description = _describe_losses(log, losses.values())

@@ -115,8 +115,8 @@ class _EntryAudit:
 
     def input(self, index: int) -> tuple[AuditedLog, int] | None:
         """Return an input snapshot, or None if its log does not have it as it was read."""
-        found = self.logs.input(self.entry.inputs[index])
-        return None if found is None else (found[0], found[1].number)
+        source = self.logs.input(self.entry.inputs[index])
+        return None if source is None else (source[0], source[1].number)
 
 
 @dataclass(frozen=True, slots=True)

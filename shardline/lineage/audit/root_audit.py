@@ -189,8 +189,8 @@ class _AuditRun:
     def _list_dependency_logs(self, audited: Sequence[AuditedLog]) -> list[AuditedLog]:
         names = {name: None for log in audited for name in self.logs.dependencies(log)}
         known = {log.name for log in audited}
-        found = (self.logs.get(name) for name in names if name not in known)
-        return [log for log in found if log is not None]
+        logs = (self.logs.get(name) for name in names if name not in known)
+        return [log for log in logs if log is not None]
 
     def _get_first_entry(self, log: AuditedLog) -> int:
         """Return the first entry that `since` includes."""

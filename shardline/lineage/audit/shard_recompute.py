@@ -388,8 +388,8 @@ def _recompute_extend(task: _RecomputeTask) -> Receipt:
     udfs = task.recomputer.find_udfs(parameters.udfs)
     computed = {feature.name for udf in udfs for feature in udf.features}
     drop = parameters.drop
-    kept = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
-    replaces = sorted(computed & kept)
+    remaining = {feature.name for feature in schema.features if not feature.sequence} - set(drop)
+    replaces = sorted(computed & remaining)
     return _recompute_transform(
         task, make_extend_transform(schema, udfs, replaces=replaces, drop=drop)
     )

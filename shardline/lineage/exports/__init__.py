@@ -1,1 +1,1 @@
-"""What others read of a version: OpenLineage events, Croissant, SHA256SUMS, a dataset card."""
+"""Exports of a version: dataset card, SHA256SUMS, Croissant, OpenLineage events."""

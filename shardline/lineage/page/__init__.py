@@ -1,4 +1,4 @@
-"""The report page: the history of a root in one HTML file that needs nothing else."""
+"""The report page: the history of a root in a self-contained HTML file."""
 
 from shardline.lineage.page.report_page import render_page, write_page
 
