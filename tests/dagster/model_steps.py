@@ -85,8 +85,9 @@ def land_duplicate(model: Model) -> None:
 def land_changed(model: Model) -> None:
     path = landed_file(model)
     before = model.base.state.number
-    model.files += 1
-    changed = model.platform.land(path.stem, model.ids())
+    ids = model.ids()
+    model.files += 1  # No other file has these ids.
+    changed = model.platform.land(path.stem, ids)
     assert changed == path
     model.append_landed()
     assert model.base.state.number > before
