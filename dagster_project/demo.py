@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 import dagster as dg
-from rich.table import Table
 
 from assets.digits import DEMO, EXPORT, LANDING, LANDING_FOLDERS
 from dagster_project.demo_batches import BATCHES, extra_batch
 from dagster_project.demo_runs import Demo, DemoRun, relativize_paths
 from dagster_project.demo_training import MIN_ACCURACY, MODEL, count_records, train_model
 from shardline.api import Snapshot
-from shardline.cli.output import create_table
+from shardline.cli.output import Table
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.resources import ROOT_VARIABLE, shardline_resource
 from shardline.dagster.web.process_group import handle_signals
@@ -84,7 +83,7 @@ def print_summary(demo: Demo) -> list[str]:
     demo.say("Audit the history of all versions", "bold")
     demo.say(f"  {_format_audit(audit)}\n")
     demo.say("Status", "bold")
-    demo.console.print(_create_status_table(demo))
+    _create_status_table(demo).print()
     exported = count_records(EXPORT)
     demo.say(f"\n  {EXPORT}: tf.data.TFRecordDataset reads {exported:,} records")
     demo.say("\nNext steps", "bold")
@@ -112,7 +111,7 @@ def print_up_to_date(demo: Demo, known: int) -> None:
 
 def _create_status_table(demo: Demo) -> Table:
     numbers = ("snapshot", "rows", "bytes", "shards")
-    table = create_table("  version", *numbers, "digest", right=numbers)
+    table = Table("  version", *numbers, "digest", right=numbers)
     for version in demo.versions:
         snapshot = version.published()
         table.add_row(

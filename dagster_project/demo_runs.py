@@ -14,7 +14,6 @@ from rich.text import Text
 from assets.digits import EXPORT, digit_pairs_v1, digits_single, digits_v1, digits_v2
 from dagster_project.demo_batches import DIGITS
 from shardline.api import Version
-from shardline.cli.output import create_console
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.automation.audit import AUDIT
 from shardline.dagster.resources import shardline_resource
@@ -66,7 +65,9 @@ class Demo:
     """The demo's versions, the instance that runs them, and the console."""
 
     instance: dg.DagsterInstance
-    console: Console = field(default_factory=create_console)
+    console: Console = field(
+        default_factory=lambda: Console(markup=False, highlight=False, emoji=False)
+    )
     appended: Version = field(default_factory=lambda: _open_version(digits_v1))
     single: Version = field(default_factory=lambda: _open_version(digits_single))
     extended: Version = field(default_factory=lambda: _open_version(digits_v2))

@@ -1,10 +1,15 @@
-"""Tables and lines for people: no markup is obeyed, and nothing is coloured by guesswork."""
+"""Output of commands: tables, trees, JSON and notices."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import sys
+import unicodedata
 from contextlib import redirect_stdout
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +19,7 @@ from shardline.hints import file_argument
 from shardline.text import escape_text, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import Console
-    from rich.table import Table
+    from collections.abc import Iterable, Iterator, Sequence
 
     from shardline.log.entry import Entry
     from shardline.log.model import Source
@@ -27,35 +29,130 @@ if TYPE_CHECKING:
     from shardline.schema.comparison import SchemaDiff
 
 
-def create_console() -> Console:
-    """A console that prints what it is given."""
-    from rich.console import Console
-
-    class Plain(Console):
-        def on_broken_pipe(self) -> None:
-            raise  # noqa: PLE0704 - the error that is being handled: rich would exit with 1
-
-    return Plain(markup=False, highlight=False, emoji=False)
+_GAP = 2
+_MIN_WIDTH = 12
 
 
-def create_table(*headings: str, right: tuple[str, ...] = (), wide: str = "") -> Table:
-    """A table with a line under its headings only.
+class Table:
+    """A table with a line under its headings.
 
-    `right` are the columns of numbers, `wide` the one that takes the room that is left.
+    A line is never wrapped in a pipe or file. On a terminal, or if COLUMNS is set, the column
+    `wide` is wrapped to the available width.
     """
-    from rich import box
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for heading in headings:
-        table.add_column(
-            heading,
-            justify="right" if heading in right else "left",
-            overflow="fold",
-            no_wrap=heading != wide,
-            ratio=1 if heading == wide else None,
+    def __init__(self, *headings: str, right: Sequence[str] = (), wide: str = "") -> None:
+        self._headings = headings
+        self._right = frozenset(right)
+        self._wide = wide
+        self._rows: list[tuple[str, ...]] = []
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row. Missing cells at its end are empty."""
+        self._rows.append(cells + ("",) * (len(self._headings) - len(cells)))
+
+    def print(self) -> None:
+        """Print the table on stdout."""
+        available = get_output_width()
+        widths = [
+            max(_measure(line) for row in rows for line in row.splitlines() or [""])
+            for rows in zip(self._headings, *self._rows, strict=True)
+        ]
+        if available is not None and self._wide in self._headings:
+            at = self._headings.index(self._wide)
+            rest = sum(widths) - widths[at] + _GAP * (len(widths) - 1)
+            widths[at] = min(widths[at], max(available - rest, _MIN_WIDTH))
+        _print_lines(
+            [
+                *self._list_lines(self._headings, widths),
+                "─" * (sum(widths) + _GAP * (len(widths) - 1)),
+                *(line for row in self._rows for line in self._list_lines(row, widths)),
+            ]
         )
-    return table
+
+    def _list_lines(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+        cells = [
+            _wrap(cell, width) if heading == self._wide else cell.splitlines()
+            for cell, width, heading in zip(row, widths, self._headings, strict=True)
+        ]
+        for lines in zip_longest(*cells, fillvalue=""):
+            padded = (
+                " " * (width - _measure(line)) + line
+                if heading in self._right
+                else line + " " * (width - _measure(line))
+                for line, width, heading in zip(lines, widths, self._headings, strict=True)
+            )
+            yield (" " * _GAP).join(padded).rstrip()
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout, with escapes for what its encoding cannot print."""
+    sys.stdout.write("\n".join([*lines, ""]))
+    sys.stdout.flush()
+
+
+def get_output_width() -> int | None:
+    """Return the columns of stdout; None for a pipe or file, unless COLUMNS is set."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def _measure(text: str) -> int:
+    """Return the columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Break a text at spaces, and words that are too long anywhere."""
+    lines = []
+    for line in text.splitlines():
+        current = ""
+        for piece in re.findall(r"\S+\s*", line):
+            word = piece
+            while _measure((current + word).rstrip()) > width:
+                if current:
+                    lines.append(current.rstrip())
+                    current = ""
+                    continue
+                head = next(end for end in range(len(word), 0, -1) if _measure(word[:end]) <= width)
+                lines.append(word[:head])
+                word = word[head:]
+            current += word
+        lines.append(current.rstrip())
+    return lines
+
+
+class Tree:
+    """A tree of labels."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.children: list[Tree] = []
+
+    def add(self, label: str) -> Tree:
+        """Add a child and return it."""
+        self.children.append(Tree(label))
+        return self.children[-1]
+
+    def print(self) -> None:
+        """Print the tree on stdout."""
+        available = get_output_width()
+        drawn = [self.label]
+        pending = [("", child, child is self.children[-1]) for child in reversed(self.children)]
+        while pending:
+            indent, tree, is_last = pending.pop()
+            below = indent + ("    " if is_last else "│   ")
+            width = None if available is None else max(available - len(below), _MIN_WIDTH)
+            lines = tree.label.splitlines() if width is None else _wrap(tree.label, width)
+            drawn.append(f"{indent}{'└── ' if is_last else '├── '}{lines[0]}")
+            drawn += [f"{below}{line}" for line in lines[1:]]
+            pending += [
+                (below, child, child is tree.children[-1]) for child in reversed(tree.children)
+            ]
+        _print_lines(drawn)
 
 
 _STDOUT = "shardline.stdout"

@@ -12,7 +12,6 @@ import click
 
 from shardline.cli.comparison import print_change_lines, print_planned_changes
 from shardline.cli.errors import UsageError, raise_as_usage_error
-from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Share,
     expand_pattern,
@@ -33,6 +32,7 @@ from shardline.cli.output import (
 from shardline.cli.output_file import validate_destination
 from shardline.cli.progress import (
     make_cancellable,
+    open_progress_executor,
     run_in_thread,
     show_activity,
     show_file_progress,

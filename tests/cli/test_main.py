@@ -12,7 +12,9 @@ import pytest
 
 from shardline import __version__
 from tests.cli.command import ROOT, on_terminal, process, shardline
+from tests.cli.datasets import landed
 from tests.kernel.frames import framed
+from tests.log.versions import NAME
 from tests.tfrecord.samples import big_file, bulk_needs_the_compiled_kernel, example_of, made
 
 COMMANDS = ["verify", "salvage", "schema", "head", "count", "index"]
@@ -49,27 +51,49 @@ def test_the_version_is_told() -> None:
 HEAVY = {"numpy", "pyarrow", "rich", "tensorflow", "dagster", "great_expectations", "isal"}
 
 
+def modules_of(*arguments: str, cwd: Path = ROOT) -> set[str]:
+    """Return the modules that a process of the command has imported at its end."""
+    program = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from shardline.cli.app import run\n"
+        f"sys.argv = {['shardline', *arguments]!r}\n"
+        "run()\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=cwd
+    )
+    modules = set(result.stderr.split())
+    assert "shardline.cli.app" in modules
+    return modules
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["--help"],
         ["--version"],
-        *([name, "--help"] for name in ("verify", "log", "append", "extend")),
+        *([name, "--help"] for name in ("verify", "log", "append", "extend", "draft")),
     ],
 )
-def test_help_loads_none_of_the_libraries_that_take_time(arguments: list[str]) -> None:
-    program = (
-        "import sys, atexit\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "from shardline.cli.app import main\n"
-        f"main({arguments!r})\n"
+def test_help_imports_no_heavy_module(arguments: list[str]) -> None:
+    assert modules_of(*arguments).isdisjoint({*HEAVY, "logging", "asyncio"})
+
+
+def test_verify_imports_only_the_kernel(tmp_path: Path) -> None:
+    made(tmp_path / "a.tfrecord", framed(b"x"))
+    modules = modules_of("verify", "a.tfrecord", cwd=tmp_path)
+    assert modules.isdisjoint(
+        HEAVY - {"isal", "numpy"} | {"obstore", "pandas", "shardline.log.version"}
     )
-    result = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
-    )
-    modules = set(result.stderr.split())
-    assert "shardline.cli.app" in modules
-    assert modules.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("command", [["status"], ["log", NAME]])
+def test_log_commands_import_no_reader(tmp_path: Path, command: list[str]) -> None:
+    landed(tmp_path, "one")
+    modules = modules_of(*command, "--root", str(tmp_path))
+    unused = {"obstore", "pandas", "shardline.udf", "shardline.readers", "shardline.sources"}
+    assert modules.isdisjoint(HEAVY - {"numpy", "pyarrow"} | unused)
 
 
 @pytest.mark.parametrize("command", ["verify", "schema", "count", "index", "head"])

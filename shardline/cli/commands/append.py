@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import render_hint
-from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Share,
     Size,
@@ -24,6 +23,7 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.output import add_skipped_files, format_source, locate_object
+from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import open_root, parse_version, render_next_command
 from shardline.cli.schema_file import read_schema
 from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check

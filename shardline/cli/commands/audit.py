@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -16,12 +15,13 @@ from shardline.cli.errors import UsageError, render_hint, serialize_hint
 from shardline.cli.options import json_option, root_option, workers_option
 from shardline.cli.output import print_json
 from shardline.cli.output_file import validate_outside_root, validate_report_file
+from shardline.cli.progress import show_step_progress
 from shardline.cli.references import open_root, render_next_command, select_versions
 from shardline.errors import CorruptLogError, UnknownFormatError
 from shardline.text import escape_text, format_bytes, format_count, format_list
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from shardline.lineage.audit.audit_report import AuditReport, Finding, Severity
     from shardline.lineage.audit.recompute_audit import RecomputeOptions
@@ -152,7 +152,7 @@ def audit(
     if isinstance(asked, int):
         _validate_snapshot(catalog, name or "", asked)
     began = time.perf_counter()
-    with _open_instance(dagster_home) as instance, _show_progress() as progress:
+    with _open_instance(dagster_home) as instance, show_step_progress("reading logs") as progress:
         report = audit_root(
             catalog,
             names,
@@ -246,25 +246,6 @@ def _open_instance(home: Path | None) -> Iterator[Any]:
 
     with open_instance(home) as instance:
         yield InstanceRecords(instance)
-
-
-@contextmanager
-def _show_progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar for each step, where someone looks."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading logs", total=None)
-
-        def tell(step: str, done: int, total: int) -> None:
-            bar.update(task, description=step, completed=done, total=total)
-
-        yield tell
 
 
 def _serialize_report(report: AuditReport) -> dict[str, Any]:

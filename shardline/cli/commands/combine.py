@@ -12,7 +12,6 @@ import click
 
 from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError, raise_as_usage_error
-from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Size,
     compression_option,
@@ -33,9 +32,10 @@ from shardline.cli.output import (
 from shardline.cli.output_file import validate_destination
 from shardline.cli.progress import (
     make_cancellable,
+    open_progress_executor,
     run_in_thread,
     show_activity,
-    show_pair_progress,
+    show_count_progress,
 )
 from shardline.cli.references import (
     SNAPSHOT_HELP,
@@ -176,7 +176,7 @@ def _write_pairs(asked: CombineOptions, plan: CombineFilesPlan, output: Path) ->
 
     began = time.perf_counter()
     cancellation = CancellationToken()
-    with show_pair_progress("combining") as progress:
+    with show_count_progress("combining") as progress:
         run = partial(
             plan.execute,
             output,

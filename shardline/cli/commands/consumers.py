@@ -9,7 +9,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import create_console, create_table
+from shardline.cli.output import Table
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -170,12 +170,12 @@ def _print_consumers(store: Store, name: str | None, *, everyone: bool, as_json:
         return
     headings = ["version", "snapshot", "consumer", "run", "commit"]
     headings += ["since (UTC)", "released (UTC)"] if everyone else []
-    table = create_table(*headings, right=("snapshot",), wide="consumer")
+    table = Table(*headings, right=("snapshot",), wide="consumer")
     for one in found:
         row = [one.version, f"{one.snapshot}", *map(escape_text, (one.name, one.run, one.commit))]
         times = [format_time(time) if time else "" for time in (one.since, one.released)]
         table.add_row(*row, *(times if everyone else []))
-    create_console().print(table)
+    table.print()
     held = format_count(len([one for one in found if one.released is None]), "snapshot")
     click.echo(f"\n{held} held for consumers")
 

@@ -12,7 +12,7 @@ from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output_file import validate_output_file
-from shardline.cli.progress import show_activity, show_pair_progress
+from shardline.cli.progress import show_activity, show_count_progress
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -177,7 +177,7 @@ def _write_croissant(
         )
     for name in (CROISSANT_FILE, *([RECORDS_FILE] if copy else [])):
         validate_output_file(output / name, snapshot.store, overwrite=overwrite)
-    with show_pair_progress("copying") as progress:
+    with show_count_progress("copying") as progress:
         file = write_croissant(
             snapshot, output, terms=terms, copy=copy, overwrite=overwrite, progress=progress
         )

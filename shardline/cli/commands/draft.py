@@ -10,7 +10,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import create_console, create_table
+from shardline.cli.output import Table
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -137,7 +137,7 @@ def draft(
 
 def _print_suite(suite: Suite) -> None:
     """Print a row per column: its critical expectations and its warnings."""
-    table = create_table("column", "critical", "warning", wide="warning")
+    table = Table("column", "critical", "warning", wide="warning")
     by_column: dict[str, list[ExpectationSpec]] = {}
     for expectation in suite.expectations:
         columns = ", ".join(expectation.columns) or "(the table)"
@@ -150,7 +150,7 @@ def _print_suite(suite: Suite) -> None:
                 for severity in ("critical", "warning")
             ),
         )
-    create_console().print(table)
+    table.print()
 
 
 def _format_expectations(expectations: Iterable[ExpectationSpec]) -> str:

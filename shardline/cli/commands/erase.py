@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import UsageError, raise_as_usage_error
-from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -22,13 +21,13 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.output import (
-    create_console,
-    create_table,
+    Table,
     print_dry_run_notice,
     print_json,
     serialize_snapshot,
 )
 from shardline.cli.output_file import validate_output_file, validate_outside_root
+from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import is_reference, open_root, raise_not_found, render_next_command
 from shardline.cli.snapshot_check import get_snapshot_check, print_check, serialize_check
 from shardline.text import escape_text, format_bytes, format_count, format_list
@@ -160,7 +159,7 @@ def _print_missing_values(plan: ErasePlan) -> None:
 
 def _print_versions(plan: ErasePlan) -> None:
     numbers = ("records", "shards", "bytes", "older shards", "snapshots")
-    table = create_table("version", *numbers, right=numbers, wide="version")
+    table = Table("version", *numbers, right=numbers, wide="version")
     for one in plan.versions:
         table.add_row(
             escape_text(one.version),
@@ -170,7 +169,7 @@ def _print_versions(plan: ErasePlan) -> None:
             f"{len(one.older_shards):,}",
             f"{len(one.snapshots):,}",
         )
-    create_console().print(table)
+    table.print()
     if plan.records:
         click.echo(
             "These records go from the newest snapshots, and the shards that hold them are written "

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.errors import UsageError
-from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     compression_option,
     json_option,
@@ -18,6 +17,7 @@ from shardline.cli.options import (
     output_option,
     root_option,
 )
+from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,

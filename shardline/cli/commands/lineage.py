@@ -9,7 +9,7 @@ import click
 
 from shardline.cli.errors import UsageError, print_warning, render_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import create_console
+from shardline.cli.output import Tree
 from shardline.cli.references import (
     find_snapshot,
     open_root,
@@ -20,8 +20,6 @@ from shardline.hints import Hint
 from shardline.text import escape_text, format_bytes, format_count, format_list, format_time
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
-
     from shardline.lineage.ancestry_graph import AncestryEdge, AncestryGraph, AncestryNode
 
 
@@ -39,21 +37,18 @@ _REST_LABEL = "… and more: --json lists all"
 
 def print_trees(graph: AncestryGraph, *, upstream: bool, downstream: bool) -> None:
     """Print a tree for each start node."""
-    from rich.tree import Tree
-
-    console = create_console()
     if not graph.start:
-        console.print(f"no {graph.level}")
+        click.echo(f"no {graph.level}")
     seen: dict[str, set[str]] = {"upstream": set(), "downstream": set()}
     for start in graph.start:
-        tree = Tree(format_node(graph.nodes[start]), highlight=False)
+        tree = Tree(format_node(graph.nodes[start]))
         for included, title in ((upstream, "upstream"), (downstream, "downstream")):
             if included:
                 branch = tree.add(title)
                 _add_branches(graph, start, branch, seen[title], upstream=title == "upstream")
                 if not branch.children:
                     branch.label = f"{title}: none"
-        console.print(tree)
+        tree.print()
 
 
 def _add_branches(

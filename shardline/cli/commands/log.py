@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import create_console, create_table, serialize_entry
+from shardline.cli.output import Table, get_output_width, serialize_entry
 from shardline.cli.references import open_root, parse_version, raise_not_found, render_next_command
 from shardline.text import escape_text, format_count, format_time
 
@@ -69,13 +69,12 @@ def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
     from shardline.operations.verify_log import LogProblem
     from shardline.provenance.entry_text import format_commit_info, format_entry
 
-    console = create_console()
     sound = [entry for entry in entries if not isinstance(entry, LogProblem)]
     makers = {format_commit_info(entry.commit_info) for entry in sound}
-    roomy = console.width >= _WIDE_COLUMNS
+    roomy = (get_output_width() or _WIDE_COLUMNS) >= _WIDE_COLUMNS
     headings = ["entry", "time (UTC)", *["operation"] * roomy, "snapshot", "published"]
     headings += ["what happened", *["by"] * (len(makers) > 1)]
-    table = create_table(*headings, right=("entry", "snapshot", "published"), wide="what happened")
+    table = Table(*headings, right=("entry", "snapshot", "published"), wide="what happened")
     for entry in entries:
         if isinstance(entry, LogProblem):
             row = {
@@ -93,7 +92,7 @@ def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
                 "by": format_commit_info(entry.commit_info),
             }
         table.add_row(*(row.get(heading, "") for heading in headings))
-    console.print(table)
+    table.print()
     last = entries[-1].entry if isinstance(entries[-1], LogProblem) else entries[-1].number
     by = f"all by {makers.pop()}" if len(makers) == 1 else ""
     older = (
@@ -105,4 +104,4 @@ def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
     advice = f"see {render_next_command('verify', version)}" if damaged else ""
     closing = "; ".join(filter(None, (by, older, advice)))
     if closing:
-        console.print(f"\n{version}: {closing}")
+        click.echo(f"\n{version}: {closing}")

@@ -13,7 +13,6 @@ import click
 
 from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError, raise_as_usage_error
-from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     Size,
     compression_option,
@@ -26,7 +25,12 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.output import add_skipped_files
-from shardline.cli.progress import make_cancellable, run_in_thread, show_file_progress
+from shardline.cli.progress import (
+    make_cancellable,
+    open_progress_executor,
+    run_in_thread,
+    show_file_progress,
+)
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,

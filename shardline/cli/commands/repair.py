@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.errors import UsageError, render_command
-from shardline.cli.executor import open_progress_executor
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -19,6 +18,7 @@ from shardline.cli.options import (
     workers_option,
 )
 from shardline.cli.output import format_source, locate_object
+from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import (
     find_snapshot,
     open_root,

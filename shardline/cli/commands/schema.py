@@ -11,7 +11,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
-from shardline.cli.output import add_skipped_files, create_console, create_table
+from shardline.cli.output import Table, add_skipped_files
 from shardline.cli.progress import show_activity, show_file_progress
 from shardline.cli.references import (
     is_reference,
@@ -95,10 +95,10 @@ def _print_version(version: str, schema: Schema) -> None:
         return
     told = [_format_row(feature) for feature in schema.features]
     headings = [name for name in told[0] if any(row[name] for row in told)]
-    table = create_table(*headings, wide=headings[-1])
+    table = Table(*headings, wide=headings[-1])
     for row in told:
         table.add_row(*(row[name] for name in headings))
-    create_console().print(table)
+    table.print()
     click.echo("\n" + format_spec(schema), nl=False)
 
 
@@ -256,30 +256,23 @@ def _serialize_bound(value: float | None) -> float | str | None:
 
 
 def _print_report(report: SchemaReport, spec: str) -> None:
-    from rich.table import Table
-
-    console = create_console()
-    files, records = (
-        format_count(len(report.files), "file"),
-        format_count(report.merged.records, "record"),
-    )
-    table = Table(title=f"{records} in {files}", title_justify="left")
-    for heading in ("feature", "kind", "shape", "present", "values"):
-        table.add_column(heading, overflow="fold")
+    files = format_count(len(report.files), "file")
+    click.echo(f"{format_count(report.merged.records, 'record')} in {files}")
+    table = Table("feature", "kind", "shape", "present", "values", wide="values")
     for feature in report.merged.features:
         name = escape_text(feature.name) + (" (list)" if feature.sequence else "")
         table.add_row(
             name, feature.kind, feature.shape, _format_presence(feature), _format_values(feature)
         )
-    console.print(table)
+    table.print()
     if report.differences:
-        console.print("The files differ:")
+        click.echo("The files differ:")
         for difference in report.differences:
-            console.print(f"  {escape_text(difference.name)}: {', '.join(difference.what)}")
+            click.echo(f"  {escape_text(difference.name)}: {', '.join(difference.what)}")
             for file, told in difference.files.items():
-                console.print(f"    {escape_text(file)}: {escape_text(told)}")
+                click.echo(f"    {escape_text(file)}: {escape_text(told)}")
     elif len(report.files) > 1:
-        console.print("All files have the same features.")
+        click.echo("All files have the same features.")
     click.echo("\n" + spec, nl=False)
 
 

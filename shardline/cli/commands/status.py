@@ -11,8 +11,7 @@ import click
 from shardline.cli.errors import render_command, render_hint, serialize_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import (
-    create_console,
-    create_table,
+    Table,
     format_source,
     get_source_argument,
 )
@@ -115,7 +114,7 @@ def _serialize_status(told: VersionStatus | _UnreadableVersion) -> dict[str, Any
 
 def _print_status(told: list[VersionStatus | _UnreadableVersion]) -> None:
     numbers = ("latest", "published", "records", "bytes", "shards")
-    table = create_table("version", *numbers, "tags", right=numbers, wide="tags")
+    table = Table("version", *numbers, "tags", right=numbers, wide="tags")
     for one in told:
         if isinstance(one, _UnreadableVersion):
             table.add_row(one.version, "?", "?")
@@ -130,7 +129,7 @@ def _print_status(told: list[VersionStatus | _UnreadableVersion]) -> None:
             f"{newest.totals.shards:,}" if newest else "",
             ", ".join(f"{escape_text(tag)} → {number}" for tag, number in one.tags.items()),
         )
-    create_console().print(table)
+    table.print()
     for one in told:
         lines = list(_format_remarks(one))
         if lines:

@@ -9,7 +9,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import create_console, create_table, serialize_snapshot
+from shardline.cli.output import Table, serialize_snapshot
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -85,7 +85,7 @@ def _print_tags(version: StoredVersion, *, as_json: bool) -> None:
         example = render_next_command("tag", f"{version.name}@published", "TAG")
         click.echo(f"{version.name} has no tags. To set one: {example}")
         return
-    table = create_table(
+    table = Table(
         *("tag", "snapshot", "made (UTC)", "records", "bytes", "published"),
         right=("snapshot", "records", "bytes"),
         wide="tag",
@@ -99,7 +99,7 @@ def _print_tags(version: StoredVersion, *, as_json: bool) -> None:
             format_bytes(snapshot.bytes),
             "yes" if snapshot.published else "rejected" if snapshot.rejected else "no",
         )
-    create_console().print(table)
+    table.print()
 
 
 def _set_tag(version: StoredVersion, wanted: Reference, name: str, *, as_json: bool) -> None:

@@ -6,13 +6,14 @@ import json
 import sys
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import Duration, format_duration, json_option, root_option
-from shardline.cli.output import create_console, create_table
+from shardline.cli.output import Table
 from shardline.cli.progress import show_count_progress
 from shardline.cli.references import is_reference, open_root, raise_not_found, render_next_command
 from shardline.text import age, escape_text, format_bytes, format_count
@@ -82,8 +83,9 @@ def vacuum(
         _validate_name(version, "version")
     asked = partial(run, store, dataset, retention=retention, without_log=without_log)
     if delete and sys.stderr.isatty():
-        with show_count_progress("deleting", len(asked().files)) as progress:
-            report = asked(dry_run=False, progress=lambda _: progress())
+        total, done = len(asked().files), count(1)
+        with show_count_progress("deleting", total) as progress:
+            report = asked(dry_run=False, progress=lambda _: progress(next(done), total))
     else:
         report = asked(dry_run=not delete)
     if as_json:
@@ -193,11 +195,11 @@ def _print_group(why: str, files: list[VacuumCandidate], shown: int) -> None:
     click.echo(f"{why}: {format_count(len(files), 'file')}, {size}")
     if shown:
         now = datetime.now(UTC)
-        table = create_table("file", "size", "age", right=("size", "age"), wide="file")
+        table = Table("file", "size", "age", right=("size", "age"), wide="file")
         for file in files[:shown]:
             row = (escape_text(file.name), format_bytes(file.bytes), age(now - file.modified))
             table.add_row(*row)
-        create_console().print(table)
+        table.print()
     if len(files) > shown:
         click.echo(f"  … and {len(files) - shown:,} more; --all shows them")
     click.echo()
