@@ -43,7 +43,7 @@ def to_json_value(value: Any) -> Any:  # noqa: ANN401 - any value of a report
         return value.value
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    for method in ("to_dict", "to_dict", "isoformat", "total_seconds"):
+    for method in ("to_dict", "isoformat", "total_seconds"):
         if hasattr(value, method):
             return getattr(value, method)()
     if isinstance(value, Path):

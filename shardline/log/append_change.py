@@ -104,12 +104,12 @@ class Append:
                 code="missing-source",
                 version=state.name,
             )
-        wanted = self._new(state)
-        if not wanted:
+        new_sources = self._list_new(state)
+        if not new_sources:
             return None
         if self.seen is not None:
-            self._refuse_stale(state, self.seen, wanted)
-        keys = {source.key for source in wanted}
+            self._refuse_stale(state, self.seen, new_sources)
+        keys = {source.key for source in new_sources}
         shards = [shard for shard in self.shards if shard.source in keys]
         before = any(state.has_shard(shard.name) for shard in shards)
         validate_shards(state, shards, list_live_names(state) if before else ())
@@ -117,28 +117,28 @@ class Append:
         removed: tuple[str, ...] = ()
         if self.exchange.cut:
             validate_shards(state, self.written, list_live_names(state))
-            added, removed = diff_shards(state, self._exchanged(state, shards))
+            added, removed = diff_shards(state, self._exchange(state, shards))
         return EntryDraft(
             operation=self.operation,
-            parameters={**self.parameters, **self._told(wanted, added)},
+            parameters={**self.parameters, **self._describe_sources(new_sources, added)},
             inputs=self.inputs,
             added=added,
             removed=removed,
-            sources=tuple(wanted),
-            sidecars=self._sidecars(wanted),
+            sources=tuple(new_sources),
+            sidecars=self._sidecars(new_sources),
         )
 
-    def _sidecars(self, wanted: Sequence[Source]) -> Json:
+    def _sidecars(self, new_sources: Sequence[Source]) -> Json:
         """Return the digests of the files written with the shards that are added."""
         sidecars = dict(self.exchange.sidecars)
-        for source in wanted:
+        for source in new_sources:
             sidecars |= self.sidecars.get(source.key, {})
         return sidecars
 
-    def _told(self, wanted: Sequence[Source], added: Sequence[Added]) -> Json:
+    def _describe_sources(self, new_sources: Sequence[Source], added: Sequence[Added]) -> Json:
         """Return the parameters about the sources and what they replace."""
         old = {one.name: name for name, one in self.exchange.cut.items() if one is not None}
-        keys = [source.key for source in wanted]
+        keys = [source.key for source in new_sources]
         return AppendedSources(
             quarantine=tuple(self.quarantine[key] for key in keys if key in self.quarantine),
             batches=tuple(
@@ -152,7 +152,7 @@ class Append:
             bases=tuple(old.get(one.shard.name, "") for one in added) if old else (),
         ).to_dict()
 
-    def _new(self, state: State) -> Sequence[Source]:
+    def _list_new(self, state: State) -> Sequence[Source]:
         """Return the sources to append."""
         told = [(source, state.sources.get(source.key)) for source in self.sources]
         if all(entry is None for _, entry in told):
@@ -167,18 +167,18 @@ class Append:
             if entry is None or (held is not None and not held.holds(source, entry))
         ]
 
-    def _refuse_stale(self, state: State, seen: AppendBase, wanted: Sequence[Source]) -> None:
+    def _refuse_stale(self, state: State, seen: AppendBase, new_sources: Sequence[Source]) -> None:
         """Raise ConflictError if the sources must be selected again."""
         if state.number == seen.entry:
             return
         moved = state.snapshot != seen.snapshot
         exchanges = bool(self.exchange.landings)
         if (
-            (moved and any(source.key in seen.words for source in wanted))
-            or (exchanges and len(wanted) != len(self.sources))
+            (moved and any(source.key in seen.words for source in new_sources))
+            or (exchanges and len(new_sources) != len(self.sources))
             or (exchanges and moved and seen.snapshot not in set(state.iter_ancestors()))
             or not set(self.exchange.cut) <= set(list_live_names(state) if exchanges else ())
-            or any(state.landings.since(source, seen.entry) for source in wanted)
+            or any(state.landings.since(source, seen.entry) for source in new_sources)
         ):
             raise ConflictError(
                 f"{state.name}: sources of the same path or content landed meanwhile",
@@ -187,7 +187,7 @@ class Append:
                 version=state.name,
             )
 
-    def _exchanged(self, state: State, shards: Sequence[Shard]) -> list[Shard]:
+    def _exchange(self, state: State, shards: Sequence[Shard]) -> list[Shard]:
         """Return the shard list after the replacement, with new shards at their positions."""
         new: dict[str, list[Shard]] = {}
         for shard in shards:

@@ -169,7 +169,7 @@ class Derive:
     """A new list for a version that is made from others: extend, combine, migrate, erase.
 
     `head` is the snapshot of this version on which it was planned. `condemned` are shards that go
-    for good: what an erase takes out must not come back, and what older snapshots alone hold of
+    for good: what an erase takes out must not come back, and what older snapshots alone contain of
     the same records neither.
     """
 
@@ -344,7 +344,7 @@ class SetTag:
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Never conflicts."""
-        return _hold(state, state.tags, Ref(self.tag, self.snapshot), "tag")
+        return _set_ref(state, state.tags, Ref(self.tag, self.snapshot), "tag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ class SetPin:
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Never conflicts."""
-        return _hold(state, state.pins, Ref(self.pin, self.snapshot, self.reason), "pin")
+        return _set_ref(state, state.pins, Ref(self.pin, self.snapshot, self.reason), "pin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,24 +375,24 @@ class AddTombstones:
         return EntryDraft(operation="vacuum", parameters=self.parameters, tombstones=names)
 
 
-def _hold(state: State, holds: dict[str, Ref], hold: Ref, what: str) -> EntryDraft | None:
-    if hold.snapshot is None:
-        if hold.name not in holds:
+def _set_ref(state: State, refs: dict[str, Ref], ref: Ref, what: str) -> EntryDraft | None:
+    if ref.snapshot is None:
+        if ref.name not in refs:
             raise SnapshotNotFoundError(
-                f"{state.name}: {what} {hold.name!r} not found",
+                f"{state.name}: {what} {ref.name!r} not found",
                 code="tag-not-found" if what == "tag" else "pin-not-found",
                 version=state.name,
             )
     else:
-        _refuse_unknown(state, hold.snapshot)
-        shards = [interval.shard for interval in state.shard_history.at(hold.snapshot)]
-        validate_not_tombstoned(state, shards, f"snapshot {hold.snapshot} cannot be kept: ")
-    if holds.get(hold.name) == hold:
+        _refuse_unknown(state, ref.snapshot)
+        shards = [interval.shard for interval in state.shard_history.at(ref.snapshot)]
+        validate_not_tombstoned(state, shards, f"snapshot {ref.snapshot} cannot be kept: ")
+    if refs.get(ref.name) == ref:
         return None
     return (
-        EntryDraft(operation=what, tag=hold)
+        EntryDraft(operation=what, tag=ref)
         if what == "tag"
-        else EntryDraft(operation=what, pin=hold)
+        else EntryDraft(operation=what, pin=ref)
     )
 
 
@@ -558,16 +558,16 @@ def build_entry(
         totals=state.totals,
         content=state.content,
     )
-    after.change(entry)
+    after.apply_changes(entry)
     if entry.changes_data:
         entry = _with_totals(entry, state, after)
-        after.hold(entry)
-    after.mark(entry)
+        after.add_snapshot(entry)
+    after.apply_results(entry)
     if may_publish(entry, after.checks):
         entry = replace(entry, published=find_latest_published(after))
     _refuse_credentials(entry)
     entry, data = entry.sealed()
-    after.stand(entry)
+    after.accept_claims(entry)
     return after, entry, data
 
 

@@ -251,7 +251,7 @@ class Replay(LogState):
         """
         validate_next_entry(self, entry)
         false = list(self._list_invalid_shards(entry)) if entry.added else []
-        self.change(entry)
+        self.apply_changes(entry)
         claims = []
         if entry.totals != self.shard_history.totals:
             claims.append("totals")
@@ -260,14 +260,14 @@ class Replay(LogState):
         if entry.fingerprint != self.shard_history.fingerprint:
             claims.append("fingerprint")
         if entry.changes_data:
-            self.hold(entry)
-        self.mark(entry)
+            self.add_snapshot(entry)
+        self.apply_results(entry)
         published = self.published
         if may_publish(entry, self.checks):
             published = self.so_far.latest()
         if entry.published != published:
             claims.append("published")
-        self.stand(entry)
+        self.accept_claims(entry)
         return [
             *false,
             *(f"its {name!r} is not what the entries up to it amount to" for name in claims),
@@ -287,23 +287,23 @@ class Replay(LogState):
             if known and known[-1].until == LIVE and shard.name not in entry.removed:
                 yield f"it adds shard {shard.name}, which is there already"
 
-    def change(self, entry: Entry) -> None:
+    def apply_changes(self, entry: Entry) -> None:
         """Apply what an entry changes."""
         if entry.schema is not None:
             self.shard_history.fingerprint = entry.schema.fingerprint
         if entry.checks is not None:
             self.so_far.require(self.snapshot + 1, entry.checks)
-        super().change(entry)
+        super().apply_changes(entry)
 
-    def hold(self, entry: Entry) -> None:
+    def add_snapshot(self, entry: Entry) -> None:
         """Add the snapshot of an entry."""
-        super().hold(entry)
+        super().add_snapshot(entry)
         self.made[-1].digest = entry.digest
         self.so_far.begin(self.snapshot, self.live)
 
-    def stand(self, entry: Entry) -> None:
+    def accept_claims(self, entry: Entry) -> None:
         """Take over what an entry claims."""
         if entry.published is not None and entry.published != self.published:
             row = self.made[entry.published - 1]
             row.published = row.published or entry.number
-        super().stand(entry)
+        super().accept_claims(entry)

@@ -158,13 +158,13 @@ class LogState:
     def apply(self, entry: Entry) -> None:
         """Replay the next entry. Raises CorruptLogError if it cannot be the next."""
         validate_next_entry(self, entry)
-        self.change(entry)
+        self.apply_changes(entry)
         if entry.changes_data:
-            self.hold(entry)
-        self.mark(entry)
-        self.stand(entry)
+            self.add_snapshot(entry)
+        self.apply_results(entry)
+        self.accept_claims(entry)
 
-    def change(self, entry: Entry) -> None:
+    def apply_changes(self, entry: Entry) -> None:
         """Apply what an entry changed, but not its claims."""
         if entry.schema is not None:
             self.schema = entry.schema
@@ -213,7 +213,7 @@ class LogState:
             if self.open_sources.get(dismissal.place) == dismissal.entry:
                 self.open_sources.remove(dismissal.place)
 
-    def hold(self, entry: Entry) -> None:
+    def add_snapshot(self, entry: Entry) -> None:
         """Add the snapshot of an entry."""
         if self.snapshot:
             self.snapshot_history.release(self.snapshot, entry.time)
@@ -224,19 +224,19 @@ class LogState:
             entry.time,
             entry.totals,
             entry.content,
-            made_from=self._made_from(entry),
+            made_from=self._get_parent(entry),
             again=entry.operation in BRINGS_BACK,
         )
         self.snapshot, self.totals, self.content = entry.snapshot, entry.totals, entry.content
         self.snapshot_entry, self.snapshot_time = entry.number, entry.time
         self.snapshot_rejected = 0
 
-    def _made_from(self, entry: Entry) -> int:
+    def _get_parent(self, entry: Entry) -> int:
         if entry.restores is not None:
             return entry.restores
         return self.snapshot - 1 if entry.rejects == self.snapshot else self.snapshot
 
-    def mark(self, entry: Entry) -> None:
+    def apply_results(self, entry: Entry) -> None:
         """Apply the attestations, rejection, tag and pin of an entry."""
         for told in entry.attestations:
             bit = self.bits.setdefault(told.check, len(self.bits))
@@ -250,24 +250,24 @@ class LogState:
             self.snapshot_history.reject(entry.rejects, entry.number)
             if entry.rejects == self.snapshot:
                 self.snapshot_rejected = entry.number
-        self._move(self.tags, entry.tag, entry.time)
-        self._move(self.pins, entry.pin, entry.time)
+        self._move_ref(self.tags, entry.tag, entry.time)
+        self._move_ref(self.pins, entry.pin, entry.time)
 
-    def stand(self, entry: Entry) -> None:
+    def accept_claims(self, entry: Entry) -> None:
         """Take over what an entry claims."""
         if self.published is not None and entry.published != self.published:
             self.snapshot_history.release(self.published, entry.time)
         self.published = entry.published
         self.number, self.digest, self.time = entry.number, entry.digest, entry.time
 
-    def _move(self, holds: dict[str, Ref], hold: Ref | None, time: datetime) -> None:
-        if hold is None:
+    def _move_ref(self, refs: dict[str, Ref], ref: Ref | None, time: datetime) -> None:
+        if ref is None:
             return
-        old = holds.pop(hold.name, None)
+        old = refs.pop(ref.name, None)
         if old is not None and old.snapshot is not None:
             self.snapshot_history.release(old.snapshot, time)
-        if hold.snapshot is not None:
-            holds[hold.name] = hold
+        if ref.snapshot is not None:
+            refs[ref.name] = ref
 
 
 @dataclass(slots=True, kw_only=True)
