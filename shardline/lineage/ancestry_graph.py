@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shardline.errors import CorruptLogError, InvalidNameError, UnknownFormatError
 from shardline.provenance.consumers import CONSUMER_PREFIX
-from shardline.provenance.log_index import LogIndex, TraceGapError
+from shardline.provenance.log_index import LogIndex, TraceGapError, group_by_input
 from shardline.report import Report
 from shardline.text import format_count
 
@@ -276,11 +276,8 @@ class ReadableLogs:
     def readers(self, version: str) -> Sequence[Entry]:
         """Return the entries of all versions that read a snapshot of a version."""
         if self._readers is None:
-            self._readers = {}
-            for name in self.index.found():
-                for entry in self.entries(name):
-                    for source in dict.fromkeys(source.label for source in entry.inputs):
-                        self._readers.setdefault(source, []).append(entry)
+            names = self.index.found()
+            self._readers = group_by_input(entry for name in names for entry in self.entries(name))
         return self._readers.get(version, ())
 
     def consumers(

@@ -19,7 +19,7 @@ from shardline.lineage.trace_step import (
     find_removal,
 )
 from shardline.provenance.consumers import CONSUMER_PREFIX, list_all_consumers
-from shardline.provenance.log_index import LogIndex, TraceGapError
+from shardline.provenance.log_index import LogIndex, TraceGapError, group_by_input
 from shardline.provenance.row_mapping import (
     RecordOutcome,
     SnapshotRecord,
@@ -157,12 +157,11 @@ class DownstreamIndex:
 
     def __init__(self, index: LogIndex) -> None:
         self.index = index
-        self._readers: dict[str, list[Entry]] = defaultdict(list)
         self._replacing: dict[ShardKey, list[Entry]] = defaultdict(list)
-        for name in index.names():
+        names = index.names()
+        self._readers = group_by_input(entry for name in names for entry in index.entries(name))
+        for name in names:
             for entry in index.entries(name):
-                for version in dict.fromkeys(source.label for source in entry.inputs):
-                    self._readers[version].append(entry)
                 for shard in list_replaced_shards(index, entry):
                     self._replacing[name, shard].append(entry)
         self.get_snapshots = cache(self._get_snapshots)
@@ -193,7 +192,7 @@ class DownstreamIndex:
         self, key: ShardKey, records: IntArray
     ) -> Iterator[tuple[Entry, RecordOutcome]]:
         version, shard = key
-        for entry in (*self._replacing[key], *self._readers[version]):
+        for entry in (*self._replacing[key], *self._readers.get(version, ())):
             try:
                 for outcome in map_records_down(self.index, entry, version, shard, records):
                     yield entry, outcome

@@ -409,7 +409,7 @@ def _list_shard_candidates(
     own = _list_own_shards(version, files)
 
     def choose(state: State) -> dict[str, VacuumReason]:
-        released = run.evidence.released(state, run.now)
+        released = run.evidence.get_release_times(state, run.now)
         free = find_unreferenced(state, run.now, run.retention, but=ignored_pins, released=released)
         free_of_erased = _list_unneeded_erased(state, dependencies) if erased else set()
         known = set(state.shard_history.names().to_pylist())
@@ -472,9 +472,11 @@ def _list_unneeded_erased(state: State, dependencies: Dependencies) -> set[str]:
     dependencies.refresh()
     now, retention = dependencies.now, dependencies.retention
     pins = {pin for pin in state.pins if parse_pin_holder(pin) is not None}
-    released = dependencies.released(state, erased=True)
+    released = dependencies.get_release_times(state, erased=True)
     free = find_unreferenced(state, now, retention, but=pins, released=released)
-    return free.difference(*dependencies.of(dependencies.opened(state.name)).values())
+    return free.difference(
+        *dependencies.get_needs_by_holder(dependencies.get_version(state.name)).values()
+    )
 
 
 def _list_sidecar_candidates(

@@ -143,10 +143,10 @@ class LogEvidence:
         """Return True if a version has an entry."""
         return name in self._logs and self._logs[name].number > 0
 
-    def released(
+    def get_release_times(
         self, state: State, now: datetime, *, erased: bool = False
     ) -> NDArray[np.int64] | None:
-        """Return when the snapshots of a version were released; None if its log is not known."""
+        """Return when the snapshots of a version were released; None if its log is unknown."""
         record = self._logs.get(state.name)
         return None if record is None else record.times.column(state, now, erased=erased)
 

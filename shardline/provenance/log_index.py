@@ -28,7 +28,7 @@ from shardline.sidecars.sidecar_reader import SidecarMismatchError, SidecarReade
 from shardline.storage import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from shardline.kernel.types import IntArray
     from shardline.log.entry import Entry
@@ -447,6 +447,15 @@ def make_pair_grid(left: Sequence[Shard], right: Sequence[Shard], entry: Entry) 
     """Return the grid of a combination of two lists of shards."""
     sides = [tuple(RecordExtent(shard.records, 0) for shard in side) for side in (left, right)]
     return PairGrid(sides[0], sides[1], entry.read(CombineParameters).is_unordered)
+
+
+def group_by_input(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """Group entries by the versions that they read."""
+    grouped: dict[str, list[Entry]] = {}
+    for entry in entries:
+        for name in dict.fromkeys(source.label for source in entry.inputs):
+            grouped.setdefault(name, []).append(entry)
+    return grouped
 
 
 def get_base_shard(entry: Entry, position: int) -> str:

@@ -1,4 +1,4 @@
-"""Retainers: what keeps shards from vacuum that the latest snapshot does not contain."""
+"""Retainers: what keeps shards outside the latest snapshot from vacuum."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     Command = Callable[..., str]
     Commands = tuple[tuple[str, ...], ...]
+    Release = tuple[str, Commands]
+    """A hint, and commands that follow it."""
 
 RetainerKind: TypeAlias = Literal[
     "published", "tag", "pin", "consumer", "version", "time", "writer", "log"
@@ -28,59 +30,53 @@ RetainerKind: TypeAlias = Literal[
 
 
 def get_plain_command(*arguments: str) -> str:
-    """Return a command to paste where SHARDLINE_ROOT is set."""
+    """Return a command line that needs SHARDLINE_ROOT."""
     return shlex.join(("shardline", *arguments))
 
 
 @dataclass(frozen=True, slots=True)
 class Retainer:
-    """Someone who keeps shards, what of, and what to do about it.
+    """A tag, pin, version or period that retains `files` shards, and how to release them.
 
-    `files` are shards, of so many `bytes`; `erased` of them held records that were erased.
+    `erased` of the shards held records that were erased.
     """
 
     kind: RetainerKind
-    where: str
-    why: str
-    advice: str
+    location: str
+    reason: str
+    hint: str
     commands: Commands
     files: int
     bytes: int
     erased: int
 
     def to_dict(self, command: Command = get_plain_command) -> Json:
-        """Return the retainer as JSON, with commands to paste."""
-        told = {name: getattr(self, name) for name in self.__slots__}
-        return {**told, "commands": [command(*one) for one in self.commands]}
+        """Return the retainer as JSON; `command` renders the commands in it."""
+        payload = {name: getattr(self, name) for name in self.__slots__}
+        return {**payload, "commands": [command(*arguments) for arguments in self.commands]}
 
 
 def get_vacuum_command(dataset: str) -> tuple[str, ...]:
-    """Return the arguments that delete everything that is not retained, at once."""
+    """Return the arguments of a vacuum without retention."""
     return ("vacuum", dataset, "--delete", "--retention", "0")
 
 
-def get_tag_release(version: str, tag: str) -> tuple[str, Commands]:
+def get_tag_release(version: str, tag: str) -> Release:
     """Return how to release an old snapshot from a tag."""
-    moved, gone = ("tag", f"{version}@published", tag), ("tag", version, "--delete", tag)
-    return "let the tag name the newest published snapshot, or take it away", (moved, gone)
+    move, delete = ("tag", f"{version}@published", tag), ("tag", version, "--delete", tag)
+    return "move the tag to the latest published snapshot, or delete it", (move, delete)
 
 
 def get_pin_release(version: str, pin: str) -> tuple[RetainerKind, str, Commands]:
     """Return the kind of a pin, and how to release an old snapshot from it."""
     if (holder := parse_pin_holder(pin)) is not None:
-        return "version", f"make {holder} anew of the newest snapshot", ()
+        return "version", f"derive {holder} again from the latest snapshot", ()
     if pin.startswith(CONSUMER_PREFIX):
         consumer = pin.removeprefix(CONSUMER_PREFIX).split(" ")[0]
-        return (
-            "consumer",
-            "let go of the snapshot when it is not read any more",
-            (("consumers", version, "--release", consumer),),
-        )
-    return (
-        "pin",
-        f"let go of it, in Python: shardline.open(root)[{version!r}].pin({pin!r}, None)",
-        (),
-    )
+        command = ("consumers", version, "--release", consumer)
+        return "consumer", "release the consumer when it no longer reads the snapshot", (command,)
+    hint = f"release it in Python: shardline.open(root)[{version!r}].pin({pin!r}, None)"
+    return "pin", hint, ()
 
 
 def format_consumer_pin(pin: str) -> str:
@@ -89,45 +85,40 @@ def format_consumer_pin(pin: str) -> str:
     return f"{name}, run {run}," if run else name or pin
 
 
-_NOW_IF_UNREAD = "delete them now if nothing reads them"
+_UNREAD_HINT = "delete them now if nothing reads them"
 
 
 @dataclass(frozen=True, slots=True)
 class _RetainedShards:
-    """Shards of a version that stay although its latest snapshot does not contain them."""
+    """Retained shards of a version that its latest snapshot does not contain."""
 
     version: StoredVersion
     files: Mapping[str, ObjectInfo]
     erased: Collection[str]
 
-    def of(self, snapshot: int) -> set[str]:
-        """Return those that a snapshot contains."""
-        listed = self.version.state.shard_history.at(snapshot)
-        return {interval.shard.name for interval in listed} & set(self.files)
+    def list_names(self, snapshot: int) -> set[str]:
+        """Return the shards that a snapshot contains."""
+        intervals = self.version.state.shard_history.at(snapshot)
+        return {interval.shard.name for interval in intervals} & set(self.files)
 
-    def keeper(
-        self,
-        kind: RetainerKind,
-        where: str,
-        why: str,
-        let_go: tuple[str, Commands],
-        names: set[str],
+    def make_retainer(
+        self, kind: RetainerKind, location: str, reason: str, release: Release, names: set[str]
     ) -> Retainer:
         size = sum(self.files[name].size for name in names)
-        return Retainer(kind, where, why, *let_go, len(names), size, len(names & set(self.erased)))
+        erased = len(names & set(self.erased))
+        return Retainer(kind, location, reason, *release, len(names), size, erased)
 
 
 def iter_retainers(
     version: StoredVersion,
-    staying: Mapping[str, ObjectInfo],
+    retained: Mapping[str, ObjectInfo],
     erased: Collection[str],
-    needs: Dependencies,
-    let_go: Collection[str] = (),
+    dependencies: Dependencies,
+    released_pins: Collection[str] = (),
 ) -> Iterator[Retainer]:
     """Yield what retains the shards that a vacuum leaves, except those of the latest snapshot.
 
-    Tags, pins and versions come first: time retains only what nothing else does. The pins in
-    `let_go` count as released.
+    Tags, pins and versions come first: time retains only what nothing else does.
     """
     state = version.state
     live = (
@@ -135,39 +126,38 @@ def iter_retainers(
         if state.snapshot
         else set()
     )
-    old = _RetainedShards(version, {n: f for n, f in staying.items() if n not in live}, erased)
-    if not old.files:
+    files = {name: file for name, file in retained.items() if name not in live}
+    if not files:
         return
-    named: set[str] = set()
-    for keeper, names in (
+    old = _RetainedShards(version, files, erased)
+    explained: set[str] = set()
+    for retainer, names in (
         *_iter_named_retainers(old),
-        *_iter_version_retainers(old, needs, let_go),
+        *_iter_version_retainers(old, dependencies, released_pins),
     ):
-        named |= names
+        explained |= names
         if names:
-            yield keeper
-    again = get_vacuum_command(version.log.dataset)
-    known = set(state.shard_history.names().to_pylist())
-    young = _get_recent_snapshots(version, needs)
-    young |= {state.pins[pin].snapshot or 0 for pin in let_go if pin in state.pins}
-    recent = {name for number in young for name in old.of(number)} - named
+            yield retainer
+    command = get_vacuum_command(version.log.dataset)
+    committed = set(state.shard_history.names().to_pylist())
+    snapshots = _get_recent_snapshots(version, dependencies)
+    snapshots |= {state.pins[pin].snapshot or 0 for pin in released_pins if pin in state.pins}
+    recent = {name for number in snapshots for name in old.list_names(number)} - explained
     if recent:
-        why = "snapshots that were in use until lately have them, and may still be read"
-        yield old.keeper("time", version.name, why, (_NOW_IF_UNREAD, (again,)), recent)
-    unknown = set(old.files) - known - named
-    if unknown:
-        why = "they were written lately, and someone may be about to commit them"
-        let_go_of = ("delete them now if nobody writes", (again,))
-        yield old.keeper("writer", version.name, why, let_go_of, unknown)
+        reason = "recently used snapshots contain them and may still be read"
+        yield old.make_retainer("time", version.name, reason, (_UNREAD_HINT, (command,)), recent)
+    uncommitted = set(old.files) - committed - explained
+    if uncommitted:
+        reason = "they were written recently, and a writer may be about to commit them"
+        release = ("delete them now if no writer is running", (command,))
+        yield old.make_retainer("writer", version.name, reason, release, uncommitted)
 
 
-def _get_recent_snapshots(version: StoredVersion, needs: Dependencies) -> set[int]:
+def _get_recent_snapshots(version: StoredVersion, dependencies: Dependencies) -> set[int]:
     """Return the snapshots that were in use within the retention."""
-    state = version.state
+    state, times = version.state, dependencies.get_release_times(version.state)
     return set(
-        find_recently_unreferenced(
-            state, needs.now, needs.retention, needs.released(state)
-        ).tolist()
+        find_recently_unreferenced(state, dependencies.now, dependencies.retention, times).tolist()
     )
 
 
@@ -177,121 +167,129 @@ def iter_logless_retainers(
     """Yield the version itself as the retainer of its shards if it has no log."""
     if files:
         dataset, name = version.log.dataset, version.log.version
-        why = "the version has no log, so nobody knows which of them it needs"
-        let_go = (
-            "put its log back from a copy; delete them only if it never had one",
+        reason = "the version has no log, so which shards it needs is unknown"
+        release = (
+            "restore its log from a copy; delete them only if it never had a log",
             (("vacuum", dataset, "--delete", "--without-log", name),),
         )
-        yield _RetainedShards(version, files, ()).keeper(
-            "log", version.name, why, let_go, set(files)
-        )
+        retained = _RetainedShards(version, files, ())
+        yield retained.make_retainer("log", version.name, reason, release, set(files))
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldSnapshot:
-    """A snapshot that a tag, pin or publication holds, and how to release it."""
+class _ReferencedSnapshot:
+    """A snapshot that a tag, pin or publication retains, and how to release it."""
 
     kind: RetainerKind
     snapshot: int
-    before: str
-    after: str
-    let_go: tuple[str, Commands]
+    prefix: str
+    suffix: str
+    release: Release
 
-    def why(self, snapshot: str) -> str:
-        """Return why the snapshot is held."""
-        return f"{self.before}{snapshot}{self.after}"
+    def format_reason(self, snapshot: str) -> str:
+        return f"{self.prefix}{snapshot}{self.suffix}"
 
 
-def _iter_held_snapshots(version: StoredVersion) -> Iterator[_HeldSnapshot]:
+def _iter_referenced_snapshots(version: StoredVersion) -> Iterator[_ReferencedSnapshot]:
     state = version.state
     if state.published and state.published != state.snapshot:
-        why = " is the newest snapshot that is published"
-        let_go = ("check the newest one, so that it is published", (("check", version.name),))
-        yield _HeldSnapshot("published", state.published, "", why, let_go)
-    for tag, hold in sorted(state.tags.items()):
-        if hold.snapshot is not None:
-            told = get_tag_release(version.name, tag)
-            yield _HeldSnapshot("tag", hold.snapshot, "", f" has the tag {tag}", told)
-    for pin, hold in sorted(state.pins.items()):
-        if hold.snapshot is not None and parse_pin_holder(pin) is None:
-            kind, advice, commands = get_pin_release(version.name, pin)
-            who = f"{format_consumer_pin(pin)} reads " if kind == "consumer" else f"{pin} keeps "
-            yield _HeldSnapshot(kind, hold.snapshot, who, "", (advice, commands))
+        suffix = " is the latest published snapshot"
+        check = ("check the latest snapshot to publish it", (("check", version.name),))
+        yield _ReferencedSnapshot("published", state.published, "", suffix, check)
+    for tag, ref in sorted(state.tags.items()):
+        if ref.snapshot is not None:
+            release = get_tag_release(version.name, tag)
+            yield _ReferencedSnapshot("tag", ref.snapshot, "", f" has the tag {tag}", release)
+    for pin, ref in sorted(state.pins.items()):
+        if ref.snapshot is not None and parse_pin_holder(pin) is None:
+            kind, hint, commands = get_pin_release(version.name, pin)
+            is_consumer = kind == "consumer"
+            prefix = f"{format_consumer_pin(pin)} reads " if is_consumer else f"{pin} retains "
+            yield _ReferencedSnapshot(kind, ref.snapshot, prefix, "", (hint, commands))
 
 
 def _iter_named_retainers(old: _RetainedShards) -> Iterator[tuple[Retainer, set[str]]]:
     """Yield the tags, pins and publications of a version, with the shards that they retain."""
-    for hold in _iter_held_snapshots(old.version):
-        names = old.of(hold.snapshot)
-        where = f"{old.version.name}@{hold.snapshot}"
-        yield old.keeper(hold.kind, where, hold.why("it"), hold.let_go, names), names
+    for ref in _iter_referenced_snapshots(old.version):
+        names = old.list_names(ref.snapshot)
+        location = f"{old.version.name}@{ref.snapshot}"
+        reason = ref.format_reason("it")
+        yield old.make_retainer(ref.kind, location, reason, ref.release, names), names
 
 
 def _iter_version_retainers(
-    old: _RetainedShards, needs: Dependencies, let_go: Collection[str]
+    old: _RetainedShards, dependencies: Dependencies, released_pins: Collection[str]
 ) -> Iterator[tuple[Retainer, set[str]]]:
-    """Yield the versions that are read with old shards, with the shards that they retain."""
+    """Yield the versions that need old shards, with the shards that they retain."""
     version = old.version
-    for holder, needed in needs.of(version).items():
-        pins = [number for pin, number in list_pins(version, holder) if pin not in let_go]
-        held = {number: old.of(number) for number in sorted(pins, reverse=True)}
-        wanted = set().union(*held.values())
-        found = list(_iter_retain_reasons(needs, version, wanted & needed, (holder,)))
-        # A pin keeps a snapshot whole; of erased shards only what is needed stays.
-        beside = wanted - needed - set(old.erased)
-        revivable = needs.by_revivable(holder, version, ()) & beside
-        beside -= revivable
-        why = f"old snapshots of {holder} are read with it, and can still be restored"
-        command = get_vacuum_command(needs.opened(holder).log.dataset)
-        found.append(("version", why, ("delete those first", (command,)), revivable))
-        why = f"{holder} is read with other shards of it"
-        found.append(("version", why, _get_recreate_advice(needs.opened(holder)), beside))
-        for kind, why, what, names in found:
-            where = next((number for number, has in held.items() if has & names), 0)
-            yield old.keeper(kind, f"{version.name}@{where}", why, what, names), names
+    for name, needed in dependencies.get_needs_by_holder(version).items():
+        holder = dependencies.get_version(name)
+        pins = [number for pin, number in list_pins(version, name) if pin not in released_pins]
+        pinned = {number: old.list_names(number) for number in sorted(pins, reverse=True)}
+        names = set().union(*pinned.values())
+        reasons = list(_iter_retention_reasons(dependencies, version, names & needed, (name,)))
+        # A pin retains a whole snapshot, but only the needed ones of its erased shards.
+        others = names - needed - set(old.erased)
+        revivable = dependencies.list_revivable_shards(name, version, ()) & others
+        command = get_vacuum_command(holder.log.dataset)
+        reason = f"old snapshots of {name} need it and can still be restored"
+        reasons.append(("version", reason, ("delete those first", (command,)), revivable))
+        reason = f"{name} needs other shards of it"
+        reasons.append(("version", reason, _get_recreate_release(holder), others - revivable))
+        for kind, reason, release, shards in reasons:
+            snapshot = next((number for number, has in pinned.items() if has & shards), 0)
+            location = f"{version.name}@{snapshot}"
+            yield old.make_retainer(kind, location, reason, release, shards), shards
 
 
-_RetainReason: TypeAlias = "tuple[RetainerKind, str, tuple[str, Commands], set[str]]"
+_RetentionReason: TypeAlias = "tuple[RetainerKind, str, Release, set[str]]"
 
 
-def _iter_retain_reasons(
-    needs: Dependencies, version: StoredVersion, names: set[str], holders: tuple[str, ...]
-) -> Iterator[_RetainReason]:
+def _iter_retention_reasons(
+    dependencies: Dependencies, version: StoredVersion, names: set[str], holders: tuple[str, ...]
+) -> Iterator[_RetentionReason]:
     """Yield why the last of these holders needs shards of a version, and how to end that."""
     if not names:
         return
-    holder = needs.opened(holders[-1])
-    state, kept = holder.state, needs.kept(holder)
-    below = {one: needs.below(holder, kept[one], version) & names for one in kept}
+    holder = dependencies.get_version(holders[-1])
+    needs = {
+        shard: dependencies.list_shards_read_with(holder, own, version) & names
+        for shard, own in dependencies.list_retained_shards(holder).items()
+    }
 
-    def under(shards: Collection[str]) -> set[str]:
-        return set().union(*(below.get(one, set()) for one in shards))
+    def list_needed(shards: Collection[str]) -> set[str]:
+        return set().union(*(needs.get(shard, set()) for shard in shards))
 
-    def of(snapshot: int) -> set[str]:
-        return under([interval.shard.name for interval in state.shard_history.at(snapshot)])
+    def list_needed_by(snapshot: int) -> set[str]:
+        intervals = holder.state.shard_history.at(snapshot)
+        return list_needed([interval.shard.name for interval in intervals])
 
-    read = f"{holders[0]} is read with it" + "".join(f", {one} with that" for one in holders[1:])
-    told = of(state.snapshot) if state.snapshot else set()
-    yield "version", read, _get_recreate_advice(holder), set(told)
-    for hold in _iter_held_snapshots(holder):
-        why = f"{read}, and {hold.why(f'{holder.name}@{hold.snapshot}')}"
-        yield "version", why, hold.let_go, of(hold.snapshot)
-        told |= of(hold.snapshot)
-    for above, needed in needs.of(holder).items():
-        if above in holders:
+    chain = f"{holders[0]} needs it" + "".join(f", {name} needs that" for name in holders[1:])
+    latest = holder.state.snapshot
+    explained = list_needed_by(latest) if latest else set()
+    yield "version", chain, _get_recreate_release(holder), set(explained)
+    for ref in _iter_referenced_snapshots(holder):
+        reason = f"{chain}, and {ref.format_reason(f'{holder.name}@{ref.snapshot}')}"
+        shards = list_needed_by(ref.snapshot)
+        yield "version", reason, ref.release, shards
+        explained |= shards
+    for name, needed in dependencies.get_needs_by_holder(holder).items():
+        if name in holders:
             continue
-        through = {one for one in needed if below.get(one)}
-        for kind, why, let_go, shards in _iter_retain_reasons(
-            needs, holder, through, (*holders, above)
+        own = {shard for shard in needed if needs.get(shard)}
+        for kind, reason, release, through in _iter_retention_reasons(
+            dependencies, holder, own, (*holders, name)
         ):
-            yield kind, why, let_go, under(shards)
-            told |= under(shards)
-    why = f"{read}, and was in use until lately"
-    let_go = (_NOW_IF_UNREAD, (get_vacuum_command(version.log.dataset),))
-    yield "time", why, let_go, names - told
+            shards = list_needed(through)
+            yield kind, reason, release, shards
+            explained |= shards
+    command = get_vacuum_command(version.log.dataset)
+    reason = f"{chain}, and was in use recently"
+    yield "time", reason, (_UNREAD_HINT, (command,)), names - explained
 
 
-def _get_recreate_advice(holder: StoredVersion) -> tuple[str, Commands]:
+def _get_recreate_release(holder: StoredVersion) -> Release:
     """Return how to make a version follow the latest snapshots of its inputs."""
     command = get_recreate_arguments(holder)
-    return f"make {holder.name} anew of the newest snapshot", (command,) if command else ()
+    hint = f"derive {holder.name} again from the latest snapshot"
+    return hint, (command,) if command else ()

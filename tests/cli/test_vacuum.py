@@ -66,8 +66,8 @@ def test_a_tag_keeps_its_snapshot(tmp_path: Path) -> None:
     on(tmp_path, "tag", f"{NAME}@2", "train-1")
     result = on(tmp_path, "vacuum", "digits", "--retention", "0")
     assert result.shows("tag", NAME, "--delete", "train-1")
-    (keeper,) = on(tmp_path, "vacuum", "digits", "--retention", "0", "--json").json["retainers"]
-    assert (keeper["kind"], keeper["where"], keeper["files"]) == ("tag", f"{NAME}@2", 1)
+    (retainer,) = on(tmp_path, "vacuum", "digits", "--retention", "0", "--json").json["retainers"]
+    assert (retainer["kind"], retainer["location"], retainer["files"]) == ("tag", f"{NAME}@2", 1)
 
 
 def test_whoever_else_keeps_a_snapshot_is_told_with_what_to_do(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_shards_without_a_log_go_only_if_named(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "digits" / "v2")
     at_once = ("vacuum", "digits", "--retention", "0")
     told = on(tmp_path, *at_once, "--delete", "--json").json
-    assert [(one["kind"], one["where"]) for one in told["retainers"]] == [("log", "digits/v2")]
+    assert [(one["kind"], one["location"]) for one in told["retainers"]] == [("log", "digits/v2")]
     assert orphan.exists()
     would = on(tmp_path, *at_once, "--without-log", "v2")
     assert would.commands == [

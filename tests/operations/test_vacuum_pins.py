@@ -69,12 +69,12 @@ def newest_shards(*versions: Version) -> set[str]:
     return {shard.name for one in versions for shard in opened(one).latest().shards}
 
 
-def whys(report: VacuumReport) -> list[tuple[str, str]]:
-    return [(one.where, one.why) for one in report.retainers]
+def list_reasons(report: VacuumReport) -> list[tuple[str, str]]:
+    return [(retainer.location, retainer.reason) for retainer in report.retainers]
 
 
 def follow(root: Path, report: VacuumReport) -> None:
-    """Do what the first keeper advises, as it would be pasted."""
+    """Run the first command of the first retainer."""
     result = on(root, *report.retainers[0].commands[0])
     assert result.code == 0, result.err
 
@@ -88,9 +88,9 @@ def test_vacuum_deletes_inputs_of_recreated_plan_at_once(tmp_path: Path, plan: s
     erased(tmp_path, 2)
     report = at_once(root)
     assert files_with(root, marker(2)) != []
-    assert whys(report) == [
-        ("digits/v2@1", f"{plan} is read with it"),
-        ("digits/v1@1", f"digits/v2 is read with it, {plan} with that"),
+    assert list_reasons(report) == [
+        ("digits/v2@1", f"{plan} needs it"),
+        ("digits/v1@1", f"digits/v2 needs it, {plan} needs that"),
     ]
     assert {one.commands for one in report.retainers} == {report.retainers[0].commands}
     assert verify_version(opened(pairs)).ok, "the plan still needs them"
@@ -121,7 +121,7 @@ def test_vacuum_deletes_shard_of_shared_pin(tmp_path: Path) -> None:
     base, into = rolled_back(tmp_path)
     report = at_once(root)
     assert report.files == []
-    assert whys(report) == [("digits/v1@2", "digits/v2 is read with it")]
+    assert list_reasons(report) == [("digits/v1@2", "digits/v2 needs it")]
     follow(root, report)
     assert len(at_once(root, delete=False).released_pins) == 1
     assert len(opened(base).state.pins) == 2, "a dry run changes nothing"
@@ -141,7 +141,7 @@ def test_rolled_back_version_retains_less_after_recreation(
     opened(into).restore(1)
     opened(base).restore(1)
     report = at_once(root)
-    assert whys(report) == [("digits/v1@2", "digits/v2 is read with other shards of it")]
+    assert list_reasons(report) == [("digits/v1@2", "digits/v2 needs other shards of it")]
     follow(root, report)
     at_once(root)
     assert shards_in(root) == newest_shards(base, into)
@@ -170,9 +170,9 @@ def test_vacuum_reports_tag_on_overlay_as_retainer(tmp_path: Path) -> None:
     v2.tag("best", 1)
     erased(tmp_path, 2)
     report = at_once(root)
-    assert whys(report) == [
+    assert list_reasons(report) == [
         ("digits/v2@1", "it has the tag best"),
-        ("digits/v1@1", "digits/v2 is read with it, and digits/v2@1 has the tag best"),
+        ("digits/v1@1", "digits/v2 needs it, and digits/v2@1 has the tag best"),
     ]
     assert table(opened(v2).snapshot(1))["id"] == list(range(8))
     follow(root, report)
@@ -189,9 +189,9 @@ def test_vacuum_reports_each_stacked_overlay(tmp_path: Path) -> None:
     assert check_version(third).ok
     rebuild(base)
     assert check_version(base).ok
-    for told in ("digits/v2", "digits/v3"):
+    for version in ("digits/v2", "digits/v3"):
         report = at_once(root)
-        assert told in report.retainers[0].advice
+        assert version in report.retainers[0].hint
         assert report.files == []
         follow(root, report)
     at_once(root)
@@ -233,7 +233,7 @@ def test_lost_plan_retains_possible_inputs(tmp_path: Path) -> None:
     report = at_once(root)
     assert report.files == []
     assert len(files_with(root, marker(2))) == 1
-    assert whys(report) == [("digits/v1@1", "digits/pairs is read with it")]
+    assert list_reasons(report) == [("digits/v1@1", "digits/pairs needs it")]
 
 
 def test_plan_during_vacuum_never_reads_deleted_shard(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def _print_retainers(report: VacuumReport, retention: timedelta, *, every: bool)
     shown = report.retainers if every else report.retainers[:_SHOWN_RETAINERS]
     groups: dict[tuple[str, object], list[Retainer]] = {}
     for one in shown:
-        groups.setdefault((one.advice, one.commands), []).append(one)
+        groups.setdefault((one.hint, one.commands), []).append(one)
     for group in groups.values():
         for one in group:
             erased = f", {one.erased:,} with erased records" if one.erased else ""
@@ -182,8 +182,8 @@ def _print_retainers(report: VacuumReport, retention: timedelta, *, every: bool)
                 else ""
             )
             size = f"{format_count(one.files, 'shard')} ({format_bytes(one.bytes)}{erased})"
-            click.echo(f"  {escape_text(one.where)}: {size}: {escape_text(one.why)}{late}")
-        click.echo(f"      {escape_text(group[0].advice)}")
+            click.echo(f"  {escape_text(one.location)}: {size}: {escape_text(one.reason)}{late}")
+        click.echo(f"      {escape_text(group[0].hint)}")
         for command in group[0].commands:
             click.echo(f"        {escape_text(render_next_command(*command))}")
     if len(shown) < len(report.retainers):

@@ -25,6 +25,7 @@ from shardline.lineage.page.page_model import (
 )
 from shardline.lineage.page.version_page import VersionLog, build_version_page
 from shardline.log.version import utc_now
+from shardline.provenance.log_index import group_by_input
 from shardline.release import __version__
 from shardline.storage.durable_file import DurableFile
 from shardline.templates import render_template
@@ -94,12 +95,11 @@ def build_report_page(
 
 def _group_derivations(logs: Iterable[VersionLog]) -> dict[GraphLine, list[Entry]]:
     """Group the entries that read other versions by upstream and downstream version."""
-    derivations: dict[GraphLine, list[Entry]] = defaultdict(list)
-    for log in logs:
-        for entry in log.entries:
-            for name in dict.fromkeys(source.label for source in entry.inputs):
-                derivations[name, log.name].append(entry)
-    return derivations
+    return {
+        (name, log.name): entries
+        for log in logs
+        for name, entries in group_by_input(log.entries).items()
+    }
 
 
 def _find_related(names: set[str], lines: Iterable[GraphLine]) -> set[str]:
