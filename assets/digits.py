@@ -51,7 +51,7 @@ digits_single = rebuilt_version(
 digits_v2 = extended_version(
     "digits/v2",
     of=digits_v1,
-    fields=[measure_image, label_names],
+    udfs=[measure_image, label_names],
     description="Digits with image statistics and label names, stored as an overlay.",
     owners=["team:handwriting"],
 )

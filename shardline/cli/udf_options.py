@@ -225,7 +225,7 @@ _JOIN_OPTIONS = {
 def udf_option(command: CommandFunction) -> CommandFunction:
     """--udf."""
     return click.option(
-        "fields",
+        "udfs",
         "--udf",
         multiple=True,
         metavar="MODULE:OBJECT",
@@ -283,7 +283,7 @@ def join_options(command: CommandFunction) -> CommandFunction:
 class UdfOptions:
     """What was asked for."""
 
-    fields: tuple[str, ...]
+    udfs: tuple[str, ...]
     tables: tuple[str, ...]
     key: str | None
     table_key: str | None
@@ -294,7 +294,7 @@ class UdfOptions:
 
     def load(self) -> list[UDF]:
         """The makers of fields, those of functions first; a usage error if there are none."""
-        if not self.fields and not self.tables:
+        if not self.udfs and not self.tables:
             raise UsageError(
                 "no features to add",
                 code="missing-option",
@@ -309,7 +309,7 @@ class UdfOptions:
                         code="missing-option",
                         hint="add `--join TABLE`",
                     )
-        return [*load_udfs(self.fields), *joins]
+        return [*load_udfs(self.udfs), *joins]
 
     def _join(self) -> UDF:
         from shardline.udf import table_join

@@ -161,7 +161,7 @@ class CombinePlan:
                     describe=targets.add_outputs,
                     parameters=targets.parameters(),
                     is_pinned=targets.virtual,
-                    udfs=self.spec.udfs,
+                    udfs=self.spec.functions,
                 ),
                 executor or ThreadExecutor(),
                 progress,

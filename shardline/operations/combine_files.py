@@ -127,7 +127,7 @@ def plan_combine_files(
     right_side = left_side if is_same else _scan_side(paths[1], limits, count)
     spec = _simplify_spec(spec, left_side, right_side)
     schema = None
-    if spec.on or spec.udfs:
+    if spec.on or spec.functions:
         left_schema = schema_of(left_side.schema)
         right_schema = _make_key_schema(spec, left_schema)
         if right_side.schema.records:
@@ -143,7 +143,7 @@ def _simplify_spec(spec: CombineSpec, left: _ScannedSide, right: _ScannedSide) -
     """Return the spec, without the options that read features if there are no pairs."""
     if left.schema.records and (right.schema.records or spec.how == "left"):
         return spec
-    return replace(spec, on=(), how="inner", where=None, fields=())
+    return replace(spec, on=(), how="inner", where=None, udfs=())
 
 
 def _make_key_schema(spec: CombineSpec, left: Schema) -> Schema:

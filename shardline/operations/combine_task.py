@@ -308,7 +308,7 @@ class CombineTargets:
     @cached_property
     def functions(self) -> tuple[str, ...]:
         """Source digests of the functions."""
-        return get_checked_digests(self.bound.spec.udfs)
+        return get_checked_digests(self.bound.spec.functions)
 
     @cached_property
     def grid(self) -> PairGrid:
@@ -490,6 +490,6 @@ class CombineTargets:
         It is unknown with new features, and with compressed inputs. The size of a span of records
         is unknown too, so all records of its shard count.
         """
-        if self.bound.spec.fields or any(side.packed for side in self.sides):
+        if self.bound.spec.udfs or any(side.packed for side in self.sides):
             return None
         return estimate(self.grid, replace(cover, span=None))

@@ -63,7 +63,7 @@ class PairOptions(TypedDict, total=False):
 class SpecOptions(PairOptions, total=False):
     """All keyword arguments of a combination; see `CombineSpec`."""
 
-    fields: UDF | Sequence[UDF]
+    udfs: UDF | Sequence[UDF]
 
 
 def _get_same(value: Any, *_: object) -> Any:  # noqa: ANN401 - any value of an option
@@ -204,7 +204,7 @@ class CombineSpec:
         where: A predicate on features of the pair, `left.NAME` or `right.NAME`, or a function that
             computes one int64: 1 for a pair to keep, 0 for others.
         unordered: Both sides are the same records, and each two different ones are paired once.
-        fields: Functions and tables that compute more features of a pair.
+        udfs: Functions and tables that compute more features of a pair.
         limit: Number of pairs to take, the first ones.
         sample: Number of pairs to take, at random.
         seed: Seed of the sample.
@@ -266,10 +266,11 @@ class CombineSpec:
             key="once",
         ),
     )
-    fields: tuple[UDF, ...] = field(
+    udfs: tuple[UDF, ...] = field(
         default=(),
         metadata=_declare(
             "Compute new features of a pair, as in `shardline extend`. Repeatable.",
+            key="fields",
             metavar="MODULE:OBJECT",
             flag="--udf",
             parse=_parse_udfs,
@@ -365,7 +366,7 @@ class CombineSpec:
         self._validate_udfs()
 
     def _validate_udfs(self) -> None:
-        for name, udf in (("where", self.where), *(("fields", udf) for udf in self.fields)):
+        for name, udf in (("where", self.where), *(("udfs", udf) for udf in self.udfs)):
             if udf is not None and not is_udf(udf):
                 raise InvalidArgumentError(
                     f"{name}: the function does not declare its features",
@@ -404,14 +405,14 @@ class CombineSpec:
         return any(OPTIONS[name].is_selection for name in self.changed)
 
     @property
-    def udfs(self) -> tuple[UDF, ...]:
+    def functions(self) -> tuple[UDF, ...]:
         """Functions and tables that select pairs or compute features of them."""
-        return self.fields if self.where is None else (self.where, *self.fields)
+        return self.udfs if self.where is None else (self.where, *self.udfs)
 
     def settle(self) -> CombineSpec:
         """Return the spec with its tables read."""
         where = None if self.where is None else self.where.settled()
-        return replace(self, where=where, fields=tuple(udf.settled() for udf in self.fields))
+        return replace(self, where=where, udfs=tuple(udf.settled() for udf in self.udfs))
 
     def _list_stored(self) -> Iterator[tuple[str, OptionFormat, Any]]:
         changed = self.changed

@@ -255,5 +255,5 @@ def _make_invalid_record_error(reasons: Sequence[str], rows: int) -> InvalidReco
         len(reasons),
         rows,
         complete=False,
-        hint=Hint.of("fix the function given as ", Option("where"), " or ", Option("fields")),
+        hint=Hint.of("fix the function given as ", Option("where"), " or ", Option("udfs")),
     )

@@ -95,7 +95,7 @@ class BoundCombineSpec:
 
         Existing versions with such pairs can still be read.
         """
-        new = [feature.key for udf in self.spec.fields for feature in udf.features]
+        new = [feature.key for udf in self.spec.udfs for feature in udf.features]
         validate_side_names(self.names, new)
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ def bind_spec(spec: CombineSpec, left: Schema, right: Schema) -> tuple[BoundComb
     )
     pairs = combine_schemas(left, right, names, optional=spec.how == "left")
     known = {feature.key for feature in pairs.features}
-    new = [feature for udf in spec.fields for feature in udf.features]
+    new = [feature for udf in spec.udfs for feature in udf.features]
     for feature in new:
         if feature.key in known:
             raise SchemaMismatchError(
@@ -157,12 +157,12 @@ def bind_spec(spec: CombineSpec, left: Schema, right: Schema) -> tuple[BoundComb
     chooser = spec.where
     if isinstance(chooser, PredicateFilter):
         chooser = chooser.alias(_list_side_names(names))
-    for udf in spec.fields if chooser is None else (chooser, *spec.fields):
+    for udf in spec.udfs if chooser is None else (chooser, *spec.udfs):
         if isinstance(udf, FunctionUDF | PredicateFilter):
             udf.validate(pairs)
     where = fields = None
     if chooser is not None:
         where = BoundUDFs(Transform(pairs, pairs, {}, (chooser,)))
-    if spec.fields:
-        fields = BoundUDFs(Transform(pairs, after, {}, spec.fields))
+    if spec.udfs:
+        fields = BoundUDFs(Transform(pairs, after, {}, spec.udfs))
     return BoundCombineSpec(spec, names, keys, where, fields), after

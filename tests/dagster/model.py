@@ -107,7 +107,7 @@ def _derived(folder: Path, kind: str) -> VersionDefs:
     if kind == "rebuilt":
         return rebuilt_version(name, of=BASE, export=folder / "notes.tfrecord")
     if kind == "overlay":
-        return extended_version(name, of=BASE, fields=length)
+        return extended_version(name, of=BASE, udfs=length)
     collide: dict[str, Any] = {"on_collision": "prefix", "right_prefix": "other_"}
     return combined_version(name, left=BASE, right=BASE, mode="virtual", **collide)
 

@@ -74,7 +74,7 @@ def pairs_in(version: Version, *columns: str) -> list[tuple[Any, ...]]:
 def test_combined_version_is_checked_and_published(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    notes = crossing(tmp_path, fields=add)
+    notes = crossing(tmp_path, udfs=add)
     notes.land("a", [1, 2])
     land_colours(notes, "a", 10, 20)
     result = notes.run(instance, GROWING, COLOURS, PAIRS)

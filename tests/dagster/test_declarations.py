@@ -51,7 +51,7 @@ def late() -> Any:  # noqa: ANN401 - never called
 
 def extend(*makers: object, **options: Any) -> VersionDefs:  # noqa: ANN401 - as declared
     given: Any = list(makers)
-    return extended_version("notes/v2", of="notes/v1", fields=given, **options)
+    return extended_version("notes/v2", of="notes/v1", udfs=given, **options)
 
 
 def combine(**options: Any) -> VersionDefs:  # noqa: ANN401 - as declared
@@ -116,7 +116,7 @@ MISTAKES: dict[str, tuple[Callable[[], VersionDefs], str, str, str]] = {
         lambda: combine(
             on_collision="prefix",
             left_prefix="a_",
-            fields=record_udf(LENGTH, reads=["name"])(compute),
+            udfs=record_udf(LENGTH, reads=["name"])(compute),
         ),
         *("unknown-feature", "name", "'a_name'"),
     ),
@@ -139,7 +139,7 @@ def test_mistake_behind_derived_versions_is_found() -> None:
     second = migrated_version("notes/v3", of="notes/v2", rename={"length": "size"}, drop=["image"])
     third = rebuilt_version("notes/v4", of=second)
     wrong = record_udf(Feature("half", "int64"), reads=["length"])(compute)
-    fourth = extended_version("notes/v5", of=third, fields=wrong)
+    fourth = extended_version("notes/v5", of=third, udfs=wrong)
     with raises(DeclarationError, "unknown-feature", feature="length", version="notes/v5"):
         build_definitions(fourth, third, second, first, base())
 
@@ -151,7 +151,7 @@ def test_resolve_schemas_computes_schema_of_each_version() -> None:
         right="colours/v1",
         on="id",
         how="left",
-        fields=table_join(
+        udfs=table_join(
             "no.csv", "colour", features=[Feature("code", "int64")], on_missing="absent"
         ),
     )
@@ -189,9 +189,9 @@ def test_resolve_schemas_computes_schema_of_each_version() -> None:
     "fields", [late, table_join("no/such/table.csv", "id"), table_join("no.csv", "id")]
 )
 def test_unknown_schema_is_not_validated(fields: Any) -> None:  # noqa: ANN401 - makers, or a function
-    first = extended_version("notes/v2", of="notes/v1", fields=fields)
+    first = extended_version("notes/v2", of="notes/v1", udfs=fields)
     second = extended_version(
-        "notes/v3", of=first, fields=record_udf(LENGTH, reads=["whatever"])(compute)
+        "notes/v3", of=first, udfs=record_udf(LENGTH, reads=["whatever"])(compute)
     )
     defs = build_definitions(second, first, base())
     dg.Definitions.validate_loadable(defs)

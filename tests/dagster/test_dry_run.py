@@ -24,7 +24,7 @@ def deriving(folder: Path) -> Platform:
     """A platform with a version of each kind."""
     return make_platform(
         folder,
-        extended_version("notes/v2", of="notes/v1", fields=length),
+        extended_version("notes/v2", of="notes/v1", udfs=length),
         combined_version(
             "pairs/v1",
             left="notes/v1",

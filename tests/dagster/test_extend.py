@@ -46,7 +46,7 @@ def times(factor: int) -> UDF:
 def extending(folder: Path, fields: Any = length, **options: Any) -> Platform:  # noqa: ANN401
     """A platform in which notes/v2 is notes/v1 with more fields."""
     return make_platform(
-        folder, extended_version("notes/v2", of="notes/v1", fields=fields, **options)
+        folder, extended_version("notes/v2", of="notes/v1", udfs=fields, **options)
     )
 
 
@@ -211,7 +211,7 @@ def test_rewrite_replaces_and_drops_features(tmp_path: Path, instance: dg.Dagste
     other = extended_version(
         "numbers/v1",
         of="notes/v1",
-        fields=number,
+        udfs=number,
         mode="rewrite",
         replaces=["name"],
         drop=["id"],

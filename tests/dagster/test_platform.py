@@ -67,8 +67,8 @@ def test_declaration_reads_no_table() -> None:
     table = table_join("no/such/table.csv", "id")
     given: list[Any] = [table, [table, length], late]
     for fields in given:
-        extended_version("notes/v2", of="notes/v1", fields=fields)
-        combined_version("pairs/v1", left="notes/v1", right="notes/v2", fields=fields)
+        extended_version("notes/v2", of="notes/v1", udfs=fields)
+        combined_version("pairs/v1", left="notes/v1", right="notes/v2", udfs=fields)
 
 
 def test_duplicate_asset_raises() -> None:
@@ -145,15 +145,15 @@ def test_invalid_option_raises(option: str, value: object, code: str) -> None:
         ({"max_quarantined": 2.0}, "out-of-range", "2.0"),
         ({"max_quarantined": 0.1}, "conflicting-arguments", "'length'"),
         ({"compression": "zlib"}, "unsupported-compression", "ZLIB"),
-        ({"fields": []}, "no-features", ""),
-        ({"fields": bare}, "undeclared-udf", "'bare'"),
-        ({"fields": [bare]}, "undeclared-udf", "function"),
-        ({"fields": "length"}, "undeclared-udf", "str"),
+        ({"udfs": []}, "no-features", ""),
+        ({"udfs": bare}, "undeclared-udf", "'bare'"),
+        ({"udfs": [bare]}, "undeclared-udf", "function"),
+        ({"udfs": "length"}, "undeclared-udf", "str"),
         ({"expectations": "no_such.json"}, "suite-not-found", "no_such.json"),
     ],
 )
 def test_invalid_extension_raises(options: dict[str, Any], code: str, named: str) -> None:
-    given = {"name": "notes/v2", "of": "notes/v1", "fields": length, **options}
+    given = {"name": "notes/v2", "of": "notes/v1", "udfs": length, **options}
     with pytest.raises(DeclarationError) as caught:
         extended_version(**given)
     _assert_declaration(caught.value, given["name"], code, named)
@@ -177,11 +177,11 @@ def _assert_declaration(error: DeclarationError, version: str, code: str, named:
         ({"where": length, "sample": 9}, "conflicting-arguments", "sample"),
         ({"mode": "lazy"}, "invalid-choice", "'lazy'"),
         ({"mode": "virtual", "on": "id", "limit": 9}, "conflicting-arguments", "on, limit"),
-        ({"mode": "virtual", "fields": length}, "conflicting-arguments", "fields"),
+        ({"mode": "virtual", "udfs": length}, "conflicting-arguments", "udfs"),
         ({"target_bytes": 0}, "out-of-range", "target_bytes"),
         ({"budget_bytes": 0}, "out-of-range", "budget_bytes"),
         ({"compression": "zlib"}, "unsupported-compression", "ZLIB"),
-        ({"fields": bare}, "undeclared-udf", "'bare'"),
+        ({"udfs": bare}, "undeclared-udf", "'bare'"),
         ({"expectations": "no_such.json"}, "suite-not-found", "no_such.json"),
     ],
 )

@@ -296,7 +296,7 @@ def test_failed_dependent_is_not_requested_again(
     def late() -> Any:  # noqa: ANN401 - it raises
         raise ValueError("no fields today")
 
-    more = make_platform(notes.folder, extended_version("notes/v2", of="notes/v1", fields=late))
+    more = make_platform(notes.folder, extended_version("notes/v2", of="notes/v1", udfs=late))
     reconciler = Reconciling(more, instance)
     assert reconciler.settle() == ["notes_v2"]
     reconciler.cursor = None
@@ -309,7 +309,7 @@ def test_failed_dependent_is_not_requested_again(
 def test_dependents_of_repaired_input_are_requested(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    overlay = extended_version("notes/v2", of="notes/v1", fields=length)
+    overlay = extended_version("notes/v2", of="notes/v1", udfs=length)
     pairs = combined_version(
         "pairs/v1",
         left="notes/v1",

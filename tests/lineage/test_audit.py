@@ -68,7 +68,7 @@ def test_audit_of_valid_root_has_no_findings(untouched: Root) -> None:
     before = untouched.state()
     report = audit(
         LogIndex(ReadOnlyStore(untouched.folder)),
-        recompute=RecomputeOptions(100, fields=(double, half)),
+        recompute=RecomputeOptions(100, udfs=(double, half)),
     )
     assert (report.findings, report.ok) == ((), True)
     assert report.versions == NAMES
@@ -232,7 +232,7 @@ def test_not_recomputed_shards_have_reasons(untouched: Root) -> None:
         (PAIRS, "vacuumed-input"),
     }
     hints = {one.version: one.reason.hint for one in report.not_recomputed if one.reason.hint}
-    function = Option("fields", f"{extensions.__name__}:double")
+    function = Option("udfs", f"{extensions.__name__}:double")
     assert [(name, hint.parts[-1]) for name, hint in hints.items()] == [(WIDE, function)]
     (wide,) = (one.reason for one in report.not_recomputed if one.version == WIDE)
     told = {"code": "udf-missing", "reason": wide.text, "hint": hints[WIDE].to_dict()}
@@ -248,7 +248,7 @@ def test_changed_function_is_not_reproduced(
         return {"double": batch["id"]}
 
     double.function.__module__ = extensions.__name__
-    kinds = untouched.kinds(WIDE, shards=False, recompute=RecomputeOptions(100, fields=(double,)))
+    kinds = untouched.kinds(WIDE, shards=False, recompute=RecomputeOptions(100, udfs=(double,)))
     assert kinds == {("not-reproduced", WIDE)}
 
 
@@ -264,7 +264,7 @@ def test_selected_pairs_are_recomputed(tmp_path: Path) -> None:
     base = base_of(tmp_path, (0, 4), (4, 8))
     names: dict[str, Any] = {"on_collision": "prefix", "left_prefix": "a_", "right_prefix": "b_"}
     ways: dict[str, dict[str, Any]] = {
-        "all": {"fields": added, "where": unlike},
+        "all": {"udfs": added, "where": unlike},
         "few": {"sample": 5, "seed": 3},
         "first": {"limit": 7},
         "packed": {"compression": "gzip", "target_bytes": 500},
@@ -272,7 +272,7 @@ def test_selected_pairs_are_recomputed(tmp_path: Path) -> None:
     for name, options in ways.items():
         combine(base, base, version_in(tmp_path, f"pairs/{name}"), **names, **options)
     report = audit(
-        LogIndex(tmp_path / "root"), recompute=RecomputeOptions(100, fields=(added, unlike))
+        LogIndex(tmp_path / "root"), recompute=RecomputeOptions(100, udfs=(added, unlike))
     )
     assert (report.findings, report.not_recomputed) == ((), ())
     assert report.recomputed == report.shards

@@ -114,7 +114,7 @@ def test_shards_from_repaired_input_are_not_recomputed(base: Version) -> None:
     repair(base)
     assert check_version(base).ok
     follow(base)
-    deep = RecomputeOptions(20, fields=(double,))
+    deep = RecomputeOptions(20, udfs=(double,))
     for names in ((), (BASE,), (WIDE,), (WHOLE,)):
         report = audited(base, *names, recompute=deep)
         assert report.ok
@@ -227,7 +227,7 @@ def test_shards_of_corrupt_log_are_not_recomputed(base: Version, tmp_path: Path,
         entry.unlink()
     else:
         rechain(entry.parent, 5, lambda told: told["added"][0].update(records=5))
-    report = audited(base, recompute=RecomputeOptions(20, fields=(double,)))
+    report = audited(base, recompute=RecomputeOptions(20, udfs=(double,)))
     assert {one.version for one in report.findings if one.severity == "error"} == {BASE}
     assert {
         (one.version, one.reason.code, one.reason.version) for one in report.not_recomputed

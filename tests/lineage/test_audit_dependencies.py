@@ -78,7 +78,7 @@ def test_audit_reads_dependencies(base: Version) -> None:
 @pytest.mark.parametrize("name", [WIDE, WIDER, PLAN])
 def test_corrupt_dependency_is_the_only_finding(base: Version, name: str) -> None:
     damage(first_file(base))
-    deep = RecomputeOptions(10, fields=(double, length))
+    deep = RecomputeOptions(10, udfs=(double, length))
     for how in (None, deep):
         assert kinds(base, name, recompute=how) == {("error", "damaged-shard", BASE)}
     (left,) = audited(base, name, recompute=deep).not_recomputed
@@ -92,7 +92,7 @@ def test_corrupt_dependency_is_the_only_finding(base: Version, name: str) -> Non
 
 def test_corrupt_input_is_a_reason_not_to_recompute(base: Version) -> None:
     damage(first_file(base))
-    (found,) = audited(base, WHOLE, recompute=RecomputeOptions(10, fields=(double,))).findings
+    (found,) = audited(base, WHOLE, recompute=RecomputeOptions(10, udfs=(double,))).findings
     assert (found.severity, found.kind, found.version) == ("error", "damaged-input", WHOLE)
     where = f"{first_file(base)}: data-crc at record 0, offset 0"
     assert where in found.detail
@@ -105,7 +105,7 @@ def test_failing_function_is_no_other_writer(base: Version) -> None:
         raise RuntimeError("no such model")
 
     length.function.__module__ = "tests.operations.extensions"
-    report = audited(base, WIDER, recompute=RecomputeOptions(10, fields=(length,)))
+    report = audited(base, WIDER, recompute=RecomputeOptions(10, udfs=(length,)))
     assert {one.kind for one in report.findings} == {"not-reproduced"}
     assert report.not_recomputed == ()
 

@@ -124,7 +124,7 @@ def test_self_combination_lists_origins_once(tmp_path: Path) -> None:
         return {"same": int(record["id"] == record["b_id"])}
 
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
-    combine(base, base, into, on_collision="prefix", right_prefix="b_", fields=same)
+    combine(base, base, into, on_collision="prefix", right_prefix="b_", udfs=same)
     of = ["digits/v1:id", "digits/v1:name"]
     assert told(tmp_path, into)["same"] == ("computed", of, "function 'same'")
 

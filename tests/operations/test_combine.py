@@ -345,7 +345,7 @@ def test_how_large_a_shard_of_new_fields_gets_is_not_said(tmp_path: Path) -> Non
     left, right, into = two(tmp_path)
     executor = Watched()
     named = batch_udf(Feature("more", "int64"), reads=["a"], code="1")(is_more)
-    combined(left, right, into, fields=named, executor=executor)
+    combined(left, right, into, udfs=named, executor=executor)
     assert [task.plan.max_bytes for task, _ in executor.seen] == [None]
 
 

@@ -94,7 +94,7 @@ def test_a_predicate_chooses_among_pairs(tmp_path: Path) -> None:
 
 def test_new_features_stand_behind_those_of_both_sides(tmp_path: Path) -> None:
     left, right, into = two(tmp_path, 1, 1)
-    combined(left, right, into, where=divides, fields=[added, both])
+    combined(left, right, into, where=divides, udfs=[added, both])
     assert [feature.name for feature in into.schema.features] == [
         "a",
         "b",
@@ -115,7 +115,7 @@ def test_new_features_stand_behind_those_of_both_sides(tmp_path: Path) -> None:
 
 def test_functions_with_a_code_version_compute_only_what_is_new(tmp_path: Path) -> None:
     left, right, into = two(tmp_path)
-    options: dict[str, Any] = {"where": divides, "fields": added}
+    options: dict[str, Any] = {"where": divides, "udfs": added}
     first = combined(left, right, into, **options)
     assert combined(left, right, into, **options).entry is None
     land_shards(left, lefts(10, 12))
@@ -131,8 +131,8 @@ def test_a_function_without_a_code_version_computes_all_anew(tmp_path: Path) -> 
     def unknown(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"sum": batch["a"]}
 
-    first = combined(left, right, into, fields=unknown)
-    again = combined(left, right, into, fields=unknown)
+    first = combined(left, right, into, udfs=unknown)
+    again = combined(left, right, into, udfs=unknown)
     assert (again.reused, again.records) == ((), first.records)
     assert {one.name for one in first.written}.isdisjoint(one.name for one in again.written)
 
@@ -144,9 +144,9 @@ def test_a_predicate_that_wants_nothing_leaves_a_shard_that_tells_so(tmp_path: P
     def none(batch: pa.RecordBatch) -> dict[str, Any]:
         return {"wanted": [0] * batch.num_rows}
 
-    report = combined(left, right, into, where=none, fields=added)
+    report = combined(left, right, into, where=none, udfs=added)
     assert [shard.records for shard in report.written] == [0]
-    assert combined(left, right, into, where=none, fields=added).entry is None
+    assert combined(left, right, into, where=none, udfs=added).entry is None
 
 
 def test_a_limit_counts_the_pairs_that_were_chosen(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_where_there_is_no_match_functions_see_nothing_of_the_right(tmp_path: Pa
     def seen(record: dict[str, Any]) -> dict[str, Any]:
         return {"seen": repr((record.get("b"), record.get("word"))).encode()}
 
-    combined(left, right, into, on={"a": "b"}, how="left", fields=seen)
+    combined(left, right, into, on={"a": "b"}, how="left", udfs=seen)
     found = into.latest().to_arrow(["seen"]).read_all()["seen"].to_pylist()
     assert found == [b"(None, None)"] * 3 + [b"(3, b'')", b"(4, b'r')"]
 
@@ -197,7 +197,7 @@ def test_a_function_that_raises_tells_which_pair_and_nothing_is_committed(tmp_pa
         return {"ratio": record["a"] / (record["b"] - 7)}
 
     with raises(InvalidRecordsError, "invalid-rows") as caught:
-        combined(left, right, into, fields=ratio)
+        combined(left, right, into, udfs=ratio)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert refused_pairs(caught.value)[0] == (0, 7)
     with raises(InvalidRecordsError, "invalid-rows") as caught:
@@ -216,7 +216,7 @@ def _as_where(fields: Any) -> Any:  # noqa: ANN401 - makers of fields
     return where
 
 
-@pytest.mark.parametrize("what", ["where", "fields"])
+@pytest.mark.parametrize("what", ["where", "udfs"])
 def test_a_batch_function_that_gives_too_few_rows_tells_the_pairs(
     tmp_path: Path, what: str
 ) -> None:
@@ -242,7 +242,7 @@ def test_values_that_do_not_fit_are_refused_with_the_pair_and_the_field(tmp_path
         return {"label": ["x"] * batch.num_rows}
 
     with raises(InvalidRecordsError, "invalid-rows") as caught:
-        combined(left, right, into, fields=texts)
+        combined(left, right, into, udfs=texts)
     assert refused_pairs(caught.value)[0] == (0, 0)
     assert "'label'" in str(caught.value.refused[0])
     assert not into.exists
@@ -252,10 +252,10 @@ def test_values_that_do_not_fit_are_refused_with_the_pair_and_the_field(tmp_path
     ("options", "error", "code"),
     [
         ({"where": len}, InvalidArgumentError, "undeclared-udf"),
-        ({"fields": [added, len]}, InvalidArgumentError, "undeclared-udf"),
+        ({"udfs": [added, len]}, InvalidArgumentError, "undeclared-udf"),
         ({"where": both}, InvalidArgumentError, "invalid-filter"),
         ({"where": divides, "sample": 3}, InvalidArgumentError, "conflicting-arguments"),
-        ({"fields": [added, added]}, SchemaMismatchError, "duplicate-feature"),
+        ({"udfs": [added, added]}, SchemaMismatchError, "duplicate-feature"),
     ],
 )
 def test_functions_that_cannot_be_meant_are_refused(
@@ -279,7 +279,7 @@ def test_a_function_that_reads_what_no_pair_has_is_refused(tmp_path: Path) -> No
     taken = Schema((Feature("sum", "int64"),))
     other = side(tmp_path, "others/v1", taken, [])
     with raises(SchemaMismatchError, "duplicate-feature", feature="sum"):
-        combined(left, other, into, fields=added)
+        combined(left, other, into, udfs=added)
     assert not into.exists
 
 
@@ -288,7 +288,7 @@ def test_pairs_of_large_records_are_looked_at_a_few_at_a_time(tmp_path: Path) ->
     left = side(tmp_path, "lefts/v1", LEFT, big)
     right = side(tmp_path, "rights/v1", RIGHT, rights(0, 9))
     into = Version(tmp_path, "pairs/v1")
-    combined(left, right, into, where=divides, fields=both)
+    combined(left, right, into, where=divides, udfs=both)
     assert [
         len(one) for one in into.latest().to_arrow(["both"]).read_all()["both"].to_pylist()
     ] == [700_000 + b % 3 for a in range(4) for b in range(9) if (a + b) % 3 == 0]

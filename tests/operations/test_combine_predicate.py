@@ -46,7 +46,7 @@ def test_predicate_chooses_pairs_like_nested_loops(
     expected: Any,  # noqa: ANN401 - a function of two numbers
 ) -> None:
     left, right, into = two(tmp_path, 1, 1)
-    report = combined(left, right, into, where=where, fields=added)
+    report = combined(left, right, into, where=where, udfs=added)
     pairs = [(a, b) for a in range(5) for b in range(5) if expected(a, b)]
     assert sums(into) == pairs
     assert report.records == len(pairs)

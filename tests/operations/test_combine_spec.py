@@ -70,7 +70,7 @@ SELECTIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries(
         {"sample": st.integers(1, 9)}, optional={"seed": st.none() | st.integers(0, 9)}
     ),
-    st.just({"fields": add, "where": choose}),
+    st.just({"udfs": add, "where": choose}),
 )
 SPECS = st.builds(
     lambda named, chosen: {**named, **chosen}, st.sampled_from(COLLISIONS), SELECTIONS
@@ -107,13 +107,13 @@ def test_a_stored_spec_comes_back(options: dict[str, Any]) -> None:
         name for name in spec.changed if name != "seed" or spec.seed is not None
     ) + (("seed",) if spec.sample is not None and spec.seed is None else ())
     assert has_pair_selection(stored) == spec.is_selection
-    assert len(list_stored_udfs(CombineParameters.from_dict(stored))) == len(spec.udfs)
+    assert len(list_stored_udfs(CombineParameters.from_dict(stored))) == len(spec.functions)
 
 
 def test_arguments_of_a_command_name_each_option() -> None:
     spec = CombineSpec.of(
         on_collision="prefix", left_prefix="l_", on={"x": "y", "z": "z"}, how="left",
-        where=choose, fields=[add], limit=3,
+        where=choose, udfs=[add], limit=3,
     )  # fmt: skip
     assert list(list_arguments(store(spec))) == [
         ("--on-collision", "prefix"),

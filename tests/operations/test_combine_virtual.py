@@ -157,7 +157,7 @@ def test_a_rebuild_into_another_version_writes_the_pairs(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "option", [{"on": "id"}, {"limit": 3}, {"sample": 3}, {"fields": double}, {"where": double}]
+    "option", [{"on": "id"}, {"limit": 3}, {"sample": 3}, {"udfs": double}, {"where": double}]
 )
 def test_what_a_reader_cannot_make_is_refused(tmp_path: Path, option: dict[str, Any]) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")

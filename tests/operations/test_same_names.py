@@ -98,7 +98,7 @@ def test_a_pair_cannot_have_a_name_on_both_sides(tmp_path: Path, rule: str) -> N
 def test_a_field_of_a_pair_cannot_have_the_name_of_a_feature_list(tmp_path: Path) -> None:
     left = side(tmp_path, "others/v1", Schema((Feature("x", "int64"),)), [example_of(x=3)])
     with raises(SchemaMismatchError, "ambiguous-feature", feature="tok"):
-        combined(left, walks(tmp_path), Version(tmp_path, "pairs/v1"), fields=tok)
+        combined(left, walks(tmp_path), Version(tmp_path, "pairs/v1"), udfs=tok)
 
 
 def test_loose_files_are_refused_alike(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ Derived versions and Dagster's records reveal that.""",
 )
 @click.option("--seed", type=int, help="Seed of the sample.  [default: 0]")
 @click.option(
-    "fields",
+    "udfs",
     "--udf",
     multiple=True,
     metavar="MODULE:OBJECT",
@@ -109,7 +109,7 @@ def audit(
     recompute: bool,
     sample: int | None,
     seed: int | None,
-    fields: tuple[str, ...],
+    udfs: tuple[str, ...],
     tables: tuple[str, ...],
     since: str | None,
     dagster_home: Path | None,
@@ -129,7 +129,7 @@ def audit(
     from shardline.lineage.audit.root_audit import audit as audit_root
     from shardline.provenance.log_index import LogIndex
 
-    if not recompute and (sample is not None or seed is not None or fields or tables):
+    if not recompute and (sample is not None or seed is not None or udfs or tables):
         raise UsageError(
             "--sample, --seed, --udf and --join require --recompute",
             code="missing-option",
@@ -158,7 +158,7 @@ def audit(
             names,
             shards=not quick,
             sources=not no_sources,
-            recompute=_get_recompute_options(sample, seed, fields, tables) if recompute else None,
+            recompute=_get_recompute_options(sample, seed, udfs, tables) if recompute else None,
             since=asked,
             recorded=instance,
             dagster_root=dagster_root,
@@ -180,12 +180,12 @@ def audit(
 
 
 def _get_recompute_options(
-    sample: int | None, seed: int | None, fields: tuple[str, ...], tables: tuple[str, ...]
+    sample: int | None, seed: int | None, udfs: tuple[str, ...], tables: tuple[str, ...]
 ) -> RecomputeOptions:
     from shardline.cli.udf_options import load_udfs
     from shardline.lineage.audit.recompute_audit import DEFAULT_SAMPLE, RecomputeOptions
 
-    for text in fields:
+    for text in udfs:
         if ":" not in text and Path(text).is_file():
             raise UsageError(
                 f"--udf {text}: expected a function, got a file",
@@ -196,7 +196,7 @@ def _get_recompute_options(
     for table in tables:
         if "://" not in table and not Path(table).is_file():
             raise UsageError(f"--join {table}: file not found", code="file-not-found", path=table)
-    return RecomputeOptions(sample or DEFAULT_SAMPLE, seed or 0, load_udfs(fields), tables)
+    return RecomputeOptions(sample or DEFAULT_SAMPLE, seed or 0, load_udfs(udfs), tables)
 
 
 def _parse_since(since: str | None, name: str | None) -> datetime | int | None:

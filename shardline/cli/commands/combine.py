@@ -146,7 +146,7 @@ def _print_incremental_notice(spec: CombineSpec) -> None:
     for name in ("limit", "sample"):
         if getattr(spec, name) is not None:
             click.echo(f"  --{name} is not incremental: all is made anew when a side has changed")
-    print_unversioned_udfs(spec.udfs)
+    print_unversioned_udfs(spec.functions)
 
 
 def _combine_files(asked: CombineOptions, output: Path, options: SpecOptions) -> None:
@@ -431,7 +431,7 @@ def _parse_keys(texts: tuple[str, ...]) -> dict[str, str]:
 _LOADERS: dict[str, Callable[[Any], Any]] = {
     "on": _parse_keys,
     "where": load_filter,
-    "fields": load_udfs,
+    "udfs": load_udfs,
 }
 """What reads the text of an option that is not the value itself."""
 

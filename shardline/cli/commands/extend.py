@@ -82,7 +82,7 @@ A VALUE is a number, true, false, a list or "quoted text" as in JSON; anything e
 @execution_options
 def extend(
     *,
-    fields: tuple[str, ...],
+    udfs: tuple[str, ...],
     tables: tuple[str, ...],
     key: str | None,
     table_key: str | None,
@@ -113,11 +113,9 @@ def extend(
             code="missing-option",
             hint="add `--mode rewrite`: an overlay keeps the features of its base",
         )
-    if drop and not fields and not tables:
+    if drop and not udfs and not tables:
         _raise_drop_only(asked, drop)
-    options = UdfOptions(
-        fields, tables, key, table_key, columns, on_missing, defaults, on_duplicate
-    )
+    options = UdfOptions(udfs, tables, key, table_key, columns, on_missing, defaults, on_duplicate)
     work = _Extension(asked, options.load(), mode or "overlay", replaces, drop)
     if asked.output is not None:
         transform_standalone_file(asked, asked.output, work.transform, ("extending", "extended"))

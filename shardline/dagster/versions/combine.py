@@ -68,7 +68,7 @@ def combined_version(
     *,
     left: str | VersionDefs,
     right: str | VersionDefs,
-    fields: Udfs | LateUdfs = (),
+    udfs: Udfs | LateUdfs = (),
     mode: CombineMode = "materialized",
     target_bytes: int | str = TARGET_BYTES,
     budget_bytes: int | str | None = None,
@@ -84,7 +84,7 @@ def combined_version(
         name: The new version.
         left: The left version, or its name.
         right: The right version, or its name. It may be the left version.
-        fields: A UDF with new features of a pair, several UDFs, or a function without arguments
+        udfs: A UDF with new features of a pair, several UDFs, or a function without arguments
             that returns them in a run.
         mode: "virtual" writes only a plan, from which readers compute all pairs.
         target_bytes: Size of a shard, as a number or as text such as "128MB".
@@ -108,8 +108,8 @@ def combined_version(
         pairs[option] = options.pop(option)  # type: ignore[literal-required, misc]
     sides = (get_version_name(left), get_version_name(right))
     with raise_declaration_error(name):
-        udfs = DeclaredUdfs.of(fields)
-        _validate_spec(pairs, udfs, mode)
+        declared = DeclaredUdfs.of(udfs)
+        _validate_spec(pairs, declared, mode)
         target = parse_target("target_bytes", target_bytes)
         budget = None if budget_bytes is None else parse_target("budget_bytes", budget_bytes)
         parse_shard_compression(compression)
@@ -122,7 +122,7 @@ def combined_version(
                 ),
             )
     inputs = tuple(dict.fromkeys(sides))
-    operation = _Combination(inputs, sides, pairs, udfs, mode, target, budget, compression)
+    operation = _Combination(inputs, sides, pairs, declared, mode, target, budget, compression)
     return build_version(name, operation, options)
 
 
@@ -162,7 +162,7 @@ class _Combination(DerivedOperation[CombineConfig]):
             target_bytes=self.target_bytes,
             mode=self.mode,
             compression=self.compression,
-            **SpecOptions(**self.pairs, fields=self.udfs.settled()),
+            **SpecOptions(**self.pairs, udfs=self.udfs.settled()),
         )
         return _CombineWork(plan, self.budget_bytes, step.checks)
 
@@ -178,7 +178,7 @@ class _Combination(DerivedOperation[CombineConfig]):
         self.udfs.validate(pairs)
         if self.udfs.declared is None:
             return None
-        bound, schema = bind_spec(replace(spec, fields=self.udfs.declared), left, right)
+        bound, schema = bind_spec(replace(spec, udfs=self.udfs.declared), left, right)
         bound.validate_side_names()
         return schema
 
@@ -221,14 +221,14 @@ def _validate_spec(options: PairOptions, udfs: DeclaredUdfs, mode: str) -> None:
     """Raise InvalidArgumentError for options that contradict each other."""
     spec = _create_spec(options, udfs.functions)
     late = [name for name, value in options.items() if value and name not in spec.changed]
-    late += ["fields"] if udfs.declaration and not spec.fields else []
+    late += ["udfs"] if udfs.declaration and not spec.udfs else []
     validate_mode(mode, (*spec.changed, *late))
 
 
-def _create_spec(options: PairOptions, fields: Sequence[UDF]) -> CombineSpec:
-    """Return the spec with these fields. A filter that is a table is left out: it is not read."""
+def _create_spec(options: PairOptions, udfs: Sequence[UDF]) -> CombineSpec:
+    """Return the spec with these UDFs. A filter that is a table is left out: it is not read."""
     known = options.copy()
     where = options.get("where")
     if is_udf(where) and not isinstance(where, FunctionUDF):
         known["where"] = None
-    return CombineSpec.of(**known, fields=fields)
+    return CombineSpec.of(**known, udfs=udfs)

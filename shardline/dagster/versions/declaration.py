@@ -164,18 +164,18 @@ class DeclaredUdfs:
     declaration: tuple[UDF, ...] | LateUdfs
 
     @classmethod
-    def of(cls, fields: Udfs | LateUdfs) -> "DeclaredUdfs":
+    def of(cls, udfs: Udfs | LateUdfs) -> "DeclaredUdfs":
         """Validate UDFs. Raises InvalidArgumentError for anything else."""
-        if not callable(fields) or _is_udf(fields):
-            return cls(_list_udfs(fields))
+        if not callable(udfs) or _is_udf(udfs):
+            return cls(_list_udfs(udfs))
         try:
-            inspect.signature(fields).bind()
+            inspect.signature(udfs).bind()
         except TypeError:
-            name = getattr(fields, "__name__", type(fields).__name__)
+            name = getattr(udfs, "__name__", type(udfs).__name__)
             raise InvalidArgumentError(
                 f"function {name!r} declares no features", code="undeclared-udf", hint=_DECLARE_HINT
             ) from None
-        return cls(fields)
+        return cls(udfs)
 
     @property
     def functions(self) -> tuple[FunctionUDF, ...]:
@@ -210,8 +210,8 @@ class DeclaredUdfs:
         return () if callable(self.declaration) else self.declaration
 
 
-def _list_udfs(fields: object) -> tuple[UDF, ...]:
-    udfs = tuple(fields) if isinstance(fields, Iterable) else (fields,)
+def _list_udfs(declared: object) -> tuple[UDF, ...]:
+    udfs = tuple(declared) if isinstance(declared, Iterable) else (declared,)
     for udf in udfs:
         if not _is_udf(udf):
             raise InvalidArgumentError(

@@ -40,7 +40,7 @@ def extended_version(
     name: str,
     *,
     of: str | VersionDefs,
-    fields: Udfs | LateUdfs,
+    udfs: Udfs | LateUdfs,
     mode: TransformMode = "overlay",
     replaces: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -56,7 +56,7 @@ def extended_version(
     Args:
         name: The new version.
         of: The version to extend, or its name.
-        fields: A UDF (`record_udf`, `batch_udf`, `tensor_udf`, `table_join`), several
+        udfs: A UDF (`record_udf`, `batch_udf`, `tensor_udf`, `table_join`), several
             UDFs, or a function without arguments that returns them in a run.
         mode: "overlay" writes only the new features, next to the shards of `of`. "rewrite" writes
             whole records, in which old features can be replaced or dropped.
@@ -74,7 +74,7 @@ def extended_version(
         DeclarationError: If the options contradict each other.
 
     Example:
-        digits_v2 = extended_version("digits/v2", of=digits_v1, fields=image_statistics)
+        digits_v2 = extended_version("digits/v2", of=digits_v1, udfs=image_statistics)
     """
     validate_option_names(extended_version, options, VersionOptions.__annotations__)
     source = get_version_name(of)
@@ -83,7 +83,7 @@ def extended_version(
             list_items(features, option)
         if name != source:
             _validate_mode(name, source, mode, drop=drop, replaces=replaces)
-        declared = DeclaredUdfs.of(fields)
+        declared = DeclaredUdfs.of(udfs)
         if declared.declaration == ():
             raise InvalidArgumentError(
                 "no fields to add",

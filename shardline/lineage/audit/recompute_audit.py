@@ -57,12 +57,12 @@ _COMPARE = Hint.of(
 class RecomputeOptions:
     """The sample to recompute, and the user code for it.
 
-    `fields` are UDFs and table joins as they were declared. `tables` are paths of more tables.
+    `udfs` are UDFs and table joins as they were declared. `tables` are paths of more tables.
     """
 
     sample: int = DEFAULT_SAMPLE
     seed: int = 0
-    fields: Sequence[UDF] = ()
+    udfs: Sequence[UDF] = ()
     tables: Sequence[str] = ()
 
 
@@ -87,7 +87,7 @@ def recompute_shards(
     """Recompute a sample of shards and compare them. Skips shards with `corrupt` inputs."""
     report = RecomputeReport()
     tables = AuditTables(tuple(options.tables))
-    recomputer = ShardRecomputer(logs, tuple(options.fields), limits, tables)
+    recomputer = ShardRecomputer(logs, tuple(options.udfs), limits, tables)
     skipped: Counter[tuple[str, SkipReason]] = Counter()
     candidates: list[AuditedShard] = []
     for shard in shards:

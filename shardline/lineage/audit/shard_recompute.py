@@ -99,7 +99,7 @@ class AuditTables:
             return SkipReason(
                 "values-not-recorded",
                 f"the log does not contain the defaults for keys missing from {stored.label}",
-                Hint.of("declare it with table_join in a Python file for ", Option("fields")),
+                Hint.of("declare it with table_join in a Python file for ", Option("udfs")),
             )
         name = _get_file_name(stored.label)
         same_name = [path for path in self.paths if _get_file_name(path) == name]
@@ -199,7 +199,7 @@ class ShardRecomputer:
             return SkipReason(
                 "udf-missing",
                 f"{stored.label} was not given",
-                Hint.of("name it with ", Option("fields", stored.function)),
+                Hint.of("name it with ", Option("udfs", stored.function)),
             )
         return None
 
