@@ -154,9 +154,9 @@ class FeatureAncestry:
         return entry.label != self._version or entry.snapshot <= (self._snapshot or 0)
 
     def _iter_links(self, entry: Entry) -> Iterator[tuple[str, AncestryLink]]:
-        for feature, origin in self._logs.index.origins(entry).items():
-            how = f"{origin.how} by {origin.by}" if origin.by else origin.how
-            for version, source in origin.of:
+        for feature, origin in self._logs.index.get_origins(entry).items():
+            how = f"{origin.change} by {origin.function}" if origin.function else origin.change
+            for version, source in origin.upstream:
                 node = self._make_node(version, source)
                 edge = make_edge(entry, node.id, f"{entry.label}:{feature}", how=how)
                 yield feature, AncestryLink(node, edge)
@@ -208,7 +208,7 @@ class ShardAncestry:
         """Return the links to the shards that came from a shard."""
         if self._downstream is None:
             self._downstream = {}
-            for name in self._logs.index.found():
+            for name in self._logs.index.list_folders():
                 for shard, entries in self._get_adding_entries(name).items():
                     target = self._make_node(name, shard)
                     for link in (
@@ -278,9 +278,9 @@ def _iter_input_shards(
 ) -> Iterator[tuple[ShardListing, Sequence[str]]]:
     """Yield the shards that an entry derived a shard from, with their snapshot."""
     if entry.operation == "combine":
-        coverage = get_coverage(entry, index.place(entry, shard.name))
+        coverage = get_coverage(entry, index.get_position(entry, shard.name))
         for side, source in enumerate(entry.inputs):
-            listing = index.input(source)
+            listing = index.get_input(source)
             span = slice(None)
             if coverage is not None:
                 span = slice(*(coverage.left, coverage.right)[side])
@@ -290,10 +290,12 @@ def _iter_input_shards(
     elif entry.operation == "repair":
         is_salvage = entry.read(RepairParameters).is_salvage
         first, name = (entry, entry.removed[0]) if is_salvage else find_first_repair(index, entry)
-        yield index.before(first), [name]
+        yield index.get_previous_listing(first), [name]
     elif entry.inputs or is_in_place_entry(entry):
-        listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
-        yield listing, [get_base_shard(entry, index.place(entry, shard.name))]
+        listing = (
+            index.get_input(entry.inputs[0]) if entry.inputs else index.get_previous_listing(entry)
+        )
+        yield listing, [get_base_shard(entry, index.get_position(entry, shard.name))]
 
 
 def _find_rebuilt_inputs(
@@ -301,18 +303,18 @@ def _find_rebuilt_inputs(
 ) -> tuple[ShardListing, Sequence[str]]:
     """Return the shards whose records are in a rebuilt one, by their positions."""
     if entry.inputs:
-        listing = index.input(entry.inputs[0])
-        first = index.listing(entry.label, entry.snapshot).number(shard.name, 0) or 0
+        listing = index.get_input(entry.inputs[0])
+        first = index.get_listing(entry.label, entry.snapshot).number(shard.name, 0) or 0
     else:
-        listing = index.before(entry)
+        listing = index.get_previous_listing(entry)
         first = listing.number(entry.removed[0], 0) or 0
-        earlier = entry.added[: index.place(entry, shard.name)]
+        earlier = entry.added[: index.get_position(entry, shard.name)]
         first += sum(added.shard.records for added in earlier)
     end = first + shard.records
     return listing, [
         other.name
         for position, other in enumerate(listing.shards)
-        if listing.start(position) < end and listing.start(position) + other.records > first
+        if listing.get_start(position) < end and listing.get_start(position) + other.records > first
     ]
 
 

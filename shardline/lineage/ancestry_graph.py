@@ -269,14 +269,14 @@ class ReadableLogs:
         if not self.entries(version):
             return None
         try:
-            return self.index.listing(version, snapshot)
+            return self.index.get_listing(version, snapshot)
         except TraceGapError:
             return None
 
     def readers(self, version: str) -> Sequence[Entry]:
         """Return the entries of all versions that read a snapshot of a version."""
         if self._readers is None:
-            names = self.index.found()
+            names = self.index.list_folders()
             self._readers = group_by_input(entry for name in names for entry in self.entries(name))
         return self._readers.get(version, ())
 

@@ -109,7 +109,7 @@ class RecordTracer:
     ) -> Descendants:
         """Trace a record to its descendants: all are counted, `limit` of each version listed."""
         _validate_record(snapshot, record)
-        interval, inside = self._index.listing(snapshot.version, snapshot.number).locate(record)
+        interval, inside = self._index.get_listing(snapshot.version, snapshot.number).locate(record)
         if self._downstream is None:
             self._downstream = DownstreamIndex(self._index)
         return self._downstream.trace(snapshot.version, interval, inside, limit)
@@ -118,14 +118,14 @@ class RecordTracer:
         self, record: SnapshotRecord
     ) -> tuple[TraceStep, tuple[SnapshotRecord | SourceRow | TraceGap, ...]]:
         """Return the step of a record, and its upstream records and rows."""
-        listing = self._index.listing(record.version, record.snapshot)
+        listing = self._index.get_listing(record.version, record.snapshot)
         interval, inside = listing.locate(record.record)
-        first = self._index.first_landed(record.version, interval.shard.name)
+        first = self._index.get_first_entry(record.version, interval.shard.name)
         entry = self._index.entry(record.version, first)
         upstream: tuple[SnapshotRecord | SourceRow | TraceGap, ...]
         try:
             origin = self._map_up(entry, interval, inside)
-            upstream, remark = origin.of, origin.remark
+            upstream, remark = origin.upstream, origin.remark
         except TraceGapError as error:
             upstream, remark = (TraceGap(error.message, error.code, error.hint),), ""
         step = TraceStep(
@@ -135,7 +135,7 @@ class RecordTracer:
             interval.shard.name,
             inside,
             EntryRef.of(entry),
-            features=self._index.origins(entry) if entry.inputs else {},
+            features=self._index.get_origins(entry) if entry.inputs else {},
             remark=remark,
             reused=interval.added_entry if interval.added_entry != first else None,
         )
@@ -158,7 +158,7 @@ class DownstreamIndex:
     def __init__(self, index: LogIndex) -> None:
         self.index = index
         self._replacing: dict[ShardKey, list[Entry]] = defaultdict(list)
-        names = index.names()
+        names = index.list_versions()
         self._readers = group_by_input(entry for name in names for entry in index.entries(name))
         for name in names:
             for entry in index.entries(name):
@@ -266,7 +266,9 @@ class Descendants:
         self._known[key] = records if known is None else np.union1d(known, records)
         left = None if self.limit is None else max(self.limit - self._listed_counts[version], 0)
         if left is None or left:
-            listed = RecordOutcome(outcome.shard, outcome.of[positions][:left], records[:left])
+            listed = RecordOutcome(
+                outcome.shard, outcome.source_records[positions][:left], records[:left]
+            )
             self._listed.append(_ListedRecords(entry, listed, upstream))
             self._listed_counts[version] += len(listed.records)
         return records
@@ -319,7 +321,7 @@ class Descendants:
                 None,
                 EntryRef.of(listed.entry),
                 snapshots=snapshots,
-                upstream=None if upstream is None else (*upstream, int(outcome.of[0])),
+                upstream=None if upstream is None else (*upstream, int(outcome.source_records[0])),
                 reason=outcome.reason,
                 code=outcome.code,
                 hint=outcome.hint,
@@ -327,10 +329,10 @@ class Descendants:
             return
         index = self.downstream.index
         # The listed entry may only have reused the shard.
-        origin = EntryRef.of(index.entry(version, index.first_landed(version, shard)))
-        first = index.listing(version, snapshots[-1][1]).number(shard, 0) or 0
+        origin = EntryRef.of(index.entry(version, index.get_first_entry(version, shard)))
+        first = index.get_listing(version, snapshots[-1][1]).number(shard, 0) or 0
         consumers = self.downstream.get_consumers(version, shard)
-        for before, record in zip(outcome.of, outcome.records, strict=True):
+        for before, record in zip(outcome.source_records, outcome.records, strict=True):
             yield DescendantRecord(
                 version,
                 shard,

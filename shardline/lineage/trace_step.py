@@ -181,9 +181,9 @@ def _serialize_step(step: TraceStep, upstream: list[Json]) -> Json:
     if step.features:
         payload["features"] = {
             name: {
-                "how": origin.how,
-                "upstream": [":".join(pair) for pair in origin.of],
-                "by": origin.by,
+                "how": origin.change,
+                "upstream": [":".join(pair) for pair in origin.upstream],
+                "by": origin.function,
             }
             for name, origin in step.features.items()
         }

@@ -115,11 +115,11 @@ class _SalvagedMapping:
     old: str
     repaired: Shard
 
-    def names(self) -> Iterable[str]:
+    def list_sources(self) -> Iterable[str]:
         """Return the corrupt shard."""
         return (self.old,)
 
-    def targets(self) -> Iterable[str]:
+    def list_targets(self) -> Iterable[str]:
         """Return the repaired shard."""
         return (self.repaired.name,)
 

@@ -235,7 +235,7 @@ def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
 
 def _choose_unused_name(index: LogIndex, version: str) -> str:
     """Return the name of a version that does not exist."""
-    there, count = set(index.found()), 1
+    there, count = set(index.list_folders()), 1
     while (name := f"{version}anew{count if count > 1 else ''}") in there:
         count += 1
     return name

@@ -1,4 +1,4 @@
-"""Where the features of a derived version come from, as its entries tell."""
+"""Origins of the features of a derived version, by its log entries."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ FeatureChange: TypeAlias = Literal["kept", "renamed", "cast", "filled", "compute
 
 @dataclass(frozen=True, slots=True)
 class FeatureOrigin:
-    """What a feature is made of: features of other versions, and what made it of them.
+    """The upstream features of a feature, by version and name, and how it derives from them.
 
-    `of` are names of versions, with the features there. `by` is the function or table that made
-    it, empty if it was taken over as it is, or under another name or kind. A feature that is
-    "filled" has a value of its own where the records had none.
+    `function` is the label of the UDF or table that computed it. A "filled" feature has a default
+    value where the upstream records have none.
     """
 
-    how: FeatureChange
-    of: tuple[tuple[str, str], ...]
-    by: str = ""
+    change: FeatureChange
+    upstream: tuple[tuple[str, str], ...]
+    function: str = ""
 
 
 def infer_feature_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
@@ -49,16 +48,16 @@ def infer_feature_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, F
 
 
 def _infer_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureOrigin]:
-    names = [one.label for one in entry.inputs]
+    names = [source.label for source in entry.inputs]
     if entry.operation == "rebuild" and names:
-        return _get_kept_origins(names[0], inputs[0])
+        return _get_unchanged_origins(names[0], inputs[0])
     if entry.operation == "extend":
         extension = entry.read(ExtendParameters)
         if extension.problems.keys() & {"fields", "drop"}:
             return {}
-        base = _get_kept_origins(names[0], inputs[0])
-        kept = {name: one for name, one in base.items() if name not in extension.drop}
-        return {**kept, **_get_computed_origins(base, inputs[0], extension.udfs)}
+        base = _get_unchanged_origins(names[0], inputs[0])
+        unchanged = {name: origin for name, origin in base.items() if name not in extension.drop}
+        return {**unchanged, **_get_computed_origins(base, inputs[0], extension.udfs)}
     if entry.operation == "migrate":
         return _get_migrated_origins(names[0], inputs[0], entry.read(MigrateParameters))
     if entry.operation == "combine" and has_rule(entry):
@@ -66,8 +65,9 @@ def _infer_origins(entry: Entry, inputs: Sequence[Schema]) -> dict[str, FeatureO
     return {}
 
 
-def _get_kept_origins(version: str, schema: Schema) -> dict[str, FeatureOrigin]:
-    return {one.name: FeatureOrigin("kept", ((version, one.name),)) for one in schema.features}
+def _get_unchanged_origins(version: str, schema: Schema) -> dict[str, FeatureOrigin]:
+    names = [feature.name for feature in schema.features]
+    return {name: FeatureOrigin("kept", ((version, name),)) for name in names}
 
 
 def _get_computed_origins(
@@ -77,33 +77,40 @@ def _get_computed_origins(
     context = list(known)
     if schema is not None:
         context = [feature.name for feature in schema.features if not feature.sequence]
-    found: dict[str, FeatureOrigin] = {}
+    origins: dict[str, FeatureOrigin] = {}
     for udf in udfs:
         if problem := udf.problems.get("reads"):
             raise ValueError(problem)
         reads = context if udf.reads is None else udf.reads
-        of = dict.fromkeys(one for name in reads if name in known for one in known[name].of)
-        origin = FeatureOrigin("computed", tuple(of), udf.label)
-        found |= dict.fromkeys(udf.features, origin)
-    return found
+        upstream = dict.fromkeys(
+            feature for name in reads if name in known for feature in known[name].upstream
+        )
+        origin = FeatureOrigin("computed", tuple(upstream), udf.label)
+        origins |= dict.fromkeys(udf.features, origin)
+    return origins
 
 
 def _get_migrated_origins(
     version: str, schema: Schema, parameters: MigrateParameters
 ) -> dict[str, FeatureOrigin]:
     rename, cast, filled = parameters.rename, parameters.cast, parameters.default
-    there = [feature.name for feature in schema.features]
-    found = {}
-    known = [(said, one.name) for one in schema.features for said in (one.name, get_full_name(one))]
-    for said, name in (*known, *((one, one) for one in filled if one not in dict(known))):
-        how: FeatureChange = "renamed" if said in rename else "kept"
-        how = "cast" if said in cast else "filled" if said in filled else how
-        of = ((version, name),) if name in there else ()
-        if said == name or how != "kept":
-            found[rename.get(said, name)] = FeatureOrigin(how, of)
+    existing = [feature.name for feature in schema.features]
+    # Parameters contain names or full names.
+    keys = {
+        key: feature.name
+        for feature in schema.features
+        for key in (feature.name, get_full_name(feature))
+    }
+    origins = {}
+    for key, name in {**keys, **{name: name for name in filled if name not in keys}}.items():
+        change: FeatureChange = "renamed" if key in rename else "kept"
+        change = "cast" if key in cast else "filled" if key in filled else change
+        upstream = ((version, name),) if name in existing else ()
+        if key == name or change != "kept":
+            origins[rename.get(key, name)] = FeatureOrigin(change, upstream)
     for name in parameters.drop:
-        found.pop(name, None)
-    return found
+        origins.pop(name, None)
+    return origins
 
 
 def _get_combined_origins(
@@ -111,13 +118,13 @@ def _get_combined_origins(
 ) -> dict[str, FeatureOrigin]:
     shared = [left for left, right in parameters.keys if left == right]
     left, right = ([feature.key for feature in schema.features] for schema in schemas)
-    called = name_features(PairNaming.from_rule(parameters.rule), left, right, shared)
-    found: dict[str, FeatureOrigin] = {}
-    for version, side in zip(names, (called.left, called.right), strict=True):
+    names_in_pair = name_features(PairNaming.from_rule(parameters.rule), left, right, shared)
+    origins: dict[str, FeatureOrigin] = {}
+    for version, side in zip(names, (names_in_pair.left, names_in_pair.right), strict=True):
         for (_, feature), name in side.items():
             if name is not None:
-                how: FeatureChange = "kept" if name == feature else "renamed"
-                # A name may stand in the context of one side, and in the feature_lists of another.
-                known = found[name].of if name in found else ()
-                found[name] = FeatureOrigin(how, (*known, (version, feature)))
-    return {**found, **_get_computed_origins(found, None, parameters.udfs)}
+                change: FeatureChange = "kept" if name == feature else "renamed"
+                # The same name may be in the context of one side and the lists of the other.
+                known = origins[name].upstream if name in origins else ()
+                origins[name] = FeatureOrigin(change, (*known, (version, feature)))
+    return {**origins, **_get_computed_origins(origins, None, parameters.udfs)}

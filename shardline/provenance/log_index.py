@@ -1,4 +1,4 @@
-"""Histories of versions and datasets, and what their receipts say, each read once."""
+"""Cached logs of a root, histories of its datasets, and sidecars of its shards."""
 
 from __future__ import annotations
 
@@ -110,7 +110,11 @@ class DatasetHistory:
     @cached_property
     def shards(self) -> dict[str, Shard]:
         """Every shard that was ever in the dataset, by name."""
-        return {name: shard for one in self.versions.values() for name, shard in one.shards.items()}
+        return {
+            name: shard
+            for version in self.versions.values()
+            for name, shard in version.shards.items()
+        }
 
     @cached_property
     def files(self) -> frozenset[str]:
@@ -123,14 +127,14 @@ class DatasetHistory:
         """Committed quarantine files: an entry names them or their shard."""
         named = (
             name
-            for one in self.versions.values()
-            for entry in one.entries
+            for version in self.versions.values()
+            for entry in version.entries
             for rows in entry.read(EntryParameters).quarantine
             for name in rows.files
         )
         folder = f"{self.dataset}/quarantine"
-        beside = (f"{folder}/{name.removesuffix('.tfrecord')}.jsonl" for name in self.shards)
-        return frozenset((*named, *beside))
+        implied = (f"{folder}/{name.removesuffix('.tfrecord')}.jsonl" for name in self.shards)
+        return frozenset((*named, *implied))
 
     def get_owner(self, shard: str) -> VersionHistory:
         """Return the version whose log has a shard."""
@@ -140,28 +144,26 @@ class DatasetHistory:
         """Return a version by its full name."""
         return self.versions[name.removeprefix(f"{self.dataset}/")]
 
-    def find_input(self, told: Input) -> VersionHistory | None:
+    def find_input(self, source: Input) -> VersionHistory | None:
         """Return the version of an input, or None if it is of another dataset."""
-        return self.versions.get(told.version) if told.dataset == self.dataset else None
+        return self.versions.get(source.version) if source.dataset == self.dataset else None
 
-    def get_schema(self, told: Input) -> Schema:
+    def get_schema(self, source: Input) -> Schema:
         """Return the schema of an input, of this dataset or another."""
-        one = self.find_input(told)
-        return self.index.version(told.label).schema if one is None else one.version.schema
+        history = self.find_input(source)
+        version = self.index.version(source.label) if history is None else history.version
+        return version.schema
 
     @cached_property
     def replaced(self) -> dict[str, str]:
         """Shards that an erase rewrote, with the new shards."""
-        found: dict[str, str] = {}
-        for one in self.versions.values():
-            for entry in one.entries:
-                if entry.operation == ERASE:
-                    found |= dict(zip(entry.bases, _list_names(entry), strict=False))
-        return found
-
-
-def _list_names(entry: Entry) -> list[str]:
-    return [one.shard.name for one in entry.added]
+        return {
+            base: added.shard.name
+            for version in self.versions.values()
+            for entry in version.entries
+            if entry.operation == ERASE
+            for base, added in zip(entry.bases, entry.added, strict=False)
+        }
 
 
 class TraceGapError(ShardlineError):
@@ -189,36 +191,36 @@ class ShardListing:
         return np.cumsum([interval.shard.records for interval in self.intervals], dtype=np.int64)
 
     @cached_property
-    def places(self) -> Mapping[str, int]:
+    def positions(self) -> Mapping[str, int]:
         """Position of each shard."""
-        return {interval.shard.name: at for at, interval in enumerate(self.intervals)}
+        return {interval.shard.name: index for index, interval in enumerate(self.intervals)}
 
     @property
     def records(self) -> int:
         """Number of records."""
         return int(self.ends[-1]) if self.intervals else 0
 
-    def start(self, place: int) -> int:
+    def get_start(self, position: int) -> int:
         """Return the number of the first record of the shard at a position."""
-        return int(self.ends[place - 1]) if place else 0
+        return int(self.ends[position - 1]) if position else 0
 
     def locate(self, record: int) -> tuple[ShardInterval, int]:
         """Return the shard with a record, and the number of the record in it."""
-        place = int(np.searchsorted(self.ends, record, "right"))
-        return self.intervals[place], record - self.start(place)
+        position = int(np.searchsorted(self.ends, record, "right"))
+        return self.intervals[position], record - self.get_start(position)
 
     def number(self, shard: str, inside: int) -> int | None:
         """Return the number of a record of a shard; None if the shard is not in the snapshot."""
-        place = self.places.get(shard)
-        return None if place is None else self.start(place) + inside
+        position = self.positions.get(shard)
+        return None if position is None else self.get_start(position) + inside
 
 
 class LogIndex:
-    """The logs of a root, and the sidecars of its shards, each part of them read once.
+    """The logs of a root and the sidecars of its shards, each read once.
 
     Args:
         root: The root.
-        versions: Versions that are open already, to be used for what the index says of them.
+        versions: Open versions to use instead of reading them again.
     """
 
     def __init__(self, root: RootLocation, *versions: StoredVersion) -> None:
@@ -232,12 +234,12 @@ class LogIndex:
         self._origins: dict[tuple[str, int], Mapping[str, FeatureOrigin]] = {}
         self._grids: dict[tuple[str, int], PairGrid] = {}
 
-    def names(self, dataset: str | None = None) -> list[str]:
+    def list_versions(self, dataset: str | None = None) -> list[str]:
         """Return the versions that have a log, of one dataset or of all, in order."""
-        return [name for name in self.found(dataset) if self.version(name).log.exists(1)]
+        return [name for name in self.list_folders(dataset) if self.version(name).log.exists(1)]
 
-    def found(self, dataset: str | None = None) -> list[str]:
-        """Return the versions that have a folder for a log, whatever is left in it."""
+    def list_folders(self, dataset: str | None = None) -> list[str]:
+        """Return the versions that have a folder for a log, even an empty one."""
         if dataset is None:
             return find_all_versions(self.store)
         return [f"{dataset}/{name}" for name in find_versions(self.store, dataset)]
@@ -279,19 +281,19 @@ class LogIndex:
         self._datasets.pop(dataset, None)
         return self.dataset(dataset)
 
-    def made_by(self, name: str, snapshot: int) -> Entry:
-        """Return the entry that made a snapshot."""
+    def get_snapshot_entry(self, name: str, snapshot: int) -> Entry:
+        """Return the entry that committed a snapshot."""
         return self.entry(name, self.version(name).snapshot(snapshot).entry)
 
-    def listing(self, version: str, snapshot: int) -> ShardListing:
+    def get_listing(self, version: str, snapshot: int) -> ShardListing:
         """Return the shards of a snapshot. Raises TraceGapError if it does not exist."""
         key = (version, snapshot)
         if key not in self._listings:
             state = self.version(version).state
             if not 1 <= snapshot <= state.snapshot:
-                what = f"snapshot {snapshot}" if state.number else "log"
+                missing = f"snapshot {snapshot}" if state.number else "log"
                 raise TraceGapError(
-                    f"{version} has no {what} in this root: deleted or moved",
+                    f"{version} has no {missing} in this root: deleted or moved",
                     code="snapshot-not-found" if state.number else "version-not-found",
                     version=version,
                     snapshot=snapshot,
@@ -299,20 +301,20 @@ class LogIndex:
             self._listings[key] = ShardListing(version, snapshot, state.shard_history.at(snapshot))
         return self._listings[key]
 
-    def first_landed(self, version: str, shard: str) -> int:
+    def get_first_entry(self, version: str, shard: str) -> int:
         """Return the first entry that added a shard to a version; later ones may have reused it."""
         intervals = self.version(version).state.shard_history
         rows = pc.equal(intervals.names(), shard).to_numpy(zero_copy_only=False)
         return int(intervals.column("landed")[rows].min())
 
-    def input(self, source: Input) -> ShardListing:
+    def get_input(self, source: Input) -> ShardListing:
         """Return the snapshot that an operation read.
 
         Raises TraceGapError if it is missing or differs now.
         """
         version = source.label
         try:
-            listing = self.listing(version, source.snapshot)
+            listing = self.get_listing(version, source.snapshot)
         except (CorruptLogError, UnknownFormatError) as error:
             raise TraceGapError(
                 f"its input {version} cannot be read: {error.message}",
@@ -332,9 +334,9 @@ class LogIndex:
             )
         return listing
 
-    def before(self, entry: Entry) -> ShardListing:
+    def get_previous_listing(self, entry: Entry) -> ShardListing:
         """Return the shards of a version before an entry."""
-        return self.listing(entry.label, entry.snapshot - 1)
+        return self.get_listing(entry.label, entry.snapshot - 1)
 
     def receipt(self, version: str, shard: Shard) -> Receipt:
         """Return the receipt of a shard. Raises TraceGapError if missing or not its own."""
@@ -343,11 +345,11 @@ class LogIndex:
     def receipts(self, version: str, shards: Sequence[Shard]) -> list[Receipt]:
         """Return the receipts of several shards, read together."""
         names = [self._get_sidecar_path(version, shard, RECEIPT) for shard in shards]
-        missing = [at for at, name in enumerate(names) if name not in self._receipts]
+        missing = [index for index, name in enumerate(names) if name not in self._receipts]
         if missing:
             try:
                 contents = self.sidecars(version).read(
-                    [f"{shards[at].name}{RECEIPT}" for at in missing]
+                    [f"{shards[index].name}{RECEIPT}" for index in missing]
                 )
             except SidecarMismatchError as error:
                 raise TraceGapError(
@@ -357,7 +359,8 @@ class LogIndex:
                     hint=error.hint,
                 ) from None
             self._receipts.update(
-                (names[at], parse_receipt(data)) for at, data in zip(missing, contents, strict=True)
+                (names[index], parse_receipt(data))
+                for index, data in zip(missing, contents, strict=True)
             )
         receipts = []
         for shard, name in zip(shards, names, strict=True):
@@ -401,7 +404,7 @@ class LogIndex:
     def _get_sidecar_path(self, version: str, shard: Shard, suffix: str) -> str:
         return f"{self.version(version).shard_name(shard)}{suffix}"
 
-    def origins(self, entry: Entry) -> Mapping[str, FeatureOrigin]:
+    def get_origins(self, entry: Entry) -> Mapping[str, FeatureOrigin]:
         """Return the origin of each feature of a derived version.
 
         Empty if an input cannot be read.
@@ -415,13 +418,13 @@ class LogIndex:
                 self._origins[key] = {}
         return self._origins[key]
 
-    def origins_of(self, snapshot: StoredSnapshot) -> Mapping[str, FeatureOrigin]:
+    def get_snapshot_origins(self, snapshot: StoredSnapshot) -> Mapping[str, FeatureOrigin]:
         """Return the origin of each feature of a snapshot; empty if its records were appended."""
         timeline, number = self.version(snapshot.version).state.snapshot_history, snapshot.number
         while number:
             entry = self.entry(snapshot.version, timeline.get_row(number).entry)
             if entry.inputs or entry.operation == "append":
-                return self.origins(entry)
+                return self.get_origins(entry)
             number = int(timeline.column("made_from")[number - 1])
         return {}
 
@@ -431,11 +434,11 @@ class LogIndex:
         if key not in self._grids:
             if len(entry.inputs) != 2:
                 raise TraceGapError(f"entry {entry.number} does not list its two inputs")
-            left, right = (self.input(source).shards for source in entry.inputs)
+            left, right = (self.get_input(source).shards for source in entry.inputs)
             self._grids[key] = make_pair_grid(left, right, entry)
         return self._grids[key]
 
-    def place(self, entry: Entry, shard: str) -> int:
+    def get_position(self, entry: Entry, shard: str) -> int:
         """Return the position of a shard among those that an entry added."""
         for position, added in enumerate(entry.added):
             if added.shard.name == shard:

@@ -1,4 +1,4 @@
-"""Records of other datasets that rows derive from, found by counting or by row maps."""
+"""Records of other datasets that rows derive from, by counting or by row maps."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ class PairedShard:
 
 @dataclass
 class RecordAncestry:
-    """Rows of other datasets that rows of one dataset derive from.
+    """Rows of other datasets that rows of a dataset derive from.
 
-    `every` has all of these rows. No record that stays derives from those in `exclusive`; other
+    `every` has all of these rows. No remaining record derives from those in `exclusive`. Other
     records derive from all rows of the shards in `shared`. `uncertain` are inputs whose rows are
     unknown.
     """
@@ -148,16 +148,16 @@ class RecordAncestry:
             compare: Find what other records derive from the same rows. Otherwise all are
                 exclusive.
         """
-        rows = {name: some for name, some in rows.items() if len(some)}
+        rows = {name: selected for name, selected in rows.items() if len(selected)}
         pairs: list[PairedShard] = []
         for version in self.history.versions.values():
             for entry in version.entries:
                 if all(source.dataset == self.history.dataset for source in entry.inputs):
                     continue
                 added = [
-                    (position, one.shard)
-                    for position, one in enumerate(entry.added)
-                    if plans or not one.shard.virtual
+                    (position, new.shard)
+                    for position, new in enumerate(entry.added)
+                    if plans or not new.shard.virtual
                 ]
                 if any(shard.name in unread for _, shard in added):
                     self._add_uncertain(entry)
@@ -229,18 +229,18 @@ class RecordAncestry:
         for pair in pairs:
             try:
                 for is_match, numbers in pair.list_records(rows):
-                    for key, some in pair.list_rows(numbers[is_match]):
-                        _add_rows(matched, key, some)
-                    for key, some in pair.list_rows(numbers[~is_match]):
-                        _add_rows(others, key, some)
+                    for key, paired in pair.list_rows(numbers[is_match]):
+                        _add_rows(matched, key, paired)
+                    for key, paired in pair.list_rows(numbers[~is_match]):
+                        _add_rows(others, key, paired)
             except _UNKNOWN_PAIRS:
                 if pair.shard.name in rows:
                     self._add_uncertain(pair.inputs.entry)
         exclusive = {
-            key: np.setdiff1d(some, others.get(key, NO_ROWS)) for key, some in matched.items()
+            key: np.setdiff1d(paired, others.get(key, NO_ROWS)) for key, paired in matched.items()
         }
-        for key, some in matched.items():
-            _add_rows(self.every, key, some)
+        for key, paired in matched.items():
+            _add_rows(self.every, key, paired)
             _add_rows(self.exclusive, key, exclusive[key])
         for pair in pairs:
             if pair.shard.name in rows:
@@ -256,8 +256,8 @@ class RecordAncestry:
             for is_match, numbers in pair.list_records(rows):
                 matches = numbers[is_match]
                 has = [np.isin(matches[:, side], numbers_of[side]) for side in (0, 1)]
-                for key, some in pair.list_rows(matches[~(has[0] | has[1])]):
-                    _add_rows(self.exclusive, key, some)
+                for key, paired in pair.list_rows(matches[~(has[0] | has[1])]):
+                    _add_rows(self.exclusive, key, paired)
         except _UNKNOWN_PAIRS:
             return
 
@@ -293,20 +293,20 @@ class RemainingRecords:
             ancestry.search(related, set(), plans=True, compare=False)
             if ancestry.uncertain or _has_own_pairs(history, related):
                 return True
-            for (other, shard), some in ancestry.every.items():
+            for (other, shard), upstream in ancestry.every.items():
                 if other == self.history.dataset:
-                    if np.isin(some, self.rows.get(shard, NO_ROWS)).any():
+                    if np.isin(upstream, self.rows.get(shard, NO_ROWS)).any():
                         return True
                     continue
                 before = known.setdefault(other, {}).get(shard, NO_ROWS)
-                merged = np.union1d(before, some)
+                merged = np.union1d(before, upstream)
                 if len(merged) > len(before):
                     known[other][shard] = merged
                     waiting.append(other)
         return False
 
     def _list_one_to_one(self, history: DatasetHistory) -> list[ShardMapping]:
-        """Return the mappings without pairs: a pair says nothing about others of its records."""
+        """Return the mappings without pairs, which do not derive from each other."""
         if history.dataset not in self._mappings:
             self._mappings[history.dataset] = [
                 mapping

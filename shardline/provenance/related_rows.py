@@ -1,4 +1,4 @@
-"""Rows of all shards of a dataset that follow from given rows, through every operation."""
+"""Rows of all shards of a dataset that follow from other rows, through every operation."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class RelatedRows:
 def spread_rows(rows: Mapping[str, IntArray], mappings: Iterable[ShardMapping]) -> RelatedRows:
     """Return the rows with all that follow from them, directly or through other shards."""
     mappings = list(mappings)
-    related: ShardRows = {name: some for name, some in rows.items() if len(some)}
-    sources = {name for mapping in mappings for name in mapping.names()} | set(related)
+    related: ShardRows = {name: selected for name, selected in rows.items() if len(selected)}
+    sources = {name for mapping in mappings for name in mapping.list_sources()} | set(related)
     plans: dict[str, list[GridMapping]] = {}
     followed: list[ShardMapping] = []
     for mapping in mappings:
@@ -84,7 +84,7 @@ def list_reached_shards(shards: Iterable[str], mappings: Iterable[ShardMapping])
     waiting = deque(reached)
     while waiting:
         for mapping in by_source.get(waiting.popleft(), ()):
-            new = set(mapping.targets()) - reached
+            new = set(mapping.list_targets()) - reached
             waiting.extend(new)
             reached |= new
     return reached
@@ -93,16 +93,16 @@ def list_reached_shards(shards: Iterable[str], mappings: Iterable[ShardMapping])
 def _group_by_source(mappings: Iterable[ShardMapping]) -> dict[str, list[ShardMapping]]:
     grouped: dict[str, list[ShardMapping]] = {}
     for mapping in mappings:
-        for name in set(mapping.names()):
+        for name in set(mapping.list_sources()):
             grouped.setdefault(name, []).append(mapping)
     return grouped
 
 
 def get_erased_rows(history: DatasetHistory) -> ShardRows:
-    """Return the rows that earlier erases took out, by the shards that had them.
+    """Return the rows that earlier erases removed, by shard.
 
-    The receipts of rewritten shards name them, and the entry those of older shards, unless they
-    are too many. So derived rows are found although an erase was stopped.
+    Receipts name the removed rows of rewritten shards. Entries name those of older shards, unless
+    there are too many. So derived rows are found even if an erase was stopped.
     """
     rows: ShardRows = {}
     for mapping in _list_operation_mappings(history, ERASE):
@@ -228,14 +228,14 @@ def align_shards(
     The second shard is of this dataset. Raises SidecarMismatchError for a receipt that differs
     from the committed one.
     """
-    cut = []
+    shortened = []
     for first, second in pairs:
         if first.records == second.records:
             yield AlignedMapping(first.name, second.name)
         else:
-            cut.append((first, second))
-    contents = _read_receipts(history, [second.name for _, second in cut])
-    for first, second in cut:
+            shortened.append((first, second))
+    contents = _read_receipts(history, [second.name for _, second in shortened])
+    for first, second in shortened:
         receipt = parse_receipt(contents[second.name])
         if receipt is None or receipt.first:
             continue

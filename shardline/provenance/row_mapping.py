@@ -1,4 +1,4 @@
-"""Records through an operation, one at a time: where each comes from, and what became of it."""
+"""Mapping of single records through an operation, upstream and downstream."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class SnapshotRecord:
 class RecordOrigin:
     """The records or the source row that a record derives from, and a remark."""
 
-    of: tuple[SnapshotRecord | SourceRow, ...]
+    upstream: tuple[SnapshotRecord | SourceRow, ...]
     remark: str = ""
 
 
@@ -156,7 +156,7 @@ def map_record_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> R
 
 
 def _map_appended_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
-    if entry.bases and entry.bases[index.place(entry, shard.name)]:
+    if entry.bases and entry.bases[index.get_position(entry, shard.name)]:
         # The shard is the rest of a replaced one.
         return _map_transformed_up(index, entry, shard, inside)
     return RecordOrigin((trace_source_row(index, entry, shard, inside),))
@@ -165,7 +165,7 @@ def _map_appended_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
 def _map_rebuilt_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """Map a record by its order among those of the replaced shards, or of a whole snapshot."""
     before, after = _list_rebuilt_shards(index, entry)
-    read, written = (sum(one.records for one in shards) for shards in (before, after))
+    read, written = (sum(shard.records for shard in shards) for shards in (before, after))
     layout = make_layout(before, after, entry)
     if layout is None:
         raise TraceGapError(
@@ -174,7 +174,9 @@ def _map_rebuilt_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) ->
             code="count-mismatch",
             version=entry.label,
         )
-    listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
+    listing = (
+        index.get_input(entry.inputs[0]) if entry.inputs else index.get_previous_listing(entry)
+    )
     (mapped,) = layout.map_rows(shard.name, np.array([inside]))
     return RecordOrigin((_get_snapshot_record(listing, mapped.shard, int(mapped.rows[0])),))
 
@@ -182,17 +184,19 @@ def _map_rebuilt_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) ->
 def _list_rebuilt_shards(index: LogIndex, entry: Entry) -> tuple[Sequence[Shard], Sequence[Shard]]:
     """Return the shards with the records that a rebuild read, and those that have them after."""
     if entry.inputs:
-        after = index.listing(entry.label, entry.snapshot)
-        return index.input(entry.inputs[0]).shards, after.shards
-    before = index.before(entry)
-    removed = [before.intervals[before.places[name]].shard for name in entry.removed]
+        after = index.get_listing(entry.label, entry.snapshot)
+        return index.get_input(entry.inputs[0]).shards, after.shards
+    before = index.get_previous_listing(entry)
+    removed = [before.intervals[before.positions[name]].shard for name in entry.removed]
     return removed, [added.shard for added in entry.added]
 
 
 def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """Map a record of a shard that has all records of another except the missing ones."""
-    old = get_base_shard(entry, index.place(entry, shard.name))
-    listing = index.input(entry.inputs[0]) if entry.inputs else index.before(entry)
+    old = get_base_shard(entry, index.get_position(entry, shard.name))
+    listing = (
+        index.get_input(entry.inputs[0]) if entry.inputs else index.get_previous_listing(entry)
+    )
     if shard.base is not None and entry.inputs:
         remark = _get_missing_fields_remark(index, entry, shard, inside)
         return RecordOrigin((_get_snapshot_record(listing, old, inside),), remark)
@@ -230,26 +234,26 @@ def _get_snapshot_record(listing: ShardListing, shard: str, inside: int) -> Snap
 
 def _map_paired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -> RecordOrigin:
     """Map a pair to its two records, or to the left record if that has no match."""
-    sides = [index.input(side) for side in entry.inputs]
+    sides = [index.get_input(side) for side in entry.inputs]
     try:
         mapping = _get_pair_mapping(index, entry, shard)
         ((_, pairs),) = mapping.list_records(np.array([inside]))
     except RowMapError as error:
         raise make_unknown_pairs_error(index, entry, shard, error) from None
     numbers = pairs[0].tolist()
-    of = tuple(
+    upstream = tuple(
         SnapshotRecord(side.version, side.snapshot, number)
         for side, number in zip(sides, numbers, strict=True)
         if number >= 0
     )
-    remark = "the record of the left alone: it has no match" if min(numbers) < 0 else ""
-    return RecordOrigin(of, remark)
+    remark = "the left record alone: it has no match" if min(numbers) < 0 else ""
+    return RecordOrigin(upstream, remark)
 
 
 def _get_pair_mapping(index: LogIndex, entry: Entry, shard: Shard) -> PairMapping:
     return make_pair_mapping(
         entry,
-        index.place(entry, shard.name),
+        index.get_position(entry, shard.name),
         index.grid(entry),
         ((), ()),
         lambda shard: index.row_map(entry.label, shard, 2),
@@ -259,7 +263,7 @@ def _get_pair_mapping(index: LogIndex, entry: Entry, shard: Shard) -> PairMappin
 def make_unknown_pairs_error(
     index: LogIndex, entry: Entry, shard: Shard, error: RowMapError
 ) -> TraceGapError:
-    """Build the error that the pairs of a shard are unknown, since its row map is."""
+    """Build the error that the pairs of a shard are unknown because its row map is."""
     return TraceGapError(
         f"the pairs of {shard.name} are unknown: {error.message}",
         code=error.code,
@@ -273,8 +277,8 @@ def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
     """Map a record of a recreated shard to the original, or of a salvaged one by its row map."""
     if not entry.read(RepairParameters).is_salvage:
         first, old = find_first_repair(index, entry)
-        listing = index.before(first)
-        if listing.intervals[listing.places[old]].shard.records != shard.records:
+        listing = index.get_previous_listing(first)
+        if listing.intervals[listing.positions[old]].shard.records != shard.records:
             raise TraceGapError(
                 f"{shard.name} replaced {old} and has another number of records",
                 code="count-mismatch",
@@ -287,30 +291,34 @@ def _map_repaired_up(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
     if number < 0:
         raise TraceGapError("the corruption moved it: its earlier number is unknown")
     return RecordOrigin(
-        (_get_snapshot_record(index.before(entry), entry.read(RepairParameters).shard, number),)
+        (
+            _get_snapshot_record(
+                index.get_previous_listing(entry), entry.read(RepairParameters).shard, number
+            ),
+        )
     )
 
 
 def make_unknown_salvage_error(error: RowMapError) -> TraceGapError:
     """Build the error that a row map does not say which records a repair salvaged."""
-    what = f"the salvaged records are unknown: {error.message}"
-    return TraceGapError(what, code=error.code, path=error.path)
+    message = f"the salvaged records are unknown: {error.message}"
+    return TraceGapError(message, code=error.code, path=error.path)
 
 
 def find_first_repair(index: LogIndex, entry: Entry) -> tuple[Entry, str]:
-    """Return the first repair of a repeatedly repaired shard, and the original shard."""
+    """Return the first of several repairs of a shard, and the original shard."""
     old = entry.read(RepairParameters).shard
-    listing = index.before(entry)
-    place = listing.places.get(old)
-    if place is None:
+    listing = index.get_previous_listing(entry)
+    position = listing.positions.get(old)
+    if position is None:
         raise TraceGapError(
             f"the repaired shard {old} is not in {listing.version}@{listing.snapshot}",
             code="shard-not-found",
             version=listing.version,
             snapshot=listing.snapshot,
         )
-    landed = index.entry(listing.version, listing.intervals[place].added_entry)
-    return find_first_repair(index, landed) if landed.operation == "repair" else (entry, old)
+    added = index.entry(listing.version, listing.intervals[position].added_entry)
+    return find_first_repair(index, added) if added.operation == "repair" else (entry, old)
 
 
 _BY_OPERATION: dict[str, Callable[[LogIndex, Entry, Shard, int], RecordOrigin]] = {
@@ -331,14 +339,14 @@ _REMOVALS = {"append": "replaced", "erase": "erased"}
 
 @dataclass(frozen=True, slots=True)
 class RecordOutcome:
-    """Records of a shard that derive from those in `of` at the same positions.
+    """Records of a shard that derive from `source_records` at the same positions.
 
     If there are none, `records` is empty, and `reason` and `code` say why. If they are unknown,
     `is_unknown` is set, with a `hint` if there is a remedy.
     """
 
     shard: str
-    of: IntArray
+    source_records: IntArray
     records: IntArray
     reason: str = ""
     is_unknown: bool = False
@@ -346,15 +354,21 @@ class RecordOutcome:
     hint: Hint | None = None
 
 
-def make_unknown_outcome(shard: str, of: IntArray, error: TraceGapError) -> RecordOutcome:
-    """Return the outcome of records about which nothing is known."""
+def make_unknown_outcome(shard: str, records: IntArray, error: TraceGapError) -> RecordOutcome:
+    """Return the outcome of records with unknown descendants."""
     return RecordOutcome(
-        shard, of, of[:0], error.message, is_unknown=True, code=error.code, hint=error.hint
+        shard,
+        records,
+        records[:0],
+        error.message,
+        is_unknown=True,
+        code=error.code,
+        hint=error.hint,
     )
 
 
-def _make_empty_outcome(shard: str, of: IntArray, code: str, reason: str) -> RecordOutcome:
-    return RecordOutcome(shard, of, of[:0], reason, code=code)
+def _make_empty_outcome(shard: str, records: IntArray, code: str, reason: str) -> RecordOutcome:
+    return RecordOutcome(shard, records, records[:0], reason, code=code)
 
 
 def list_replaced_shards(index: LogIndex, entry: Entry) -> Sequence[str]:
@@ -402,8 +416,8 @@ def _map_transformed_down(
         aligned = AlignedMapping(shard, new.name, receipt.refused, receipt.first)
         missing = insides
         for mapped in aligned.map_rows(shard, insides):
-            yield RecordOutcome(new.name, mapped.of, mapped.rows)
-            missing = insides[~np.isin(insides, mapped.of)]
+            yield RecordOutcome(new.name, mapped.source_rows, mapped.rows)
+            missing = insides[~np.isin(insides, mapped.source_rows)]
         if len(missing):
             code = removal or "quarantined"
             reason = removal or f"quarantined in {receipt.quarantine}"
@@ -418,7 +432,7 @@ def _map_rebuilt_down(
     layout = make_layout(*_list_rebuilt_shards(index, entry), entry)
     if layout is not None:
         for mapped in layout.map_rows(shard, insides):
-            yield RecordOutcome(mapped.shard, mapped.of, mapped.rows)
+            yield RecordOutcome(mapped.shard, mapped.source_rows, mapped.rows)
 
 
 def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iterator[RecordOutcome]:
@@ -435,9 +449,9 @@ def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iter
             has_unknown |= bool((rows[:, 0] == NOTHING).any())
             hits = np.isin(rows[:, 0], insides).nonzero()[0]
             if len(hits):
-                of = rows[hits, 0]
-                yield RecordOutcome(repaired.name, of, first + hits)
-                lost = np.setdiff1d(lost, of)
+                salvaged = rows[hits, 0]
+                yield RecordOutcome(repaired.name, salvaged, first + hits)
+                lost = np.setdiff1d(lost, salvaged)
     except RowMapError as error:
         raise make_unknown_salvage_error(error) from None
     if len(lost) and has_unknown:
@@ -451,7 +465,7 @@ def _map_paired_down(
     index: LogIndex, entry: Entry, version: str, shard: str, insides: IntArray
 ) -> Iterator[RecordOutcome]:
     for side, source in enumerate(entry.inputs):
-        position = index.input(source).places.get(shard) if source.label == version else None
+        position = index.get_input(source).positions.get(shard) if source.label == version else None
         if position is not None:
             for added in entry.added:
                 yield from _find_pairs(index, entry, added.shard, (side, position), insides)
@@ -463,7 +477,7 @@ def _find_pairs(
     """Yield the pairs of records of the shard at a position of a side."""
     try:
         for mapped in _get_pair_mapping(index, entry, pairs).find_pairs(*position, insides):
-            yield RecordOutcome(mapped.shard, mapped.of, mapped.rows)
+            yield RecordOutcome(mapped.shard, mapped.source_rows, mapped.rows)
     except RowMapError as error:
         unknown = make_unknown_pairs_error(index, entry, pairs, error)
         yield make_unknown_outcome(pairs.name, insides, unknown)

@@ -1,4 +1,4 @@
-"""Mappings of rows between shards, forward and back: kept, laid out anew, or paired.
+"""Mappings of rows between shards in both directions: aligned, moved, or paired.
 
 Counting suffices where an operation keeps every record or a receipt names the missing ones. Row
 maps name the records of selected pairs.
@@ -72,21 +72,21 @@ def collapse_rows(rows: IntArray) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class MappedRows:
-    """Rows of a shard, each of which follows from the row in `of` at the same position."""
+    """Rows of a shard, each of which follows from the source row at the same position."""
 
     shard: str
-    of: IntArray
+    source_rows: IntArray
     rows: IntArray
 
 
 class ShardMapping(Protocol):
-    """How rows of some shards follow from rows of others."""
+    """Mapping of rows of some shards to the rows of others that follow from them."""
 
-    def names(self) -> Iterable[str]:
+    def list_sources(self) -> Iterable[str]:
         """Return the shards whose rows can be mapped."""
         ...
 
-    def targets(self) -> Iterable[str]:
+    def list_targets(self) -> Iterable[str]:
         """Return the shards whose rows follow."""
         ...
 
@@ -107,24 +107,23 @@ class AlignedMapping:
     missing: Spans = ()
     begin: int = 0
 
-    def names(self) -> Iterable[str]:
+    def list_sources(self) -> Iterable[str]:
         """Return both shards."""
         return self.first, self.second
 
-    def targets(self) -> Iterable[str]:
+    def list_targets(self) -> Iterable[str]:
         """Return both shards."""
-        return self.names()
+        return self.list_sources()
 
     def map_rows(self, shard: str, rows: IntArray) -> Iterator[MappedRows]:
         """Yield the same records in the other shard."""
         if shard == self.second:
-            of = map_records_to_rows(self.begin, self.missing, rows)
-            yield MappedRows(self.first, rows, of)
+            yield MappedRows(self.first, rows, map_records_to_rows(self.begin, self.missing, rows))
             return
         records = map_rows_to_records(self.begin, self.missing, rows)
-        is_kept = records >= 0
-        if is_kept.any():
-            yield MappedRows(self.second, rows[is_kept], records[is_kept])
+        exists = records >= 0
+        if exists.any():
+            yield MappedRows(self.second, rows[exists], records[exists])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +133,13 @@ class LayoutMapping:
     before: tuple[tuple[str, int, int], ...]
     after: tuple[tuple[str, int, int], ...]
 
-    def names(self) -> Iterable[str]:
+    def list_sources(self) -> Iterable[str]:
         """Return the shards of both lists."""
         return (name for name, _, _ in (*self.before, *self.after))
 
-    def targets(self) -> Iterable[str]:
+    def list_targets(self) -> Iterable[str]:
         """Return the shards of both lists."""
-        return self.names()
+        return self.list_sources()
 
     def map_rows(self, shard: str, rows: IntArray) -> Iterator[MappedRows]:
         """Yield the same records in the shards of the other list, in ascending order."""
@@ -189,19 +188,20 @@ class PairMapping:
     right: ShardNames
     grid: PairGrid
 
-    def names(self) -> Iterable[str]:
+    def list_sources(self) -> Iterable[str]:
         """Return the shards of both sides."""
         return {name for name in (*self.left, *self.right) if name is not None}
 
-    def targets(self) -> Iterable[str]:
-        """Return the shard of pairs: a pair follows from its records, and not they from it."""
+    def list_targets(self) -> Iterable[str]:
+        """Return the shard of pairs, because pairs follow from records and not the reverse."""
         return (self.name,)
 
     def map_rows(self, shard: str, rows: IntArray) -> Iterator[MappedRows]:
         """Yield the pairs of these records on either side."""
         for side, names in enumerate((self.left, self.right)):
-            for position in (at for at, name in enumerate(names) if name == shard):
-                yield from self.find_pairs(side, position, rows)
+            for position, name in enumerate(names):
+                if name == shard:
+                    yield from self.find_pairs(side, position, rows)
 
     def find_pairs(self, side: int, position: int, rows: IntArray) -> Iterator[MappedRows]:
         """Yield the pairs of records of the shard at a position of a side."""
@@ -229,7 +229,7 @@ class GridMapping(PairMapping):
     cover: Coverage
     virtual: bool = False
 
-    def names(self) -> Iterable[str]:
+    def list_sources(self) -> Iterable[str]:
         """Return the covered shards of both sides."""
         sides = (self.left[slice(*self.cover.left)], self.right[slice(*self.cover.right)])
         return {name for side in sides for name in side if name is not None}
@@ -247,11 +247,11 @@ class GridMapping(PairMapping):
         if not _is_covered(self.cover, side, position):
             return
         cells = (self._count_right if side else self._count_left)(position, rows)
-        parts = [(of, pairs) for of, pairs in cells if len(pairs)]
+        parts = [(records, pairs) for records, pairs in cells if len(pairs)]
         if parts:
-            of, pairs = (np.concatenate(part) for part in zip(*parts, strict=True))
-            order = np.argsort(of, kind="stable")
-            yield MappedRows(self.name, of[order], pairs[order] - self._skipped)
+            records, pairs = (np.concatenate(part) for part in zip(*parts, strict=True))
+            order = np.argsort(records, kind="stable")
+            yield MappedRows(self.name, records[order], pairs[order] - self._skipped)
 
     def _count_left(self, position: int, rows: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         grid, (first, last) = self.grid, self.cover.right
@@ -265,9 +265,9 @@ class GridMapping(PairMapping):
             width = grid.right[column].records
             if grid.unordered and column == position:
                 sizes = width - 1 - rows
-                of = np.repeat(rows, sizes)
-                within = np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-                yield of, start + _count_pairs_before(width, of) + within
+                records = np.repeat(rows, sizes)
+                within = np.arange(len(records)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+                yield records, start + _count_pairs_before(width, records) + within
             elif not grid.unordered or column > position:
                 pairs = start + rows[:, None] * width + np.arange(width)
                 yield np.repeat(rows, width), pairs.ravel()
@@ -283,13 +283,13 @@ class GridMapping(PairMapping):
             start = begin + int(counts[first:position].sum())
             begin += int(counts[first:last].sum())
             lefts = np.arange(*(self.cover.span or (0, grid.left[row].records)))[:, None]
-            of = np.broadcast_to(rows, (len(lefts), len(rows)))
+            records = np.broadcast_to(rows, (len(lefts), len(rows)))
             if grid.unordered and row == position:
                 pairs = start + _count_pairs_before(width, lefts) + rows - lefts - 1
                 is_pair = lefts < rows
-                yield of[is_pair], pairs[is_pair]
+                yield records[is_pair], pairs[is_pair]
             else:
-                yield of.ravel(), (start + lefts * width + rows).ravel()
+                yield records.ravel(), (start + lefts * width + rows).ravel()
 
     def list_records(self, pairs: IntArray | None = None) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield pairs with the numbers of their two records, by counting."""
@@ -298,9 +298,9 @@ class GridMapping(PairMapping):
             np.arange(first, min(first + _BATCH_PAIRS, total))
             for first in range(0, total, _BATCH_PAIRS)
         )
-        for some in batches if pairs is None else (pairs,):
-            numbers = self.grid.locate(some + self._skipped, self.cover.left, self.cover.right)
-            yield some, np.stack(numbers, axis=1)
+        for batch in batches if pairs is None else (pairs,):
+            numbers = self.grid.locate(batch + self._skipped, self.cover.left, self.cover.right)
+            yield batch, np.stack(numbers, axis=1)
 
 
 def _count_pairs_before(count: int, rows: IntArray) -> IntArray:
@@ -314,9 +314,13 @@ def count_pairs(mappings: Sequence[GridMapping], rows: Mapping[str, IntArray]) -
     Each mapping of the plan may know other shards of its sides.
     """
     grid, cover = mappings[0].grid, mappings[0].cover
-    lefts = {at: _join_rows(rows, {one.left[at] for one in mappings}) for at in range(*cover.left)}
+    lefts = {
+        position: _join_rows(rows, {mapping.left[position] for mapping in mappings})
+        for position in range(*cover.left)
+    }
     rights = {
-        at: _join_rows(rows, {one.right[at] for one in mappings}) for at in range(*cover.right)
+        position: _join_rows(rows, {mapping.right[position] for mapping in mappings})
+        for position in range(*cover.right)
     }
     total = 0
     for position, left in lefts.items():
@@ -353,7 +357,10 @@ class SelectedPairMapping(PairMapping):
         """Yield the pairs of these records on either side, reading the row map once."""
         sides = (self.left, self.right)
         positions = (
-            (side, at) for side in (0, 1) for at, name in enumerate(sides[side]) if name == shard
+            (side, position)
+            for side in (0, 1)
+            for position, name in enumerate(sides[side])
+            if name == shard
         )
         yield from self._search(positions, rows)
 
@@ -399,7 +406,7 @@ def make_pair_mapping(
     sides: tuple[ShardNames, ShardNames],
     open_row_map: Callable[[Shard], RowMap],
 ) -> PairMapping:
-    """Return which records the pairs of an added shard have.
+    """Return the mapping of records to the pairs of an added shard.
 
     Raises TraceGapError if the entry does not list its pairs.
     """

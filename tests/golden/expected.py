@@ -29,12 +29,12 @@ OPERATIONS = frozenset(
 def operations_in(root: Path) -> set[str]:
     """Return the operations of all entries in a root."""
     catalog = LogIndex(root)
-    return {entry.operation for name in catalog.names() for entry in catalog.entries(name)}
+    return {entry.operation for name in catalog.list_versions() for entry in catalog.entries(name)}
 
 
 def expected_of(root: Path, names: Iterable[str] | None = None) -> Json:
     """Return versions of a root, with all snapshots and the records of the published one."""
-    names = LogIndex(root).names() if names is None else names
+    names = LogIndex(root).list_versions() if names is None else names
     return {name: _version(Version(root, name)) for name in names}
 
 

@@ -120,7 +120,7 @@ def _operations_of_engine() -> set[str]:
 
 def test_variants_of_operations_are_in_the_root(read_only: Path) -> None:
     catalog = LogIndex(read_only)
-    entries = [entry for name in catalog.names() for entry in catalog.entries(name)]
+    entries = [entry for name in catalog.list_versions() for entry in catalog.entries(name)]
 
     def of(operation: str) -> list[Any]:
         return [entry for entry in entries if entry.operation == operation]
@@ -156,7 +156,7 @@ def test_version_holds_what_it_held(read_only: Path, name: str) -> None:
 
 
 def test_expected_covers_every_version(read_only: Path) -> None:
-    assert LogIndex(read_only).names() == sorted(EXPECTED)
+    assert LogIndex(read_only).list_versions() == sorted(EXPECTED)
 
 
 def test_pets_have_their_values(read_only: Path) -> None:

@@ -116,7 +116,7 @@ def test_rejected_card_shows_failed_check_and_restore(root: Path) -> None:
 
 
 def test_card_counts_labels_without_undeclared_values(root: Path) -> None:
-    for name in LogIndex(root).names():
+    for name in LogIndex(root).list_versions():
         assert PERSON not in card(root, name, 1)
     places = section(card(root, "numbers/v1", 2), "Records by place")[2:]
     assert places == [row("4 not declared", "6", ""), row("none", "3", "")]

@@ -78,7 +78,7 @@ def test_entries_are_runs_with_start_and_end(root: Path, told: list[dict[str, An
     catalog = LogIndex(root)
     operations = {"append", "rebuild", "extend", "migrate", "combine", "attest"}
     operations |= {"reject", "restore", "consume"}
-    entries = [one for name in catalog.names() for one in catalog.entries(name)]
+    entries = [one for name in catalog.list_versions() for one in catalog.entries(name)]
     wanted = sorted(one.digest for one in entries if one.operation in operations)
     by_run: dict[str, list[dict[str, Any]]] = {}
     for event in told:
@@ -95,7 +95,7 @@ def test_entries_are_runs_with_start_and_end(root: Path, told: list[dict[str, An
 def test_append_event_has_sources_and_totals(root: Path, told: list[dict[str, Any]]) -> None:
     first = done(told, "numbers/v1.append")[0]
     catalog = LogIndex(root)
-    entry = catalog.made_by("numbers/v1", 1)
+    entry = catalog.get_snapshot_entry("numbers/v1", 1)
     (source,) = first["inputs"]
     (output,) = first["outputs"]
     assert (source["namespace"], source["name"]) == ("file", entry.sources[0].path)

@@ -23,10 +23,14 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 def told(tmp_path: Path, version: Version) -> dict[str, tuple[str, list[str], str]]:
     """Of each feature how it was made, what of, and by what."""
     catalog = LogIndex(tmp_path / "root")
-    entry = catalog.made_by(version.name, version.latest().number)
+    entry = catalog.get_snapshot_entry(version.name, version.latest().number)
     return {
-        name: (one.how, [f"{of}:{feature}" for of, feature in one.of], one.by)
-        for name, one in catalog.origins(entry).items()
+        name: (
+            origin.change,
+            [f"{version}:{feature}" for version, feature in origin.upstream],
+            origin.function,
+        )
+        for name, origin in catalog.get_origins(entry).items()
     }
 
 
@@ -112,10 +116,10 @@ def test_restore_and_rebuild_keep_origins(
     rebuild(into, snapshot="latest")
     into.restore(1)
     catalog = LogIndex(tmp_path / "root")
-    found = [dict(catalog.origins_of(into.snapshot(number))) for number in (1, 2, 3)]
+    found = [dict(catalog.get_snapshot_origins(into.snapshot(number))) for number in (1, 2, 3)]
     assert found[0] == found[1] == found[2]
-    assert found[0]["double"].of == (("digits/v1", "id"),)
-    assert catalog.origins_of(base.latest()) == {}
+    assert found[0]["double"].upstream == (("digits/v1", "id"),)
+    assert catalog.get_snapshot_origins(base.latest()) == {}
 
 
 def test_self_combination_lists_origins_once(tmp_path: Path) -> None:
@@ -144,6 +148,6 @@ def test_feature_of_a_side_comes_from_it(tmp_path: Path) -> None:
 
 def test_unknown_parameters_have_no_origins() -> None:
     catalog = LogIndex(GOLDEN)
-    entry = catalog.made_by("pets/v2", 1)
+    entry = catalog.get_snapshot_entry("pets/v2", 1)
     assert entry.operation == "extend"
-    assert catalog.origins(entry) == {}
+    assert catalog.get_origins(entry) == {}

@@ -233,7 +233,7 @@ def test_pairs_follow_from_records_as_counting_them_one_by_one_tells() -> None:
         ]
         names[1] = names[0] if once else names[1]
         related = GridMapping("pairs", names[0], names[1], grid, cover)
-        for name in sorted(set(related.names())):
+        for name in sorted(set(related.list_sources())):
             some = _some(random, name, counts)
             found = map_pairs(related, name, some)
             expected = _one_by_one(related, total, name, set(some.tolist()))
@@ -241,7 +241,9 @@ def test_pairs_follow_from_records_as_counting_them_one_by_one_tells() -> None:
             if cover.span is None:
                 assert count_pairs([related], {name: some}) == len(expected)
         if cover.span is None:
-            chosen = {name: _some(random, name, counts) for name in sorted(set(related.names()))}
+            chosen = {
+                name: _some(random, name, counts) for name in sorted(set(related.list_sources()))
+            }
             carried = [map_pairs(related, *one) for one in chosen.items()]
             assert count_pairs([related], chosen) == len(
                 {place for one in carried for place in one}
@@ -261,7 +263,7 @@ def map_pairs(related: GridMapping, name: str, rows: IntArray) -> IntArray:
             names.index(name) if name in names else None for names in (related.left, related.right)
         ]
         is_of = [
-            numbers[:, side] == starts[side][at] + mapped.of
+            numbers[:, side] == starts[side][at] + mapped.source_rows
             for side, at in enumerate(sides)
             if at is not None
         ]

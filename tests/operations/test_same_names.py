@@ -158,7 +158,7 @@ def test_migrate_tells_the_two_apart(tmp_path: Path, what: str) -> None:
     into = Version(tmp_path, "walks/v2")
     assert table(into.published()) == content
     entry = into.log.entry(into.published().entry)
-    assert infer_feature_origins(entry, [BOTH])[name].how == how
+    assert infer_feature_origins(entry, [BOTH])[name].change == how
     assert audit(LogIndex(tmp_path)).ok
 
 

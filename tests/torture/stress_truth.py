@@ -105,7 +105,7 @@ def problems_of(folder: Path) -> Iterator[str]:
     yield from _lost_commits(lines, truth)
     yield from _wrong_reads(lines, truth)
     catalog = LogIndex(root)
-    for name in catalog.names(DATASET):
+    for name in catalog.list_versions(DATASET):
         yield from _wrong_version(catalog.version(name), truth)
     report = audit(catalog, sources=False, workers=1)
     for finding in report.findings:
@@ -182,7 +182,7 @@ def _erased_since(snapshot: StoredSnapshot, truth: Truth) -> bool:
 def _wrong_traces(catalog: LogIndex) -> Iterator[str]:
     """Yield records that do not trace back to the source row with their id."""
     tracer = RecordTracer(catalog)
-    for name in catalog.names(DATASET):
+    for name in catalog.list_versions(DATASET):
         version = catalog.version(name)
         if not version.exists or version.state.published is None:
             continue

@@ -109,7 +109,7 @@ def _parse_version_option(store: Store, name: str | None, option: str, consumer:
 
     if name is not None:
         return parse_reference(name)
-    known = ", ".join(LogIndex(store).names()) or "none"
+    known = ", ".join(LogIndex(store).list_versions()) or "none"
     example = Command.of("consumers", "NAME/VERSION", option, consumer)
     raise UsageError(
         f"{option} {consumer}: missing version",
@@ -194,7 +194,7 @@ def _list_consumers(store: Store, name: str | None, *, everyone: bool) -> list[C
         if wanted.snapshot is not None:
             only = find_snapshot(version, wanted).number
     else:
-        listed = catalog.names(None if name is None else validate_name(name, "dataset"))
+        listed = catalog.list_versions(None if name is None else validate_name(name, "dataset"))
         if name is not None and not listed:
             raise_not_found(store, name)
     found = [

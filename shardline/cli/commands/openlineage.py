@@ -72,7 +72,7 @@ def openlineage(
     catalog = LogIndex(open_root(root))
     if output is not None and not to_terminal:
         validate_output_file(output, catalog.store, overwrite=overwrite)
-    names = catalog.names()
+    names = catalog.list_versions()
     if name is not None:
         names = select_versions(catalog.store, names, name)
     entry_events = iter_events(catalog, names, namespace=namespace)

@@ -52,7 +52,7 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
     validate_report_file(output)
     validate_outside_root(output, root)
     catalog = LogIndex(open_root(root))
-    names = None if name is None else select_versions(catalog.store, catalog.names(), name)
+    names = None if name is None else select_versions(catalog.store, catalog.list_versions(), name)
     page = build_report_page(catalog, names=names, now=utc_now())
     write_document(page, output)
     damaged = [one for one in page.versions if one.problem]

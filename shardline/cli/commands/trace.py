@@ -100,19 +100,19 @@ def format_operation(ref: EntryRef) -> str:
 
 def _format_features(origins: Mapping[str, FeatureOrigin]) -> Iterator[str]:
     """Yield the kept features in a line, then the origin of each other feature."""
-    kept = [name for name, origin in origins.items() if origin.how == "kept"]
-    versions = {version for origin in origins.values() for version, _ in origin.of}
+    kept = [name for name, origin in origins.items() if origin.change == "kept"]
+    versions = {version for origin in origins.values() for version, _ in origin.upstream}
     if kept:
         yield f"kept: {escape_text(format_list(kept))}"
     for name, origin in origins.items():
-        if origin.how != "kept":
+        if origin.change != "kept":
             names = [
                 f"{version}:{feature}" if len(versions) > 1 else feature
-                for version, feature in origin.of
+                for version, feature in origin.upstream
             ]
             source = f" from {escape_text(format_list(names))}" if names else ""
-            by = f" by {escape_text(origin.by)}" if origin.by else ""
-            yield f"{escape_text(name)}: {origin.how}{by}{source}"
+            by = f" by {escape_text(origin.function)}" if origin.function else ""
+            yield f"{escape_text(name)}: {origin.change}{by}{source}"
 
 
 def _format_leaf(leaf: SourceRow | TraceGap) -> str:

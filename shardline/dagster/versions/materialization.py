@@ -188,7 +188,7 @@ def _build_numbers(report: StepReport) -> Metadata:
 def _build_lineage_metadata(snapshot: Snapshot) -> Metadata:
     """Return the upstream columns of a derived version, nothing if its logs cannot be read."""
     try:
-        origins = LogIndex(snapshot.store).origins_of(snapshot)
+        origins = LogIndex(snapshot.store).get_snapshot_origins(snapshot)
     except ShardlineError:
         return {}
     if not origins:

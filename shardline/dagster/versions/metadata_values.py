@@ -38,7 +38,7 @@ def build_column_lineage(origins: Mapping[str, FeatureOrigin]) -> dg.TableColumn
     deps_by_column = {
         name: [
             dg.TableColumnDep(dg.AssetKey(get_asset_name(version)), column)
-            for version, column in origin.of
+            for version, column in origin.upstream
         ]
         for name, origin in sorted(origins.items())
     }

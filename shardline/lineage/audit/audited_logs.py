@@ -158,7 +158,7 @@ class AuditedLogs:
         """Return the versions with a log, even if its first entry is missing."""
         return [
             name
-            for name in self.index.found()
+            for name in self.index.list_folders()
             if self.index.version(name).log.exists(1) or self._has_entries(name)
         ]
 

@@ -162,7 +162,7 @@ def render_dataset_card(
         max_changes=_MAX_CHANGES,
         format_change=partial(format_entry, with_operation=True),
         derivation=derivation,
-        origins={} if derivation is None else index.origins(derivation),
+        origins={} if derivation is None else index.get_origins(derivation),
         consumers=[consumer for consumer in consumers if consumer.snapshot == snapshot.number],
         sums_command=Command.of("describe", str(snapshot), "--format", "sha256sums"),
         terms=_list_terms(terms),

@@ -78,7 +78,7 @@ def iter_events(
     namespace = namespace or (uri if "://" in uri else Path(uri).as_uri())
     entries = [
         entry
-        for name in (index.names() if names is None else names)
+        for name in (index.list_versions() if names is None else names)
         for entry in index.entries(name)
         if entry.changes_data or _has_attestations(entry) or entry.operation == CONSUME
     ]
@@ -230,11 +230,11 @@ class OpenLineageFacets:
         classes = self._classes.column_lineage_dataset
         transformation = classes.Transformation(
             type="DIRECT",
-            subtype="IDENTITY" if origin.how in _IDENTITY else "TRANSFORMATION",
-            description=origin.by or origin.how,
+            subtype="IDENTITY" if origin.change in _IDENTITY else "TRANSFORMATION",
+            description=origin.function or origin.change,
             masking=False,
         )
-        for version, feature in origin.of:
+        for version, feature in origin.upstream:
             yield classes.InputField(namespace, version, feature, transformations=[transformation])
 
     def _iter_join_fields(self, namespace: str, entry: Entry) -> Iterator[Any]:
@@ -350,7 +350,7 @@ class _EventBuilder:
             return
         schema = self.index.version(entry.label).schema
         facets = self.facets.version(schema, entry.snapshot, entry.content or "")
-        origins = self.index.origins(entry)
+        origins = self.index.get_origins(entry)
         if origins:
             facets |= self.facets.columns(self.namespace, origins, entry)
         yield self.client.events.OutputDataset(

@@ -61,7 +61,7 @@ def build_report_page(
         names: The versions to show with all upstream and downstream versions, by default all.
         findings: Findings of an audit, or None without an audit.
     """
-    logs = {name: VersionLog.read(index, name) for name in index.names()}
+    logs = {name: VersionLog.read(index, name) for name in index.list_versions()}
     derivations = _group_derivations(logs.values())
     all_names = {*logs, *(name for line in derivations for name in line)}
     listed = sorted(all_names if names is None else _find_related(set(names), derivations))

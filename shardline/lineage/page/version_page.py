@@ -275,7 +275,7 @@ def _compare_features(
     names = tuple(dict.fromkeys(source.label for source in inputs))
     unchanged = tuple(_make_feature(feature, "kept") for feature in schema.features)
     try:
-        origins = {} if derivation is None else index.origins(derivation)
+        origins = {} if derivation is None else index.get_origins(derivation)
         schemas = {name: index.version(name).schema for name in names}
         previous_schema = None if previous is None else index.version(previous).schema
     except (ShardlineError, LookupError, TypeError, ValueError, AttributeError):
@@ -301,17 +301,17 @@ def _iter_derived_features(
         if origin is None:
             yield _make_feature(feature, "added")
             continue
-        previous = declared.get(origin.of[0], "") if len(origin.of) == 1 else ""
+        previous = declared.get(origin.upstream[0], "") if len(origin.upstream) == 1 else ""
         change = _classify_change(feature, origin, previous)
         differs = change in {"cast", "changed"} and previous != str(feature)
         yield _make_feature(feature, change, origin, previous if differs else "")
 
 
 def _classify_change(feature: Feature, origin: FeatureOrigin, previous: str) -> PageChange:
-    if origin.how == "computed" or not origin.of:
+    if origin.change == "computed" or not origin.upstream:
         return "added"
-    if origin.how != "kept":
-        return origin.how
+    if origin.change != "kept":
+        return origin.change
     return "kept" if previous in {"", str(feature)} else "changed"
 
 
@@ -319,7 +319,12 @@ def _iter_removed_features(
     origins: Mapping[str, FeatureOrigin], schemas: Mapping[str, Schema]
 ) -> Iterator[PageFeature]:
     """Yield the features of inputs that the version has under no name."""
-    taken = {pair for origin in origins.values() if origin.how != "computed" for pair in origin.of}
+    taken = {
+        pair
+        for origin in origins.values()
+        if origin.change != "computed"
+        for pair in origin.upstream
+    }
     for name, schema in schemas.items():
         for feature in schema.features:
             if (name, feature.name) not in taken:
@@ -350,14 +355,14 @@ def _iter_changed_features(schema: Schema, previous: Schema) -> Iterator[PageFea
 def _make_feature(
     feature: Feature, change: PageChange, origin: FeatureOrigin | None = None, previous: str = ""
 ) -> PageFeature:
-    pairs = () if origin is None else origin.of
+    pairs = () if origin is None else origin.upstream
     return PageFeature(
         sanitize_text(feature.name, MAX_NAME),
         sanitize_text(feature),
         change,
-        None if origin is None else origin.how,
+        None if origin is None else origin.change,
         tuple((version, sanitize_text(name, MAX_NAME)) for version, name in pairs),
-        "" if origin is None else sanitize_text(origin.by),
+        "" if origin is None else sanitize_text(origin.function),
         sanitize_text(previous),
         sanitize_text(feature.doc),
     )

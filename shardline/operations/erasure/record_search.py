@@ -335,7 +335,7 @@ class PairPlanSearch:
         told = dict(self.problems)
         told |= {name: why for name, why in failed.items() if name in self._plans()}
         for relation in self.mappings:
-            for name in sorted(set(relation.names()) & set(failed)):
+            for name in sorted(set(relation.list_sources()) & set(failed)):
                 told.setdefault(relation.name, failed[name])
         return told
 
@@ -347,7 +347,7 @@ class PairPlanSearch:
         hits = {one.name for one in found if len(one.rows)}
         told = {name: self.of[name] for name in hits & self._plans() & set(self.of)}
         for relation in self.mappings:
-            for name in set(relation.names()) & hits:
+            for name in set(relation.list_sources()) & hits:
                 told[relation.name] = told.get(relation.name, frozenset()) | self.of[name]
         return told
 

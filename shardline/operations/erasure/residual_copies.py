@@ -260,7 +260,7 @@ def list_descendant_copies(
     tainted: dict[str, set[str]] = {
         f"{own}/{name}": set(shards) for name, shards in condemned.items()
     }
-    others = [name for name in index.found() if not name.startswith(f"{own}/")]
+    others = [name for name in index.list_folders() if not name.startswith(f"{own}/")]
     order: dict[str, None] = {}
     has_grown = True
     while has_grown:
