@@ -79,7 +79,7 @@ class CheckReport(Report):
 
 def check_version(
     version: StoredVersion,
-    which: str = "latest",
+    snapshot: str | int = "latest",
     *,
     recheck: bool = False,
     find_missing: bool = False,
@@ -96,7 +96,7 @@ def check_version(
 
     Args:
         version: Version of the snapshot.
-        which: Snapshot number, tag, "latest" or "published".
+        snapshot: Snapshot number, tag, "latest" or "published".
         recheck: Check all shards, also those that have passed.
         find_missing: Also check passed shards that are missing or have another size.
         only: Names of the shard checks to run.
@@ -111,16 +111,14 @@ def check_version(
         >>> check_version(version).ok
     """
     refuse_no_version(version=version)
-    snapshot = version.find(which)
-    required = set(version.state.get_checks(snapshot.number).shard) & set(only)
-    intervals = list_shards_to_check(version, snapshot, recheck=recheck, only=only)
+    target = version.find(snapshot)
+    required = set(version.state.get_checks(target.number).shard) & set(only)
+    intervals = list_shards_to_check(version, target, recheck=recheck, only=only)
     if find_missing and not recheck and INTEGRITY in only:
-        intervals += _list_missing_or_truncated(version, snapshot, intervals)
+        intervals += _list_missing_or_truncated(version, target, intervals)
     shards = tuple(interval.shard for interval in intervals)
-    validate_not_tombstoned(
-        version.state, shards, f"snapshot {snapshot.number} cannot be checked: "
-    )
-    stacks = list_stacks(replace(snapshot, list_shards=lambda: shards))
+    validate_not_tombstoned(version.state, shards, f"snapshot {target.number} cannot be checked: ")
+    stacks = list_stacks(replace(target, list_shards=lambda: shards))
     checker = _ShardChecker(version, SCHEMA in required, limits, progress)
     sizes = [get_joinable_bytes(shard) for shard in shards]
     groups = [stacks[group] for group in group_small_tasks(sizes)]
@@ -140,10 +138,10 @@ def check_version(
         )
     ]
     rejected = _record_attestations(version, first_failures, attestations)
-    pending = sorted(list_pending_checks(version, snapshot) - set(SHARD_CHECKS))
-    failed = tuple(check for check in pending if _has_failed(version, snapshot, check))
+    pending = sorted(list_pending_checks(version, target) - set(SHARD_CHECKS))
+    failed = tuple(check for check in pending if _has_failed(version, target, check))
     return CheckReport(
-        snapshot,
+        target,
         reports,
         tuple(check for check in pending if check not in failed),
         failed,

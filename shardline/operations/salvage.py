@@ -52,19 +52,19 @@ class SalvageReport(Report):
 
 def salvage(
     source: Path | str,
-    out: Path | str,
+    output: Path | str,
     *,
     compression: Compression | str | None = None,
     quarantine: Path | str | None = None,
     limits: Limits = DEFAULT_LIMITS,
     progress: Callable[[int], None] | None = None,
 ) -> SalvageReport:
-    """Copy every intact record of `source` to the new file `out`.
+    """Copy every intact record of `source` to the new file `output`.
 
     Args:
         source: Corrupt TFRecord file.
-        out: New file.
-        compression: Compression of `out`; by default that of `source`.
+        output: New file.
+        compression: Compression of `output`; by default that of `source`.
         quarantine: New file for the corrupt bytes, as JSON lines with their offsets.
         limits: Limits of records and decompression.
         progress: Called with the position in `source`.
@@ -75,12 +75,12 @@ def salvage(
     Example:
         >>> salvage("torn.tfrecord", "good.tfrecord").recovered
     """
-    source, out = parse_local_path(source), parse_local_path(out, "out")
-    if quarantine is not None and resolve_path(quarantine) == resolve_path(out):
+    source, output = parse_local_path(source), parse_local_path(output, "output")
+    if quarantine is not None and resolve_path(quarantine) == resolve_path(output):
         raise InvalidArgumentError(
-            f"{out}: output and quarantine must be two files",
+            f"{output}: output and quarantine must be two files",
             code="conflicting-arguments",
-            path=out,
+            path=output,
         )
     report = SalvageReport()
     with RecordFile(source, limits=limits) as file, ExitStack() as stack:
@@ -88,7 +88,7 @@ def salvage(
         out_compression = (
             file.compression if compression is None else parse_compression(compression)
         )
-        writer = stack.enter_context(RecordWriter(out, compression=out_compression))
+        writer = stack.enter_context(RecordWriter(output, compression=out_compression))
         lost = None if quarantine is None else stack.enter_context(DurableFile(quarantine))
         detector = DuplicateDetector(file.stream)
         for event in file.events(go_on=True):
@@ -111,17 +111,17 @@ def salvage(
             if progress is not None:
                 progress(file.stream.position)
         if report.gaps and not writer.records:
-            raise _make_empty_error(source, out, report.gaps[0])
+            raise _make_empty_error(source, output, report.gaps[0])
     report.recovered = writer.records
     return report
 
 
-def _make_empty_error(source: Path, out: Path | str, first: Gap) -> ShardlineError:
+def _make_empty_error(source: Path, output: Path | str, first: Gap) -> ShardlineError:
     """Return the error of a file without an intact record."""
     if first.kind == "not-tfrecord":
         return NotTFRecordError(str(source), first.detail)
     return NothingToSalvageError(
-        f"{source}: no intact record found, {out} was not written",
+        f"{source}: no intact record found, {output} was not written",
         hint=Hint.of("check that this is a TFRecord file"),
         path=source,
     )

@@ -70,7 +70,7 @@ class VersionReport(Report):
 
 def verify_version(
     version: StoredVersion,
-    which: str = "latest",
+    snapshot: str | int = "latest",
     *,
     quick: bool = False,
     limits: Limits = DEFAULT_LIMITS,
@@ -85,7 +85,7 @@ def verify_version(
 
     Args:
         version: Version of the snapshot.
-        which: Snapshot number, tag, "latest" or "published".
+        snapshot: Snapshot number, tag, "latest" or "published".
         quick: Verify only the presence and size of each shard, and that layers match.
         limits: Limits of records and decompression.
         workers: Number of threads.
@@ -97,15 +97,15 @@ def verify_version(
     refuse_no_version(version=version)
     log = None if quick else verify_log(version.log)
     try:
-        snapshot = version.find(which)
+        target = version.find(snapshot)
     except CorruptLogError:
         if log is None or not log.problems:
             raise
         return VersionReport(None, log, [])
 
     verifier = _ShardVerifier(version, quick, limits, progress)
-    stacks = list_stacks(snapshot)
-    layers = [*(stack.top for stack in stacks), *_list_dependencies(snapshot, stacks)]
+    stacks = list_stacks(target)
+    layers = [*(stack.top for stack in stacks), *_list_dependencies(target, stacks)]
     groups = [
         layers[group]
         for group in group_small_tasks([get_joinable_bytes(layer.shard) for layer in layers])
@@ -124,7 +124,7 @@ def verify_version(
         if stack.problem:
             problems = (*shards[index].problems, stack.problem)
             shards[index] = replace(shards[index], problems=problems)
-    return VersionReport(snapshot, log, shards, bases, tuple(vacuumed))
+    return VersionReport(target, log, shards, bases, tuple(vacuumed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
+import shardline
 from shardline.api import Version
 from shardline.cli.app import main
 from shardline.operations.append import append
@@ -26,6 +27,7 @@ from tests.operations.extensions import double
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = ("how-to/audit.md", "how-to/export-metadata.md")
@@ -158,3 +160,21 @@ def test_links_of_a_page_lead_to_files(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)", page.read_text())
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+PYTHON_PAGE = ROOT / "docs" / "reference" / "python.md"
+
+
+def test_python_page_runs(tmp_path: Path) -> None:
+    defined: dict[str, object] = {"__name__": "page"}
+    with chdir(tmp_path):
+        for language, text in fenced(PYTHON_PAGE):
+            assert language == "python"
+            exec(compile(text, "python.md", "exec"), defined)  # noqa: S102 - our own page
+
+
+@pytest.mark.parametrize("module", [shardline, shardline.files], ids=lambda module: module.__name__)
+def test_python_page_uses_every_public_name(module: ModuleType) -> None:
+    code = "".join(text for _, text in fenced(PYTHON_PAGE))
+    names = {name for name in module.__all__ if not name.startswith("_")}
+    assert {name for name in names if not re.search(rf"\b{name}\b", code)} == set()
