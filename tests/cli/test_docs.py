@@ -142,8 +142,8 @@ def test_the_commands_of_a_page_run_on_a_history_as_it_tells_of(
 def test_the_snippets_of_a_page_run_one_after_the_other(
     tmp_path: Path, root: Path, name: str
 ) -> None:
-    told = on(root, "describe", "digits/v1", "--format", "croissant", "-o", tmp_path / "told")
-    assert told.code == 0
+    result = on(root, "describe", "digits/v1", "--format", "croissant", "-o", tmp_path / "meta")
+    assert result.code == 0
     (tmp_path / "root").symlink_to(root)
     page = ROOT / "docs" / name
     snippets = [text for language, text in fenced(page) if language == "python"]
